@@ -1,0 +1,187 @@
+"""The one error a client can see: ``ApiError``, rendered as a ``metav1.Status``.
+
+Named constructors mirror apimachinery's ``pkg/api/errors``; their message texts are upstream's, because clients parse
+some of them. Nothing here imports another kas module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kas.api.field import FieldError
+
+STATUS_REASONS = {
+    400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 406: "NotAcceptable",
+    409: "Conflict", 410: "Expired", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType", 422: "Invalid",
+    429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout",
+}  # fmt: skip
+
+
+class ApiError(Exception):
+    """A refusal in Kubernetes' own form.
+
+    ``code`` is the HTTP status, ``reason`` a metav1.StatusReason ("" when upstream leaves it out), ``details`` the
+    StatusDetails dict or None, ``headers`` extra response headers (lower case, for example ``retry-after``).
+    """
+
+    __slots__ = ("code", "details", "headers", "message", "reason")
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message, self.details, self.headers = code, reason, message, details, headers
+
+    def __repr__(self) -> str:
+        return f"ApiError({self.code}, {self.reason!r}, {self.message!r})"
+
+    def status(self) -> dict[str, Any]:
+        """The metav1.Status object, its keys in upstream's output order."""
+        out: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        if self.message:
+            out["message"] = self.message
+        if self.reason:
+            out["reason"] = self.reason
+        if self.details is not None:
+            out["details"] = self.details
+        out["code"] = self.code
+        return out
+
+
+def qualified(group: str, resource: str) -> str:
+    """``GroupResource.String()``: ``deployments.apps``, or the bare name in the core group."""
+    return f"{resource}.{group}" if group else resource
+
+
+def _details(group: str, kind: str, name: str = "", **more: Any) -> dict[str, Any]:
+    # StatusDetails' output order: name, group, kind, uid, causes, retryAfterSeconds; empty ones are left out.
+    out: dict[str, Any] = {}
+    if name:
+        out["name"] = name
+    if group:
+        out["group"] = group
+    if kind:
+        out["kind"] = kind
+    for key in ("uid", "causes", "retryAfterSeconds"):
+        if more.get(key):
+            out[key] = more[key]
+    return out
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def unauthorized(message: str = "Unauthorized") -> ApiError:
+    return ApiError(401, "Unauthorized", message)
+
+
+def forbidden(group: str, resource: str, name: str, why: str) -> ApiError:
+    """``errors.NewForbidden``: ``pods "a" is forbidden: why``; without a name the resource alone stands first."""
+    if not resource:
+        message = f"forbidden: {why}"
+    elif name:
+        message = f'{qualified(group, resource)} "{name}" is forbidden: {why}'
+    else:
+        message = f"{qualified(group, resource)} is forbidden: {why}"
+    return ApiError(403, "Forbidden", message, _details(group, resource, name))
+
+
+def not_found(group: str, resource: str, name: str) -> ApiError:
+    return ApiError(404, "NotFound", f'{qualified(group, resource)} "{name}" not found', _details(group, resource, name))
+
+
+def generic_not_found() -> ApiError:
+    """The answer for a path the REST handlers know nothing of."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def already_exists(group: str, resource: str, name: str) -> ApiError:
+    message = f'{qualified(group, resource)} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", message, _details(group, resource, name))
+
+
+def generate_name_conflict(group: str, resource: str, name: str, retry_after_s: int = 1) -> ApiError:
+    message = f'{qualified(group, resource)} "{name}" already exists, the server was not able to generate a unique name for the object'
+    return ApiError(409, "AlreadyExists", message, _details(group, resource, name, retryAfterSeconds=retry_after_s))
+
+
+def conflict(group: str, resource: str, name: str, why: str) -> ApiError:
+    message = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
+    return ApiError(409, "Conflict", message, _details(group, resource, name))
+
+
+OBJECT_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def apply_conflict(message: str, causes: Sequence[dict[str, str]]) -> ApiError:
+    return ApiError(409, "Conflict", message, {"causes": list(causes)})
+
+
+def gone(message: str) -> ApiError:
+    return ApiError(410, "Gone", message)
+
+
+def expired(message: str) -> ApiError:
+    return ApiError(410, "Expired", message)
+
+
+def invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> ApiError:
+    """``errors.NewInvalid`` (422): every field error becomes a cause; the message is their aggregate."""
+    errs = list(errors)
+    causes = [{"reason": e.type, "message": e.error_body(), "field": e.field} for e in errs]
+    # utilerrors.Aggregate drops repeats and puts brackets round more than one message.
+    texts = list(dict.fromkeys(str(e) for e in errs))
+    joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]" if texts else "<nil>"
+    message = f'{qualified(group, kind)} "{name}" is invalid: {joined}'
+    return ApiError(422, "Invalid", message, _details(group, kind, name, causes=causes))
+
+
+def method_not_supported(group: str, resource: str, action: str) -> ApiError:
+    message = f"{action} is not supported on resources of kind {qualified(group, resource)!r}".replace("'", '"')
+    return ApiError(405, "MethodNotAllowed", message, _details(group, resource))
+
+
+def not_acceptable(message: str) -> ApiError:
+    return ApiError(406, "NotAcceptable", message)
+
+
+def unsupported_media_type(message: str) -> ApiError:
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
+def request_entity_too_large(message: str) -> ApiError:
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
+
+
+def too_many_requests(message: str, retry_after_s: int) -> ApiError:
+    return ApiError(
+        429, "TooManyRequests", message, {"retryAfterSeconds": retry_after_s}, {"retry-after": str(retry_after_s)}
+    )
+
+
+def internal(message: str) -> ApiError:
+    """500; upstream prefixes the message and repeats the bare text as a cause."""
+    return ApiError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
+
+
+def service_unavailable(message: str) -> ApiError:
+    return ApiError(503, "ServiceUnavailable", message)
+
+
+def timeout(message: str, retry_after_s: int = 0) -> ApiError:
+    details = {"retryAfterSeconds": retry_after_s} if retry_after_s else {}
+    headers = {"retry-after": str(retry_after_s)} if retry_after_s else None
+    return ApiError(504, "Timeout", f"Timeout: {message}", details, headers)
+
+
+def server_timeout(group: str, resource: str, operation: str, retry_after_s: int) -> ApiError:
+    message = f"The {operation} operation against {qualified(group, resource)} could not be completed at this time, please try again."
+    return ApiError(500, "ServerTimeout", message, _details(group, resource, retryAfterSeconds=retry_after_s))

@@ -1,0 +1,145 @@
+"""Field paths and field errors of validation: apimachinery's ``pkg/util/validation/field``.
+
+A path is a plain ``str`` ("spec.containers[0].name"); ``child``, ``index`` and ``key`` extend it. A ``FieldError``
+prints exactly as upstream prints it, because its text is part of the API.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+REQUIRED = "FieldValueRequired"
+DUPLICATE = "FieldValueDuplicate"
+INVALID = "FieldValueInvalid"
+NOT_SUPPORTED = "FieldValueNotSupported"
+FORBIDDEN = "FieldValueForbidden"
+TOO_LONG = "FieldValueTooLong"
+TOO_MANY = "FieldValueTooMany"
+NOT_FOUND = "FieldValueNotFound"
+INTERNAL = "InternalError"
+TYPE_INVALID = "FieldValueTypeInvalid"
+
+_TITLES = {
+    REQUIRED: "Required value", DUPLICATE: "Duplicate value", INVALID: "Invalid value", NOT_SUPPORTED: "Unsupported value",
+    FORBIDDEN: "Forbidden", TOO_LONG: "Too long", TOO_MANY: "Too many", NOT_FOUND: "Not found", INTERNAL: "Internal error",
+    TYPE_INVALID: "Invalid value",
+}  # fmt: skip
+
+OMIT_VALUE = object()
+
+
+def child(path: str, *names: str) -> str:
+    return ".".join((path, *names)) if path else ".".join(names)
+
+
+def index(path: str, i: int) -> str:
+    return f"{path}[{i}]"
+
+
+def key(path: str, k: str) -> str:
+    return f"{path}[{k}]"
+
+
+def go_value(value: Any) -> str:
+    """A value as ``field.Error`` prints it: strings quoted, null, everything else as compact JSON."""
+    if value is None:
+        return "null"
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if isinstance(value, str):
+        return go_quote(value)
+    if isinstance(value, (int, float)):
+        return str(value)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def go_quote(s: str) -> str:
+    """Go's ``strconv.Quote``."""
+    out = ['"']
+    for c in s:
+        o = ord(c)
+        if c in '"\\':
+            out.append("\\" + c)
+        elif c in "\a\b\f\n\r\t\v":
+            out.append({"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}[c])
+        elif o < 0x20 or o == 0x7F:
+            out.append(f"\\x{o:02x}")
+        elif c.isprintable():
+            out.append(c)
+        elif o < 0x10000:
+            out.append(f"\\u{o:04x}")
+        else:
+            out.append(f"\\U{o:08x}")
+    out.append('"')
+    return "".join(out)
+
+
+class FieldError:
+    """One finding of validation: ``type`` is the metav1.CauseType, ``field`` the path, ``value`` what was wrong."""
+
+    __slots__ = ("detail", "field", "type", "value")
+
+    def __init__(self, type: str, field: str, value: Any, detail: str) -> None:
+        self.type, self.field, self.value, self.detail = type, field, value, detail
+
+    def error_body(self) -> str:
+        """The message without the field path; what a StatusCause carries."""
+        title = _TITLES[self.type]
+        if self.type in (REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL) or self.value is OMIT_VALUE:
+            text = title
+        else:
+            text = f"{title}: {go_value(self.value)}"
+        return f"{text}: {self.detail}" if self.detail else text
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.error_body()}"
+
+    def __repr__(self) -> str:
+        return f"FieldError({self})"
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    return FieldError(REQUIRED, path, "", detail)
+
+
+def duplicate(path: str, value: Any) -> FieldError:
+    return FieldError(DUPLICATE, path, value, "")
+
+
+def invalid(path: str, value: Any, detail: str) -> FieldError:
+    return FieldError(INVALID, path, value, detail)
+
+
+def type_invalid(path: str, value: Any, detail: str) -> FieldError:
+    return FieldError(TYPE_INVALID, path, value, detail)
+
+
+def not_supported(path: str, value: Any, valid: list[str] | tuple[str, ...]) -> FieldError:
+    """``valid`` is listed sorted, as upstream does."""
+    detail = "supported values: " + ", ".join(go_quote(v) for v in sorted(valid)) if valid else ""
+    return FieldError(NOT_SUPPORTED, path, value, detail)
+
+
+def forbidden(path: str, detail: str) -> FieldError:
+    return FieldError(FORBIDDEN, path, "", detail)
+
+
+def too_long(path: str, max_length: int) -> FieldError:
+    detail = f"may not be more than {max_length} bytes" if max_length >= 0 else "value is too long"
+    return FieldError(TOO_LONG, path, "", detail)
+
+
+def too_many(path: str, actual: int, maximum: int) -> FieldError:
+    detail = f"must have at most {maximum} item{'' if maximum == 1 else 's'}" if maximum >= 0 else "has too many items"
+    return FieldError(TOO_MANY, path, actual if actual >= 0 else OMIT_VALUE, detail)
+
+
+def not_found(path: str, value: Any) -> FieldError:
+    return FieldError(NOT_FOUND, path, value, "")
+
+
+def internal(path: str, message: str) -> FieldError:
+    return FieldError(INTERNAL, path, None, message)
