@@ -1,0 +1,133 @@
+"""The self-made CA and serving certificate, kept in the data directory.
+
+``ensure`` is idempotent: it makes what is missing, renews a serving certificate that is about to expire or lacks a name
+asked for, and never replaces a CA that is still good, because clients hold it in their kubeconfigs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+RENEW_BEFORE = datetime.timedelta(days=30)
+CA_LIFE = datetime.timedelta(days=3650)
+CERT_LIFE = datetime.timedelta(days=365)
+
+
+@dataclass(frozen=True)
+class CertPaths:
+    ca_cert: Path
+    ca_key: Path
+    cert: Path
+    key: Path
+
+
+def service_names(cluster_domain: str = "cluster.local") -> list[str]:
+    base = "kubernetes.default.svc"
+    return ["localhost", "kubernetes", "kubernetes.default", base, f"{base}.{cluster_domain}"]
+
+
+def ensure(directory: Path, names: list[str], ips: list[str]) -> CertPaths:
+    """Makes sure that ``directory`` holds a CA and a serving certificate for ``names`` and ``ips``."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    paths = CertPaths(directory / "ca.crt", directory / "ca.key", directory / "apiserver.crt", directory / "apiserver.key")
+    now = datetime.datetime.now(datetime.UTC)
+    ca = _load(paths.ca_cert, paths.ca_key)
+    if ca is None or ca[0].not_valid_after_utc < now + RENEW_BEFORE:
+        ca = _make_ca(now)
+        _write(paths.ca_key, _key_pem(ca[1]), 0o600)
+        _write(paths.ca_cert, ca[0].public_bytes(serialization.Encoding.PEM), 0o644)
+        _forget(paths)
+    have = _load(paths.cert, paths.key)
+    if have is None or not _covers(have[0], names, ips) or have[0].not_valid_after_utc < now + RENEW_BEFORE:
+        cert, key = _make_cert(ca, names, ips, now)
+        _write(paths.key, _key_pem(key), 0o600)
+        _write(paths.cert, cert.public_bytes(serialization.Encoding.PEM), 0o644)
+    return paths
+
+
+def ensure_signing_key(path: Path) -> Path:
+    """The key that signs service-account tokens (ES256), made on first use."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(path, _key_pem(ec.generate_private_key(ec.SECP256R1())), 0o600)
+    return path
+
+
+def _forget(paths: CertPaths) -> None:
+    for p in (paths.cert, paths.key):
+        with contextlib.suppress(FileNotFoundError):
+            p.unlink()
+
+
+def _load(cert: Path, key: Path):
+    if not (cert.exists() and key.exists()):
+        return None
+    return (
+        x509.load_pem_x509_certificate(cert.read_bytes()),
+        serialization.load_pem_private_key(key.read_bytes(), None),
+    )
+
+
+def _covers(cert: x509.Certificate, names: list[str], ips: list[str]) -> bool:
+    san = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    have_ips = {str(ip) for ip in san.get_values_for_type(x509.IPAddress)}
+    return set(names) <= set(san.get_values_for_type(x509.DNSName)) and set(ips) <= have_ips
+
+
+def _make_ca(now: datetime.datetime):
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kas-ca@{int(now.timestamp())}")])
+    usage = x509.KeyUsage(True, False, True, False, False, True, True, False, False)
+    builder = _builder(name, name, key.public_key(), now, CA_LIFE)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    builder = builder.add_extension(usage, critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    return builder.sign(key, hashes.SHA256()), key
+
+
+def _make_cert(ca, names: list[str], ips: list[str], now: datetime.datetime):
+    ca_cert, ca_key = ca
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
+    alt = [x509.DNSName(n) for n in names] + [x509.IPAddress(ipaddress.ip_address(i)) for i in ips]
+    usage = x509.KeyUsage(True, False, True, False, False, False, False, False, False)
+    builder = _builder(subject, ca_cert.subject, key.public_key(), now, CERT_LIFE)
+    builder = builder.add_extension(x509.SubjectAlternativeName(alt), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(usage, critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    ski = ca_cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ski), critical=False)
+    return builder.sign(ca_key, hashes.SHA256()), key
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, public_key, now: datetime.datetime, life: datetime.timedelta):
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)
+    return builder.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + life)
+
+
+def _key_pem(key) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Writes a file whole or not at all: a reader never sees half a key."""
+    tmp = path.with_name(path.name + ".new")
+    fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(fd, "wb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(tmp, path)

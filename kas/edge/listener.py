@@ -1,0 +1,73 @@
+"""One granian listener inside the worker's own event loop.
+
+granian's public entry points spawn processes of their own; kas has one loop per worker with the store's callbacks on it,
+so the listener is started the way ``granian.server.embed`` starts its single worker, with our options.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from granian._futures import _new_cbscheduler
+from granian._granian import ASGIWorker, WorkerSignal
+from granian.http import HTTP1Settings, HTTP2Settings
+from granian.net import SocketSpec, UnixSocketSpec
+
+# granian counts connections, not requests: an open watch holds one. Max-in-flight is a filter of ours.
+BACKPRESSURE = 60_000
+BACKLOG = 4096
+
+
+@dataclass(frozen=True)
+class TLSFiles:
+    cert: str
+    key: str
+    min_version: str = "tls1.2"
+
+
+class Listener:
+    """Accepts on one address (SO_REUSEPORT: the kernel spreads connections over the workers) until ``stop``."""
+
+    def __init__(self, app, host: str, port: int, tls: TLSFiles | None = None, uds: str = "") -> None:
+        self.app, self.host, self.port, self.tls, self.uds = app, host, port, tls, uds
+        self._signal = WorkerSignal()
+        self._worker: ASGIWorker | None = None
+        self.stopped: asyncio.Future | None = None
+
+    def start(self, worker_id: int) -> None:
+        loop = asyncio.get_running_loop()
+        app = self.app
+
+        async def run(watcher) -> None:
+            proto = watcher.proto
+            try:
+                await app(watcher.scope, proto.receive, proto.send)
+            except BaseException as exc:  # the task's root: granian logs the error and ends the connection
+                watcher.err(exc)
+                return
+            watcher.done()
+
+        spec = UnixSocketSpec(self.uds, BACKLOG, 0o600) if self.uds else SocketSpec(self.host, self.port, BACKLOG)
+        sock = (None, spec.build()) if self.uds else (spec, None)
+        t = self.tls
+        ssl = (True, t.cert, t.key, None, t.min_version, None, [], False) if t else (False, None, None, None, "tls1.2", None, [], False)
+        self._worker = ASGIWorker(
+            worker_id, sock, None, 1, 8, 1, 30, BACKPRESSURE, "auto",
+            HTTP1Settings(max_buffer_size=1 << 20),
+            HTTP2Settings(max_concurrent_streams=2000, max_headers_size=1 << 20, keep_alive_interval=30_000),
+            True, None, *ssl, (None, None),
+        )  # fmt: skip
+        self.stopped = loop.create_future()
+
+        def on_stop() -> None:
+            loop.call_soon_threadsafe(lambda: self.stopped.done() or self.stopped.set_result(None))
+
+        self._signal.add_cb(on_stop)
+        scheduler = _new_cbscheduler(loop, run, impl_asyncio=True)
+        serve = self._worker.serve_async_uds if self.uds else self._worker.serve_async
+        serve(scheduler, loop, self._signal)
+
+    def stop(self) -> None:
+        """Stop accepting; connections end once their requests are answered."""
+        self._signal.set()
