@@ -1,0 +1,120 @@
+"""Nobody grants what they do not hold: the checks of RBAC writes.
+
+``pkg/registry/rbac/validation/policy_comparator`` through ``ConfirmNoEscalation``, and the rules of
+``pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased``. Every function raises the 403 the
+client sees, or returns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api import errors
+from kas.api.field import go_quote
+from kas.auth.attributes import ALLOW, Attributes, Authorizer
+from kas.auth.authz.rbac import GROUP, RbacIndex
+from kas.auth.authz.rules import compact, covers, describe, go_list
+from kas.auth.user import MASTERS, UserInfo
+
+Obj = dict[str, Any]
+
+FULL_AUTHORITY: list[Obj] = [
+    {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+    {"verbs": ["*"], "nonResourceURLs": ["*"]},
+]
+
+
+def missing_permissions(index: RbacIndex, user: UserInfo, namespace: str, rules: list[Obj]) -> str:
+    """Why ``user`` may not grant ``rules`` in ``namespace``; "" when every one of them is held."""
+    held, error = index.rules(user, namespace)
+    missing = covers(held, rules)
+    if not missing:
+        return ""
+    lines = sorted({describe(r) for r in compact(missing)})
+    text = (
+        f"user {go_quote(user.name)} (groups={go_list(user.groups)}) is attempting to grant RBAC permissions not currently held:\n"
+        + "\n".join(lines)
+    )
+    return f"{text}; resolution errors: [{error}]" if error else text
+
+
+def check_role(
+    index: RbacIndex,
+    authorizer: Authorizer | None,
+    user: UserInfo,
+    resource: str,
+    namespace: str,
+    name: str,
+    obj: Obj,
+    old: Obj | None = None,
+) -> None:
+    """Before a Role or ClusterRole is created or updated (``old`` given). ``name`` is the request's name, "" on create."""
+    if MASTERS in user.groups or _may_escalate(authorizer, user, resource, namespace, name):
+        return
+    if old is not None and only_gc_fields_changed(obj, old):
+        return
+    text = missing_permissions(index, user, namespace, obj.get("rules") or [])
+    if text:
+        raise errors.forbidden(GROUP, resource, obj["metadata"].get("name", ""), text)
+    if resource == "clusterroles" and (_aggregates(obj) or (old is not None and _aggregates(old))):
+        # Aggregation can gather anything later, so it takes full authority to set or change it.
+        if missing_permissions(index, user, namespace, FULL_AUTHORITY):
+            why = "must have cluster-admin privileges to use the aggregationRule"
+            raise errors.forbidden(GROUP, resource, obj["metadata"].get("name", ""), why)
+
+
+def check_binding(
+    index: RbacIndex,
+    authorizer: Authorizer | None,
+    user: UserInfo,
+    resource: str,
+    namespace: str,
+    obj: Obj,
+    old: Obj | None = None,
+) -> None:
+    """Before a RoleBinding or ClusterRoleBinding is created or updated. 404 when the role it refers to does not exist."""
+    if MASTERS in user.groups:
+        return
+    if old is not None and only_gc_fields_changed(obj, old):
+        return
+    ref = obj.get("roleRef") or {}
+    kind, name = ref.get("kind", ""), ref.get("name", "")
+    if _may_bind(authorizer, user, ref, namespace):
+        return
+    if kind not in ("Role", "ClusterRole"):
+        raise errors.internal(f"unsupported role reference kind: {go_quote(kind)}")
+    rules = index.role_rules(kind, name, namespace)
+    if rules is None:
+        raise errors.not_found(GROUP, kind.lower(), name)
+    text = missing_permissions(index, user, namespace, rules)
+    if text:
+        raise errors.forbidden(GROUP, resource, obj["metadata"].get("name", ""), text)
+
+
+def only_gc_fields_changed(obj: Obj, old: Obj) -> bool:
+    """The garbage collector may finish its work on objects whose rules it could never grant."""
+    new_meta, old_meta = obj.get("metadata") or {}, old.get("metadata") or {}
+    ignored = ("ownerReferences", "finalizers", "selfLink", "managedFields")
+    if {k: v for k, v in new_meta.items() if k not in ignored} != {k: v for k, v in old_meta.items() if k not in ignored}:
+        return False
+    return {k: v for k, v in obj.items() if k != "metadata"} == {k: v for k, v in old.items() if k != "metadata"}
+
+
+def _aggregates(role: Obj) -> bool:
+    rule = role.get("aggregationRule")
+    return bool(rule and rule.get("clusterRoleSelectors"))
+
+
+def _may_escalate(authorizer: Authorizer | None, user: UserInfo, resource: str, namespace: str, name: str) -> bool:
+    if authorizer is None:
+        return False
+    a = Attributes(user, "escalate", namespace, GROUP, "*", resource, "", name)
+    return authorizer.authorize(a)[0] == ALLOW
+
+
+def _may_bind(authorizer: Authorizer | None, user: UserInfo, ref: Obj, namespace: str) -> bool:
+    resource = {"ClusterRole": "clusterroles", "Role": "roles"}.get(ref.get("kind", ""))
+    if authorizer is None or resource is None:
+        return False
+    a = Attributes(user, "bind", namespace, ref.get("apiGroup", ""), "*", resource, "", ref.get("name", ""))
+    return authorizer.authorize(a)[0] == ALLOW

@@ -1,0 +1,288 @@
+"""RBAC: an index over roles and bindings, compiled per identity.
+
+``RbacIndex`` is fed with objects (at start and from the store's events). Bindings are indexed by subject, so what a
+decision costs depends on the bindings of its user, never on how many others there are. Per user the matching rules are
+gathered once, and per shape of request (verb, group, resource, subresource, namespace) once more into a short row of
+(resource names or None, outcome); a decision then is two dictionary hits. Any change of RBAC drops what was compiled.
+
+Semantics: ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation/rule.go``. Where upstream's order comes
+from an unordered cache, ours is by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from kas.api.field import go_quote
+from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, aggregate
+from kas.auth.authz.rules import CompiledRule
+from kas.auth.user import UserInfo, service_account_username
+
+Obj = dict[str, Any]
+Row = tuple[tuple[frozenset[str] | None, Outcome], ...]
+
+GROUP = "rbac.authorization.k8s.io"
+MAX_USERS = 4096
+MAX_SHAPES = 4096
+
+
+class _Binding:
+    __slots__ = ("name", "role", "subjects")
+
+    def __init__(self, obj: Obj) -> None:
+        ref = obj.get("roleRef") or {}
+        self.name = obj["metadata"]["name"]
+        self.role = (ref.get("kind", ""), ref.get("name", ""))
+        self.subjects: list[Obj] = obj.get("subjects") or []
+
+
+class _Scope:
+    """The bindings of one namespace (or of the cluster): by name, and subject key -> {binding name: subject's index}."""
+
+    __slots__ = ("bindings", "by_subject")
+
+    def __init__(self) -> None:
+        self.bindings: dict[str, _Binding] = {}
+        self.by_subject: dict[str, dict[str, int]] = {}
+
+    def put(self, obj: Obj, namespace: str) -> None:
+        binding = _Binding(obj)
+        self.drop(binding.name, namespace)
+        self.bindings[binding.name] = binding
+        for i, subject in enumerate(binding.subjects):
+            key = _subject_key(subject, namespace)
+            if key:
+                self.by_subject.setdefault(key, {}).setdefault(binding.name, i)
+
+    def drop(self, name: str, namespace: str) -> None:
+        binding = self.bindings.pop(name, None)
+        if binding is None:
+            return
+        for subject in binding.subjects:
+            key = _subject_key(subject, namespace)
+            found = self.by_subject.get(key)
+            if found is not None:
+                found.pop(name, None)
+                if not found:
+                    del self.by_subject[key]
+
+    def matching(self, keys: Iterable[str]) -> Iterator[tuple[_Binding, Obj]]:
+        """The bindings that apply, in order of name, each with its first subject that does."""
+        found: dict[str, int] = {}
+        for key in keys:
+            for name, i in self.by_subject.get(key, {}).items():
+                if i < found.get(name, 1 << 30):
+                    found[name] = i
+        for name in sorted(found):
+            binding = self.bindings[name]
+            yield binding, binding.subjects[found[name]]
+
+
+def _subject_key(subject: Obj, namespace: str) -> str:
+    kind, name = subject.get("kind"), subject.get("name", "")
+    if kind == "User":
+        return "u" + name
+    if kind == "Group":
+        return "g" + name
+    if kind == "ServiceAccount":
+        # Without a namespace of its own it means the binding's; in a ClusterRoleBinding it then means nobody.
+        ns = subject.get("namespace") or namespace
+        return "u" + service_account_username(ns, name) if ns else ""
+    return ""
+
+
+def _describe_subject(subject: Obj, namespace: str) -> str:
+    name = subject.get("name", "")
+    if subject.get("kind") == "ServiceAccount":
+        name = f"{name}/{subject.get('namespace') or namespace}"
+    return f"{subject.get('kind', '')} {go_quote(name)}"
+
+
+def role_not_found(kind: str, name: str) -> str:
+    """The lister's text for a binding to a role that is not there."""
+    return f"{kind.lower()}.{GROUP} {go_quote(name)} not found"
+
+
+class _Matcher:
+    """What is known of one user: rules by scope (with errors), rows by shape, outcomes by path."""
+
+    __slots__ = ("keys", "paths", "scopes", "shapes")
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        self.keys = keys
+        self.scopes: dict[str, tuple[list[tuple[CompiledRule, str]], list[str]]] = {}
+        self.shapes: dict[tuple[str, str, str, str, str], Row] = {}
+        self.paths: dict[tuple[str, str, str], Outcome] = {}
+
+
+class RbacIndex:
+    """Roles and bindings of the cluster, and the authorizer over them. Not thread-safe: one per worker's loop.
+
+    ``revision`` grows with every change. ``missing`` words the error for a role that does not exist.
+    """
+
+    def __init__(self, missing: Callable[[str, str], str] = role_not_found) -> None:
+        self.revision = 0
+        self._missing = missing
+        self._cluster_roles: dict[str, list[CompiledRule]] = {}
+        self._roles: dict[tuple[str, str], list[CompiledRule]] = {}
+        self._scopes: dict[str, _Scope] = {"": _Scope()}
+        self._matchers: dict[tuple, _Matcher] = {}
+
+    # --- feeding
+
+    def put(self, resource: str, obj: Obj) -> None:
+        """Adds or replaces an object of ``resource`` (clusterroles, roles, clusterrolebindings, rolebindings)."""
+        meta = obj["metadata"]
+        if resource == "clusterroles":
+            self._cluster_roles[meta["name"]] = [CompiledRule(r) for r in obj.get("rules") or ()]
+        elif resource == "roles":
+            self._roles[meta["namespace"], meta["name"]] = [CompiledRule(r) for r in obj.get("rules") or ()]
+        elif resource == "clusterrolebindings":
+            self._scopes[""].put(obj, "")
+        elif resource == "rolebindings":
+            namespace = meta["namespace"]
+            self._scopes.setdefault(namespace, _Scope()).put(obj, namespace)
+        else:
+            raise ValueError(f"not an RBAC resource: {resource}")
+        self._changed()
+
+    def delete(self, resource: str, namespace: str, name: str) -> None:
+        if resource == "clusterroles":
+            self._cluster_roles.pop(name, None)
+        elif resource == "roles":
+            self._roles.pop((namespace, name), None)
+        elif resource == "clusterrolebindings":
+            self._scopes[""].drop(name, "")
+        elif resource == "rolebindings":
+            scope = self._scopes.get(namespace)
+            if scope is not None:
+                scope.drop(name, namespace)
+                if not scope.bindings:
+                    del self._scopes[namespace]
+        else:
+            raise ValueError(f"not an RBAC resource: {resource}")
+        self._changed()
+
+    def _changed(self) -> None:
+        self.revision += 1
+        if self._matchers:
+            self._matchers = {}
+
+    # --- deciding
+
+    def authorize(self, a: Attributes) -> Outcome:
+        m = self._matchers.get(a.user.key)
+        if m is None:
+            m = self._matcher(a.user)
+        if a.resource_request:
+            row = m.shapes.get((a.verb, a.api_group, a.resource, a.subresource, a.namespace))
+            if row is None:
+                row = self._compile_shape(m, a)
+            name = a.name
+            for names, outcome in row:
+                if names is None or name in names:
+                    return outcome
+        outcome = m.paths.get((a.verb, a.path, a.namespace))
+        return outcome if outcome is not None else self._compile_path(m, a)
+
+    def rules(self, user: UserInfo, namespace: str) -> tuple[list[Obj], str]:
+        """Every PolicyRule that holds for the user in the namespace (and cluster-wide), and the resolution error or ""."""
+        m = self._matchers.get(user.key) or self._matcher(user)
+        out, errs = [], []
+        for ns in dict.fromkeys(("", namespace)):
+            rules, failed = self._scope_rules(m, ns)
+            out.extend(r.source for r, _ in rules)
+            errs.extend(failed)
+        return out, aggregate(errs)
+
+    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[Obj], list[Obj], bool, str]:
+        """SelfSubjectRulesReview's lists: (resource rules, non-resource rules, incomplete, evaluation error)."""
+        rules, error = self.rules(user, namespace)
+        resource, other = [], []
+        for rule in rules:
+            if rule.get("resources"):
+                fields = ("verbs", "apiGroups", "resources", "resourceNames")
+                resource.append({f: list(rule[f]) for f in fields if rule.get(f)})
+            if rule.get("nonResourceURLs"):
+                other.append({f: list(rule[f]) for f in ("verbs", "nonResourceURLs") if rule.get(f)})
+        return resource, other, False, error
+
+    def role_rules(self, kind: str, name: str, namespace: str) -> list[Obj] | None:
+        """The rules a roleRef points to, None when the role does not exist."""
+        compiled = self._cluster_roles.get(name) if kind == "ClusterRole" else self._roles.get((namespace, name))
+        return None if compiled is None else [r.source for r in compiled]
+
+    # --- compiling
+
+    def _matcher(self, user: UserInfo) -> _Matcher:
+        if len(self._matchers) >= MAX_USERS:
+            # Oldest first: a dict keeps insertion order.
+            del self._matchers[next(iter(self._matchers))]
+        m = self._matchers[user.key] = _Matcher(("u" + user.name, *("g" + g for g in user.groups)))
+        return m
+
+    def _scope_rules(self, m: _Matcher, namespace: str) -> tuple[list[tuple[CompiledRule, str]], list[str]]:
+        """The user's rules in one scope, each with the reason it will give, and the errors met on the way."""
+        known = m.scopes.get(namespace)
+        if known is not None:
+            return known
+        rules: list[tuple[CompiledRule, str]] = []
+        errs: list[str] = []
+        scope = self._scopes.get(namespace)
+        if scope is not None:
+            for binding, subject in scope.matching(m.keys):
+                kind, name = binding.role
+                role = self._cluster_roles.get(name) if kind == "ClusterRole" else self._roles.get((namespace, name))
+                if role is None:
+                    errs.append(self._missing(kind, name))
+                    continue
+                what = f"RoleBinding {go_quote(f'{binding.name}/{namespace}')}" if namespace else f"ClusterRoleBinding {go_quote(binding.name)}"
+                who = _describe_subject(subject, namespace)
+                reason = f"RBAC: allowed by {what} of {kind} {go_quote(name)} to {who}"
+                rules.extend((r, reason) for r in role)
+            # A namespace nobody has bindings in is not remembered: requests may name any.
+            if len(m.scopes) >= MAX_SHAPES:
+                m.scopes.clear()
+            m.scopes[namespace] = rules, errs
+        return rules, errs
+
+    def _all_rules(self, m: _Matcher, namespace: str) -> tuple[list[tuple[CompiledRule, str]], list[str]]:
+        rules, errs = self._scope_rules(m, "")
+        if namespace:
+            more, more_errs = self._scope_rules(m, namespace)
+            rules, errs = rules + more, errs + more_errs
+        return rules, errs
+
+    def _compile_shape(self, m: _Matcher, a: Attributes) -> Row:
+        rules, errs = self._all_rules(m, a.namespace)
+        row: list[tuple[frozenset[str] | None, Outcome]] = []
+        for rule, reason in rules:
+            if rule.matches_resource(a.verb, a.api_group, a.resource, a.subresource):
+                row.append((rule.names, (ALLOW, reason, "")))
+                if rule.names is None:
+                    break
+        else:
+            row.append((None, _no_opinion(errs)))
+        if len(m.shapes) >= MAX_SHAPES:
+            m.shapes.clear()
+        done = m.shapes[a.verb, a.api_group, a.resource, a.subresource, a.namespace] = tuple(row)
+        return done
+
+    def _compile_path(self, m: _Matcher, a: Attributes) -> Outcome:
+        rules, errs = self._all_rules(m, a.namespace)
+        for rule, reason in rules:
+            if rule.matches_path(a.verb, a.path):
+                outcome: Outcome = (ALLOW, reason, "")
+                break
+        else:
+            outcome = _no_opinion(errs)
+        if len(m.paths) >= MAX_SHAPES:
+            m.paths.clear()
+        m.paths[a.verb, a.path, a.namespace] = outcome
+        return outcome
+
+
+def _no_opinion(errs: list[str]) -> Outcome:
+    return NO_OPINION, f"RBAC: {aggregate(errs)}" if errs else "", ""

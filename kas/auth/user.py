@@ -1,0 +1,129 @@
+"""Who asks: ``UserInfo`` and the names every part of the server knows (apiserver's ``pkg/authentication/user``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+ANONYMOUS = "system:anonymous"
+NODES = "system:nodes"
+SERVICE_ACCOUNTS = "system:serviceaccounts"
+KUBE_APISERVER = "system:apiserver"
+
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+SERVICE_ACCOUNT_GROUP_PREFIX = "system:serviceaccounts:"
+NODE_PREFIX = "system:node:"
+
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+POD_NAME = "authentication.kubernetes.io/pod-name"
+POD_UID = "authentication.kubernetes.io/pod-uid"
+NODE_NAME = "authentication.kubernetes.io/node-name"
+NODE_UID = "authentication.kubernetes.io/node-uid"
+
+
+class UserInfo:
+    """An identity. Never changed after it was made, so that authenticators may share one object between requests.
+
+    ``key`` is what authorization depends on; authorizers use it as a cache key.
+    """
+
+    __slots__ = ("_dict", "extra", "groups", "key", "name", "uid")
+
+    def __init__(
+        self,
+        name: str,
+        groups: Iterable[str] = (),
+        uid: str = "",
+        extra: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.name = name
+        self.uid = uid
+        self.groups = tuple(groups)
+        self.extra: dict[str, list[str]] = {k: list(v) for k, v in extra.items()} if extra else {}
+        self.key = (name, self.groups)
+        self._dict: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """``authentication.k8s.io/v1 UserInfo``: empty fields are left out. Shared: do not change it."""
+        out = self._dict
+        if out is None:
+            out = {}
+            if self.name:
+                out["username"] = self.name
+            if self.uid:
+                out["uid"] = self.uid
+            if self.groups:
+                out["groups"] = list(self.groups)
+            if self.extra:
+                out["extra"] = {k: list(self.extra[k]) for k in sorted(self.extra)}
+            self._dict = out
+        return out
+
+    def with_groups(self, groups: Iterable[str]) -> UserInfo:
+        return UserInfo(self.name, groups, self.uid, self.extra)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, UserInfo):
+            return NotImplemented
+        return self.key == other.key and self.uid == other.uid and self.extra == other.extra
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"UserInfo({self.name!r}, {self.groups!r}, uid={self.uid!r}, extra={self.extra!r})"
+
+
+ANONYMOUS_USER = UserInfo(ANONYMOUS, (UNAUTHENTICATED,))
+# The server acting for itself over its own request path; no one but the server may authenticate as it.
+LOOPBACK_USER = UserInfo(KUBE_APISERVER, (AUTHENTICATED, MASTERS))
+
+
+def with_authenticated(user: UserInfo) -> UserInfo:
+    """Adds system:authenticated, unless the user is anonymous or already carries one of the two marker groups."""
+    groups = user.groups
+    if AUTHENTICATED in groups or user.name == ANONYMOUS or UNAUTHENTICATED in groups:
+        return user
+    return user.with_groups((*groups, AUTHENTICATED))
+
+
+def service_account_username(namespace: str, name: str) -> str:
+    return f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
+
+
+def service_account_groups(namespace: str) -> tuple[str, str]:
+    return SERVICE_ACCOUNTS, SERVICE_ACCOUNT_GROUP_PREFIX + namespace
+
+
+def split_service_account(username: str) -> tuple[str, str] | None:
+    """(namespace, name) of a service account's user name, None when it is not a well-formed one."""
+    if not username.startswith(SERVICE_ACCOUNT_PREFIX):
+        return None
+    namespace, sep, name = username[len(SERVICE_ACCOUNT_PREFIX) :].partition(":")
+    if not sep or ":" in name or not _is_subdomain(name) or not _is_label(namespace):
+        return None
+    return namespace, name
+
+
+def node_name(user: UserInfo) -> str:
+    """The node a kubelet's identity speaks for, "" for everyone else (upstream's NodeIdentifier)."""
+    if user.name.startswith(NODE_PREFIX) and NODES in user.groups:
+        return user.name[len(NODE_PREFIX) :]
+    return ""
+
+
+_ALNUM = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_LABEL = _ALNUM | {"-"}
+
+
+def _is_label(s: str) -> bool:
+    return 0 < len(s) <= 63 and s[0] in _ALNUM and s[-1] in _ALNUM and _LABEL.issuperset(s)
+
+
+def _is_subdomain(s: str) -> bool:
+    # Parts of a DNS subdomain have no length limit of their own upstream.
+    parts = s.split(".")
+    return 0 < len(s) <= 253 and all(p and p[0] in _ALNUM and p[-1] in _ALNUM and _LABEL.issuperset(p) for p in parts)
