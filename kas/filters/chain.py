@@ -1,0 +1,106 @@
+"""The handler chain: upstream's ``DefaultBuildHandlerChain`` as one flat list.
+
+A filter is a pair of plain functions over the request: ``before`` may refuse (return a Response or raise ApiError) and
+runs outermost first; ``after`` sees every answer, also one of a filter outside of it, and runs innermost first. What
+``before`` marked on the request tells ``after`` whether there is anything to undo. No filter awaits; only endpoints do.
+
+The order, outermost first, and why each stands where it does:
+
+    panic_recovery      outside of everything, so that nothing escapes unanswered (it is the try in ``Chain``)
+    audit_id            before anything that logs or answers, so that every answer carries the id
+    mux_complete        503 while starting: a 404 now would be a lie about a path that is about to exist
+    request_info        everything below asks what the request is about
+    latency, tracing, http_logging   measure all that is below them, refusals too
+    shutdown_retry      late arrivals while shutting down get 429 before they cost anything
+    hsts, cache_control  headers of every answer, also of refusals
+    goaway              before the work is done, because it asks the client to go elsewhere
+    wait_group          shutting down waits for what passed here
+    deadline, timeout   the clock starts before authentication, which may ask somebody else
+    cors                a preflight carries no credentials, so it must be answered before authentication
+    authentication      who asks; a failure is audited (audit stands behind it and sees the 401)
+    audit               from here on every step is on record
+    impersonation       after audit, so that the record shows who really asked
+    max_in_flight       after impersonation, before the costly part; long-running requests are exempt
+    authorization       last: it needs the final user and the request
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from kas.api.errors import ApiError
+from kas.edge.http import Handler, Request, Response, Result
+
+Before = Callable[[Request], Response | None]
+After = Callable[[Request, Response], None]
+
+
+class Filter(NamedTuple):
+    name: str
+    before: Before | None = None
+    after: After | None = None
+
+
+class Chain:
+    """Runs a request through ``filters`` to ``endpoint``.
+
+    ``refuse(req, ApiError)`` renders an error in the form the client asked for; ``panic(req, exc)`` answers a bug.
+    """
+
+    def __init__(
+        self,
+        filters: list[Filter],
+        endpoint: Handler,
+        refuse: Callable[[Request, ApiError], Response],
+        panic: Callable[[Request, BaseException], Response],
+        timeout_s: Callable[[Request], float],
+        timed_out: Callable[[Request], Response],
+    ) -> None:
+        self.names = [f.name for f in filters]
+        self._before = tuple(f.before for f in filters if f.before)
+        self._after = tuple(f.after for f in reversed(filters) if f.after)
+        self._endpoint, self._refuse, self._panic = endpoint, refuse, panic
+        self._timeout_s, self._timed_out = timeout_s, timed_out
+
+    def __call__(self, req: Request) -> Result:
+        try:
+            for before in self._before:
+                result: Result | None = before(req)
+                if result is not None:
+                    break
+            else:
+                result = self._endpoint(req)
+        except ApiError as e:
+            result = self._refuse(req, e)
+        except Exception as e:
+            result = self._panic(req, e)
+        if type(result) is Response:
+            for after in self._after:
+                after(req, result)
+            return result
+        return self._later(req, result)
+
+    async def _later(self, req: Request, pending: Awaitable[Response]) -> Response:
+        try:
+            if req.long_running:
+                resp = await pending
+            else:
+                async with asyncio.timeout(self._timeout_s(req)):
+                    resp = await pending
+        except ApiError as e:
+            resp = self._refuse(req, e)
+        except TimeoutError:
+            resp = self._timed_out(req)
+        except asyncio.CancelledError:
+            # The client is gone; what before() took must still be given back.
+            gone = Response(499, [])
+            for after in self._after:
+                after(req, gone)
+            raise
+        except Exception as e:
+            resp = self._panic(req, e)
+        for after in self._after:
+            after(req, resp)
+        return resp

@@ -1,0 +1,43 @@
+"""Cross-origin requests of browsers: upstream's ``WithCORS``. Off without ``--cors-allowed-origins``."""
+
+from __future__ import annotations
+
+import re
+
+from kas.edge.http import Request, Response
+from kas.filters.chain import Filter
+
+METHODS = b"POST, GET, OPTIONS, PUT, DELETE, PATCH"
+ALLOW_HEADERS = b"Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since"
+EXPOSE_HEADERS = b"Date"
+
+
+def cors(allowed_origins: list[str]) -> Filter:
+    if not allowed_origins:
+        return Filter("cors")
+    patterns = [re.compile(p) for p in allowed_origins]
+
+    def allowed(origin: str) -> bool:
+        return any(p.search(origin) for p in patterns)
+
+    def before(req: Request) -> Response | None:
+        origin = req.header(b"origin")
+        # A preflight names the method it asks for; answered here, without credentials.
+        if req.method == "OPTIONS" and origin and allowed(origin) and req.header(b"access-control-request-method"):
+            return Response(204, [])
+        return None
+
+    def after(req: Request, resp: Response) -> None:
+        origin = req.header(b"origin")
+        if not origin or not allowed(origin):
+            return
+        resp.headers += [
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"access-control-allow-methods", METHODS),
+            (b"access-control-allow-headers", ALLOW_HEADERS),
+            (b"access-control-expose-headers", EXPOSE_HEADERS),
+            (b"access-control-allow-credentials", b"true"),
+            (b"vary", b"Origin"),
+        ]
+
+    return Filter("cors", before, after)

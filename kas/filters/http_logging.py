@@ -1,0 +1,27 @@
+"""One log line per request at -v 3, as upstream's ``httplog``."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+
+from kas.edge.http import Request, Response
+from kas.filters.chain import Filter
+
+log = logging.getLogger("kas.http")
+
+
+def http_logging(verbosity: int) -> Filter:
+    if verbosity < 3:
+        return Filter("http_logging")
+
+    def after(req: Request, resp: Response) -> None:
+        query = f"?{req.query}" if req.query else ""
+        user = req.user.name if req.user is not None else ""
+        log.info(
+            "HTTP verb=%s URI=%s latency=%.3fms userAgent=%s audit-ID=%s srcIP=%s user=%s resp=%d",
+            req.info.verb if req.info else req.method, req.path + query, (monotonic() - req.started) * 1000,
+            req.header(b"user-agent"), req.audit_id, req.client, user, resp.status,
+        )  # fmt: skip
+
+    return Filter("http_logging", None, after)

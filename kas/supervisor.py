@@ -1,0 +1,366 @@
+"""The process ``kas serve`` starts as: prepares, forks the workers, prints the ready line, passes signals on.
+
+It imports next to nothing and opens no store, so that it stays small and may fork at any time. What it prepares:
+the data directory and its lock, ports, certificates and keys (in a short-lived child), the shared memory of the workers.
+A worker that dies is started again, with a growing pause; one that cannot start at all ends the server with its reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kas.options import Completed
+
+FORMAT = "1"
+EXIT_CONFIG = 2
+EXIT_FAILED = 1
+RESPAWN_LIMIT = 5  # deaths of one worker within RESPAWN_WINDOW_S that end the server
+RESPAWN_WINDOW_S = 30.0
+
+
+class StartError(Exception):
+    """Why the server cannot start, in one line."""
+
+
+@dataclass
+class Worker:
+    index: int
+    pid: int
+    pipe: int
+    ready: bool = False
+    report: bytes = b""
+
+
+def run(options: Completed) -> int:
+    """Runs the server until it is told to stop. Returns the exit code."""
+    began = time.monotonic()
+    try:
+        return _Supervisor(options, began).run()
+    except StartError as e:
+        print(f"kas: {e}", file=sys.stderr)
+        return EXIT_CONFIG
+
+
+class _Supervisor:
+    def __init__(self, options: Completed, began: float) -> None:
+        self.options, self.began = options, began
+        self.workers: dict[int, Worker] = {}
+        self.deaths: dict[int, list[float]] = {}
+        self.stopping = False
+        self.reserved: list[socket.socket] = []
+        self.exit_code = 0
+
+    def run(self) -> int:
+        opts = self.options
+        self._lock_data_dir(opts.data_dir)
+        opts = self.options = self._reserve_ports(opts)
+        with tempfile.TemporaryDirectory(prefix="kas-") as run_dir:
+            self.options = opts = replace(opts, run_dir=Path(run_dir))
+            self._block_signals()
+            self._make_shared()
+            preparer = self._fork(lambda: prepare(opts))
+            for i in range(opts.workers):
+                self._spawn(i)
+            self._await_prepared(preparer)
+            try:
+                return self._loop()
+            finally:
+                self._kill_all()
+
+    # --- preparation
+
+    def _lock_data_dir(self, path: Path) -> None:
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.lock = open(path / "lock", "a+")
+        except OSError as e:
+            raise StartError(f"--data-dir: {path}: {e.strerror}") from None
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StartError(f"--data-dir: {path} is held by another kas") from None
+        fmt = path / "format"
+        if fmt.exists():
+            have = fmt.read_text().strip()
+            if have != FORMAT:
+                raise StartError(f"--data-dir: {path} has format {have}; this kas knows format {FORMAT}")
+        elif any(p.name not in ("lock",) for p in path.iterdir()):
+            raise StartError(f"--data-dir: {path} is not empty and not a kas data directory")
+        else:
+            fmt.write_text(FORMAT + "\n")
+
+    def _reserve_ports(self, o: Completed) -> Completed:
+        """Binds every port, so that 'in use' is known now and an automatic one stays ours; the workers listen."""
+        done = {}
+        for name, host in (("secure_port", o.raw.bind_address), ("insecure_port", "127.0.0.1"), ("read_only_port", "127.0.0.1")):
+            port = getattr(o, name)
+            if port == 0:
+                done[name] = 0
+                continue
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            flag = "--" + name.replace("_", "-")
+            if port > 0:
+                with socket.socket(family) as probe:  # without SO_REUSEPORT a listener of anybody's is seen
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    self._bind(probe, host, port, flag)
+            s = socket.socket(family)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._bind(s, host, max(port, 0), flag)
+            self.reserved.append(s)
+            done[name] = s.getsockname()[1]
+        return replace(o, **done)
+
+    @staticmethod
+    def _bind(s: socket.socket, host: str, port: int, flag: str) -> None:
+        try:
+            s.bind((host, port))
+        except OSError as e:
+            why = "is in use" if e.errno == errno.EADDRINUSE else e.strerror
+            raise StartError(f"{flag}: {host}:{port} {why}") from None
+
+    def _make_shared(self) -> None:
+        """One pair of sockets per worker to wake it, inherited by all."""
+        self.wake = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.options.workers)]
+        for a, b in self.wake:
+            a.setblocking(False)
+            b.setblocking(False)
+
+    def _await_prepared(self, child: Worker) -> None:
+        # Every end of the report pipe but the child's is closed, so end of file means that it is done.
+        text = b""
+        while chunk := os.read(child.pipe, 65536):
+            text += chunk
+        os.close(child.pipe)
+        _, status = os.waitpid(child.pid, 0)
+        if status != 0:
+            self._kill_all()
+            raise StartError(text.decode(errors="replace").strip() or "could not prepare the certificates")
+
+    # --- workers
+
+    def _fork(self, work) -> Worker:
+        r, w = os.pipe()
+        pid = os.fork()
+        if pid:
+            os.close(w)
+            os.set_blocking(r, True)
+            return Worker(-1, pid, r)
+        code = EXIT_FAILED
+        try:
+            os.close(r)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+                signal.signal(s, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            work()
+            code = 0
+        except StartError as e:
+            os.write(w, str(e).encode())
+        except BaseException as e:
+            import traceback
+
+            traceback.print_exc()
+            os.write(w, f"{type(e).__name__}: {e}".encode())
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _spawn(self, index: int) -> None:
+        r, w = os.pipe()
+
+        def work() -> None:
+            from kas.server import work as serve
+
+            serve(self.options, index, w, self.wake)
+
+        child = self._fork(work)
+        os.close(w)
+        os.close(child.pipe)
+        os.set_blocking(r, False)
+        child.index, child.pipe = index, r
+        self.workers[child.pid] = child
+
+    def _block_signals(self) -> None:
+        r, w = os.pipe()
+        os.set_blocking(w, False)
+        os.set_blocking(r, False)
+        self.signals = r
+        signal.set_wakeup_fd(w, warn_on_full_buffer=False)
+        for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(s, lambda *_: None)
+
+    def _loop(self) -> int:
+        announced = False
+        grace: float | None = None
+        while self.workers:
+            pipes = {w.pipe: w for w in self.workers.values() if w.pipe >= 0}
+            timeout = None if grace is None else max(0.0, grace - time.monotonic())
+            readable, _, _ = select.select([self.signals, *pipes], [], [], timeout)
+            for fd in readable:
+                if fd != self.signals:
+                    self._read_report(pipes[fd])
+            if self.signals in readable:
+                for s in os.read(self.signals, 64):
+                    if s in (signal.SIGTERM, signal.SIGINT):
+                        if self.stopping:
+                            self.exit_code = EXIT_FAILED
+                            return self.exit_code
+                        self.stopping = True
+                        o = self.options.raw
+                        grace = time.monotonic() + o.shutdown_delay_duration + o.shutdown_grace + 5
+                        self._signal_all(signal.SIGTERM)
+                    elif s == signal.SIGHUP:
+                        self._signal_all(signal.SIGHUP)
+            if grace is not None and time.monotonic() >= grace:
+                print("kas: workers did not end in time and were killed", file=sys.stderr)
+                return EXIT_FAILED
+            self._reap()
+            if not announced and self.workers and all(w.ready for w in self.workers.values()) and not self.stopping:
+                announced = True
+                self._announce()
+        return self.exit_code
+
+    def _read_report(self, w: Worker) -> None:
+        data = os.read(w.pipe, 65536)
+        if not data:
+            os.close(w.pipe)
+            w.pipe = -1
+            return
+        w.report += data
+        if w.report.startswith(b"ready\n"):
+            w.ready, w.report = True, w.report[6:]
+
+    def _reap(self) -> None:
+        while self.workers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            w = self.workers.pop(pid, None)
+            if w is None:
+                continue
+            if w.pipe >= 0:
+                with contextlib.suppress(BlockingIOError):
+                    while data := os.read(w.pipe, 65536):
+                        w.report += data
+                os.close(w.pipe)
+            if self.stopping:
+                continue
+            code = os.waitstatus_to_exitcode(status)
+            reason = w.report.decode(errors="replace").strip() or (f"signal {-code}" if code < 0 else f"exit code {code}")
+            if not w.ready and code != 0 and code > 0:
+                print(f"kas: {reason}", file=sys.stderr)
+                self._give_up()
+                continue
+            now = time.monotonic()
+            deaths = [t for t in self.deaths.get(w.index, []) if now - t < RESPAWN_WINDOW_S] + [now]
+            self.deaths[w.index] = deaths
+            if len(deaths) > RESPAWN_LIMIT:
+                print(f"kas: worker {w.index} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up", file=sys.stderr)
+                self._give_up()
+                continue
+            print(f"kas: worker {w.index} died ({reason}); starting it again", file=sys.stderr)
+            time.sleep(0.05 * 2 ** (len(deaths) - 1) if len(deaths) > 1 else 0)
+            self._spawn(w.index)
+
+    def _give_up(self) -> None:
+        self.stopping, self.exit_code = True, EXIT_FAILED
+        self._signal_all(signal.SIGTERM)
+
+    def _signal_all(self, s: int) -> None:
+        for pid in self.workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, s)
+
+    def _kill_all(self) -> None:
+        self._signal_all(signal.SIGKILL)
+        for pid in list(self.workers):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        self.workers.clear()
+
+    def _announce(self) -> None:
+        o = self.options
+        took = (time.monotonic() - self.began) * 1000
+        where = []
+        host = f"[{o.raw.bind_address}]" if ":" in o.raw.bind_address else o.raw.bind_address
+        if o.secure_port:
+            where.append(f"https://{host}:{o.secure_port}")
+        if o.insecure_port:
+            where.append(f"http://127.0.0.1:{o.insecure_port}")
+        if o.read_only_port:
+            where.append(f"http://127.0.0.1:{o.read_only_port} (read-only)")
+        kubeconfig = o.data_dir / "admin.kubeconfig"
+        if o.raw.logging_format == "json":
+            print(json.dumps({"msg": "ready", "addresses": where, "kubeconfig": str(kubeconfig), "start_ms": round(took)}), flush=True)
+        else:
+            print(f"kas ready on {', '.join(where)} in {took:.0f} ms; kubeconfig: {kubeconfig}", flush=True)
+
+
+def prepare(o: Completed) -> None:
+    """Runs in a child of its own: certificates, keys, the admin token and its kubeconfig."""
+    from kas.edge import certs
+
+    names = certs.service_names()
+    ips = ["127.0.0.1", "::1", str(o.service_ranges[0].network_address + 1)]
+    extra = [o.raw.bind_address, o.advertise_address, *o.raw.tls_san]
+    for x in extra:
+        if x in ("0.0.0.0", "::"):
+            continue
+        is_ip = x.replace(".", "").isdigit() or ":" in x
+        target = ips if is_ip else names
+        if x not in target:
+            target.append(x)
+    if o.raw.bind_address in ("0.0.0.0", "::"):
+        names.append(socket.gethostname().lower())
+    paths = certs.ensure(o.data_dir / "pki", names, ips)
+    if not o.raw.service_account_signing_key_file:
+        certs.ensure_signing_key(o.data_dir / "pki" / "sa.key")
+    token_file = o.data_dir / "admin.token"
+    if not token_file.exists():
+        _write_private(token_file, secrets.token_urlsafe(32))
+    _write_private(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes()))
+    (o.run_dir / "prepared").touch()
+
+
+def kubeconfig(o: Completed, token: str, ca: bytes) -> str:
+    """A kubeconfig for the admin; JSON is YAML, but people read this file."""
+    import base64
+
+    if o.secure_port:
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(o.raw.bind_address, o.raw.bind_address)
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        server = f"https://{host}:{o.secure_port}"
+        own = "" if o.raw.tls_cert_file else f"    certificate-authority-data: {base64.b64encode(ca).decode()}\n"
+        if o.raw.tls_cert_file:
+            own = f"    certificate-authority: {Path(o.raw.tls_cert_file).absolute()}\n"
+    else:
+        server, own = f"http://127.0.0.1:{o.insecure_port or o.read_only_port}", ""
+    return (
+        "apiVersion: v1\nkind: Config\ncurrent-context: kas\n"
+        f"clusters:\n- name: kas\n  cluster:\n    server: {server}\n{own}"
+        f"users:\n- name: kas-admin\n  user:\n    token: {token}\n"
+        "contexts:\n- name: kas\n  context:\n    cluster: kas\n    user: kas-admin\n"
+    )
+
+
+def _write_private(path: Path, text: str) -> None:
+    tmp = path.with_name(path.name + ".new")
+    fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as f:
+        f.write(text)
+    os.replace(tmp, path)
