@@ -1,0 +1,119 @@
+"""Server-side printing: objects as rows of a ``meta.k8s.io`` Table.
+
+Pure functions over decoded objects; the caller negotiates, lists and encodes. Columns come from ``tables/printers.json``
+(written by tools/gen_printers.py), cells from one function per kind in the modules beside this one. Kinds without
+columns of their own, and the few whose storage never asked for them, get name and creation time.
+Source of the behaviour: pkg/printers/internalversion/printers.go, apiserver ``rest/table.go`` and ``handlers/response.go``.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from kas.api.errors import bad_request
+from kas.api.field import go_quote
+from kas.api.printers import apps, cluster, core, infra, pod  # noqa: F401  (importing them registers their rows)
+from kas.api.printers.age import ZERO_TIME
+from kas.api.printers.registry import ROWS
+
+Columns = list[dict[str, Any]]
+
+
+@functools.cache
+def _tables() -> dict[str, Any]:
+    return json.loads(resources.files("kas.api").joinpath("tables/printers.json").read_text("utf-8"))
+
+
+def _definition(column: list[Any]) -> dict[str, Any]:
+    name, kind, form, priority, text = column
+    return {"name": name, "type": kind, "format": form, "description": _tables()["descriptions"][text], "priority": priority}
+
+
+@functools.cache
+def registered_columns(group: str, kind: str) -> Columns | None:
+    """The column definitions of a kind's own printer, None when it has none. The list is shared: do not change it."""
+    found = _tables()["kinds"].get(f"{group}/{kind}")
+    return None if found is None else [_definition(c) for c in found]
+
+
+@functools.cache
+def default_columns() -> Columns:
+    """The columns of kinds without a printer. The list is shared: do not change it."""
+    return [_definition(c) for c in _tables()["default"]]
+
+
+def cells(group: str, kind: str, obj: dict[str, Any], now: float) -> list[Any]:
+    """One row of a kind with a printer. ``now`` is in seconds since the epoch; KeyError when the kind has no printer."""
+    return ROWS[group, kind](obj, now)
+
+
+def _default_cells(obj: dict[str, Any]) -> list[Any]:
+    meta = obj.get("metadata") or {}
+    return [meta.get("name", ""), meta.get("creationTimestamp") or ZERO_TIME]
+
+
+def table(
+    gvk: tuple[str, str, str],
+    objects: Sequence[dict[str, Any]],
+    *,
+    now: float,
+    include_object: str = "",
+    list_metadata: dict[str, Any] | None = None,
+    version: str = "v1",
+    headers: bool = True,
+) -> dict[str, Any]:
+    """Print ``objects`` of one kind as a Table of ``meta.k8s.io/<version>``.
+
+    ``objects`` are external, defaulted forms of ``gvk``; wide columns are always included (priority 1). ``include_object``
+    is the query parameter: "" and "Metadata" add PartialObjectMetadata, "Object" the whole object, "None" null.
+    ``list_metadata`` is the list's metadata; None stands for a single object, whose resource version is taken.
+    ``headers`` False leaves the columns null, as watches do after their first event. Bad ``include_object`` raises
+    ApiError 400. Objects in the table are shared with the input, never copied.
+    """
+    group, api_version, kind = gvk
+    if include_object not in ("", "Metadata", "None", "Object"):
+        raise bad_request(
+            f"Unable to convert to Table as requested: includeObject: Invalid value: {go_quote(include_object)}: "
+            "must be 'Metadata', 'Object', 'None', or empty"
+        )
+    columns = None if f"{group}/{kind}" in _tables()["unprinted"] else registered_columns(group, kind)
+    rows: list[dict[str, Any]] | None
+    if columns is None:
+        columns = default_columns()
+        rows = [{"cells": _default_cells(obj)} for obj in objects] or None
+    else:
+        row = ROWS[group, kind]
+        rows = [{"cells": row(obj, now)} for obj in _printed_form(gvk, objects)]
+        if kind == "Pod" and not group:
+            for made, obj in zip(rows, objects, strict=True):
+                finished = pod.ROW_CONDITIONS.get((obj.get("status") or {}).get("phase"))
+                if finished:
+                    made["conditions"] = finished
+    for made, obj in zip(rows or (), objects, strict=True):
+        if include_object == "None":
+            made["object"] = None
+        elif include_object == "Object":
+            made["object"] = {"kind": kind, "apiVersion": f"{group}/{api_version}" if group else api_version} | obj
+        else:
+            partial = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj.get("metadata") or {}}
+            made["object"] = partial
+    if list_metadata is None:
+        found = (objects[0].get("metadata") or {}).get("resourceVersion") if objects else None
+        list_metadata = {"resourceVersion": found} if found else {}
+    return {
+        "kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": list_metadata,
+        "columnDefinitions": columns if headers else None, "rows": rows,
+    }  # fmt: skip
+
+
+def _printed_form(gvk: tuple[str, str, str], objects: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The form the row functions read; only autoscaling/v1 differs from it by more than unread fields."""
+    if gvk != ("autoscaling", "v1", "HorizontalPodAutoscaler"):
+        return objects
+    from kas.api.scheme import SCHEME  # the types are needed for this one kind only
+
+    return [SCHEME.convert(obj, "autoscaling", "v1", "v2", "HorizontalPodAutoscaler") for obj in objects]

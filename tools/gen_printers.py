@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Write kas/api/tables/printers.json: the columns of server-side printing.
+
+usage: gen_printers.py FACTS_DIR ANSWERS_DIR
+FACTS_DIR/printers.json names each kind's columns. Their descriptions and formats come from recorded Table answers in
+ANSWERS_DIR (table.jsonl, http.jsonl) and, for kinds nobody recorded, from EXTRA below (texts of the public API reference).
+
+Form: {"descriptions": [text], "kinds": {"group/Kind": [[name, type, format, priority, description index]]},
+"default": [columns of other kinds], "unprinted": ["group/Kind" whose own columns are not used by their resource]}
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+OUT = Path(__file__).parents[1] / "kas/api/tables/printers.json"
+EXTRA = {
+    "/ComponentStatus": {
+        "Status": "Status of the component conditions",
+        "Message": "Message of the component conditions",
+        "Error": "Error of the component conditions",
+    },
+    "admissionregistration.k8s.io/MutatingWebhookConfiguration": {
+        "Webhooks": "Webhooks indicates the number of webhooks registered in this configuration",
+    },
+    "autoscaling/Scale": {
+        "Desired": "replicas is the desired number of instances for the scaled object.",
+        "Available": "replicas is the actual number of observed instances of the scaled object.",
+    },
+    "certificates.k8s.io/PodCertificateRequest": {
+        "PodName": "podName is the name of the pod into which the certificate will be mounted.",
+        "ServiceAccountName": "serviceAccountName is the name of the service account the pod is running as.",
+        "NodeName": "nodeName is the name of the node the pod is assigned to.",
+        "SignerName": "signerName indicates the requested signer.",
+        "State": "Is the request Pending, Issued, Denied, or Failed?",
+        "UnverifiedUserAnnotations": "unverifiedUserAnnotations are the user annotations of the request.",
+    },
+    "meta/Status": {
+        "Status": "Status of the operation. One of: \"Success\" or \"Failure\". More info: "
+        "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#spec-and-status",
+        "Reason": "A machine-readable description of why this operation is in the \"Failure\" status. If this value is empty "
+        "there is no information available. A Reason clarifies an HTTP status code but does not override it.",
+        "Message": "A human-readable description of the status of this operation.",
+    },
+}  # fmt: skip
+
+
+def recorded(answers: Path, kinds: dict[tuple[str, str, str], str]) -> Iterator[tuple[str, list[dict]]]:
+    """Every recorded table's kind and columns."""
+    for line in (answers / "table.jsonl").open():
+        v = json.loads(line)
+        group_version, _, resource = v["in"]["resource"].rpartition("/")
+        group, _, version = group_version.rpartition("/")
+        if v["out"].get("columnDefinitions"):
+            yield f"{group}/{kinds[group, version, resource]}", v["out"]["columnDefinitions"]
+    for line in (answers / "http.jsonl").open():
+        v = json.loads(line)
+        for step, answer in zip(v["in"]["steps"], v["out"], strict=False):
+            body = answer.get("body")
+            if isinstance(body, dict) and body.get("kind") == "Table":
+                parts = step["path"].partition("?")[0].split("/")[1:]
+                group, version, rest = ("", parts[1], parts[2:]) if parts[0] == "api" else (parts[1], parts[2], parts[3:])
+                resource = rest[2] if rest[0] == "namespaces" and len(rest) > 2 else rest[0]
+                if (group, version, resource) in kinds and body.get("columnDefinitions"):
+                    yield f"{group}/{kinds[group, version, resource]}", body["columnDefinitions"]
+
+
+def main(facts: Path, answers: Path) -> None:
+    kinds = {(r["group"], r["version"], r["resource"]): r["kind"] for r in json.loads((facts / "resources.json").read_text())["resources"]}
+    seen: dict[str, list[dict]] = {}
+    default: list[dict] = []
+    for name, columns in recorded(answers, kinds):
+        if [c["name"] for c in columns] == ["Name", "Created At"]:
+            default = columns
+        else:
+            seen.setdefault(name, columns)
+    common = {c["name"]: c["description"] for c in seen["/Pod"] if c["name"] in ("Name", "Age")}
+
+    texts: dict[str, int] = {}
+
+    def row(column: dict) -> list:
+        text = column["description"]
+        return [column["name"], column["type"], column.get("format", ""), column["priority"], texts.setdefault(text, len(texts))]
+
+    out: dict[str, list] = {}
+    unprinted = []
+    for record in json.loads((facts / "printers.json").read_text())["kinds"]:
+        for group in record["groups"]:
+            name = f"{group}/{record['kind']}"
+            if record.get("default"):
+                unprinted.append(name)
+            if group == "*" or (record.get("default") and name not in seen):
+                continue
+            columns = seen.get(name)
+            if columns is None:
+                columns = [c | {"description": (EXTRA.get(name, {}) | common).get(c["name"], "")} for c in record["columns"]]
+            out[name] = [row(c) for c in columns]
+    made = {"kinds": out, "default": [row(c) for c in default], "unprinted": sorted(unprinted), "descriptions": list(texts)}
+    OUT.write_text(json.dumps(made, separators=(",", ":")) + "\n")
+    print(f"{len(out)} kinds, {len(texts)} texts, {OUT.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
