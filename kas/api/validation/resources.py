@@ -1,0 +1,281 @@
+"""Resource lists and requirements: names, quantities, requests against limits (``pkg/apis/core/validation``, ``helper``).
+
+Quantities come canonical out of decoding; ``amount`` gives their exact value so that comparison is by value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from kas.api import field
+from kas.api.field import FieldError
+from kas.api.validation import names
+
+NANO = 10**9
+_SCALES = {
+    "n": 1, "u": 10**3, "m": 10**6, "": NANO, "k": NANO * 10**3, "M": NANO * 10**6, "G": NANO * 10**9, "T": NANO * 10**12,
+    "P": NANO * 10**15, "E": NANO * 10**18, "Ki": NANO << 10, "Mi": NANO << 20, "Gi": NANO << 30, "Ti": NANO << 40,
+    "Pi": NANO << 50, "Ei": NANO << 60,
+}  # fmt: skip
+_QUANTITY = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)\Z")
+
+NEGATIVE = "must be greater than or equal to 0"
+NOT_POSITIVE = "must be greater than zero"
+NOT_INTEGER = "must be an integer"
+HUGEPAGES = "hugepages-"
+REQUESTS_HUGEPAGES = "requests.hugepages-"
+
+CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+STANDARD_RESOURCES = frozenset(
+    {
+        "cpu", "memory", "ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage", "limits.cpu",
+        "limits.memory", "limits.ephemeral-storage", "pods", "resourcequotas", "services", "replicationcontrollers",
+        "secrets", "persistentvolumeclaims", "configmaps", "services.nodeports", "services.loadbalancers", "storage",
+        "requests.storage",
+    }
+)  # fmt: skip
+QUOTA_RESOURCES = frozenset(
+    {
+        "cpu", "memory", "ephemeral-storage", "requests.cpu", "requests.memory", "requests.storage",
+        "requests.ephemeral-storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage", "pods", "resourcequotas",
+        "services", "replicationcontrollers", "secrets", "persistentvolumeclaims", "configmaps", "services.nodeports",
+        "services.loadbalancers",
+    }
+)  # fmt: skip
+INTEGER_RESOURCES = frozenset(
+    {
+        "pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps", "persistentvolumeclaims",
+        "services.nodeports", "services.loadbalancers",
+    }
+)  # fmt: skip
+
+
+@lru_cache(maxsize=8192)
+def amount(quantity: str) -> int:
+    """Value of a quantity in billionths, rounded up. Decoding has refused malformed text: ValueError is a bug here."""
+    match = _QUANTITY.match(quantity)
+    if match is None:
+        raise ValueError(f"not a quantity: {quantity!r}")
+    sign, whole, fraction, exponent, suffix = match.groups()
+    fraction = fraction or ""
+    number, scale = int((whole or "") + fraction or "0"), len(fraction)
+    if exponent:
+        scale -= int(exponent[1:])
+    number *= _SCALES[suffix or ""]
+    if scale <= 0:
+        number *= 10**-scale
+    else:
+        number = -(-number // 10**scale)
+    return -number if sign == "-" else number
+
+
+def value(quantity: str) -> int:
+    """``Quantity.Value()``: whole units, rounded away from zero."""
+    n = amount(quantity)
+    return -(-n // NANO) if n >= 0 else n // NANO
+
+
+def milli(quantity: str) -> int:
+    """``Quantity.MilliValue()``, rounded up."""
+    return -(-amount(quantity) // 10**6)
+
+
+# -- kinds of resource names -------------------------------------------------------------------------------------------
+
+
+def is_hugepages(name: str) -> bool:
+    return name.startswith(HUGEPAGES)
+
+
+def is_native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_extended(name: str) -> bool:
+    """Fully qualified, outside kubernetes.io and usable with the quota prefix ``requests.``."""
+    if is_native(name) or name.startswith("requests."):
+        return False
+    return not names.is_qualified_name("requests." + name)
+
+
+def overcommit_allowed(name: str) -> bool:
+    return is_native(name) and not is_hugepages(name)
+
+
+def is_integer_resource(name: str) -> bool:
+    return name in INTEGER_RESOURCES or is_extended(name)
+
+
+def is_standard_resource(name: str) -> bool:
+    return name in STANDARD_RESOURCES or is_hugepages(name) or name.startswith(REQUESTS_HUGEPAGES)
+
+
+def is_standard_container_resource(name: str) -> bool:
+    return name in CONTAINER_RESOURCES or is_hugepages(name)
+
+
+def is_standard_quota_resource(name: str) -> bool:
+    return name in QUOTA_RESOURCES or is_hugepages(name) or name.startswith(REQUESTS_HUGEPAGES)
+
+
+NameRule = Callable[[str, str], list[FieldError]]
+
+
+def resource_name(name: str, path: str) -> list[FieldError]:
+    errs = [field.invalid(path, name, m) for m in names.is_qualified_name(name)]
+    if not errs and "/" not in name and not is_standard_resource(name):
+        errs.append(field.invalid(path, name, "must be a standard resource type or fully qualified"))
+    return errs
+
+
+def container_resource_name(name: str, path: str) -> list[FieldError]:
+    if name in CONTAINER_RESOURCES:
+        return []
+    errs = resource_name(name, path)
+    if "/" not in name:
+        if not is_standard_container_resource(name):
+            errs.append(field.invalid(path, name, "must be a standard resource for containers"))
+    elif not is_native(name) and not is_extended(name):
+        errs.append(field.invalid(path, name, "doesn't follow extended resource name standard"))
+    return errs
+
+
+def pod_resource_name(name: str, path: str) -> list[FieldError]:
+    errs = resource_name(name, path)
+    if not errs and name not in ("cpu", "memory") and not is_hugepages(name):
+        errs.append(field.not_supported(path, name, ["cpu", "hugepages-", "memory"]))
+    return errs
+
+
+def quota_resource_name(name: str, path: str) -> list[FieldError]:
+    errs = resource_name(name, path)
+    if "/" not in name and not is_standard_quota_resource(name):
+        errs.append(field.invalid(path, name, "must be a standard resource for quota"))
+    return errs
+
+
+# -- quantities --------------------------------------------------------------------------------------------------------
+
+
+def nonnegative_quantity(quantity: str, path: str) -> list[FieldError]:
+    return [field.invalid(path, quantity, NEGATIVE)] if amount(quantity) < 0 else []
+
+
+def positive_quantity(quantity: str, path: str) -> list[FieldError]:
+    return [field.invalid(path, quantity, NOT_POSITIVE)] if amount(quantity) <= 0 else []
+
+
+def basic_resource(quantity: str, path: str) -> list[FieldError]:
+    n = value(quantity)
+    return [field.invalid(path, n, "must be a valid resource quantity")] if n < 0 else []
+
+
+def resource_quantity(name: str, quantity: str, path: str) -> list[FieldError]:
+    """``ValidateResourceQuantityValue``: not negative, whole where the resource is counted in pieces."""
+    errs = nonnegative_quantity(quantity, path)
+    if name not in CONTAINER_RESOURCES and is_integer_resource(name) and milli(quantity) % 1000:
+        errs.append(field.invalid(path, quantity, NOT_INTEGER))
+    return errs
+
+
+def resource_map(items: Mapping[str, str] | None, name_rule: NameRule, path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    for name in sorted(items or ()):
+        at = f"{path}[{name}]"
+        errs += name_rule(name, at)
+        errs += resource_quantity(name, items[name], at)
+    return errs
+
+
+# -- requirements ------------------------------------------------------------------------------------------------------
+
+
+def container_requirements(spec: Mapping[str, Any] | None, claims: frozenset[str], path: str) -> list[FieldError]:
+    return _requirements(spec, container_resource_name, claims, path) if spec else []
+
+
+def pod_requirements(spec: Mapping[str, Any], claims: frozenset[str], path: str) -> list[FieldError]:
+    return _requirements(spec, pod_resource_name, claims, path)
+
+
+def _requirements(spec: Mapping[str, Any], name_rule: NameRule, claims: frozenset[str], path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    limits, requests = spec.get("limits") or {}, spec.get("requests") or {}
+    has_cpu_or_memory = has_hugepages = False
+    for name, quantity in limits.items():
+        if name == "cpu" or name == "memory":
+            has_cpu_or_memory = True
+            if amount(quantity) >= 0:
+                continue
+        at = f"{path}.limits[{name}]"
+        errs += name_rule(name, at)
+        errs += resource_quantity(name, quantity, at)
+        if is_hugepages(name):
+            has_hugepages = True
+            errs += _hugepages_multiple(name, quantity, at)
+    for name, quantity in requests.items():
+        limit = limits.get(name)
+        if name == "cpu" or name == "memory":
+            has_cpu_or_memory = True
+            n = amount(quantity)
+            if n >= 0 and (limit is None or n <= amount(limit)):
+                continue
+        at = f"{path}.requests[{name}]"
+        errs += name_rule(name, at)
+        errs += resource_quantity(name, quantity, at)
+        if limit is not None:
+            have, cap = amount(quantity), amount(limit)
+            if have != cap and not overcommit_allowed(name):
+                errs.append(field.invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}"))
+            elif have > cap:
+                errs.append(field.invalid(f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limit}"))
+        elif not overcommit_allowed(name):
+            errs.append(field.required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
+        if is_hugepages(name):
+            has_hugepages = True
+            errs += _hugepages_multiple(name, quantity, at)
+    if has_hugepages and not has_cpu_or_memory:
+        errs.append(field.forbidden(path, "HugePages require cpu or memory"))
+    if spec.get("claims"):
+        errs += _claim_names(spec["claims"], claims, f"{path}.claims")
+    return errs
+
+
+def _hugepages_multiple(name: str, quantity: str, path: str) -> list[FieldError]:
+    try:
+        page = amount(name[len(HUGEPAGES) :])
+    except ValueError:
+        page = 0
+    if page > 0 and amount(quantity) > 0 and amount(quantity) % page == 0:
+        return []
+    return [field.invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")]
+
+
+def _claim_names(claims: list[dict[str, Any]], known: frozenset[str], path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    seen: set[str] = set()
+    for i, claim in enumerate(claims):
+        at, name, request = f"{path}[{i}]", claim.get("name") or "", claim.get("request") or ""
+        if not name:
+            errs.append(field.required(at))
+            continue
+        if name in seen:
+            errs.append(field.duplicate(at, name))
+        else:
+            full = name
+            if request:
+                errs += [field.invalid(f"{at}.request", request, m) for m in names.is_dns1123_label(request)]
+                full = f"{name}/{request}"
+            if full in seen:
+                errs.append(field.duplicate(at, full))
+            elif not request:
+                errs += [field.duplicate(at, name) for other in sorted(seen) if other.split("/", 1)[0] == name and "/" in other]
+            seen.add(full)
+        if name not in known:
+            detail = "must be one of the names in pod.spec.resourceClaims"
+            detail += ": " + ", ".join(sorted(known)) if known else " which is empty"
+            errs.append(FieldError(field.NOT_FOUND, at, name, detail))
+    return errs
