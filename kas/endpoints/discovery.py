@@ -1,0 +1,212 @@
+"""Discovery documents: which groups, versions and resources this server has.
+
+Pure functions over ``Version`` records; the caller collects them (built-in kinds, custom resources, API services), encodes
+the dicts and answers. Nothing here is cached: a server keeps the encoded answers until its set of versions changes.
+Source of the behaviour: apiserver ``endpoints/discovery`` and ``endpoints/discovery/aggregated``, KEP-3352.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kas.api.scheme import Resource
+
+AGGREGATED_VERSIONS = ("v2", "v2beta1")
+# What upstream's controllers give a custom resource's group and versions.
+CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY = 1000, 100
+_KUBE_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
+_STAGE = {"alpha": 0, "beta": 1, None: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One served group version. ``resources`` are APIResource dicts in the order to be shown, subresources included.
+
+    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown.
+    """
+
+    group: str
+    version: str
+    resources: tuple[dict[str, Any], ...] = ()
+    group_priority: int = CUSTOM_GROUP_PRIORITY
+    version_priority: int = CUSTOM_VERSION_PRIORITY
+    freshness: str = "Current"
+
+    @property
+    def group_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+def version_key(version: str) -> tuple[Any, ...]:
+    """Sort key that puts the preferred version first: v2, v1, v1beta2, v1beta1, v1alpha1, then other names by alphabet."""
+    match = _KUBE_VERSION.fullmatch(version)
+    if match is None:
+        return (1, version)
+    major, stage, minor = match.groups()
+    return (0, -_STAGE[stage], -int(major), -int(minor or 0))
+
+
+def api_resource(
+    name: str,
+    kind: str,
+    *,
+    namespaced: bool,
+    verbs: Sequence[str],
+    singular: str = "",
+    group_version: tuple[str, str] | None = None,
+    short_names: Sequence[str] = (),
+    categories: Sequence[str] = (),
+    storage_version_hash: str | None = None,
+) -> dict[str, Any]:
+    """A metav1.APIResource. ``group_version`` is given only when the kind lives in another one than the resource."""
+    out: dict[str, Any] = {"name": name, "singularName": singular, "namespaced": namespaced}
+    if group_version is not None:
+        out["group"], out["version"] = group_version
+    out["kind"], out["verbs"] = kind, list(verbs)
+    if short_names:
+        out["shortNames"] = list(short_names)
+    if categories:
+        out["categories"] = list(categories)
+    if storage_version_hash:
+        out["storageVersionHash"] = storage_version_hash
+    return out
+
+
+def describe(resource: Resource) -> list[dict[str, Any]]:
+    """The APIResources of a built-in resource: itself, then its subresources."""
+    out = [
+        api_resource(
+            resource.resource,
+            resource.kind,
+            namespaced=resource.namespaced,
+            verbs=resource.verbs,
+            singular=resource.singular,
+            short_names=resource.short_names,
+            categories=resource.categories,
+            storage_version_hash=resource.storage_version_hash,
+        )
+    ]
+    home = (resource.group, resource.version)
+    for name, sub in resource.subresources.items():
+        other = (sub.group, sub.version)
+        path = f"{resource.resource}/{name}"
+        out.append(
+            api_resource(path, sub.kind, namespaced=resource.namespaced, verbs=sub.verbs, group_version=None if other == home else other)
+        )
+    return out
+
+
+def builtin_versions(resources: Iterable[Resource], groups: Sequence[dict[str, Any]]) -> list[Version]:
+    """The versions of ``resources`` (those that are enabled), with the priorities of ``groups`` (the scheme's group table)."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for resource in resources:
+        found.setdefault((resource.group, resource.version), []).extend(describe(resource))
+    table = {g["group"]: g for g in groups}
+    out = []
+    for (group, version), shown in found.items():
+        record = table.get(group, {})
+        # apiregistration.k8s.io has no APIService of its own and always comes first.
+        priority = record.get("groupPriorityMinimum") or 20000
+        out.append(Version(group, version, tuple(shown), priority, (record.get("versionPriority") or {}).get(version, 1)))
+    return out
+
+
+def by_group(versions: Iterable[Version]) -> dict[str, list[Version]]:
+    """Versions of each group in the order clients shall see and prefer them; the core group is among them."""
+    groups: dict[str, list[Version]] = {}
+    for v in versions:
+        groups.setdefault(v.group, []).append(v)
+    for found in groups.values():
+        found.sort(key=lambda v: (-v.version_priority, version_key(v.version)))
+    return dict(sorted(groups.items(), key=lambda item: (-max(v.group_priority for v in item[1]), item[0])))
+
+
+def api_versions(versions: Iterable[Version], server_address: str) -> dict[str, Any]:
+    """``/api``: the versions of the core group and where clients of any address reach the server."""
+    return {
+        "kind": "APIVersions",
+        "versions": [v.version for v in by_group(versions).get("", ())],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
+    }
+
+
+def _group(name: str, found: Sequence[Version]) -> dict[str, Any]:
+    shown = [{"groupVersion": v.group_version, "version": v.version} for v in found]
+    return {"name": name, "versions": shown, "preferredVersion": shown[0]}
+
+
+def group_list(versions: Iterable[Version]) -> dict[str, Any]:
+    """``/apis``: every group but the core one."""
+    groups = [_group(name, found) for name, found in by_group(versions).items() if name]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def group(versions: Iterable[Version], name: str) -> dict[str, Any] | None:
+    """``/apis/<name>``, None when no version of the group is served."""
+    found = by_group(versions).get(name)
+    return {"kind": "APIGroup", "apiVersion": "v1"} | _group(name, found) if found and name else None
+
+
+def resource_list(version: Version) -> dict[str, Any]:
+    """``/api/<version>`` and ``/apis/<group>/<version>``; only the latter names its apiVersion, as upstream."""
+    head = {"kind": "APIResourceList"} | ({"apiVersion": "v1"} if version.group else {})
+    return head | {"groupVersion": version.group_version, "resources": list(version.resources)}
+
+
+def _response_kind(resource: dict[str, Any]) -> dict[str, str]:
+    return {"group": resource.get("group", ""), "version": resource.get("version", ""), "kind": resource["kind"]}
+
+
+def _aggregated_resources(resources: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    parents: dict[str, dict[str, Any]] = {}
+    for r in resources:
+        name, _, sub = r["name"].partition("/")
+        if not sub:
+            shown = {
+                "resource": name, "responseKind": _response_kind(r), "scope": "Namespaced" if r["namespaced"] else "Cluster",
+                "singularResource": r["singularName"], "verbs": r["verbs"],
+            }  # fmt: skip
+            shown |= {key: r[key] for key in ("shortNames", "categories") if r.get(key)}
+            parents[name] = shown
+            continue
+        parent = parents.setdefault(
+            name,  # a subresource may be served without its parent
+            {"resource": name, "scope": "Namespaced" if r["namespaced"] else "Cluster", "singularResource": "", "verbs": []},
+        )
+        entry = {"subresource": sub, "responseKind": _response_kind(r), "verbs": r["verbs"]}
+        parent.setdefault("subresources", []).append(entry)
+    return list(parents.values())
+
+
+def aggregated(versions: Iterable[Version], *, core: bool, version: str = "v2") -> dict[str, Any]:
+    """All groups (``core`` False, ``/apis``) or the core group (``/api``) in one APIGroupDiscoveryList of ``version``."""
+    items = []
+    for name, found in by_group(versions).items():
+        if bool(name) == core:
+            continue
+        shown = [
+            {"version": v.version, "resources": _aggregated_resources(v.resources), "freshness": v.freshness}
+            if v.resources
+            else {"version": v.version, "freshness": v.freshness}
+            for v in found
+        ]
+        items.append({"metadata": {"name": name} if name else {}, "versions": shown})
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}, "items": items}
+
+
+def etag(body: bytes) -> str:
+    """The strong entity tag of an encoded document, quotes included, as it stands in ``ETag`` and ``If-None-Match``."""
+    return f'"{hashlib.sha512(body).hexdigest().upper()}"'
+
+
+def paths(versions: Iterable[Version]) -> list[str]:
+    """The discovery paths of these versions, for the index at ``/``."""
+    out = {"/apis", "/apis/"}
+    for v in versions:
+        out |= {f"/apis/{v.group}", f"/apis/{v.group}/{v.version}"} if v.group else {"/api", f"/api/{v.version}"}
+    return sorted(out)

@@ -1,0 +1,78 @@
+"""Discovery documents."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.endpoints import discovery
+from kas.endpoints.discovery import Version, api_resource
+
+PODS = (
+    api_resource(
+        "pods", "Pod", namespaced=True, verbs=["get"], singular="pod", short_names=["po"], categories=["all"], storage_version_hash="h"
+    ),
+    api_resource("pods/eviction", "Eviction", namespaced=True, verbs=["create"], group_version=("policy", "v1")),
+)
+CORE = Version("", "v1", PODS, 18000, 1)
+APPS = Version("apps", "v1", (), 17800, 15)
+CUSTOM = [Version("example.com", v) for v in ("v1beta1", "v2alpha1", "v1", "foo", "v10", "v2")]
+
+
+def test_kube_like_versions_come_before_others_stable_first():
+    assert [v.version for v in discovery.by_group(CUSTOM)["example.com"]] == ["v10", "v2", "v1", "v1beta1", "v2alpha1", "foo"]
+
+
+def test_groups_follow_their_priority_then_their_name():
+    versions = [Version("b.io", "v1"), *CUSTOM, Version("a.io", "v1"), APPS, CORE, Version("c.io", "v1", group_priority=5)]
+    assert list(discovery.by_group(versions)) == ["", "apps", "a.io", "b.io", "example.com", "c.io"]
+
+
+def test_the_core_group_has_a_document_of_its_own():
+    assert discovery.api_versions([CORE, APPS], "10.0.0.1:6443") == {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "10.0.0.1:6443"}],
+    }
+    assert [g["name"] for g in discovery.group_list([CORE, APPS])["groups"]] == ["apps"]
+    assert discovery.group([CORE], "") is None
+
+
+def test_a_group_prefers_its_first_version():
+    found = discovery.group(CUSTOM, "example.com")
+    assert found["preferredVersion"] == {"groupVersion": "example.com/v10", "version": "v10"}
+    assert discovery.group(CUSTOM, "example.org") is None
+
+
+def test_a_resource_list_shows_subresources_and_foreign_kinds():
+    found = discovery.resource_list(CORE)
+    assert list(found) == ["kind", "groupVersion", "resources"]
+    assert found["resources"][1] == {
+        "name": "pods/eviction", "singularName": "", "namespaced": True, "group": "policy", "version": "v1", "kind": "Eviction",
+        "verbs": ["create"],
+    }  # fmt: skip
+    assert discovery.resource_list(APPS)["apiVersion"] == "v1"
+
+
+def test_aggregated_discovery_nests_subresources_and_leaves_out_empty_parts():
+    assert discovery.aggregated([CORE, APPS], core=True, version="v2beta1") == {
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2beta1", "metadata": {},
+        "items": [{"metadata": {}, "versions": [{"version": "v1", "resources": [{
+            "resource": "pods", "responseKind": {"group": "", "version": "", "kind": "Pod"}, "scope": "Namespaced",
+            "singularResource": "pod", "verbs": ["get"], "shortNames": ["po"], "categories": ["all"],
+            "subresources": [{"subresource": "eviction", "responseKind": {"group": "policy", "version": "v1", "kind": "Eviction"},
+                              "verbs": ["create"]}],
+        }], "freshness": "Current"}]}],
+    }  # fmt: skip
+    stale = Version("metrics.k8s.io", "v1beta1", freshness="Stale")
+    assert discovery.aggregated([CORE, stale], core=False)["items"] == [
+        {"metadata": {"name": "metrics.k8s.io"}, "versions": [{"version": "v1beta1", "freshness": "Stale"}]}
+    ]
+
+
+def test_paths_for_the_index():
+    assert discovery.paths([CORE, APPS]) == ["/api", "/api/v1", "/apis", "/apis/", "/apis/apps", "/apis/apps/v1"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}"])
+def test_entity_tags_are_quoted_digests(body):
+    assert len(discovery.etag(body)) == 130 and discovery.etag(body)[0] == discovery.etag(body)[-1] == '"'
