@@ -1,22 +1,38 @@
-"""RequestInfo of a request line: the path is cut once, the verb follows from method and path.
+"""RequestInfo of a request line: the path is scanned once, the verb follows from method and path.
 
-Owns nothing; reads the method and the already percent-decoded path as ``str``. What depends on the query string (list or
-watch, a name out of a field selector) is left to ``kas.api.requestinfo``, which is also where the rules are documented.
-Why C: every request starts here; ``bench/test_api.py::test_request_info`` has the number (about a third of the Python twin's).
+Owns nothing; reads the method and the already percent-decoded path as ``str`` and makes only the strings that are asked
+for by every request (``parts`` is cut when somebody looks). The rules and their source are told in
+``kas.api.requestinfo``, which also reads the query string of collection requests and registers itself for that.
+Why C: every request starts here, and cutting the path into a Python list alone costs more than this whole function
+(``bench/test_api.py``).
 """
 
 cimport cython
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND, PyUnicode_READ, PyUnicode_Substring
+
+# No rule looks further than /apis/group/version/watch/namespaces/ns/resource/name/subresource: nine segments.
+cdef enum:
+    LOOK = 9
+
+cdef object _read_query = None
+
+
+def set_query_reader(reader):
+    """``reader(info, query)`` completes the RequestInfo of a list or collection delete that has a query."""
+    global _read_query
+    _read_query = reader
 
 
 @cython.freelist(64)
 cdef class RequestInfo:
     """What a path means to the API, field by field as upstream's ``request.RequestInfo``.
 
-    ``parts`` is None for a non-resource request. ``by_prefix`` tells the deprecated ``/watch/`` and ``/proxy/`` forms.
+    ``by_prefix`` tells the deprecated ``/watch/`` and ``/proxy/`` forms.
     """
 
     cdef public bint is_resource_request
     cdef public bint by_prefix
+    cdef int first_part
     cdef public str path
     cdef public str verb
     cdef public str api_prefix
@@ -26,9 +42,15 @@ cdef class RequestInfo:
     cdef public str resource
     cdef public str subresource
     cdef public str name
-    cdef public list parts
     cdef public str field_selector
     cdef public str label_selector
+
+    @property
+    def parts(self):
+        """The segments from the resource on; None for a non-resource request."""
+        if self.first_part < 0:
+            return None
+        return self.path.strip("/").split("/")[self.first_part:]
 
     def __repr__(self):
         return (
@@ -40,47 +62,77 @@ cdef class RequestInfo:
 class RequestInfoError(ValueError):
     """A path below /watch or /proxy that names no resource; ``info`` is what was understood so far."""
 
-    def __init__(self, info):
-        super().__init__(info.path)
+    def __init__(self, message, info):
+        super().__init__(message)
         self.info = info
 
 
-cpdef RequestInfo cut(str method, str path):
-    """Everything of RequestInfo that method and path decide. A nameless GET comes back as ``list``."""
+def parse(str method not None, str path not None, query=b""):
+    """The RequestInfo of ``method`` on ``path``; see ``kas.api.requestinfo``."""
     cdef RequestInfo info = RequestInfo.__new__(RequestInfo)
-    cdef list parts
-    cdef Py_ssize_t i = 0, n
-    cdef str head
+    cdef int kind = PyUnicode_KIND(path)
+    cdef void *data = PyUnicode_DATA(path)
+    cdef Py_ssize_t begin = 0, end = len(path), at
+    cdef Py_ssize_t start[LOOK]
+    cdef Py_ssize_t stop[LOOK]
+    cdef int n = 1, i
     info.path = path
+    info.first_part = -1
     info.api_prefix = info.api_group = info.api_version = info.namespace = ""
     info.resource = info.subresource = info.name = info.field_selector = info.label_selector = ""
-    parts = path.strip("/").split("/")
-    n = len(parts)
-    head = <str>parts[0]
-    if n < 3 or (head != "api" and head != "apis"):
-        info.verb = method.lower()
+    while begin < end and PyUnicode_READ(kind, data, begin) == c"/":
+        begin += 1
+    while end > begin and PyUnicode_READ(kind, data, end - 1) == c"/":
+        end -= 1
+    # start/stop hold the first LOOK segments, n how many those are; every index below is checked against n first.
+    start[0] = begin
+    for at in range(begin, end):
+        if PyUnicode_READ(kind, data, at) == c"/":
+            stop[n - 1] = at
+            if n == LOOK:
+                break
+            start[n] = at + 1
+            n += 1
+    else:
+        stop[n - 1] = end
+    at = stop[0] - start[0]
+    if (
+        n < 3 or at < 3 or at > 4
+        or PyUnicode_READ(kind, data, begin) != c"a"
+        or PyUnicode_READ(kind, data, begin + 1) != c"p"
+        or PyUnicode_READ(kind, data, begin + 2) != c"i"
+        or (at == 4 and PyUnicode_READ(kind, data, begin + 3) != c"s")
+    ):
+        info.verb = _lower(method)
         return info
-    info.api_prefix = head
     i = 1
-    if head == "apis":
+    if at == 3:
+        info.api_prefix = "api"
+    else:
+        info.api_prefix = "apis"
         if n < 4:
-            info.verb = method.lower()
+            info.verb = _lower(method)
             return info
-        info.api_group = <str>parts[1]
+        info.api_group = PyUnicode_Substring(path, start[1], stop[1])
         i = 2
     info.is_resource_request = True
-    info.api_version = <str>parts[i]
+    at = start[i]
+    if stop[i] - at == 2 and PyUnicode_READ(kind, data, at) == c"v" and PyUnicode_READ(kind, data, at + 1) == c"1":
+        info.api_version = "v1"
+    else:
+        info.api_version = PyUnicode_Substring(path, at, stop[i])
     i += 1
-    # n >= 3 without and n >= 4 with a group: parts[i] exists here and below.
-    head = <str>parts[i]
-    if head == "watch" or head == "proxy":
+    # n >= 3 without and n >= 4 with a group: segment i exists.
+    info.resource = PyUnicode_Substring(path, start[i], stop[i])
+    if info.resource == "watch" or info.resource == "proxy":
         if n - i < 2:
-            info.verb = method.lower()
-            raise RequestInfoError(info)
-        info.verb = head
+            info.resource = ""
+            info.verb = _lower(method)
+            raise RequestInfoError(path, info)
+        info.verb = info.resource
         info.by_prefix = True
         i += 1
-        head = <str>parts[i]
+        info.resource = PyUnicode_Substring(path, start[i], stop[i])
     elif method == "GET" or method == "HEAD":
         info.verb = "get"
     elif method == "POST":
@@ -93,24 +145,38 @@ cpdef RequestInfo cut(str method, str path):
         info.verb = "delete"
     else:
         info.verb = ""
-    if head == "namespaces" and n - i > 1:
-        info.namespace = <str>parts[i + 1]
+    if n - i > 1 and info.resource == "namespaces":
+        info.namespace = PyUnicode_Substring(path, start[i + 1], stop[i + 1])
         if n - i > 2:
-            head = <str>parts[i + 2]
+            info.subresource = PyUnicode_Substring(path, start[i + 2], stop[i + 2])
             # status and finalize are subresources of the namespace itself, anything else is a resource inside it.
-            if head != "status" and head != "finalize":
+            if info.subresource != "status" and info.subresource != "finalize":
                 i += 2
-    parts = parts[i:]
-    n -= i
-    info.parts = parts
-    info.resource = <str>parts[0]
-    if n >= 2:
-        info.name = <str>parts[1]
-        if n >= 3 and info.verb != "proxy":
-            info.subresource = <str>parts[2]
+                info.resource = info.subresource
+            info.subresource = ""
+    info.first_part = i
+    if n - i >= 2:
+        info.name = PyUnicode_Substring(path, start[i + 1], stop[i + 1])
+        if n - i >= 3 and info.verb != "proxy":
+            info.subresource = PyUnicode_Substring(path, start[i + 2], stop[i + 2])
     if not info.name:
         if info.verb == "get":
             info.verb = "list"
         elif info.verb == "delete":
             info.verb = "deletecollection"
+        else:
+            return info
+        if query:
+            _read_query(info, query)
     return info
+
+
+cdef str _lower(str method):
+    # The common methods without making a string: health checks and discovery are asked often.
+    if method == "GET":
+        return "get"
+    if method == "HEAD":
+        return "head"
+    if method == "POST":
+        return "post"
+    return method.lower()

@@ -1,7 +1,10 @@
 """From a request line to RequestInfo: which verb on which resource, as upstream's ``endpoints/request/requestinfo.go``.
 
-``parse`` is the first thing that runs for every request; the path is cut in ``kas._fast_request``. ``Query`` is the query
-string, decoded on first use by the rules of Go's ``url.ParseQuery``. No I/O, nothing here knows which resources exist.
+``parse(method, path, query)`` is the first thing that runs for every request; it lives in ``kas._fast_request`` and
+takes the percent-decoded path and the raw query (bytes, str or Query), which it has decoded here only for lists, watches
+and collection deletes. It raises RequestInfoError, whose ``info`` holds what was understood, for ``/api/v1/watch`` and
+``/api/v1/proxy`` with nothing behind. ``Query`` is the query string, decoded on first use as Go's ``url.ParseQuery``
+does it. No I/O, nothing here knows which resources exist.
 """
 
 from __future__ import annotations
@@ -9,16 +12,17 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote_to_bytes
 
-from kas._fast_request import RequestInfo, RequestInfoError, cut
+from kas._fast_request import RequestInfo, RequestInfoError, parse, set_query_reader
 from kas.api.selectors import SelectorError, parse_field_selector, parse_label_selector
 
-__all__ = ["Query", "RequestInfo", "RequestInfoError", "parse"]
+__all__ = ["Query", "RequestInfo", "RequestInfoError", "error_message", "parse"]
 
 # Go refuses a query of more pairs than this (net/url urlmaxqueryparams); url.Query() then is empty.
 MAX_QUERY_PAIRS = 10_000
 
+_SPECIAL = re.compile(rb"[%+;\x80-\xff]")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_INT64 = re.compile(r"[+-]?[0-9]+\Z")
+_INT64 = re.compile(r"[+-]?[0-9]{1,30}\Z")
 # What url.URL.EscapedPath leaves alone in a path.
 _PATH_SAFE = "$&+,/:;=@"
 
@@ -50,83 +54,77 @@ class Query:
     def values(self, key: str) -> list[str]:
         return self.pairs.get(key, [])
 
+    def flag(self, key: str) -> bool:
+        """A boolean parameter as conversion reads it: present means true unless it says ``false`` or ``0``."""
+        values = self.pairs.get(key)
+        return values is not None and values[0].lower() not in ("false", "0")
+
     def __contains__(self, key: str) -> bool:
         return key in self.pairs
+
+    def __bool__(self) -> bool:
+        return bool(self.raw)
 
     def __repr__(self) -> str:
         return f"Query({self.raw!r})"
 
 
-def parse(method: str, path: str, query: Query | bytes | str = b"") -> RequestInfo:
-    """The RequestInfo of ``method`` on the percent-decoded ``path``.
-
-    ``query`` is raw; it is decoded only for lists, watches and collection deletes. Raises RequestInfoError, whose
-    ``info`` holds what was understood, for ``/api/v1/watch`` and ``/api/v1/proxy`` without anything behind.
-    """
-    try:
-        info = cut(method, path)
-    except RequestInfoError as e:
-        raw = query.raw if isinstance(query, Query) else query
-        text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
-        e.args = (f"unable to determine kind and namespace from url, {quote(path, safe=_PATH_SAFE)}{'?' if text else ''}{text}",)
-        raise
-    if info.by_prefix or info.verb not in _COLLECTION_VERBS:
-        return info
-    if not isinstance(query, Query):
-        if not query:
-            return info
-        query = Query(query)
-    if query.raw:
-        _read_selectors(info, query)
-    return info
+def error_message(path: str, query: Query | bytes | str = b"") -> str:
+    """Upstream's text for a RequestInfoError on this path; it shows the URL as Go would write it."""
+    raw = query.raw if isinstance(query, Query) else query
+    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+    return f"unable to determine kind and namespace from url, {quote(path, safe=_PATH_SAFE)}{'?' if text else ''}{text}"
 
 
-_COLLECTION_VERBS = frozenset(("list", "deletecollection"))
-
-
-def _read_selectors(info: RequestInfo, query: Query) -> None:
+def _read_query(info: RequestInfo, query: Query | bytes | str) -> None:
+    pairs = query.pairs if isinstance(query, Query) else Query(query).pairs
     if info.verb == "list":
-        watch, name = _list_options(query)
-        if watch:
+        values = pairs.get("watch")
+        if values is not None and values[0].lower() not in ("false", "0"):
             info.verb = "watch"
-        # A name in the field selector makes `resourceNames` rules apply; one that no path could carry does not.
-        if name and name not in (".", "..") and "/" not in name and "%" not in name:
-            info.name = name
-    info.field_selector = query.get("fieldSelector")
-    info.label_selector = query.get("labelSelector")
+    selector = pairs.get("fieldSelector")
+    if selector is not None:
+        info.field_selector = selector[0]
+        if selector[0] and info.verb != "deletecollection":
+            info.name = _selected_name(pairs)
+    selector = pairs.get("labelSelector")
+    if selector is not None:
+        info.label_selector = selector[0]
 
 
-def _list_options(query: Query) -> tuple[bool, str]:
-    """(watch, name) of the query as ListOptions; when any option does not decode only ``watch`` counts."""
-    watch = _bool(query, "watch")
+set_query_reader(_read_query)
+
+
+def _selected_name(pairs: dict[str, list[str]]) -> str:
+    """The name a field selector pins, so that rules on single names apply; "" when any list option does not decode."""
     for key in ("timeoutSeconds", "limit"):
-        values = query.values(key)
-        if values and not (_INT64.match(values[0]) and -(2**63) <= int(values[0]) < 2**63):
-            return watch, ""
+        values = pairs.get(key)
+        if values is not None and not (_INT64.match(values[0]) and -(2**63) <= int(values[0]) < 2**63):
+            return ""
     try:
-        parse_label_selector(query.get("labelSelector"))
-        fields = parse_field_selector(query.get("fieldSelector"))
+        parse_label_selector(pairs.get("labelSelector", [""])[0])
+        name = parse_field_selector(pairs["fieldSelector"][0]).requires_exact_match("metadata.name") or ""
     except SelectorError:
-        return watch, ""
-    return watch, fields.requires_exact_match("metadata.name") or ""
-
-
-def _bool(query: Query, key: str) -> bool:
-    """A boolean parameter as conversion reads it: present means true unless it says false or 0."""
-    values = query.values(key)
-    return bool(values) and values[0].lower() not in ("false", "0")
+        return ""
+    # What no path could carry is no name.
+    return "" if name in (".", "..") or "/" in name or "%" in name else name
 
 
 def _parse_query(raw: bytes) -> dict[str, list[str]]:
     out: dict[str, list[str]] = {}
-    pairs = raw.split(b"&", MAX_QUERY_PAIRS)
-    if len(pairs) > MAX_QUERY_PAIRS:
+    if raw.count(b"&") >= MAX_QUERY_PAIRS:
         return out
-    for pair in pairs:
+    if not _SPECIAL.search(raw):
+        for text in raw.decode("ascii").split("&"):
+            if text:
+                key, _, value = text.partition("=")
+                out.setdefault(key, []).append(value)
+        return out
+    for pair in raw.split(b"&"):
         if not pair or b";" in pair or (b"%" in pair and _BAD_ESCAPE.search(pair)):
             continue
-        key, _, value = pair.partition(b"=")
-        out.setdefault(_unescape(key), []).append(_unescape(value))
+        name, _, rest = pair.partition(b"=")
+        out.setdefault(_unescape(name), []).append(_unescape(rest))
     return out
 
 
