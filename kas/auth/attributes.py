@@ -5,11 +5,15 @@ Mirrors apiserver's ``pkg/authorization/authorizer`` and ``pkg/endpoints/handler
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from kas.api import errors
 from kas.api.field import go_quote
 from kas.auth.user import UserInfo
+
+if TYPE_CHECKING:
+    from kas.api.selectors import FieldTerm, Requirement
 
 DENY = 0
 ALLOW = 1
@@ -20,11 +24,9 @@ Outcome = tuple[int, str, str]
 
 
 class Attributes:
-    """One question. ``field_requirements`` and ``label_requirements`` are the parsed selectors of the request or None
-    when it had none or they could not be parsed; the ``*_error`` twin says why not.
-
-    A field requirement is {"key", "operator" ("=" or "!="), "value"}, a label requirement {"key", "operator"
-    ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"), "values"}.
+    """One question. ``field_requirements`` and ``label_requirements`` are the parsed selectors' conditions (``FieldTerm`` and
+    ``Requirement`` of kas.api.selectors), None without a selector or when nothing of it could be parsed; the ``*_error``
+    twin says why not.
     """
 
     __slots__ = (
@@ -44,8 +46,8 @@ class Attributes:
         name: str = "",
         resource_request: bool = True,
         path: str = "",
-        field_requirements: list[dict] | None = None,
-        label_requirements: list[dict] | None = None,
+        field_requirements: Sequence[FieldTerm] | None = None,
+        label_requirements: Sequence[Requirement] | None = None,
         field_error: str = "",
         label_error: str = "",
     ) -> None:

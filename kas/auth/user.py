@@ -62,6 +62,11 @@ class UserInfo:
             self._dict = out
         return out
 
+    @classmethod
+    def from_dict(cls, obj: Mapping[str, Any]) -> UserInfo:
+        """The inverse of ``to_dict``."""
+        return cls(obj.get("username") or "", obj.get("groups") or (), obj.get("uid") or "", obj.get("extra"))
+
     def with_groups(self, groups: Iterable[str]) -> UserInfo:
         return UserInfo(self.name, groups, self.uid, self.extra)
 
@@ -103,7 +108,7 @@ def split_service_account(username: str) -> tuple[str, str] | None:
     if not username.startswith(SERVICE_ACCOUNT_PREFIX):
         return None
     namespace, sep, name = username[len(SERVICE_ACCOUNT_PREFIX) :].partition(":")
-    if not sep or ":" in name or not _is_subdomain(name) or not _is_label(namespace):
+    if not sep or ":" in name or not is_subdomain(name) or not _is_label(namespace):
         return None
     return namespace, name
 
@@ -123,7 +128,8 @@ def _is_label(s: str) -> bool:
     return 0 < len(s) <= 63 and s[0] in _ALNUM and s[-1] in _ALNUM and _LABEL.issuperset(s)
 
 
-def _is_subdomain(s: str) -> bool:
+def is_subdomain(s: str) -> bool:
+    """DNS-1123 subdomain."""
     # Parts of a DNS subdomain have no length limit of their own upstream.
     parts = s.split(".")
     return 0 < len(s) <= 253 and all(p and p[0] in _ALNUM and p[-1] in _ALNUM and _LABEL.issuperset(p) for p in parts)

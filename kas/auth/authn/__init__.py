@@ -1,0 +1,28 @@
+"""Authenticators: from a request's headers and connection to a ``UserInfo``.
+
+A request authenticator is anything with ``authenticate(get, peer=None) -> UserInfo | None``: ``get`` reads a header by its
+lower-case name (the first value or None), ``peer`` is what the connection proved (``x509.Peer``) or None. None means
+"not mine"; ``AuthenticationError`` means "mine, and wrong": the request is refused (401), later authenticators that
+would guess a lesser identity are not asked. A token authenticator has ``authenticate_token(token)`` with the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kas.auth.user import UserInfo
+
+HeaderGet = Callable[[str], str | None]
+
+
+class AuthenticationError(Exception):
+    """A credential was given and is not good. The text is for the log: the client only ever sees "Unauthorized"."""
+
+
+class RequestAuthenticator(Protocol):
+    def authenticate(self, get: HeaderGet, peer: Any = None) -> UserInfo | None: ...
+
+
+class TokenAuthenticator(Protocol):
+    def authenticate_token(self, token: str) -> UserInfo | None: ...

@@ -238,7 +238,10 @@ class RbacIndex:
                 if role is None:
                     errs.append(self._missing(kind, name))
                     continue
-                what = f"RoleBinding {go_quote(f'{binding.name}/{namespace}')}" if namespace else f"ClusterRoleBinding {go_quote(binding.name)}"
+                if namespace:
+                    what = f"RoleBinding {go_quote(f'{binding.name}/{namespace}')}"
+                else:
+                    what = f"ClusterRoleBinding {go_quote(binding.name)}"
                 who = _describe_subject(subject, namespace)
                 reason = f"RBAC: allowed by {what} of {kind} {go_quote(name)} to {who}"
                 rules.extend((r, reason) for r in role)

@@ -1,0 +1,102 @@
+"""``Authorization: Bearer`` and its websocket form, with a memory of recent successes.
+
+apiserver's ``authentication/request/{bearertoken,websocket}`` and ``token/cache``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from kas.auth.authn import AuthenticationError, HeaderGet, TokenAuthenticator
+from kas.auth.user import UserInfo, with_authenticated
+
+# Upstream's TokenSuccessCacheTTL. A revoked token may work that long, unless the revocation calls invalidate().
+SUCCESS_TTL_S = 10.0
+MAX_ENTRIES = 4096
+MAX_HEADER = 16 << 10
+
+WEBSOCKET_PREFIX = "base64url.bearer.authorization.k8s.io."
+
+
+class BearerToken:
+    """Asks ``tokens`` for the request's bearer token. Only successes are remembered, bounded in number and time."""
+
+    def __init__(self, tokens: TokenAuthenticator, ttl_s: float = SUCCESS_TTL_S, clock: Callable[[], float] = monotonic) -> None:
+        self._tokens = tokens
+        self._ttl = ttl_s
+        self._clock = clock
+        self._known: dict[str, tuple[UserInfo, float]] = {}
+
+    def invalidate(self) -> None:
+        """Forgets every success: called when service accounts, their pods or secrets go away."""
+        self._known.clear()
+
+    def authenticate(self, get: HeaderGet, peer: Any = None) -> UserInfo | None:
+        header = get("authorization")
+        if header is None:
+            return self._websocket(get)
+        known = self._known.get(header)
+        if known is not None:
+            if self._clock() < known[1]:
+                return known[0]
+            del self._known[header]
+        token = bearer_token(header)
+        if not token:
+            return self._websocket(get)
+        return self._check(header, token)
+
+    def _check(self, header: str, token: str) -> UserInfo:
+        if len(header) > MAX_HEADER:
+            raise AuthenticationError("bearer token is too long")
+        user = self._tokens.authenticate_token(token)
+        if user is None:
+            raise AuthenticationError("invalid bearer token")
+        user = with_authenticated(user)
+        if self._ttl > 0:
+            if len(self._known) >= MAX_ENTRIES:
+                del self._known[next(iter(self._known))]
+            self._known[header] = (user, self._clock() + self._ttl)
+        return user
+
+    def _websocket(self, get: HeaderGet) -> UserInfo | None:
+        protocols = get("sec-websocket-protocol")
+        if not protocols or WEBSOCKET_PREFIX not in protocols or (get("upgrade") or "").lower() != "websocket":
+            return None
+        token, others = websocket_token(protocols)
+        if not token:
+            return None
+        if not others:
+            raise AuthenticationError("missing additional subprotocol")
+        return self._check("websocket " + token, token)
+
+
+def bearer_token(header: str) -> str:
+    """The token of an Authorization header; "" when it is none of the bearer scheme."""
+    parts = header.strip().split(" ", 2)
+    if len(parts) < 2 or parts[0].lower() != "bearer":
+        return ""
+    return parts[1]
+
+
+def websocket_token(protocols: str) -> tuple[str, list[str]]:
+    """(token, the other subprotocols). Browsers cannot set headers on websockets, so the token hides among the protocols."""
+    token, others = "", []
+    for protocol in (p.strip() for p in protocols.split(",")):
+        if not protocol.startswith(WEBSOCKET_PREFIX):
+            if protocol:
+                others.append(protocol)
+            continue
+        if token:
+            raise AuthenticationError("multiple base64.bearer.authorization tokens specified")
+        encoded = protocol[len(WEBSOCKET_PREFIX) :]
+        try:
+            token = base64.b64decode(encoded + "=" * (-len(encoded) % 4), b"-_", validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError) as e:
+            raise AuthenticationError(f"invalid base64.bearer.authorization token encoding: {e}") from e
+        if not token:
+            raise AuthenticationError("empty base64.bearer.authorization token")
+    return token, others

@@ -1,0 +1,184 @@
+"""Service-account tokens, legacy and bound: is what they speak for still there?
+
+``pkg/serviceaccount/{claims,legacy}.go``: a token dies with its service account, and with the pod, secret or node it is
+bound to; the object of the same name made later has another uid.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from calendar import timegm
+from collections.abc import Callable, Sequence
+from time import strptime, time
+from typing import Any
+
+from kas.auth.authn import AuthenticationError
+from kas.auth.authz.rules import go_list
+from kas.auth.tokens import LEGACY_ISSUER, Claims, Verifier
+from kas.auth.user import (
+    CREDENTIAL_ID,
+    NODE_NAME,
+    NODE_UID,
+    POD_NAME,
+    POD_UID,
+    UserInfo,
+    service_account_groups,
+    service_account_username,
+)  # fmt: skip
+
+# (resource, namespace, name) -> the object or None: serviceaccounts, pods, secrets, nodes.
+Getter = Callable[[str, str, str], dict[str, Any] | None]
+# Clock skew allowed when times are compared, and how long a deleted object's tokens live on.
+LEEWAY_S = 60
+
+
+class ServiceAccountTokens:
+    """Token authenticator. ``lookup`` off trusts the signature alone (``--service-account-lookup=false``, legacy only)."""
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        audiences: Sequence[str],
+        get: Getter,
+        clock: Callable[[], float] = time,
+        lookup: bool = True,
+    ) -> None:
+        self._verifier = verifier
+        self._audiences = frozenset(audiences)
+        self._get = get
+        self._clock = clock
+        self._lookup = lookup
+
+    def authenticate_token(self, token: str) -> UserInfo | None:
+        claims = self._verifier.claims(token)
+        if claims is None:
+            return None
+        if claims.get("iss") == LEGACY_ISSUER and f"{LEGACY_ISSUER}/namespace" in claims:
+            return self._legacy(token, claims)
+        return self._bound(claims)
+
+    def review(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]] | None:
+        """For TokenReview: the user and which of ``audiences`` the token is for."""
+        claims = self._verifier.claims(token)
+        if claims is None:
+            return None
+        if claims.get("iss") == LEGACY_ISSUER and f"{LEGACY_ISSUER}/namespace" in claims:
+            good = [a for a in audiences if a in self._audiences]
+            return (self._legacy(token, claims), good) if good else None
+        user = self._bound(claims, frozenset(audiences))
+        return user, [a for a in audiences if a in _audiences(claims)]
+
+    # --- bound
+
+    def _bound(self, claims: Claims, wanted: frozenset[str] | None = None) -> UserInfo:
+        audiences = _audiences(claims)
+        targets = self._audiences if wanted is None else wanted
+        if targets.isdisjoint(audiences):
+            good = go_list(sorted(targets))
+            raise AuthenticationError(f"token audiences {go_list(audiences)} is invalid for the target audiences {good}")
+        now = self._clock()
+        private = claims.get("kubernetes.io")
+        if not isinstance(private, dict):
+            raise AuthenticationError("service account token has no kubernetes.io claims")
+        if now > _number(claims, "exp", 0.0) + LEEWAY_S:
+            raise AuthenticationError("service account token has expired")
+        if now < _number(claims, "nbf", 0.0) - LEEWAY_S:
+            raise AuthenticationError("service account token is not valid yet")
+        if now < _number(claims, "iat", 0.0) - LEEWAY_S:
+            raise AuthenticationError("service account token is issued in the future")
+
+        namespace, (name, uid) = _text(private, "namespace"), _claim(private, "serviceaccount")
+        account = self._get("serviceaccounts", namespace, name)
+        if account is None:
+            raise AuthenticationError(f'serviceaccounts "{name}" not found')
+        if self._gone(account, now):
+            raise AuthenticationError("service account token has been invalidated")
+        _same_uid(account, uid, "service account UID ({}) does not match claim ({})")
+
+        extra: dict[str, list[str]] = {}
+        if "secret" in private:
+            self._check_ref(private, "secret", namespace, now)
+        if "pod" in private:
+            pod_name, pod_uid = self._check_ref(private, "pod", namespace, now)
+            extra[POD_NAME], extra[POD_UID] = [pod_name], [pod_uid]
+        if "node" in private:
+            # Beside a pod it only tells where the pod runs; alone it is what the token is bound to.
+            node, node_uid = _claim(private, "node") if "pod" in private else self._check_ref(private, "node", "", now)
+            extra[NODE_NAME], extra[NODE_UID] = [node], [node_uid]
+        jti = claims.get("jti")
+        if isinstance(jti, str) and jti:
+            extra[CREDENTIAL_ID] = [f"JTI={jti}"]
+        return UserInfo(service_account_username(namespace, name), service_account_groups(namespace), uid, extra)
+
+    def _check_ref(self, private: Claims, kind: str, namespace: str, now: float) -> tuple[str, str]:
+        name, uid = _claim(private, kind)
+        obj = self._get(kind + "s", namespace, name)
+        if obj is None or self._gone(obj, now):
+            raise AuthenticationError("service account token has been invalidated")
+        _same_uid(obj, uid, kind + " UID ({}) does not match service account " + kind + " ref claim ({})")
+        return name, uid
+
+    @staticmethod
+    def _gone(obj: dict[str, Any], now: float) -> bool:
+        deleted = obj["metadata"].get("deletionTimestamp")
+        return bool(deleted) and timegm(strptime(deleted, "%Y-%m-%dT%H:%M:%SZ")) < now - LEEWAY_S
+
+    # --- legacy
+
+    def _legacy(self, token: str, claims: Claims) -> UserInfo:
+        namespace, name, uid, secret_name = (
+            _text(claims, f"{LEGACY_ISSUER}/{part}") for part in ("namespace", "service-account.name", "service-account.uid", "secret.name")
+        )
+        username = service_account_username(namespace, name)
+        if claims.get("sub") != username:
+            raise AuthenticationError("sub claim does not match the service account")
+        if not (namespace and name and uid and secret_name):
+            raise AuthenticationError("token is missing a claim")
+        extra: dict[str, list[str]] = {}
+        if self._lookup:
+            secret = self._get("secrets", namespace, secret_name)
+            if secret is None or secret["metadata"].get("deletionTimestamp"):
+                raise AuthenticationError("service account token has been invalidated")
+            stored = base64.b64decode((secret.get("data") or {}).get("token") or "")
+            if not hmac.compare_digest(stored, token.encode("utf-8", "surrogateescape")):
+                raise AuthenticationError("service account token does not match the secret")
+            account = self._get("serviceaccounts", namespace, name)
+            if account is None:
+                raise AuthenticationError(f'serviceaccounts "{name}" not found')
+            if account["metadata"].get("deletionTimestamp"):
+                raise AuthenticationError(f"service account {namespace}/{name} has been deleted")
+            _same_uid(account, uid, "service account UID ({}) does not match claim ({})")
+        return UserInfo(username, service_account_groups(namespace), uid, extra)
+
+
+def _audiences(claims: Claims) -> list[str]:
+    aud = claims.get("aud")
+    if isinstance(aud, str):
+        return [aud]
+    return [a for a in aud if isinstance(a, str)] if isinstance(aud, list) else []
+
+
+def _number(claims: Claims, key: str, default: float) -> float:
+    value = claims.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise AuthenticationError(f"claim {key} is not a number")
+    return float(value)
+
+
+def _text(claims: Claims, key: str) -> str:
+    value = claims.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _claim(private: Claims, kind: str) -> tuple[str, str]:
+    ref = private.get(kind)
+    if not isinstance(ref, dict):
+        raise AuthenticationError(f"claim {kind} is not an object")
+    return _text(ref, "name"), _text(ref, "uid")
+
+
+def _same_uid(obj: dict[str, Any], uid: str, text: str) -> None:
+    actual = obj["metadata"].get("uid", "")
+    if actual != uid:
+        raise AuthenticationError(text.format(actual, uid))

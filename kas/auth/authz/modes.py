@@ -1,0 +1,148 @@
+"""Authorizers without state, and the chain of ``--authorization-mode``.
+
+apiserver's ``pkg/authorization/{authorizerfactory,path,union}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Authorizer, Outcome, aggregate
+from kas.auth.user import MASTERS, UserInfo
+
+# --authorization-always-allow-paths' default.
+ALWAYS_ALLOW_PATHS = ("/healthz", "/readyz", "/livez")
+
+_ALLOWED: Outcome = (ALLOW, "", "")
+_NO_OPINION: Outcome = (NO_OPINION, "", "")
+_EVERYTHING = (
+    [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+    [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+)
+
+
+class AlwaysAllow:
+    def authorize(self, a: Attributes) -> Outcome:
+        return _ALLOWED
+
+    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+        return [dict(r) for r in _EVERYTHING[0]], [dict(r) for r in _EVERYTHING[1]], False, ""
+
+
+class AlwaysDeny:
+    def authorize(self, a: Attributes) -> Outcome:
+        return NO_OPINION, "Everything is forbidden.", ""
+
+    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+        return [], [], False, ""
+
+
+class PrivilegedGroups:
+    """system:masters may do everything, whatever else is configured: the way back from a broken policy."""
+
+    def __init__(self, groups: Sequence[str] = (MASTERS,)) -> None:
+        self._groups = tuple(groups)
+
+    def authorize(self, a: Attributes) -> Outcome:
+        groups = a.user.groups
+        for g in self._groups:
+            if g in groups:
+                return _ALLOWED
+        return _NO_OPINION
+
+
+class AlwaysAllowPaths:
+    """Non-resource paths open to everyone; a trailing ``*`` allows by prefix. ValueError for any other pattern."""
+
+    def __init__(self, paths: Sequence[str] = ALWAYS_ALLOW_PATHS) -> None:
+        exact, prefixes = set(), []
+        for path in paths:
+            p = path.removeprefix("/")
+            if not p:
+                exact.add(p)
+            elif "*" in p[:-1]:
+                raise ValueError(f'only trailing * allowed in "{path}"')
+            elif p.endswith("*"):
+                prefixes.append(p[:-1])
+            else:
+                exact.add(p)
+        self._exact, self._prefixes = frozenset(exact), tuple(prefixes)
+
+    def authorize(self, a: Attributes) -> Outcome:
+        if a.resource_request:
+            return _NO_OPINION
+        path = a.path.removeprefix("/")
+        if path in self._exact or (self._prefixes and path.startswith(self._prefixes)):
+            return _ALLOWED
+        return _NO_OPINION
+
+
+class Union:
+    """The first decision wins; reasons and errors of those without opinion are collected, one a line."""
+
+    def __init__(self, members: Sequence[Authorizer]) -> None:
+        self._members = tuple(members)
+
+    def authorize(self, a: Attributes) -> Outcome:
+        reasons: list[str] = []
+        errs: list[str] = []
+        for member in self._members:
+            outcome = member.authorize(a)
+            if outcome[0] != NO_OPINION:
+                return outcome
+            if outcome[1]:
+                reasons.append(outcome[1])
+            if outcome[2]:
+                errs.append(outcome[2])
+        return NO_OPINION, "\n".join(reasons), aggregate(errs)
+
+    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+        """Joins what every member that can list its rules says; one that cannot makes the answer incomplete."""
+        resource: list[dict] = []
+        other: list[dict] = []
+        incomplete = False
+        errs: list[str] = []
+        for member in self._members:
+            resolve: Any = getattr(member, "rules_for", None)
+            if resolve is None:
+                continue
+            more_resource, more_other, partial, error = resolve(user, namespace)
+            resource.extend(more_resource)
+            other.extend(more_other)
+            incomplete = incomplete or partial
+            if error:
+                errs.append(error)
+        return resource, other, incomplete, aggregate(errs)
+
+
+def build(
+    modes: Sequence[str],
+    rbac: Authorizer | None = None,
+    node: Authorizer | None = None,
+    abac: Authorizer | None = None,
+    webhook: Authorizer | None = None,
+    always_allow_paths: Sequence[str] = ALWAYS_ALLOW_PATHS,
+) -> Union:
+    """The server's authorizer: privileged groups, always-allowed paths, then the modes in the order given.
+
+    ``ValueError`` for an unknown, repeated or unconfigured mode; an empty list is refused: nothing is open by accident.
+    """
+    known: dict[str, Authorizer | None] = {
+        "AlwaysAllow": AlwaysAllow(), "AlwaysDeny": AlwaysDeny(), "RBAC": rbac, "Node": node, "ABAC": abac, "Webhook": webhook,
+    }  # fmt: skip
+    if not modes:
+        raise ValueError("at least one authorization-mode must be passed")
+    members: list[Authorizer] = [PrivilegedGroups()]
+    if always_allow_paths:
+        members.append(AlwaysAllowPaths(always_allow_paths))
+    for i, mode in enumerate(modes):
+        if mode not in known:
+            raise ValueError(f'authorization-mode "{mode}" is not a valid mode')
+        if mode in modes[:i]:
+            raise ValueError(f'authorization-mode "{mode}" has mode specified more than once')
+        member = known[mode]
+        if member is None:
+            raise ValueError(f'authorization-mode "{mode}" is not configured')
+        members.append(member)
+    return Union(members)

@@ -1,0 +1,236 @@
+"""Acting as somebody else: what the ``Impersonate-*`` headers ask for, and whether the requester may.
+
+apiserver's ``pkg/endpoints/filters/impersonation`` with ConstrainedImpersonation on (KEP-5284): four constrained modes are
+tried, each needing ``impersonate-on:<mode>:<verb>`` for the request itself and ``impersonate:<mode>`` for every attribute
+of the wanted user; then the old ``impersonate`` verb, which covers every request. The first refusal is what the client
+sees, unless a later mode allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+from kas.api import errors
+from kas.api.field import go_quote
+from kas.api.validation.names import domain_prefixed_path
+from kas.auth.attributes import ALLOW, Attributes, Authorizer, aggregate, forbidden
+from kas.auth.user import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    MASTERS,
+    NODE_NAME,
+    NODE_PREFIX,
+    NODES,
+    UNAUTHENTICATED,
+    UserInfo,
+    is_subdomain,
+    service_account_groups,
+    split_service_account,
+)
+
+USER_HEADER = "impersonate-user"
+UID_HEADER = "impersonate-uid"
+GROUP_HEADER = "impersonate-group"
+EXTRA_PREFIX = "impersonate-extra-"
+HEADER_PREFIX = "impersonate-"
+
+AUTHENTICATION_GROUP = "authentication.k8s.io"
+# From so many groups or extra values on, one check for "*" is tried before one for each.
+MANY = 4
+# More values than this are refused before anything is checked: each costs an authorization.
+MAX_VALUES = 1024
+
+
+def wanted_user(headers: Iterable[tuple[str, str]]) -> UserInfo | None:
+    """The user the headers ask for, just as they say it; None when they ask for none. ApiError 400 when they name
+    groups, a uid or extras without a user. ``headers`` are (lower-case name, value) pairs."""
+    name = uid = ""
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+    asked = count = 0
+    for key, value in headers:
+        if not key.startswith(HEADER_PREFIX):
+            continue
+        count += 1
+        if key == USER_HEADER:
+            name = name or value
+        elif key == UID_HEADER:
+            uid = uid or value
+            asked += bool(value)
+        elif key == GROUP_HEADER:
+            groups.append(value)
+            asked += 1
+        elif key.startswith(EXTRA_PREFIX):
+            extra.setdefault(_unescape(key[len(EXTRA_PREFIX) :]), []).append(value)
+            asked += 1
+    if count > MAX_VALUES:
+        raise errors.bad_request(f"more than {MAX_VALUES} impersonation headers")
+    wanted = UserInfo(name, groups, uid, extra)
+    if not name:
+        if asked:
+            raise errors.bad_request(f"requested {_go_user(wanted)} without impersonating a user name")
+        return None
+    return wanted
+
+
+def _unescape(key: str) -> str:
+    # A malformed escape keeps the key as it was written.
+    i = key.find("%")
+    while i >= 0:
+        digits = key[i + 1 : i + 3]
+        if len(digits) < 2 or not all(c in "0123456789abcdef" for c in digits):
+            return key
+        i = key.find("%", i + 3)
+    return unquote(key)
+
+
+def _go_user(u: UserInfo) -> str:
+    """Go's ``%#v`` of a *user.DefaultInfo."""
+    groups = "[]string{" + ", ".join(map(go_quote, u.groups)) + "}" if u.groups else "[]string(nil)"
+    extra = "map[string][]string(nil)"
+    if u.extra:
+        pairs = (f"{go_quote(k)}:[]string{{{', '.join(map(go_quote, u.extra[k]))}}}" for k in sorted(u.extra))
+        extra = "map[string][]string{" + ", ".join(pairs) + "}"
+    return f"&user.DefaultInfo{{Name:{go_quote(u.name)}, UID:{go_quote(u.uid)}, Groups:{groups}, Extra:{extra}}}"
+
+
+def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserInfo) -> tuple[UserInfo, str]:
+    """(the user to go on as, the constraint for the audit log or ""). ApiError 403 when the requester may not.
+
+    ``request`` is the request's own question, its user the requester.
+    """
+    first: errors.ApiError | None = None
+    for mode in _modes(request.user, wanted):
+        try:
+            return _try_mode(authorizer, request, wanted, mode)
+        except errors.ApiError as e:
+            first = first or e
+    if first is None:
+        raise errors.internal("all impersonation modes failed")
+    raise first
+
+
+def _modes(requester: UserInfo, wanted: UserInfo) -> list[str]:
+    """The constrained modes that apply, then "" for the old one."""
+    only_name = not (wanted.uid or wanted.groups or wanted.extra)
+    node = _node_of(wanted.name)
+    account = split_service_account(wanted.name)
+    modes = []
+    if only_name and node:
+        if split_service_account(requester.name) and requester.extra.get(NODE_NAME) == [node]:
+            modes.append("associated-node")
+        modes.append("arbitrary-node")
+    if only_name and account:
+        modes.append("serviceaccount")
+    if not node and not account:
+        modes.append("user-info")
+    return [*modes, ""]
+
+
+def _try_mode(authorizer: Authorizer, request: Attributes, wanted: UserInfo, mode: str) -> tuple[UserInfo, str]:
+    requester = request.user
+    if mode == "associated-node":
+        # The answer must hold for this service account on every node, so what differs between nodes is left out of the question.
+        keys = sorted(requester.extra)
+        requester = UserInfo(requester.name, requester.groups, requester.uid, {"authentication.kubernetes.io/associated-node-keys": keys})
+    if mode:
+        on = Attributes(
+            requester, f"impersonate-on:{mode}:{request.verb}", request.namespace, request.api_group, request.api_version, request.resource,
+            request.subresource, request.name, request.resource_request, request.path, request.field_requirements,
+            request.label_requirements, request.field_error, request.label_error,
+        )  # fmt: skip
+        _check(authorizer, on)
+    verb = f"impersonate:{mode}" if mode else "impersonate"
+    groups = _check_name(authorizer, requester, verb, wanted, mode)
+    if wanted.uid:
+        _check(authorizer, _question(requester, verb, AUTHENTICATION_GROUP, "uids", wanted.uid))
+    _check_groups(authorizer, requester, verb, wanted.groups, mode)
+    _check_extra(authorizer, requester, verb, wanted.extra, mode)
+    if wanted.name == ANONYMOUS:
+        if UNAUTHENTICATED not in groups:
+            groups = (*groups, UNAUTHENTICATED)
+    elif UNAUTHENTICATED not in groups and AUTHENTICATED not in groups:
+        groups = (*groups, AUTHENTICATED)
+    return UserInfo(wanted.name, groups, wanted.uid, wanted.extra), verb if mode else ""
+
+
+def _check_name(authorizer: Authorizer, requester: UserInfo, verb: str, wanted: UserInfo, mode: str) -> tuple[str, ...]:
+    """Asks for the name; returns the groups the wanted user starts with."""
+    group = AUTHENTICATION_GROUP if mode else ""
+    question = _question(requester, verb, group, "users", wanted.name)
+    groups = wanted.groups
+    node, account = _node_of(wanted.name) if mode else "", split_service_account(wanted.name)
+    if node:
+        question.resource, question.name = "nodes", "*" if mode == "associated-node" else node
+        groups = (NODES,)
+    if account:
+        question.resource = "serviceaccounts"
+        question.namespace, question.name = account
+        groups = groups or service_account_groups(account[0])
+    _check(authorizer, question)
+    return groups
+
+
+def _check_groups(authorizer: Authorizer, requester: UserInfo, verb: str, groups: tuple[str, ...], mode: str) -> None:
+    if not groups:
+        return
+    question = _question(requester, verb, AUTHENTICATION_GROUP if mode else "", "groups", "")
+    if mode:
+        if "" in groups:
+            raise forbidden(question, "impersonating the empty string group is not allowed")
+        if MASTERS in groups:
+            question.name = MASTERS
+            raise forbidden(question, "impersonating the system:masters group is not allowed")
+        if len(groups) >= MANY:
+            question.name = "*"
+            if authorizer.authorize(question)[0] == ALLOW:
+                return
+    for question.name in groups:
+        _check(authorizer, question)
+
+
+def _check_extra(authorizer: Authorizer, requester: UserInfo, verb: str, extra: dict[str, list[str]], mode: str) -> None:
+    if not extra:
+        return
+    question = _question(requester, verb, AUTHENTICATION_GROUP, "userextras", "")
+    if mode:
+        problem = _extra_problem(extra)
+        if problem:
+            raise forbidden(question, problem)
+        if len(extra) >= MANY or sum(map(len, extra.values())) >= MANY:
+            question.subresource = question.name = "*"
+            if authorizer.authorize(question)[0] == ALLOW:
+                return
+    for question.subresource, values in extra.items():
+        for question.name in values:
+            _check(authorizer, question)
+
+
+def _extra_problem(extra: dict[str, list[str]]) -> str:
+    for key, values in extra.items():
+        if not key:
+            return "impersonating the empty string key in extra is not allowed"
+        problems = [str(e) for e in domain_prefixed_path("extra.key", key)]
+        if problems:
+            return f"impersonating an invalid key in extra is not allowed: {aggregate(problems)}"
+        if key != key.lower():
+            return f"impersonating a non-lowercase key in extra is not allowed: {go_quote(key)}"
+        if "" in values:
+            return "impersonating the empty string value in extra is not allowed"
+    return ""
+
+
+def _question(requester: UserInfo, verb: str, group: str, resource: str, name: str) -> Attributes:
+    return Attributes(requester, verb, "", group, "v1", resource, "", name)
+
+
+def _check(authorizer: Authorizer, question: Attributes) -> None:
+    decision, reason, error = authorizer.authorize(question)
+    if decision != ALLOW:
+        raise forbidden(question, f"{error}: {reason}" if error and reason else error or reason)
+
+
+def _node_of(name: str) -> str:
+    node = name[len(NODE_PREFIX) :] if name.startswith(NODE_PREFIX) else ""
+    return node if node and is_subdomain(node) else ""

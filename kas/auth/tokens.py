@@ -1,0 +1,246 @@
+"""Service-account tokens: signing and verifying the JWTs (``pkg/serviceaccount/{jwt,claims,legacy}.go``).
+
+Keys are loaded on first use; nothing here looks at the store (see ``authn/serviceaccount.py``). The public half is served
+as JWKS for others to verify (``openidmetadata.go``).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from kas.auth.authn import AuthenticationError
+from kas.auth.user import service_account_username
+
+Claims = dict[str, Any]
+
+LEGACY_ISSUER = "kubernetes/serviceaccount"
+# Tokens for pods are asked for with this odd lifetime; they live a year while clients learn to reload them.
+WARN_AFTER_S = 3607
+EXTENDED_EXPIRATION_S = 365 * 24 * 3600
+MAX_TOKEN = 16 << 10
+_EC_ALGORITHMS = {256: "ES256", 384: "ES384", 521: "ES512"}
+
+
+class Signer:
+    """Signs with one private key (PEM; RSA or EC on P-256, P-384, P-521)."""
+
+    def __init__(self, pem: bytes, issuer: str) -> None:
+        self.issuer = issuer
+        self._pem = pem
+        self._loaded: tuple[Any, str, str] | None = None
+
+    def _key(self) -> tuple[Any, str, str]:
+        if self._loaded is None:
+            from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+            private = load_pem_private_key(self._pem, None)
+            public = private.public_key()
+            self._loaded = private, _algorithm(public), key_id(public)
+        return self._loaded
+
+    def public_key(self) -> Any:
+        return self._key()[0].public_key()
+
+    def sign(self, claims: Claims) -> str:
+        from jwt.api_jws import PyJWS
+
+        private, algorithm, kid = self._key()
+        payload = json.dumps(claims, separators=(",", ":"), sort_keys=True).encode()
+        # As go-jose writes it: no "typ".
+        return PyJWS().encode(payload, private, algorithm=algorithm, headers={"kid": kid, "typ": None})
+
+
+class Verifier:
+    """Verifies with any of several public keys (or private ones, of which the public half is taken).
+
+    ``issuers``: the first is the one tokens are made with, the others are still accepted.
+    """
+
+    def __init__(self, keys: Sequence[bytes | Any], issuers: Sequence[str]) -> None:
+        self.issuers = tuple(issuers)
+        self._sources = tuple(keys)
+        self._loaded: list[tuple[str, str, Any]] | None = None
+
+    def _keys(self) -> list[tuple[str, str, Any]]:
+        if self._loaded is None:
+            self._loaded = []
+            for source in self._sources:
+                for public in load_public_keys(source) if isinstance(source, bytes) else (source,):
+                    self._loaded.append((key_id(public), _algorithm(public), public))
+        return self._loaded
+
+    def claims(self, token: str) -> Claims | None:
+        """The claims of a token of ours; None when it is no JWT of one of our issuers, ``AuthenticationError`` when it says
+        it is but no key confirms it. Nothing but the signature is checked."""
+        if len(token) > MAX_TOKEN or issuer_of(token) not in self.issuers:
+            return None
+        from jwt.api_jws import PyJWS
+        from jwt.exceptions import InvalidTokenError
+
+        jws = PyJWS()
+        try:
+            kid = jws.get_unverified_header(token).get("kid", "")
+        except InvalidTokenError as e:
+            raise AuthenticationError(f"go-jose/go-jose/jwt: {e}") from e
+        keys = [k for k in self._keys() if not kid or k[0] == kid] or self._keys()
+        failure = "no keys to verify service account tokens with"
+        for _, algorithm, public in keys:
+            try:
+                # The key, never the token, decides the algorithm.
+                payload = jws.decode(token, public, algorithms=[algorithm])
+            except InvalidTokenError as e:
+                failure = str(e)
+                continue
+            claims = json.loads(payload)
+            return claims if isinstance(claims, dict) else None
+        raise AuthenticationError(f"invalid signature: {failure}")
+
+    def jwks(self) -> dict[str, Any]:
+        """The keys as the document at /openid/v1/jwks."""
+        from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+        out = []
+        for kid, algorithm, public in self._keys():
+            jwk = (RSAAlgorithm if algorithm[0] == "R" else ECAlgorithm).to_jwk(public, as_dict=True)
+            jwk.pop("key_ops", None)
+            out.append({"use": "sig", "kty": jwk.pop("kty"), "kid": kid, "alg": algorithm, **jwk})
+        return {"keys": out}
+
+
+def discovery_document(issuer: str, jwks_uri: str, algorithms: Sequence[str]) -> dict[str, Any]:
+    """/.well-known/openid-configuration."""
+    return {
+        "issuer": issuer,
+        "jwks_uri": jwks_uri,
+        "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": sorted(set(algorithms)),
+    }
+
+
+def generate_key() -> bytes:
+    """A new private key as PEM. ECDSA P-256: some 100 µs to make, where RSA takes tenths of seconds of start-up."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def load_public_keys(pem: bytes) -> list[Any]:
+    """Every public key of a PEM file, which may hold public and private keys and certificates one after another."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    out = []
+    for block in _pem_blocks(pem):
+        if b"PRIVATE KEY" in block.split(b"\n", 1)[0]:
+            out.append(serialization.load_pem_private_key(block, None).public_key())
+        elif b"CERTIFICATE" in block.split(b"\n", 1)[0]:
+            out.append(x509.load_pem_x509_certificate(block).public_key())
+        else:
+            out.append(serialization.load_pem_public_key(block))
+    if not out:
+        raise ValueError("data does not contain any valid RSA or ECDSA public keys")
+    return out
+
+
+def _pem_blocks(pem: bytes) -> list[bytes]:
+    blocks: list[bytes] = []
+    lines: list[bytes] = []
+    for line in pem.splitlines():
+        if line.startswith(b"-----BEGIN"):
+            lines = []
+        lines.append(line)
+        if line.startswith(b"-----END"):
+            blocks.append(b"\n".join(lines) + b"\n")
+    return [b for b in blocks if b" PARAMETERS" not in b]
+
+
+def _algorithm(public: Any) -> str:
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    if isinstance(public, rsa.RSAPublicKey):
+        return "RS256"
+    if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.key_size in _EC_ALGORITHMS:
+        return _EC_ALGORITHMS[public.curve.key_size]
+    raise ValueError("unknown public key type, must be RSA or ECDSA on P-256, P-384 or P-521")
+
+
+def key_id(public: Any) -> str:
+    """Upstream's key id: the SHA-256 of the key's SubjectPublicKeyInfo, base64url without padding."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return base64.urlsafe_b64encode(hashlib.sha256(der).digest()).rstrip(b"=").decode()
+
+
+def issuer_of(token: str) -> str | None:
+    """The issuer a compact JWT claims, without believing it; None when it is no JWT."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, RecursionError):
+        return None
+    issuer = claims.get("iss") if isinstance(claims, dict) else None
+    return issuer if isinstance(issuer, str) else None
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+def bound_claims(
+    issuer: str,
+    service_account: dict[str, Any],
+    audiences: Sequence[str],
+    now: int,
+    expiration_s: int,
+    pod: dict[str, Any] | None = None,
+    secret: dict[str, Any] | None = None,
+    node: dict[str, Any] | None = None,
+    warn_after_s: int = 0,
+    jti: str = "",
+) -> Claims:
+    """Claims of a token of TokenRequest. ``service_account``, ``pod``, ``secret``, ``node`` are the objects it is bound to;
+    ``node`` beside a pod is the pod's node. ``warn_after_s``: the lifetime that was asked for when it was extended."""
+    meta = service_account["metadata"]
+    private: dict[str, Any] = {"namespace": meta["namespace"], "serviceaccount": _ref(service_account)}
+    for name, obj in (("pod", pod), ("secret", secret), ("node", node)):
+        if obj is not None:
+            private[name] = _ref(obj)
+    if warn_after_s:
+        private["warnafter"] = now + warn_after_s
+    return {
+        "aud": list(audiences),
+        "exp": now + expiration_s,
+        "iat": now,
+        "iss": issuer,
+        "jti": jti or str(uuid.uuid4()),
+        "kubernetes.io": private,
+        "nbf": now,
+        "sub": service_account_username(meta["namespace"], meta["name"]),
+    }
+
+
+def legacy_claims(service_account: dict[str, Any], secret: dict[str, Any]) -> Claims:
+    """Claims of the never expiring token in a Secret of type kubernetes.io/service-account-token."""
+    meta = service_account["metadata"]
+    return {
+        "iss": LEGACY_ISSUER,
+        "sub": service_account_username(meta["namespace"], meta["name"]),
+        f"{LEGACY_ISSUER}/namespace": meta["namespace"],
+        f"{LEGACY_ISSUER}/secret.name": secret["metadata"]["name"],
+        f"{LEGACY_ISSUER}/service-account.name": meta["name"],
+        f"{LEGACY_ISSUER}/service-account.uid": meta.get("uid", ""),
+    }
+
+
+def _ref(obj: dict[str, Any]) -> dict[str, str]:
+    return {"name": obj["metadata"]["name"], "uid": obj["metadata"].get("uid", "")}

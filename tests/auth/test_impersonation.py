@@ -1,0 +1,114 @@
+"""Impersonation: header forms, modes, and who may reach whom."""
+
+import pytest
+
+from kas.api.errors import ApiError
+from kas.auth.attributes import Attributes
+from kas.auth.authz.modes import PrivilegedGroups, Union
+from kas.auth.authz.rbac import RbacIndex
+from kas.auth.impersonation import impersonate, wanted_user
+from kas.auth.user import MASTERS, NODE_NAME, UserInfo
+
+ADMIN = UserInfo("admin", (MASTERS, "system:authenticated"))
+BOB = UserInfo("bob", ("system:authenticated",))
+
+
+def rbac(*rules, user="bob"):
+    index = RbacIndex()
+    index.put("clusterroles", {"metadata": {"name": "r"}, "rules": list(rules)})
+    subject = {"kind": "User", "name": user}
+    index.put("clusterrolebindings", {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [subject]})
+    return Union([PrivilegedGroups(), index])
+
+
+def listing_pods(user):
+    return Attributes(user, "list", "ns", "", "v1", "pods")
+
+
+def rule(verb, group, resource, *names):
+    out = {"verbs": [verb], "apiGroups": [group], "resources": [resource]}
+    return {**out, "resourceNames": list(names)} if names else out
+
+
+def test_headers():
+    assert wanted_user([("accept", "x")]) is None
+    got = wanted_user(
+        [("impersonate-user", "jane"), ("impersonate-group", "a"), ("impersonate-group", "b"), ("impersonate-extra-acme.com%2fx", "1")]
+    )
+    assert got == UserInfo("jane", ("a", "b"), "", {"acme.com/x": ["1"]})
+    assert wanted_user([("impersonate-user", "u"), ("impersonate-extra-%zz", "1")]).extra == {"%zz": ["1"]}
+
+
+@pytest.mark.parametrize(
+    "header,text",
+    [
+        (("impersonate-group", "g"), 'UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)}'),
+        (("impersonate-extra-x", "g"), 'UID:"", Groups:[]string(nil), Extra:map[string][]string{"x":[]string{"g"}}}'),
+        (("impersonate-uid", "7"), 'UID:"7", Groups:[]string(nil), Extra:map[string][]string(nil)}'),
+    ],
+)
+def test_attributes_without_a_name(header, text):
+    with pytest.raises(ApiError) as e:
+        wanted_user([header])
+    assert e.value.code == 400
+    assert e.value.message == f'requested &user.DefaultInfo{{Name:"", {text} without impersonating a user name'
+
+
+def test_masters_reach_everyone_even_masters_by_the_old_mode():
+    authorizer = rbac()
+    user, constraint = impersonate(authorizer, listing_pods(ADMIN), UserInfo("jane", ("dev",)))
+    assert (user.groups, constraint) == (("dev", "system:authenticated"), "impersonate:user-info")
+    user, constraint = impersonate(authorizer, listing_pods(ADMIN), UserInfo("jane", (MASTERS,)))
+    assert (user.groups, constraint) == ((MASTERS, "system:authenticated"), "")
+    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:serviceaccount:a:b"))
+    assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated")
+    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:anonymous"))
+    assert user.groups == ("system:unauthenticated",)
+    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:node:n1"))
+    assert user.groups == ("system:nodes", "system:authenticated")
+
+
+def test_old_verb_still_works_and_is_narrow():
+    authorizer = rbac(rule("impersonate", "", "users", "jane"), rule("impersonate", "", "groups", "dev"))
+    assert impersonate(authorizer, listing_pods(BOB), UserInfo("jane", ("dev",)))[0].name == "jane"
+    for wanted in (UserInfo("joe"), UserInfo("jane", ("ops",)), UserInfo("jane", (MASTERS,)), UserInfo("jane", (), "7")):
+        with pytest.raises(ApiError) as e:
+            impersonate(authorizer, listing_pods(BOB), wanted)
+        assert e.value.code == 403
+
+
+def test_constrained_mode_needs_both_verbs_and_refuses_masters():
+    on, who = rule("impersonate-on:user-info:list", "", "pods"), rule("impersonate:user-info", "authentication.k8s.io", "*")
+    assert impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", ("dev",)))[1] == "impersonate:user-info"
+    for rules in ((on,), (who,)):
+        with pytest.raises(ApiError):
+            impersonate(rbac(*rules), listing_pods(BOB), UserInfo("jane"))
+    with pytest.raises(ApiError, match="impersonating the system:masters group is not allowed"):
+        impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", (MASTERS,)))
+    with pytest.raises(ApiError, match="invalid key in extra"):
+        impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", extra={"x": ["1"]}))
+
+
+def test_refusal_text_is_the_first_modes():
+    with pytest.raises(ApiError) as e:
+        impersonate(rbac(), listing_pods(BOB), UserInfo("jane"))
+    assert e.value.message == (
+        'pods is forbidden: User "bob" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "ns"'
+    )
+    with pytest.raises(ApiError) as e:
+        impersonate(rbac(), listing_pods(BOB), UserInfo("system:serviceaccount:a:b", ("g",)))
+    assert e.value.message == (
+        'serviceaccounts "b" is forbidden: User "bob" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "a"'
+    )
+
+
+def test_node_agent_reaches_only_its_own_node():
+    agent = UserInfo("system:serviceaccount:kube-system:agent", ("system:authenticated",), extra={NODE_NAME: ["n1"]})
+    rules = (
+        rule("impersonate-on:associated-node:list", "", "pods"),
+        rule("impersonate:associated-node", "authentication.k8s.io", "nodes"),
+    )
+    authorizer = rbac(*rules, user=agent.name)
+    assert impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n1"))[1] == "impersonate:associated-node"
+    with pytest.raises(ApiError):
+        impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n2"))
