@@ -1,0 +1,287 @@
+"""Scalars with a form of their own: times, durations and int-or-percent, as Go and apimachinery read and write them.
+
+Times are proleptic Gregorian seconds since 1970 in UTC; the zero time of Go (year 1) is None in typed objects.
+"""
+
+from __future__ import annotations
+
+import math
+
+from kas._fast_types import DecodeError
+
+RFC3339 = "2006-01-02T15:04:05Z07:00"
+RFC3339_MICRO = "2006-01-02T15:04:05.000000Z07:00"
+ZERO_TIME = -62135596800
+"""Unix seconds of Go's zero time, 0001-01-01T00:00:00Z."""
+
+_LAYOUT = (("", "2006"), ("-", "01"), ("-", "02"), ("T", "15"), (":", "04"), (":", "05"))
+_RANGES = {"01": ("month", 1, 12), "15": ("hour", 0, 23), "04": ("minute", 0, 59), "05": ("second", 0, 59)}
+_MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+def _quote(text: str) -> str:
+    """Go's quote of package time: bytes outside printable ASCII as \\x escapes."""
+    out = ['"']
+    for c in text:
+        if c in '"\\':
+            out.append("\\" + c)
+        elif " " <= c < "\x80":
+            out.append(c)
+        else:
+            out.extend(f"\\x{b:02x}" for b in c.encode("utf-8", "surrogatepass"))
+    out.append('"')
+    return "".join(out)
+
+
+def days_in(year: int, month: int) -> int:
+    leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return 29 if leap else _MONTH_DAYS[month - 1]
+
+
+def days_from_civil(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01 in the proleptic Gregorian calendar."""
+    year -= month <= 2
+    era, yoe = divmod(year, 400)
+    doy = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return era * 146097 + yoe * 365 + yoe // 4 - yoe // 100 + doy - 719468
+
+
+def civil_from_days(days: int) -> tuple[int, int, int]:
+    era, doe = divmod(days + 719468, 146097)
+    yoe = (doe - doe // 1460 + doe // 36524 - doe // 146096) // 365
+    doy = doe - (365 * yoe + yoe // 4 - yoe // 100)
+    mp = (5 * doy + 2) // 153
+    month = mp + 3 if mp < 10 else mp - 9
+    return yoe + era * 400 + (month <= 2), month, doy - (153 * mp + 2) // 5 + 1
+
+
+class _TimeText:
+    """Go's ``time.Parse`` for the two layouts of the API; errors carry its exact text."""
+
+    def __init__(self, text: str, layout: str) -> None:
+        self.text, self.layout, self.rest = text, layout, text
+
+    def bad(self, rest: str, element: str) -> DecodeError:
+        return DecodeError(f"parsing time {_quote(self.text)} as {_quote(self.layout)}: cannot parse {_quote(rest)} as {_quote(element)}")
+
+    def out_of_range(self, what: str) -> DecodeError:
+        return DecodeError(f"parsing time {_quote(self.text)}: {what} out of range")
+
+    def number(self, element: str) -> int:
+        rest, width = self.rest, 4 if element == "2006" else 2
+        digits = rest[:width]
+        if not (len(digits) == width and digits.isascii() and digits.isdigit()):
+            # Only the hour may have a single digit.
+            if element != "15" or not ("0" <= rest[:1] <= "9"):
+                raise self.bad(rest, element)
+            digits = rest[:1]
+        self.rest = rest[len(digits) :]
+        value = int(digits)
+        if element in _RANGES:
+            what, low, high = _RANGES[element]
+            if not low <= value <= high:
+                raise self.out_of_range(what)
+        return value
+
+    def fraction(self) -> int:
+        rest = self.rest
+        if self.layout == RFC3339_MICRO:
+            digits = rest[1:7]
+            if rest[:1] not in (".", ",") or len(digits) < 6 or not (digits.isascii() and digits.isdigit()):
+                raise self.bad(rest, ".000000")
+            self.rest = rest[7:]
+            return int(digits) * 1000
+        if rest[:1] in (".", ",") and "0" <= rest[1:2] <= "9":
+            end = 2
+            while "0" <= rest[end : end + 1] <= "9":
+                end += 1
+            self.rest = rest[end:]
+            return int(rest[1 : min(end, 10)].ljust(9, "0"))
+        return 0
+
+    def offset(self) -> int:
+        rest = self.rest
+        if rest[:1] == "Z":
+            self.rest = rest[1:]
+            return 0
+        hour, minute = rest[1:3], rest[4:6]
+        digits = hour + minute
+        if len(rest) < 6 or rest[3] != ":" or not (digits.isascii() and digits.isdigit()):
+            raise self.bad(rest, "Z07:00")
+        if int(hour) > 24:
+            raise self.out_of_range("time zone offset hour")
+        if int(minute) > 60:
+            raise self.out_of_range("time zone offset minute")
+        if rest[0] not in "+-":
+            raise self.bad(rest, "Z07:00")
+        self.rest = rest[6:]
+        seconds = (int(hour) * 60 + int(minute)) * 60
+        return -seconds if rest[0] == "-" else seconds
+
+    def parse(self) -> tuple[int, int]:
+        values = []
+        for prefix, element in _LAYOUT:
+            if not self.rest.startswith(prefix):
+                raise self.bad(self.rest, prefix)
+            self.rest = self.rest[len(prefix) :]
+            values.append(self.number(element))
+        nanos = self.fraction()
+        offset = self.offset()
+        if self.rest:
+            raise DecodeError(f"parsing time {_quote(self.text)}: extra text: {_quote(self.rest)}")
+        year, month, day, hour, minute, second = values
+        if not 1 <= day <= days_in(year, month):
+            raise self.out_of_range("day")
+        return days_from_civil(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset, nanos
+
+
+def parse_time(text: str) -> tuple[int, int]:
+    """RFC 3339 text to (unix seconds, nanoseconds); DecodeError with the text of Go's package time."""
+    return _TimeText(text, RFC3339).parse()
+
+
+def parse_micro_time(text: str) -> tuple[int, int]:
+    """As parse_time, but exactly six fractional digits are required (``metav1.RFC3339Micro``)."""
+    return _TimeText(text, RFC3339_MICRO).parse()
+
+
+def format_time(seconds: int) -> str:
+    """Unix seconds as metav1.Time writes them: whole seconds, UTC."""
+    days, rest = divmod(seconds, 86400)
+    year, month, day = civil_from_days(days)
+    return f"{year:04d}-{month:02d}-{day:02d}T{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}Z"
+
+
+def format_micro_time(seconds: int, nanos: int) -> str:
+    return f"{format_time(seconds)[:-1]}.{nanos // 1000:06d}Z"
+
+
+def canonical_time(text: str) -> str | None:
+    """The text metav1.Time writes for this text, None for the zero time."""
+    seconds, nanos = parse_time(text)
+    return None if seconds == ZERO_TIME and nanos == 0 else format_time(seconds)
+
+
+def canonical_micro_time(text: str) -> str | None:
+    seconds, nanos = parse_micro_time(text)
+    return None if seconds == ZERO_TIME and nanos == 0 else format_micro_time(seconds, nanos)
+
+
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_MAX = (1 << 63) - 1
+
+
+def parse_duration(text: str) -> int:
+    """Go's ``time.ParseDuration``: nanoseconds, or DecodeError with its text."""
+    invalid = DecodeError(f"time: invalid duration {_quote(text)}")
+    rest = text
+    negative = rest[:1] == "-"
+    if rest[:1] in ("-", "+"):
+        rest = rest[1:]
+    if rest == "0":
+        return 0
+    if not rest:
+        raise invalid
+    total = 0
+    while rest:
+        if not (rest[0] == "." or "0" <= rest[0] <= "9"):
+            raise invalid
+        end = 0
+        while "0" <= rest[end : end + 1] <= "9":
+            end += 1
+        whole, fraction = rest[:end], ""
+        rest = rest[end:]
+        if rest[:1] == ".":
+            end = 1
+            while "0" <= rest[end : end + 1] <= "9":
+                end += 1
+            fraction, rest = rest[1:end], rest[end:]
+        if not whole and not fraction:
+            raise invalid
+        end = 0
+        while end < len(rest) and rest[end] != "." and not "0" <= rest[end] <= "9":
+            end += 1
+        if end == 0:
+            raise DecodeError(f"time: missing unit in duration {_quote(text)}")
+        unit, rest = rest[:end], rest[end:]
+        if len(whole) > 19 or int(whole or 0) > 1 << 63:
+            raise invalid
+        if unit not in _UNITS:
+            raise DecodeError(f"time: unknown unit {_quote(unit)} in duration {_quote(text)}")
+        part = int(whole or 0) * _UNITS[unit]
+        if fraction:
+            # Digits beyond what an int64 holds do not count, and the product is a float64 as in Go.
+            f, scale = 0, 1.0
+            for digit in fraction:
+                if f > (_MAX - int(digit)) // 10:
+                    break
+                f, scale = f * 10 + int(digit), scale * 10
+            part += int(float(f) * (float(_UNITS[unit]) / scale))
+        total += part
+        if part > 1 << 63 or total > 1 << 63:
+            raise invalid
+    if negative:
+        return -total
+    if total > _MAX:
+        raise invalid
+    return total
+
+
+def format_duration(nanoseconds: int) -> str:
+    """Go's ``Duration.String``: ``1h2m3.5s``, sub-second values in ms, µs or ns."""
+    if nanoseconds == 0:
+        return "0s"
+    sign, n = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if n < 10**9:
+        unit, width = next((u, w) for limit, u, w in ((10**3, "ns", 0), (10**6, "µs", 3), (10**9, "ms", 6)) if n < limit)
+        return f"{sign}{_decimal(n, width)}{unit}"
+    minutes, rest = divmod(n, 60 * 10**9)
+    seconds = _decimal(rest, 9) + "s"
+    if minutes == 0:
+        return sign + seconds
+    hours, minutes = divmod(minutes, 60)
+    return f"{sign}{hours}h{minutes}m{seconds}" if hours else f"{sign}{minutes}m{seconds}"
+
+
+def _decimal(n: int, width: int) -> str:
+    whole, fraction = divmod(n, 10**width)
+    return f"{whole}.{fraction:0{width}d}".rstrip("0") if fraction else str(whole)
+
+
+def canonical_duration(text: str) -> str:
+    return format_duration(parse_duration(text))
+
+
+def _atoi(text: str) -> int:
+    """Go's ``strconv.Atoi``."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()):
+        raise DecodeError(f"strconv.Atoi: parsing {_quote(text)}: invalid syntax")
+    value = int(digits) if len(digits) < 30 else _MAX + 1
+    if value > _MAX + (text[0] == "-"):
+        raise DecodeError(f"strconv.Atoi: parsing {_quote(text)}: value out of range")
+    return -value if text[0] == "-" else value
+
+
+def int_value(value: int | str) -> int:
+    """``IntOrString.IntValue``: the number, or 0 for text that is none."""
+    if isinstance(value, int):
+        return value
+    try:
+        return _atoi(value)
+    except DecodeError:
+        return 0
+
+
+def scaled_int_or_percent(value: int | str, total: int, round_up: bool) -> int:
+    """``intstr.GetScaledValueFromIntOrPercent``; DecodeError for text that is no percentage."""
+    if isinstance(value, int):
+        return value
+    if not value.endswith("%"):
+        raise DecodeError("invalid value for IntOrString: invalid type: string is not a percentage")
+    try:
+        percent = _atoi(value[:-1])
+    except DecodeError as e:
+        raise DecodeError(f"invalid value for IntOrString: invalid value {_quote(value)}: {e}") from None
+    exact = float(percent) * float(total) / 100
+    return math.ceil(exact) if round_up else math.floor(exact)

@@ -1,0 +1,268 @@
+# Tables: Field and TypeDesc. Built once from the rows of types.json, compiled on first use, never changed afterwards.
+# The compiled attributes (kind, flat, by_name, fill, ...) are valid only after TypeDesc.ready().
+
+cdef enum:
+    K_STRING = 0
+    K_INT32 = 1
+    K_INT64 = 2
+    K_BOOL = 3
+    K_DOUBLE = 4
+    K_BYTES = 5
+    K_STRUCT = 6
+    K_QUANTITY = 7
+    K_TIME = 8
+    K_MICROTIME = 9
+    K_DURATION = 10
+    K_INTSTR = 11
+    K_RAW = 12
+    K_STRLIST = 13
+    K_SCHEMA_ARRAY = 14
+    K_SCHEMA_BOOL = 15
+    K_SCHEMA_STRINGS = 16
+    K_UNKNOWN = 17
+
+cdef enum:
+    C_SINGLE = 0
+    C_LIST = 1
+    C_MAP = 2
+
+# Deeper documents are refused by every walk: orjson stops at the same order of magnitude, and the C stack stays bounded.
+cdef enum:
+    MAX_DEPTH = 1000
+
+cdef dict SCALAR_KINDS = {"string": K_STRING, "int32": K_INT32, "int64": K_INT64, "bool": K_BOOL, "double": K_DOUBLE, "bytes": K_BYTES}
+cdef dict SPECIAL_KINDS = {
+    "Quantity": K_QUANTITY, "QuantityValue": K_QUANTITY, "Time": K_TIME, "MicroTime": K_MICROTIME, "Duration": K_DURATION,
+    "IntOrString": K_INTSTR, "RawExtension": K_RAW, "FieldsV1": K_RAW, "JSON": K_RAW, "Verbs": K_STRLIST, "ExtraValue": K_STRLIST,
+    "JSONSchemaPropsOrArray": K_SCHEMA_ARRAY, "JSONSchemaPropsOrBool": K_SCHEMA_BOOL,
+    "JSONSchemaPropsOrStringArray": K_SCHEMA_STRINGS, "Unknown": K_UNKNOWN,
+}
+cdef dict GO_SCALARS = {"string": "string", "int32": "int32", "int64": "int64", "bool": "bool", "double": "float64", "bytes": "[]uint8"}
+
+
+class DecodeError(ValueError):
+    """The input does not fit its type or is malformed; the text is the one Go's decoders give."""
+
+
+class EncodeError(ValueError):
+    """An object in memory does not fit its type: a bug of the caller, or a value no type check has seen."""
+
+
+cdef class Field:
+    """One field of a type. ``name`` is the JSON key (None for embedded messages); ``message`` the TypeDesc of message elements.
+
+    ``card`` is single, list or map; ``type`` the scalar's name or "message"; ``ptr`` means presence is tracked. ``listType`` and its
+    kin are spelled in snake case. Values are exactly those of the tables; absent ones are None, False or empty tuples.
+    """
+
+    cdef readonly str name, pb_name, card, type, ref, format
+    cdef readonly int pb
+    cdef readonly bint ptr, omitempty, omitzero, inline, type_meta, required, has_default
+    cdef readonly object default, default_rule, enum, key_enum, list_type, map_type, patch_strategy, patch_merge_key, union_discriminator
+    cdef readonly tuple list_map_keys, gates, rules
+    cdef int kind, c_card
+    cdef bint nullable  # written as null when absent
+    cdef bytes key_json  # b'"name":'
+    cdef bytes tag  # protobuf tag
+    cdef TypeDesc target
+    cdef TypeDesc owner
+    cdef dict index
+
+    def __init__(self, list row, dict index, TypeDesc owner):
+        cdef dict extras = row[5] if len(row) > 5 else {}
+        cdef int flags = row[4]
+        self.owner = owner
+        self.index = index
+        self.name = row[0]
+        self.pb = -1 if row[1] is None else row[1]
+        self.card = {"s": "single", "l": "list", "m": "map"}[row[2]]
+        self.c_card = {"s": C_SINGLE, "l": C_LIST, "m": C_MAP}[row[2]]
+        if row[3] in SCALAR_KINDS:
+            self.type = row[3]
+            self.kind = SCALAR_KINDS[row[3]]
+        else:
+            self.type = "message"
+            self.ref = row[3]
+            self.target = index[row[3]]
+            self.kind = self.target.kind
+        self.ptr = bool(flags & 1)
+        self.omitempty = bool(flags & 2)
+        self.omitzero = bool(flags & 4)
+        self.inline = bool(flags & 8)
+        self.type_meta = bool(flags & 16)
+        self.required = bool(flags & 32)
+        self.pb_name = extras.get("pbName") or self.name
+        self.format = extras.get("format")
+        self.has_default = "default" in extras
+        self.default = extras.get("default")
+        self.default_rule = extras.get("defaultRule")
+        self.enum = extras.get("enum")
+        self.key_enum = extras.get("keyEnum")
+        self.list_type = extras.get("listType")
+        self.map_type = extras.get("mapType")
+        self.patch_strategy = extras.get("patchStrategy")
+        self.patch_merge_key = extras.get("patchMergeKey")
+        self.union_discriminator = extras.get("unionDiscriminator")
+        self.list_map_keys = tuple(extras.get("listMapKeys") or ())
+        self.gates = _as_tuple(extras.get("gates"))
+        self.rules = _as_tuple(extras.get("rules"))
+        if self.name is not None:
+            self.key_json = b'"' + self.name.encode() + b'":'
+        if self.c_card != C_SINGLE or self.kind == K_BYTES:
+            self.nullable = not self.omitempty
+        elif self.kind in (K_TIME, K_MICROTIME, K_RAW, K_UNKNOWN):
+            self.nullable = not self.ptr and not self.omitzero
+        elif self.kind == K_STRLIST:
+            self.nullable = not self.omitempty
+        elif self.ptr:
+            self.nullable = not self.omitempty
+
+    @property
+    def message(self):
+        """The TypeDesc of message elements, compiled, or None."""
+        return None if self.target is None else self.target.ready()
+
+    def __repr__(self):
+        return f"Field({self.owner.name}.{self.name or self.pb_name})"
+
+    cdef str go_element(self):
+        if self.enum:
+            return _go_name(self.enum)
+        if self.target is not None:
+            return _go_name(self.target.name)
+        return GO_SCALARS[self.type]
+
+    cdef str go_type(self):
+        if self.c_card == C_LIST:
+            return "[]" + self.go_element()
+        if self.c_card == C_MAP:
+            if self.kind == K_QUANTITY and self.key_enum == "io.k8s.api.core.v1.ResourceName":
+                return "v1.ResourceList"
+            return f"map[{_go_name(self.key_enum) if self.key_enum else 'string'}]" + self.go_element()
+        if self.name == "uid" and self.kind == K_STRING:
+            return "types.UID"
+        return self.go_element()
+
+
+cdef tuple _as_tuple(object value):
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+cdef str _go_name(str name):
+    head, _, last = name.rpartition(".")
+    package = head.rpartition(".")[2]
+    return f"{package}.{last}" if package else last
+
+
+cdef class TypeDesc:
+    """A message type. ``fields`` are as declared (embedded messages included), ``json_fields`` flattened in JSON output order,
+    ``by_name`` maps a JSON key to its Field. ``kind_name`` is the last part of the name, ``attributes`` the other keys of the tables."""
+
+    cdef readonly str name, kind_name
+    cdef readonly dict attributes
+    cdef list rows
+    cdef dict index
+    cdef bint compiled, defaults_known, defaults_below
+    cdef int kind
+    cdef tuple _fields, flat, fill, pb_order
+    cdef dict _by_name
+    cdef dict pb_by_number
+    cdef void* table
+
+    def __init__(self, list row, dict index):
+        self.name, self.attributes, self.rows = row
+        self.kind_name = self.name.rpartition(".")[2]
+        self.index = index
+        self.kind = K_STRUCT
+        if "customJSON" in self.attributes:
+            self.kind = SPECIAL_KINDS[self.kind_name]
+
+    def ready(self):
+        """Compile on first use; returns itself."""
+        if not self.compiled:
+            self._compile()
+        return self
+
+    cdef int _compile(self) except -1:
+        cdef Field f
+        cdef list flat = []
+        cdef list fields = [Field(row, self.index, self) for row in self.rows]
+        for f in fields:
+            if f.inline and f.name is None and f.target is not None and self.kind == K_STRUCT:
+                f.target.ready()
+                flat.extend(f.target.flat)
+            elif f.name is not None:
+                flat.append(f)
+        self._fields = tuple(fields)
+        # kind and apiVersion lead every document, whatever their place in the struct.
+        flat.sort(key=_type_meta_first)
+        self.flat = tuple(flat)
+        self._by_name = {f.name: f for f in flat}
+        self.fill = tuple([f for f in flat if _needs_fill(f)])
+        self.pb_order = tuple(sorted([f for f in fields if f.pb > 0], key=_pb_number))
+        self.pb_by_number = {f.pb: f for f in self.pb_order}
+        self.compiled = True
+        return 0
+
+    @property
+    def fields(self):
+        self.ready()
+        return self._fields
+
+    @property
+    def json_fields(self):
+        self.ready()
+        return self.flat
+
+    @property
+    def by_name(self):
+        self.ready()
+        return self._by_name
+
+    @property
+    def has_type_meta(self):
+        """Whether objects of the type carry kind and apiVersion. Does not compile the type."""
+        return any([row[4] & 16 for row in self.rows])
+
+    @property
+    def map_type(self):
+        return self.attributes.get("mapType")
+
+    @property
+    def custom_json(self):
+        """How the type departs from a plain JSON object ("quantity-string;accepts-number", "raw-json", ...), or None."""
+        return self.attributes.get("customJSON")
+
+    @property
+    def proto(self):
+        return self.attributes.get("proto")
+
+    def __repr__(self):
+        return f"TypeDesc({self.name})"
+
+
+def _type_meta_first(Field f):
+    return 0 if f.type_meta and f.name == "kind" else 1 if f.type_meta else 2
+
+
+def _pb_number(Field f):
+    return f.pb
+
+
+cdef bint _needs_fill(Field f):
+    # What Go always writes and what has a zero value other than null.
+    if f.ptr or f.c_card != C_SINGLE:
+        return False
+    if f.kind in (K_STRUCT, K_QUANTITY, K_DURATION, K_INTSTR):
+        return True
+    return f.kind in (K_STRING, K_INT32, K_INT64, K_BOOL, K_DOUBLE) and not f.omitempty
+
+
+def build_types(list rows):
+    """Name -> TypeDesc for the rows of types.json; nothing is compiled yet."""
+    cdef dict index = {}
+    for row in rows:
+        index[row[0]] = TypeDesc(row, index)
+    return index

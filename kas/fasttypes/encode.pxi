@@ -1,0 +1,249 @@
+# From the typed form to canonical JSON: Go's field order, omitempty, map keys sorted. Objects come from decode() and from kas' own
+# code; a value of a wrong type raises EncodeError and never writes outside the buffer.
+
+cdef struct Split:
+    bint on            # looking for metadata.resourceVersion of the root object
+    bint stored        # write the form a protobuf round trip leaves: no empty non-nil lists and maps
+    Py_ssize_t cut     # offset of the cut, -1 while not reached
+    Py_ssize_t prefix  # length of the kind/apiVersion part
+    Py_ssize_t after   # fields written inside metadata after the cut
+
+
+cdef object bad_value(TypeDesc owner, Field f, object v):
+    return EncodeError(f"{owner.kind_name}.{f.name or f.pb_name}: cannot write a {type(v).__name__} as {f.go_type()}")
+
+
+cdef int put_element(Buf* b, TypeDesc owner, Field f, object v, Split* s, int depth) except -1:
+    cdef int kind = f.kind
+    cdef bytes text
+    if v is None:
+        if kind == K_STRUCT:
+            v = zero_struct(f.target)
+        elif kind in (K_STRING, K_INT32, K_INT64, K_BOOL, K_DOUBLE, K_QUANTITY, K_DURATION, K_INTSTR):
+            v = zero_value(f)
+        elif kind == K_BYTES and s.stored:
+            return put(b, b'""', 2)
+        else:
+            return put(b, b"null", 4)
+    if kind == K_STRING:
+        if isinstance(v, str):
+            return put_str(b, v)
+    elif kind == K_STRUCT:
+        if isinstance(v, dict):
+            return put_struct(b, f.target, <dict>v, s, depth)
+    elif kind == K_BOOL:
+        if v is True:
+            return put(b, b"true", 4)
+        if v is False:
+            return put(b, b"false", 5)
+    elif kind == K_INT32 or kind == K_INT64:
+        if isinstance(v, int) and v is not True and v is not False and -9223372036854775808 <= v <= 9223372036854775807:
+            return put_int(b, v)
+    elif kind == K_INTSTR:
+        if isinstance(v, str):
+            return put_str(b, v)
+        if isinstance(v, int) and -9223372036854775808 <= v <= 9223372036854775807:
+            return put_int(b, v)
+    elif kind == K_RAW or kind == K_UNKNOWN:
+        return put_value(b, v, False, depth)
+    elif kind == K_DOUBLE:
+        if isinstance(v, (int, float)):
+            text = go_float(float(v)).encode()
+            return put_bytes(b, text)
+    elif kind == K_STRLIST:
+        return put_value(b, v, False, depth)
+    elif kind in (K_SCHEMA_ARRAY, K_SCHEMA_BOOL, K_SCHEMA_STRINGS):
+        return put_schema_union(b, f, v, s, depth)
+    elif isinstance(v, str):  # quantities, times, durations and bytes travel as text
+        return put_str(b, v)
+    elif isinstance(v, (int, float)) and kind == K_QUANTITY:
+        return put_str(b, canonical_quantity(v))
+    raise bad_value(owner, f, v)
+
+
+cdef int put_schema_union(Buf* b, Field f, object v, Split* s, int depth) except -1:
+    cdef Field schema
+    cdef bint first = True
+    if not f.target.compiled:
+        f.target._compile()
+    schema = f.target.pb_by_number[2] if f.kind == K_SCHEMA_BOOL else f.target.pb_by_number[1]
+    if isinstance(v, dict):
+        return put_struct(b, schema.target, <dict>v, s, depth)
+    if v is True or v is False:
+        return put(b, b"true", 4) if v else put(b, b"false", 5)
+    if isinstance(v, list) and f.kind == K_SCHEMA_STRINGS:
+        return put_value(b, v, False, depth)
+    if isinstance(v, list):
+        put_c(b, 91)
+        for item in <list>v:
+            if not first:
+                put_c(b, 44)
+            first = False
+            put_element(b, f.target, schema, item, s, depth)
+        return put_c(b, 93)
+    raise bad_value(f.target, f, v)
+
+
+cdef int put_map(Buf* b, TypeDesc owner, Field f, dict v, Split* s, int depth) except -1:
+    cdef PyObject* key
+    cdef PyObject* val
+    cdef Py_ssize_t pos = 0
+    cdef bint first = True
+    put_c(b, 123)
+    if keys_sorted(v):
+        while PyDict_Next(v, &pos, &key, &val):
+            if not first:
+                put_c(b, 44)
+            first = False
+            put_str(b, <object>key)
+            put_c(b, 58)
+            if f.kind == K_STRING and PyUnicode_CheckExact(<object>val):
+                put_str(b, <object>val)
+            else:
+                put_element(b, owner, f, <object>val, s, depth + 1)
+    else:
+        for k in sorted(v):
+            if not first:
+                put_c(b, 44)
+            first = False
+            put_str(b, k)
+            put_c(b, 58)
+            put_element(b, owner, f, v[k], s, depth + 1)
+    return put_c(b, 125)
+
+
+cdef int put_list(Buf* b, TypeDesc owner, Field f, list v, Split* s, int depth) except -1:
+    cdef Py_ssize_t i, n = PyList_GET_SIZE(v)
+    cdef object item
+    put_c(b, 91)
+    for i in range(n):
+        if i:
+            put_c(b, 44)
+        item = v[i]
+        put_element(b, owner, f, item, s, depth + 1)
+    return put_c(b, 93)
+
+
+cdef inline int put_key(Buf* b, Field f, bint first) except -1:
+    if not first:
+        put_c(b, 44)
+    return put(b, PyBytes_AS_STRING(f.key_json), PyBytes_GET_SIZE(f.key_json))
+
+
+cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1:
+    cdef Field f
+    cdef PyObject* found
+    cdef object v
+    cdef bint first = True, splitting
+    cdef Py_ssize_t i, n, left
+    if depth > MAX_DEPTH:
+        raise EncodeError("exceeded max depth")
+    if not t.compiled:
+        t._compile()
+    splitting = s.on and depth == 1 and t.kind_name in ("ObjectMeta", "ListMeta")
+    put_c(b, 123)
+    n = len(t.flat)
+    left = PyDict_Size(obj)
+    for i in range(n):
+        f = <Field>t.flat[i]
+        found = PyDict_GetItem(obj, f.name)
+        if splitting and s.cut < 0 and f.name == "resourceVersion":
+            if not first:
+                put_c(b, 44)
+            s.cut = b.n
+            first = True
+            continue
+        if found == NULL or found == <PyObject*>None:
+            if f.nullable:
+                put_key(b, f, first)
+                put(b, b"null", 4)
+            elif not f.ptr and f.c_card == C_SINGLE and (f.kind == K_STRUCT or f.kind == K_QUANTITY or f.kind == K_DURATION or f.kind == K_INTSTR
+                                                         or (f.kind < K_BYTES and not f.omitempty)):
+                put_key(b, f, first)
+                put_element(b, t, f, None, s, depth + 1)
+            else:
+                continue
+            first = False
+            if splitting and s.cut >= 0:
+                s.after += 1
+            continue
+        v = <object>found
+        if f.c_card == C_SINGLE:
+            if f.omitempty and not f.ptr and (f.kind <= K_BYTES or f.kind == K_STRLIST) and not v:
+                continue
+            put_key(b, f, first)
+            if f.kind == K_STRING and PyUnicode_CheckExact(v):
+                put_str(b, v)
+            else:
+                put_element(b, t, f, v, s, depth + 1)
+        elif f.c_card == C_LIST:
+            if not isinstance(v, list):
+                raise bad_value(t, f, v)
+            if not v and (f.omitempty or s.stored):
+                if f.omitempty:
+                    continue
+                put_key(b, f, first)
+                put(b, b"null", 4)
+            else:
+                put_key(b, f, first)
+                put_list(b, t, f, <list>v, s, depth)
+        else:
+            if not isinstance(v, dict):
+                raise bad_value(t, f, v)
+            if not v and (f.omitempty or s.stored):
+                if f.omitempty:
+                    continue
+                put_key(b, f, first)
+                put(b, b"null", 4)
+            else:
+                put_key(b, f, first)
+                put_map(b, t, f, <dict>v, s, depth)
+        first = False
+        if splitting and s.cut >= 0:
+            s.after += 1
+        if s.on and depth == 0 and f.type_meta and f.name == "apiVersion":
+            s.prefix = b.n + 1
+    return put_c(b, 125)
+
+
+def encode_json(TypeDesc type not None, dict obj not None, *, bint stored=False):
+    """The object as kube-apiserver writes it, without the final newline: ``kind`` and ``apiVersion`` first, then Go's field order.
+
+    ``stored`` writes what a protobuf round trip through etcd leaves: an empty list or map that is always written becomes null.
+    """
+    cdef Buf b
+    cdef Split s
+    s.on = False
+    s.stored = stored
+    s.cut = -1
+    buf_init(&b, 2048)
+    try:
+        put_struct(&b, type, obj, &s, 0)
+    except:
+        free(b.p)
+        raise
+    return finish(&b)
+
+
+def encode_json_split(TypeDesc type not None, dict obj not None, *, bint stored=True):
+    """``(head, tail, type_prefix_len)``: the bytes of encode_json() cut where metadata.resourceVersion belongs.
+
+    ``head + b'"resourceVersion":"123",' + tail`` is the canonical object; a resourceVersion in ``obj`` is ignored. ``type_prefix_len`` is
+    the length of ``{"kind":"Pod","apiVersion":"v1",``. Raises EncodeError when nothing follows in metadata (stored objects always
+    have a creationTimestamp) or the object has no metadata.
+    """
+    cdef Buf b
+    cdef Split s
+    s.on = True
+    s.stored = stored
+    s.cut = -1
+    s.after = 0
+    s.prefix = 1
+    buf_init(&b, 4096)
+    try:
+        put_struct(&b, type, obj, &s, 0)
+        if s.cut < 0 or s.after == 0:
+            raise EncodeError(f"{type.kind_name}: nothing stands in metadata after resourceVersion")
+        return PyBytes_FromStringAndSize(b.p, s.cut), PyBytes_FromStringAndSize(b.p + s.cut, b.n - s.cut), s.prefix
+    finally:
+        free(b.p)

@@ -1,0 +1,247 @@
+# JSON strings and untyped JSON values as Go's encoding/json writes them.
+
+cdef uint8_t ESCAPE[256]
+cdef const char* HEX = b"0123456789abcdef"
+
+
+cdef void _init_escape() noexcept:
+    cdef int i
+    for i in range(256):
+        ESCAPE[i] = 1 if i < 0x20 else 0
+    for i in (34, 92, 60, 62, 38):  # " \ < > &
+        ESCAPE[i] = 1
+    ESCAPE[0xE2] = 2  # U+2028 and U+2029 begin with it
+
+_init_escape()
+
+
+cdef int put_string(Buf* b, const char* s, Py_ssize_t n) except -1:
+    """The bytes (valid UTF-8) as a quoted JSON string."""
+    cdef Py_ssize_t i = 0, start = 0
+    cdef unsigned char c
+    reserve(b, n + 2)
+    b.p[b.n] = 34
+    b.n += 1
+    while i < n:
+        c = <unsigned char>s[i]
+        if ESCAPE[c] == 0:
+            i += 1
+            continue
+        if c == 0xE2:
+            # i + 2 < n holds for every valid three-byte sequence
+            if i + 2 >= n or <unsigned char>s[i + 1] != 0x80 or (<unsigned char>s[i + 2] & 0xFE) != 0xA8:
+                i += 1
+                continue
+            put(b, s + start, i - start)
+            put(b, b"\\u202", 5)
+            put_c(b, HEX[<unsigned char>s[i + 2] & 0xF])
+            i += 3
+            start = i
+            continue
+        put(b, s + start, i - start)
+        if c == 34 or c == 92:
+            put_c(b, 92)
+            put_c(b, <char>c)
+        elif c == 10:
+            put(b, b"\\n", 2)
+        elif c == 13:
+            put(b, b"\\r", 2)
+        elif c == 9:
+            put(b, b"\\t", 2)
+        elif c == 8:
+            put(b, b"\\b", 2)
+        elif c == 12:
+            put(b, b"\\f", 2)
+        else:
+            put(b, b"\\u00", 4)
+            put_c(b, HEX[c >> 4])
+            put_c(b, HEX[c & 0xF])
+        i += 1
+        start = i
+    put(b, s + start, n - start)
+    return put_c(b, 34)
+
+
+cdef int put_str(Buf* b, object s) except -1:
+    cdef Py_ssize_t n
+    cdef const char* p
+    cdef bytes fixed
+    try:
+        p = PyUnicode_AsUTF8AndSize(s, &n)
+    except UnicodeEncodeError:
+        # A lone surrogate has no UTF-8 form; Go would have read U+FFFD in its place.
+        fixed = (<str>s).encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        return put_string(b, PyBytes_AS_STRING(fixed), PyBytes_GET_SIZE(fixed))
+    return put_string(b, p, n)
+
+
+def go_float(double x):
+    """A float64 as Go's encoding/json prints it: shortest digits, exponent form below 1e-6 and from 1e21 on."""
+    if x == 0:
+        return "-0" if str(x)[0] == "-" else "0"
+    if x != x or x in (float("inf"), float("-inf")):
+        raise EncodeError(f"json: unsupported value: {x}")
+    sign = "-" if x < 0 else ""
+    mantissa, _, exp = f"{abs(x)!r}".partition("e")
+    whole, _, frac = mantissa.partition(".")
+    if frac == "0":
+        frac = ""
+    digits = (whole + frac).lstrip("0")
+    point = len(whole) + int(exp or 0) - (len(whole + frac) - len(digits))  # 0.digits * 10^point
+    digits = digits.rstrip("0")
+    if abs(x) < 1e-6 or abs(x) >= 1e21:
+        head = digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
+        e = point - 1
+        return f"{sign}{head}e{'-' if e < 0 else '+'}{abs(e):0{1 if e < 0 else 2}d}"
+    if point <= 0:
+        return sign + "0." + "0" * -point + digits
+    if point >= len(digits):
+        return sign + digits + "0" * (point - len(digits))
+    return sign + digits[:point] + "." + digits[point:]
+
+
+cdef int put_value(Buf* b, object v, bint sort, int depth) except -1:
+    """An untyped value; ``sort`` orders object keys, else they keep the order they have."""
+    cdef PyObject* key
+    cdef PyObject* val
+    cdef Py_ssize_t pos = 0, i
+    cdef bint first = True
+    cdef bytes text
+    if depth > MAX_DEPTH:
+        raise EncodeError("exceeded max depth")
+    if PyUnicode_CheckExact(v):
+        return put_str(b, v)
+    if v is None:
+        return put(b, b"null", 4)
+    if v is True:
+        return put(b, b"true", 4)
+    if v is False:
+        return put(b, b"false", 5)
+    if isinstance(v, int):
+        if -0x7FFFFFFFFFFFFFFF <= v <= 0x7FFFFFFFFFFFFFFF:
+            return put_int(b, v)
+        text = str(v).encode()
+        return put_bytes(b, text)
+    if isinstance(v, float):
+        # Untyped floats of raw JSON keep a mark that they were written as floats: Go passes raw text through.
+        text = (repr(v) if not sort and v.is_integer() and abs(v) < 1e16 else go_float(v)).encode()
+        return put_bytes(b, text)
+    if isinstance(v, dict):
+        put_c(b, 123)
+        if sort and not keys_sorted(<dict>v):
+            for k in sorted(<dict>v):
+                if not first:
+                    put_c(b, 44)
+                first = False
+                put_str(b, k)
+                put_c(b, 58)
+                put_value(b, (<dict>v)[k], sort, depth + 1)
+        else:
+            while PyDict_Next(v, &pos, &key, &val):
+                if not first:
+                    put_c(b, 44)
+                first = False
+                put_str(b, <object>key)
+                put_c(b, 58)
+                put_value(b, <object>val, sort, depth + 1)
+        return put_c(b, 125)
+    if isinstance(v, (list, tuple)):
+        put_c(b, 91)
+        for item in v:
+            if not first:
+                put_c(b, 44)
+            first = False
+            put_value(b, item, sort, depth + 1)
+        return put_c(b, 93)
+    if isinstance(v, str):
+        return put_str(b, str(v))
+    raise EncodeError(f"cannot write a {type(v).__name__} as JSON")
+
+
+cdef bint keys_sorted(dict d):
+    cdef PyObject* key
+    cdef PyObject* val
+    cdef PyObject* last = NULL
+    cdef Py_ssize_t pos = 0
+    while PyDict_Next(d, &pos, &key, &val):
+        if last != NULL and PyUnicode_Compare(last, key) > 0:
+            return False
+        last = key
+    return True
+
+
+cdef bytes finish(Buf* b):
+    try:
+        return PyBytes_FromStringAndSize(b.p, b.n)
+    finally:
+        free(b.p)
+        b.p = NULL
+
+
+def write_json(object value, *, bint sort_keys=True):
+    """An untyped value as Go's json.Marshal writes it (no newline): sorted keys, HTML characters escaped.
+
+    ``sort_keys=False`` keeps the order of each dict, as for a Status built in output order.
+    """
+    cdef Buf b
+    buf_init(&b, 1024)
+    try:
+        put_value(&b, value, sort_keys, 0)
+    except:
+        free(b.p)
+        raise
+    return finish(&b)
+
+
+def pretty_json(bytes data):
+    """Valid compact JSON as Go's json.Indent with two spaces lays it out (``?pretty=true``)."""
+    cdef Buf b
+    cdef const char* s = PyBytes_AS_STRING(data)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(data), i = 0, start
+    cdef int depth = 0, k
+    cdef char c
+    buf_init(&b, n * 2 + 64)
+    try:
+        while i < n:
+            c = s[i]
+            if c == 34:
+                start = i
+                i += 1
+                while i < n and s[i] != 34:
+                    i += 2 if s[i] == 92 else 1
+                i += 1
+                if i > n:
+                    raise DecodeError("unexpected end of JSON input")
+                put(&b, s + start, i - start)
+                continue
+            i += 1
+            if c == 32 or c == 10 or c == 13 or c == 9:
+                continue
+            if c == 123 or c == 91:
+                while i < n and (s[i] == 32 or s[i] == 10 or s[i] == 13 or s[i] == 9):
+                    i += 1
+                put_c(&b, c)
+                if i < n and (s[i] == 125 or s[i] == 93):
+                    put_c(&b, s[i])
+                    i += 1
+                    continue
+                depth += 1
+            elif c == 125 or c == 93:
+                depth -= 1
+            elif c == 58:
+                put(&b, b": ", 2)
+                continue
+            elif c != 44:
+                put_c(&b, c)
+                continue
+            else:
+                put_c(&b, c)
+            put_c(&b, 10)
+            for k in range(depth):
+                put(&b, b"  ", 2)
+            if c == 125 or c == 93:
+                put_c(&b, c)
+    except:
+        free(b.p)
+        raise
+    return finish(&b)

@@ -1,0 +1,75 @@
+"""Writes ``kas/api/tables/{types,resources}.json`` from a directory of API facts.
+
+``python tools/gen_types.py <facts directory>``. The facts are ``types.json`` and ``resources.json``; the output is kas' own
+compact form (read by ``kas/api/scheme.py``), one record a line so that a change shows in a diff:
+
+- types: ``[name, attributes, fields]``; a field is ``[json name, protobuf number, cardinality, element, flags, extras]`` with cardinality
+  ``s`` (single), ``l`` (list) or ``m`` (map with string keys), element a scalar name or the name of a message, and flags the sum of FLAGS.
+- enums: ``[name, closed, values]``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+FLAGS = {"ptr": 1, "omitempty": 2, "omitzero": 4, "inline": 8, "typeMeta": 16, "required": 32, "pbOnly": 64}
+EXTRAS = (
+    "default", "defaultRule", "enum", "keyEnum", "listType", "listMapKeys", "mapType", "patchStrategy", "patchMergeKey", "gates", "rules",
+    "format", "pbName", "unionDiscriminator",
+)  # fmt: skip
+ATTRIBUTES = ("proto", "inOpenAPI", "gvk", "mapType", "customJSON", "goAlias", "format", "sameAs", "unions", "union")
+META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+RAW = "io.k8s.apimachinery.pkg.runtime.RawExtension"
+# Table has no protobuf form, so the facts (taken from protobuf messages) lack it: apimachinery/pkg/apis/meta/v1/types.go.
+TABLE_TYPES = [
+    [META + "Table", {"proto": None, "inOpenAPI": False}, [
+        ["kind", None, "s", "string", 18], ["apiVersion", None, "s", "string", 18], ["metadata", None, "s", META + "ListMeta", 2],
+        ["columnDefinitions", None, "l", META + "TableColumnDefinition", 32], ["rows", None, "l", META + "TableRow", 32]]],
+    [META + "TableColumnDefinition", {"proto": None, "inOpenAPI": False}, [
+        ["name", None, "s", "string", 32], ["type", None, "s", "string", 32], ["format", None, "s", "string", 32],
+        ["description", None, "s", "string", 32], ["priority", None, "s", "int32", 32]]],
+    [META + "TableRow", {"proto": None, "inOpenAPI": False}, [
+        ["cells", None, "l", RAW, 32], ["conditions", None, "l", META + "TableRowCondition", 2], ["object", None, "s", RAW, 2]]],
+    [META + "TableRowCondition", {"proto": None, "inOpenAPI": False}, [
+        ["type", None, "s", "string", 32], ["status", None, "s", "string", 32], ["reason", None, "s", "string", 2],
+        ["message", None, "s", "string", 2]]],
+]  # fmt: skip
+TABLES = Path(__file__).resolve().parents[1] / "kas" / "api" / "tables"
+
+
+def field_row(field: dict[str, Any]) -> list[Any]:
+    flags = sum(bit for key, bit in FLAGS.items() if field.get(key))
+    element = field["ref"] if field["type"] == "message" else field["type"]
+    extras = {key: field[key] for key in EXTRAS if key in field}
+    if field["card"] == "map" and field.get("key", "string") != "string":
+        raise ValueError(f"map key {field['key']} is not supported")
+    return [field["json"], field["pb"], field["card"][0], element, flags, *([extras] if extras else [])]
+
+
+def type_row(record: dict[str, Any]) -> list[Any]:
+    attributes = {key: record[key] for key in ATTRIBUTES if key in record}
+    return [record["name"], attributes, [field_row(f) for f in record["fields"]]]
+
+
+def lines(key: str, rows: list[Any]) -> str:
+    body = ",\n".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in rows)
+    return f'"{key}":[\n{body}\n]'
+
+
+def main(facts: Path) -> None:
+    types = json.loads((facts / "types.json").read_text())
+    resources = json.loads((facts / "resources.json").read_text())
+    rows = sorted([*(type_row(t) for t in types["types"]), *TABLE_TYPES], key=lambda r: r[0])
+    enums = [[e["name"], e["closed"], e["values"]] for e in types["enums"]]
+    TABLES.mkdir(parents=True, exist_ok=True)
+    (TABLES / "types.json").write_text("{" + lines("types", rows) + ",\n" + lines("enums", enums) + "}\n")
+    (TABLES / "resources.json").write_text(
+        "{" + lines("groups", resources["groups"]) + ",\n" + lines("resources", resources["resources"]) + "}\n"
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
