@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from kas.api import field
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
-from kas.api.validation import names
+from kas.api.validation import ip, names
 
 IMMUTABLE = "field is immutable"
-NameCheck = Callable[[str], list[str]]
+_LINK_LOCAL_MULTICAST = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
 
 
 def invalid_each(path: str, value: Any, messages: Iterable[str]) -> list[FieldError]:
@@ -93,64 +93,30 @@ def csi_driver_name(value: str, path: str) -> list[FieldError]:
 # -- addresses -----------------------------------------------------------------------------------------------------------
 
 
-def parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """``netutils.ParseIPSloppy``: leading zeros in IPv4 octets are decimal; an IPv4-mapped IPv6 address is its IPv4."""
-    if "%" in text:
-        return None
-    if "." in text and ":" not in text:
-        parts = text.split(".")
-        if len(parts) != 4 or not all(p.isascii() and p.isdigit() and len(p.lstrip("0")) <= 3 for p in parts):
-            return None
-        text = ".".join(str(int(p)) for p in parts)
-    try:
-        ip = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    if ip.version == 6 and ip.ipv4_mapped is not None:
-        return ip.ipv4_mapped
-    return ip
+def legacy_ip(path: str, value: str, existing: Collection[str] = ()) -> list[FieldError]:
+    """``IsValidIPForLegacyField``; a value that is already stored is let through. Strict by gate StrictIPCIDRValidation."""
+    return ip.validate_legacy_ip(path, value, old=tuple(existing))
 
 
-def parse_cidr(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """``netutils.ParseCIDRSloppy``; host bits are masked off."""
-    address, slash, bits = text.partition("/")
-    ip = parse_ip(address)
-    if ip is None or not slash or not re.fullmatch(r"\d{1,3}", bits):
-        return None
-    if ip.version == 4 and ":" in address:
-        # Go keeps the mask's own length for an IPv4-mapped prefix; below /96 it is no IPv4 network any more.
-        if int(bits) > 128:
-            return None
-        return ipaddress.ip_network(f"::ffff:{ip}/{bits}", strict=False)
-    if int(bits) > ip.max_prefixlen:
-        return None
-    return ipaddress.ip_network(f"{ip}/{bits}", strict=False)
-
-
-def legacy_ip(path: str, value: str, existing: Sequence[str] = ()) -> list[FieldError]:
-    """``IsValidIPForLegacyField``; a value that is already stored is let through."""
-    return [] if value in existing else names.is_valid_ip_for_legacy_field(path, value)
-
-
-def legacy_cidr(path: str, value: str, existing: Sequence[str] = ()) -> list[FieldError]:
+def legacy_cidr(path: str, value: str, existing: Collection[str] = ()) -> list[FieldError]:
     """``IsValidCIDRForLegacyField``; a value that is already stored is let through."""
-    return [] if value in existing else names.is_valid_cidr_for_legacy_field(path, value)
+    return ip.validate_legacy_cidr(path, value, old=tuple(existing))
 
 
 def non_special_ip(value: str, path: str) -> list[FieldError]:
     """``ValidateNonSpecialIP``: no unspecified, loopback, link-local or link-local multicast address."""
-    ip = parse_ip(value)
-    if ip is None:
+    parsed = ip.parse_ip(value)
+    if parsed is None:
         return [field.invalid(path, value, "must be a valid IP address")]
+    address = ipaddress.ip_address(str(parsed))
     errs = []
-    if ip.is_unspecified:
+    if address.is_unspecified:
         errs.append(field.invalid(path, value, f"may not be unspecified ({value})"))
-    if ip.is_loopback:
+    if address.is_loopback:
         errs.append(field.invalid(path, value, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
-    if ip.is_link_local:
+    if address.is_link_local:
         errs.append(field.invalid(path, value, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
-    multicast = ipaddress.ip_network("224.0.0.0/24") if ip.version == 4 else ipaddress.ip_network("ff02::/16")
-    if ip in multicast:
+    if address in _LINK_LOCAL_MULTICAST[address.version]:
         errs.append(field.invalid(path, value, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"))
     return errs
 

@@ -1,0 +1,49 @@
+"""Strategies of Role and ClusterRole (upstream ``pkg/registry/rbac/{role,clusterrole}``)."""
+
+from __future__ import annotations
+
+from kas.api import field
+from kas.api.field import FieldError
+from kas.api.validation import rbac
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.api.validation.labelselectors import label_selector
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+
+@strategy_for(rbac.GROUP, "roles")
+class RoleStrategy(Strategy):
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        errs = object_meta(obj["metadata"], True, rbac.minimal_name)
+        return errs + rbac.policy_rules(obj.get("rules"), namespaced=True)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        return self.validate(ctx, obj) + object_meta_update(obj["metadata"], old["metadata"])
+
+
+@strategy_for(rbac.GROUP, "clusterroles")
+class ClusterRoleStrategy(Strategy):
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        return self._validate(obj, allow_invalid_values=False)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """A stored selector with an invalid label value may stay (compatibility with objects of before 1.24)."""
+        tolerated = any(_selector_errors(old, allow_invalid_values=False))
+        return self._validate(obj, tolerated) + object_meta_update(obj["metadata"], old["metadata"])
+
+    def _validate(self, obj: Obj, allow_invalid_values: bool) -> list[FieldError]:
+        errs = object_meta(obj["metadata"], False, rbac.minimal_name)
+        errs += rbac.policy_rules(obj.get("rules"), namespaced=False)
+        aggregation = obj.get("aggregationRule")
+        if aggregation is not None:
+            if not aggregation.get("clusterRoleSelectors"):
+                text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+                errs.append(field.required("aggregationRule.clusterRoleSelectors", text))
+            errs += _selector_errors(obj, allow_invalid_values)
+        return errs
+
+
+def _selector_errors(obj: Obj, allow_invalid_values: bool) -> list[FieldError]:
+    errs: list[FieldError] = []
+    for i, selector in enumerate((obj.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()):
+        errs += label_selector(selector, field.index("aggregationRule.clusterRoleSelectors", i), allow_invalid_values)
+    return errs

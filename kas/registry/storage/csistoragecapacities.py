@@ -1,0 +1,37 @@
+"""Strategy of CSIStorageCapacity (upstream ``pkg/registry/storage/csistoragecapacity``)."""
+
+from __future__ import annotations
+
+from kas.api.field import FieldError
+from kas.api.validation import names
+from kas.api.validation.checks import immutable, invalid_each
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.api.validation.labelselectors import label_selector
+from kas.api.validation.resources import nonnegative_quantity
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+
+@strategy_for("storage.k8s.io", "csistoragecapacities")
+class CSIStorageCapacityStrategy(Strategy):
+    """What GetCapacity was asked with (topology, class) is fixed; the answer may change."""
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        return self._validate(obj, allow_invalid_values=False)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        stored = old.get("nodeTopology")
+        tolerated = stored is not None and bool(label_selector(stored, ""))
+        errs = self._validate(obj, tolerated) + object_meta_update(obj["metadata"], old["metadata"])
+        errs += immutable(obj.get("nodeTopology"), stored, "nodeTopology")
+        return errs + immutable(obj.get("storageClassName") or "", old.get("storageClassName") or "", "storageClassName")
+
+    def _validate(self, obj: Obj, allow_invalid_values: bool) -> list[FieldError]:
+        errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+        if obj.get("nodeTopology") is not None:
+            errs += label_selector(obj["nodeTopology"], "nodeTopology", allow_invalid_values)
+        name = obj.get("storageClassName") or ""
+        errs += invalid_each("storageClassName", name, names.is_dns1123_subdomain(name))
+        for key in ("capacity", "maximumVolumeSize"):
+            if obj.get(key) is not None:
+                errs += nonnegative_quantity(obj[key], key)
+        return errs

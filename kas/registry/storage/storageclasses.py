@@ -1,0 +1,112 @@
+"""Strategy of StorageClass (upstream ``pkg/registry/storage/storageclass``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api import field
+from kas.api.field import FieldError
+from kas.api.validation import names
+from kas.api.validation.checks import immutable, qualified_name, unsupported
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+MAX_PARAMETERS = 512
+MAX_PARAMETERS_BYTES = 256 * 1024
+RECLAIM_POLICIES = ("Delete", "Retain")
+BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
+
+# Labels of the cloud-provider age that plug-ins no longer read; a class or policy that names one gets a warning.
+_DEPRECATED_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+}
+
+
+@strategy_for("storage.k8s.io", "storageclasses")
+class StorageClassStrategy(Strategy):
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        errs = object_meta(obj["metadata"], False, names.dns_subdomain)
+        provisioner = obj.get("provisioner") or ""
+        errs += qualified_name(provisioner.lower(), "provisioner") if provisioner else [field.required("provisioner")]
+        errs += parameters(obj.get("parameters"), allow_empty=True, path="parameters")
+        policy = obj.get("reclaimPolicy")
+        if policy and policy not in RECLAIM_POLICIES:
+            errs.append(unsupported("reclaimPolicy", policy, RECLAIM_POLICIES))
+        mode = obj.get("volumeBindingMode")
+        if mode is None:
+            errs.append(field.required("volumeBindingMode"))
+        elif mode not in BINDING_MODES:
+            errs.append(unsupported("volumeBindingMode", mode, BINDING_MODES))
+        return errs + _allowed_topologies(obj.get("allowedTopologies"), "allowedTopologies")
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        errs = self.validate(ctx, obj) + object_meta_update(obj["metadata"], old["metadata"])
+        new, before = obj.get("parameters"), old.get("parameters")
+        errs += immutable(new, before, "parameters", dict(sorted((new or {}).items())))
+        for name in ("provisioner", "reclaimPolicy", "volumeBindingMode"):
+            errs += immutable(obj.get(name), old.get(name), name)
+        return errs
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        found = []
+        for i, term in enumerate(obj.get("allowedTopologies") or ()):
+            for j, expression in enumerate(term.get("matchLabelExpressions") or ()):
+                key = expression.get("key") or ""
+                if key in _DEPRECATED_LABELS:
+                    path = f"allowedTopologies[{i}].matchLabelExpressions[{j}].key"
+                    found.append(f'{path}: deprecated since v1.17; use "{_DEPRECATED_LABELS[key]}" instead')
+        return found
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        return self.warnings_on_create(ctx, obj)
+
+
+def parameters(params: dict[str, str] | None, allow_empty: bool, path: str) -> list[FieldError]:
+    """At most 512 entries and 256 KiB; ``allow_empty`` false asks for one entry at least."""
+    params = params or {}
+    errs: list[FieldError] = []
+    if len(params) > MAX_PARAMETERS:
+        return [field.too_long(path, MAX_PARAMETERS)]
+    if not params and not allow_empty:
+        return [field.required(path, "must contain at least one key/value pair")]
+    if "" in params:
+        errs.append(field.invalid(path, "", "field can not be empty."))
+    if sum(len(k.encode()) + len((v or "").encode()) for k, v in params.items()) > MAX_PARAMETERS_BYTES:
+        errs.append(field.too_long(path, MAX_PARAMETERS_BYTES))
+    return errs
+
+
+def _allowed_topologies(terms: list[dict[str, Any]] | None, path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    seen: list[dict[str, frozenset[str]]] = []
+    for i, term in enumerate(terms or ()):
+        at = field.index(path, i)
+        expressions: dict[str, frozenset[str]] = {}
+        for j, expression in enumerate(term.get("matchLabelExpressions") or ()):
+            here = field.index(field.child(at, "matchLabelExpressions"), j)
+            errs += _topology_expression(expression, here)
+            key = expression.get("key") or ""
+            if key in expressions:
+                errs.append(field.duplicate(field.child(here, "key"), key))
+            expressions[key] = frozenset(expression.get("values") or ())
+        if expressions and expressions in seen:
+            errs.append(field.duplicate(field.child(at, "matchLabelExpressions"), ""))
+        seen.append(expressions)
+    return errs
+
+
+def _topology_expression(expression: dict[str, Any], path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    values = expression.get("values") or []
+    if not values:
+        errs.append(field.required(field.child(path, "values")))
+    seen: set[str] = set()
+    for i, value in enumerate(values):
+        if value in seen:
+            errs.append(field.duplicate(field.index(field.child(path, "values"), i), value))
+        seen.add(value)
+    return errs + qualified_name(expression.get("key") or "", field.child(path, "key"))
