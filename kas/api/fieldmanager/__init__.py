@@ -1,0 +1,31 @@
+"""Managed fields and server-side apply (KEP-555): which manager owns which field of an object.
+
+    schema = builtin("apps", "v1", "Deployment")            # or crd_schema(...), deduced_schema(...)
+    entries = update(schema, None, obj, "kubectl-create", now=now)                       # create
+    entries = update(schema, live, new, "controller", now=now, subresource="status")     # PUT or PATCH of /status
+    merged = apply(schema, live, config, "helm", now=now, force=False)                   # server-side apply
+
+Everything here is a pure function over dicts; the walks are in ``kas._fast_fields``.
+"""
+
+from __future__ import annotations
+
+from kas.api.fieldmanager.builtin import builtin
+from kas.api.fieldmanager.entries import manager_name, read
+from kas.api.fieldmanager.manager import apply, field_set, update
+from kas.api.fieldmanager.schema import Schema, crd_schema, deduced_schema, type_node
+from kas.api.fieldmanager.timestamps import keep_timestamps
+
+__all__ = [
+    "Schema",
+    "apply",
+    "builtin",
+    "crd_schema",
+    "deduced_schema",
+    "field_set",
+    "keep_timestamps",
+    "manager_name",
+    "read",
+    "type_node",
+    "update",
+]

@@ -1,0 +1,380 @@
+"""Who owns which field: bookkeeping on writes, and server-side apply.
+
+Upstream: apimachinery ``pkg/util/managedfields/internal`` (one wrapper a concern: fieldmanager.go, structuredmerge.go,
+stripmeta.go, managedfieldsupdater.go, buildmanagerinfo.go, capmanagers.go, skipnonapplied.go, lastappliedmanager.go) around
+structured-merge-diff v6 ``merge/update.go``. Here the wrappers are the steps of two functions, ``update`` and ``apply``.
+
+Objects are dicts in the version of the schema; none is changed. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kas._fast_fields import (
+    Mismatch,
+    compare,
+    deep_equal,
+    difference,
+    intersection,
+    merge,
+    reconcile,
+    recursive_difference,
+    remove_items,
+    to_set,
+    union,
+    validate,
+    with_named_members,
+)
+from kas.api.errors import ApiError, bad_request
+from kas.api.fieldmanager import lastapplied
+from kas.api.fieldmanager.conflicts import Conflicts, conflict_error, conflicts_of
+from kas.api.fieldmanager.entries import Ident, Managed, Managers, cap, ident_of, is_reset, read, write
+from kas.api.fieldmanager.schema import Schema
+
+Obj = dict[str, Any]
+Entries = list[dict[str, Any]]
+
+BEFORE_FIRST_APPLY = "before-first-apply"
+NO_FIELDS: dict[str, Any] = {}
+
+
+def field_set(paths: Iterable[str]) -> dict[str, Any]:
+    """A set from dotted field names ("status", "metadata.deletionTimestamp"), the form of a strategy's reset fields."""
+    out: dict[str, Any] = {}
+    for path in paths:
+        below: dict[str, Any] = {}
+        for name in reversed(path.split(".")):
+            below = {f"f:{name}": below}
+        out = union(out, below)
+    return out
+
+
+# What the server itself keeps is nobody's: upstream's stripSet.
+_STRIPPED = field_set(
+    ["apiVersion", "kind", "metadata"]
+    + [
+        f"metadata.{name}"
+        for name in (
+            "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+            "resourceVersion",
+        )
+    ]
+)  # fmt: skip
+
+
+def update(
+    schema: Schema,
+    live: Obj | None,
+    new: Obj,
+    manager: str,
+    *,
+    now: str,
+    subresource: str = "",
+    reset_fields: dict[str, Any] = NO_FIELDS,
+) -> Entries:
+    """The managedFields of ``new`` after a create, update or patch by ``manager``; empty when there are none.
+
+    ``live`` is None on create. ``reset_fields`` is a set (``field_set``) of what the strategy takes back anyway. Entries a
+    client sent are taken unless unusable or written through a subresource; an empty list or ``[{}]`` forgets all. When
+    nothing changes hands the live list itself is returned. Never refuses: an object that contradicts its schema keeps the
+    live entries.
+    """
+    live_entries = _entries(live)
+    try:
+        managers, source = _decode(live_entries, _entries(new), bool(subresource))
+        if not managers and live is not None and live.get("metadata", NO_FIELDS).get("uid"):
+            return []
+        before = dict(managers)
+        managers = _update(schema, live or {}, new, managers, manager, subresource, now, reset_fields)
+    except (Mismatch, ValueError):
+        return live_entries or []
+    if source is not None and managers == before:
+        return source
+    return write(managers)
+
+
+def _entries(obj: Obj | None) -> Any:
+    if obj is None:
+        return None
+    return (obj.get("metadata") or NO_FIELDS).get("managedFields")
+
+
+def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries | None]:
+    """The managers to start from, and the list they were read from when it can be stored again as it is."""
+    if new is not None and not subresource and new is not live and new != live:
+        if is_reset(new):
+            return {}, None
+        try:
+            managers = read(new, trusted=False)
+        except ValueError:
+            managers = {}
+        if managers:
+            return managers, None
+    if not live:
+        return {}, None
+    try:
+        return read(live, trusted=True), live
+    except ValueError:
+        return {}, None
+
+
+def _update(
+    schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str, subresource: str, now: str, reset: dict[str, Any]
+) -> Managers:
+    managers = _reconciled(schema, live, managers)
+    managers, changed = _settle(schema, live, new, managers, None, reset, None)
+    taken = difference(changed, _STRIPPED)
+    if taken:
+        ident = ident_of(manager or "unknown", "Update", schema.api_version, subresource)
+        previous = managers.get(ident)
+        fields = union(taken, previous.fields) if previous is not None else taken
+        managers[ident] = Managed(fields, schema.api_version, False, now)
+    cap(managers)
+    return managers
+
+
+def _reconciled(schema: Schema, live: Obj, managers: Managers) -> Managers:
+    """Managers with their sets fitted to today's schema; those of versions that are gone are dropped."""
+    out: Managers = {}
+    for ident, m in managers.items():
+        if m.api_version == schema.api_version:
+            root = schema.root
+        else:
+            at = schema.at(live, m.api_version)
+            if at is None:
+                continue
+            root = at[0].root
+        out[ident] = m.with_fields(reconcile(root, m.fields))
+    return out
+
+
+def _settle(
+    schema: Schema,
+    live: Obj,
+    new: Obj,
+    managers: Managers,
+    applier: Ident | None,
+    reset: dict[str, Any],
+    force: bool | None,
+) -> tuple[Managers, dict[str, Any]]:
+    """Take what changed from all managers but ``applier``; with ``force`` False raise Conflicts instead of taking.
+
+    Returns the managers left and the set of changed and added fields.
+    """
+    changed, removed = _filtered(compare(schema.root, live, new), reset)
+    found = {schema.api_version: (changed, removed)}
+    conflicts: dict[Ident, dict] = {}
+    out: Managers = {}
+    for ident, m in managers.items():
+        if ident == applier:
+            out[ident] = m
+            continue
+        at = found.get(m.api_version)
+        if at is None:
+            old_at, new_at = schema.at(live, m.api_version), schema.at(new, m.api_version)
+            if old_at is None or new_at is None:
+                continue
+            at = found[m.api_version] = _filtered(compare(old_at[0].root, old_at[1], new_at[1]), reset)
+        if force is False:
+            conflict = intersection(m.fields, at[0])
+            if conflict:
+                conflicts[ident] = conflict
+        left = m.fields
+        if at[0]:
+            left = difference(left, at[0])
+        if at[1]:
+            left = difference(left, at[1])
+        if left:
+            out[ident] = m.with_fields(left)
+    if conflicts:
+        raise conflicts_of(conflicts)
+    return out, changed
+
+
+def _filtered(found: tuple[dict, dict], reset: dict[str, Any]) -> tuple[dict, dict]:
+    if not reset:
+        return found
+    return recursive_difference(found[0], reset), recursive_difference(found[1], reset)
+
+
+# Server-side apply. ---------------------------------------------------------------------------------
+
+
+def apply(
+    schema: Schema,
+    live: Obj | None,
+    applied: Obj,
+    manager: str,
+    *,
+    now: str,
+    subresource: str = "",
+    force: bool = False,
+    reset_fields: dict[str, Any] = NO_FIELDS,
+) -> Obj:
+    """The live object merged with the applied configuration, its managedFields updated; ``live`` is None on create.
+
+    Fields this manager applied before and no longer does, and that nobody else owns, are removed; a map or list emptied
+    so becomes null. The result is not defaulted. Subtrees are shared with the arguments.
+
+    Raises ApiError: 400 for another type or when the configuration carries managedFields, 409 for fields of other
+    managers unless ``force``, 500 (without reason, as upstream) when the configuration does not fit the schema.
+    """
+    live = live if live is not None else {}
+    stored = _entries(live)
+    try:
+        managers = read(stored, trusted=True) if stored else {}
+    except ValueError as e:
+        raise _plain(f"failed to decode managed fields: {e}") from None
+    api_version, kind = applied.get("apiVersion", ""), applied.get("kind", "")
+    if (api_version, kind) != (schema.api_version, schema.kind):
+        raise bad_request(f"invalid object type: {_gvk(api_version, kind)}")
+    ident = ident_of(manager or "unknown", "Apply", schema.api_version, subresource)
+    try:
+        if not managers:
+            managers = _update(schema, {}, live, {}, BEFORE_FIRST_APPLY, subresource, now, reset_fields)
+        if _entries(applied) is not None:
+            raise bad_request("metadata.managedFields must be nil")
+        _check(schema, live, applied)
+        try:
+            merged, managers = _apply(schema, live, applied, managers, ident, force, reset_fields)
+        except Conflicts as c:
+            if manager != lastapplied.MANAGER:
+                raise conflict_error(c.found) from None
+            left = lastapplied.remaining(schema, live, c.found)
+            if left:
+                raise conflict_error(left) from None
+            merged, managers = _apply(schema, live, applied, managers, ident, True, reset_fields)
+    except Mismatch as e:
+        raise _plain(f"failed to merge config: {_mismatch_text(e.errors)}") from None
+    own = managers.get(ident)
+    if own is not None:
+        left = difference(own.fields, _STRIPPED)
+        if left:
+            # Without a change the time of the last one stays, and a new manager has none.
+            managers[ident] = Managed(left, own.api_version, True, own.time if merged is None else now)
+        else:
+            del managers[ident]
+    return _result(live if merged is None else merged, applied, manager, managers)
+
+
+def _result(obj: Obj, applied: Obj, manager: str, managers: Managers) -> Obj:
+    out = dict(obj)
+    meta = {k: v for k, v in (out.get("metadata") or NO_FIELDS).items() if k != "managedFields"}
+    if manager == lastapplied.MANAGER:
+        lastapplied.refresh(meta, applied)
+    entries = write(managers)
+    if entries:
+        meta["managedFields"] = entries
+    out["metadata"] = meta
+    return out
+
+
+def _check(schema: Schema, live: Obj, applied: Obj) -> None:
+    errors = validate(schema.root, applied)
+    if errors:
+        raise _plain(f"failed to create typed patch object ({_gvknn(applied)}): {_mismatch_text(errors)}")
+    # Built-in objects were typed when they were decoded; a custom resource may have been stored under another schema.
+    if not schema.structured:
+        errors = validate(schema.root, live, True)
+        if errors:
+            raise _plain(f"failed to create typed live object ({_gvknn(live)}): {_mismatch_text(errors)}")
+
+
+def _apply(
+    schema: Schema, live: Obj, applied: Obj, managers: Managers, ident: Ident, force: bool, reset: dict[str, Any]
+) -> tuple[Obj | None, Managers]:
+    """The merged object, None when nothing changes, and the managers; raises Conflicts."""
+    managers = _reconciled(schema, live, managers)
+    merged = merge(schema.root, live, applied)
+    last = managers.get(ident)
+    fields = to_set(schema.root, applied)
+    if reset:
+        fields = recursive_difference(fields, reset)
+    managers[ident] = Managed(fields, schema.api_version, True, last.time if last is not None else "")
+    merged = _prune(schema, merged, managers, ident, last)
+    managers, _ = _settle(schema, live, merged, managers, ident, reset, force)
+    if not managers[ident].fields:
+        del managers[ident]
+    same = _without_managed_fields(live) == _without_managed_fields(merged) and deep_equal(
+        _without_managed_fields(live), _without_managed_fields(merged)
+    )
+    return None if same else merged, managers
+
+
+def _without_managed_fields(obj: Obj) -> Obj:
+    meta = obj.get("metadata")
+    if not meta or "managedFields" not in meta:
+        return obj
+    return {**obj, "metadata": {k: v for k, v in meta.items() if k != "managedFields"}}
+
+
+def _prune(schema: Schema, merged: Obj, managers: Managers, ident: Ident, last: Managed | None) -> Obj:
+    """Remove what the applier owned last time and now neither it nor anybody else does."""
+    if last is None or not last.fields:
+        return merged
+    if last.api_version == schema.api_version and not difference(last.fields, managers[ident].fields):
+        return merged
+    at = schema.at(merged, last.api_version)
+    if at is None:
+        return merged
+    last_schema, whole = at
+    root = last_schema.root
+    pruned = remove_items(root, whole, with_named_members(root, last.fields)) or {}
+    pruned_at, pruned = _add_back_owned(last_schema, whole, pruned, managers)
+    back = pruned_at.at(pruned, last.api_version)
+    if back is None:
+        return merged
+    pruned = back[1]
+    dangling = intersection(
+        difference(_named_set(root, whole), _named_set(root, pruned)), with_named_members(root, last.fields)
+    )
+    pruned = remove_items(root, whole, dangling) or {}
+    result = last_schema.at(pruned, schema.api_version)
+    return pruned if result is None else result[1]
+
+
+def _named_set(root, obj: Obj) -> dict[str, Any]:
+    return with_named_members(root, to_set(root, obj))
+
+
+def _add_back_owned(schema: Schema, whole: Obj, pruned: Obj, managers: Managers) -> tuple[Schema, Obj]:
+    """Put back what any manager owns, version by version, the last applied one first."""
+    owned: dict[str, dict] = {}
+    for m in managers.values():
+        owned[m.api_version] = union(owned.get(m.api_version, NO_FIELDS), m.fields)
+    versions = sorted(owned, key=lambda v: (v != schema.api_version, v))
+    for version in versions:
+        whole_at, pruned_at = schema.at(whole, version), schema.at(pruned, version)
+        if whole_at is None or pruned_at is None:
+            continue
+        schema, whole = whole_at
+        root = schema.root
+        keep = union(_named_set(root, pruned_at[1]), with_named_members(root, owned[version]))
+        pruned = remove_items(root, whole, difference(_named_set(root, whole), keep)) or {}
+    return schema, pruned
+
+
+# Texts. ---------------------------------------------------------------------------------------------
+
+
+def _plain(message: str) -> ApiError:
+    # An error without a reason: what upstream answers for a Go error that is no Status.
+    return ApiError(500, "", message)
+
+
+def _gvk(api_version: str, kind: str) -> str:
+    group, _, version = api_version.rpartition("/")
+    return f"{group}/{version}, Kind={kind}"
+
+
+def _gvknn(obj: Obj) -> str:
+    meta = obj.get("metadata") or NO_FIELDS
+    gvk = _gvk(obj.get("apiVersion", ""), obj.get("kind", ""))
+    return f"{meta.get('namespace', '')}/{meta.get('name', '')}; {gvk}"
+
+
+def _mismatch_text(errors: list[tuple[str, str]]) -> str:
+    texts = [f"{path}: {message}" if path else message for path, message in errors]
+    return texts[0] if len(texts) == 1 else "\n".join(["errors:", *(f"  {t}" for t in texts)])
