@@ -1128,7 +1128,7 @@ cdef object _merge_item(Node n, object lhs, object rhs, str path, object key, li
 # ---------------------------------------------------------------------------------------------- remove
 
 def remove_items(Node n, dict value, dict gone):
-    """The object without the fields and items in the set; a map or list left empty becomes null, as upstream."""
+    """The object without the fields and items in the set; a map or list left empty stays."""
     if not gone:
         return value
     return _remove(n, value, gone)
@@ -1157,7 +1157,7 @@ cdef object _remove(Node n, object v, dict gone):
                 continue
             t = f.node if f is not None else n.elem
             out[name] = _remove(t, value, sub) if t is not None else value
-        return out if out else None
+        return out
     if not PyList_CheckExact(v) or not v or n.list_atomic:
         return None
     items = []
@@ -1173,7 +1173,7 @@ cdef object _remove(Node n, object v, dict gone):
             items.append(item)
         elif not member(sub):
             items.append(_remove(n.item, item, sub))
-    return items if items else None
+    return items
 
 
 # ---------------------------------------------------------------------------------------------- schema and set
