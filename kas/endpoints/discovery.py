@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kas.api.scheme import Resource
+    from kas.api.scheme import Group, Resource
 
 AGGREGATED_VERSIONS = ("v2", "v2beta1")
 # What upstream's controllers give a custom resource's group and versions.
 CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY = 1000, 100
+_FIRST = 20000  # upstream allows group priorities up to this
 _KUBE_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
 _STAGE = {"alpha": 0, "beta": 1, None: 2}
 
@@ -101,18 +102,16 @@ def describe(resource: Resource) -> list[dict[str, Any]]:
     return out
 
 
-def builtin_versions(resources: Iterable[Resource], groups: Sequence[dict[str, Any]]) -> list[Version]:
-    """The versions of ``resources`` (those that are enabled), with the priorities of ``groups`` (the scheme's group table)."""
+def builtin_versions(resources: Iterable[Resource], groups: Mapping[str, Group]) -> list[Version]:
+    """The versions of ``resources`` (those that are enabled), with the priorities of ``groups`` (the scheme's)."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for resource in resources:
         found.setdefault((resource.group, resource.version), []).extend(describe(resource))
-    table = {g["group"]: g for g in groups}
     out = []
-    for (group, version), shown in found.items():
-        record = table.get(group, {})
+    for (name, version), shown in found.items():
         # apiregistration.k8s.io has no APIService of its own and always comes first.
-        priority = record.get("groupPriorityMinimum") or 20000
-        out.append(Version(group, version, tuple(shown), priority, (record.get("versionPriority") or {}).get(version, 1)))
+        priority = groups[name].group_priority_minimum or _FIRST
+        out.append(Version(name, version, tuple(shown), priority, groups[name].version_priority.get(version, 1)))
     return out
 
 

@@ -7,7 +7,7 @@ import importlib.util
 
 from kas.api import printers
 from kas.api.printers.age import parse_time
-from kas.api.scheme import SCHEME
+from kas.api.scheme import SCHEME, decode, default
 
 # How the real server names the internal type of a kind without a printer.
 _PACKAGES = {"": "core", "rbac.authorization.k8s.io": "rbac"}
@@ -15,8 +15,8 @@ NOW = 1_790_000_000.0  # ages in the recorded answers are whole years or unknown
 
 
 def _defaulted(resource, obj):
-    obj, _ = SCHEME.decode(resource.type, copy.deepcopy(obj))
-    SCHEME.default(resource.type, obj)
+    obj, _ = decode(resource.type, copy.deepcopy(obj))
+    default(resource.type, obj)
     if importlib.util.find_spec("kas.api.defaults"):
         from kas.api.defaults import DEFAULTS
 

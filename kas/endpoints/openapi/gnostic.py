@@ -1,0 +1,271 @@
+"""The protobuf form of OpenAPI documents that kubectl asks for: gnostic's ``openapi.v2`` and ``openapi.v3`` Documents.
+
+Messages are tables from JSON key to (field number, how to write the value), for the keys our documents use; an unknown
+key is a bug and raises KeyError. ``x-`` keys go to the message's extension field, their values as YAML text, of which
+JSON is a part. Field numbers: google/gnostic openapiv2/OpenAPIv2.proto and openapiv3/OpenAPIv3.proto.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+Encoder = Callable[[Any], bytes]
+
+
+def _varint(n: int) -> bytes:
+    out = bytearray()
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def _chunk(number: int, data: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+# How one value of a field is written, given the field's number. Each returns the field with its tag, or nothing for zero values.
+Writer = Callable[[int, Any], bytes]
+
+
+def _text(number: int, value: str) -> bytes:
+    return _chunk(number, value.encode()) if value else b""
+
+
+def _texts(number: int, value: list[str]) -> bytes:
+    return b"".join(_chunk(number, v.encode()) for v in value)
+
+
+def _flag(number: int, value: bool) -> bytes:
+    return _varint(number << 3) + b"\x01" if value else b""
+
+
+def _integer(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value & (2**64 - 1)) if value else b""
+
+
+def _double(number: int, value: float) -> bytes:
+    return _varint(number << 3 | 1) + struct.pack("<d", value) if value else b""
+
+
+def _yaml(value: Any) -> bytes:
+    """An Any message: field 2 is YAML text."""
+    return _chunk(2, orjson.dumps(value, option=orjson.OPT_SORT_KEYS) + b"\n")
+
+
+def _any(number: int, value: Any) -> bytes:
+    return _chunk(number, _yaml(value))
+
+
+def _anys(number: int, value: list[Any]) -> bytes:
+    return b"".join(_any(number, v) for v in value)
+
+
+class Message:
+    """A message as a table of fields; ``extension`` is the number its ``x-`` keys go to. Tables may refer to one another."""
+
+    __slots__ = ("extension", "fields")
+
+    def __init__(self, extension: int = 0) -> None:
+        self.extension = extension
+        self.fields: dict[str, tuple[int, Writer]] = {}
+
+    def encode(self, value: dict[str, Any]) -> bytes:
+        parts: list[tuple[int, bytes]] = []
+        for key, item in value.items():
+            if key.startswith("x-"):
+                parts.append((self.extension, _chunk(self.extension, _text(1, key) + _chunk(2, _yaml(item)))))
+            else:
+                number, write = self.fields[key]
+                parts.append((number, write(number, item)))
+        parts.sort(key=lambda part: part[0])
+        return b"".join(data for _, data in parts)
+
+
+def _one(encode: Encoder) -> Writer:
+    return lambda number, value: _chunk(number, encode(value))
+
+
+def _many(encode: Encoder) -> Writer:
+    return lambda number, value: b"".join(_chunk(number, encode(v)) for v in value)
+
+
+def _pairs(encode: Encoder) -> Encoder:
+    """A message whose field 1 repeats (name, value) pairs."""
+    return lambda value: b"".join(_chunk(1, _text(1, name) + _chunk(2, encode(v))) for name, v in value.items())
+
+
+def _named(encode: Encoder, number: int = 1) -> Encoder:
+    return lambda value: b"".join(_chunk(number, _text(1, name) + _chunk(2, encode(v))) for name, v in value.items())
+
+
+def _string_array(value: list[str]) -> bytes:
+    return _texts(1, value)
+
+
+def _requirement(value: dict[str, list[str]]) -> bytes:
+    return _pairs(_string_array)(value)
+
+
+# --- version 2 ---
+
+_schema2 = Message(31)
+
+
+def _additional2(value: Any) -> bytes:
+    return b"\x10" + bytes([value]) if isinstance(value, bool) else _chunk(1, _schema2.encode(value))
+
+
+_schema2.fields = {
+    "$ref": (1, _text), "format": (2, _text), "title": (3, _text), "description": (4, _text), "default": (5, _any),
+    "multipleOf": (6, _double), "maximum": (7, _double), "exclusiveMaximum": (8, _flag), "minimum": (9, _double),
+    "exclusiveMinimum": (10, _flag), "maxLength": (11, _integer), "minLength": (12, _integer), "pattern": (13, _text),
+    "maxItems": (14, _integer), "minItems": (15, _integer), "uniqueItems": (16, _flag), "maxProperties": (17, _integer),
+    "minProperties": (18, _integer), "required": (19, _texts), "enum": (20, _anys), "additionalProperties": (21, _one(_additional2)),
+    "type": (22, lambda n, v: _chunk(n, _text(1, v))), "items": (23, lambda n, v: _chunk(n, _chunk(1, _schema2.encode(v)))),
+    "allOf": (24, _many(_schema2.encode)), "properties": (25, _one(_named(_schema2.encode))), "example": (30, _any),
+}  # fmt: skip
+
+_body2 = Message(6)
+_body2.fields = {
+    "description": (1, _text), "name": (2, _text), "in": (3, _text), "required": (4, _flag), "schema": (5, _one(_schema2.encode)),
+}  # fmt: skip
+_query2 = Message(23)
+_query2.fields = {
+    "required": (1, _flag), "in": (2, _text), "description": (3, _text), "name": (4, _text), "type": (6, _text), "format": (7, _text),
+    "uniqueItems": (20, _flag),
+}  # fmt: skip
+_path2 = Message(22)
+_path2.fields = {
+    "required": (1, _flag), "in": (2, _text), "description": (3, _text), "name": (4, _text), "type": (5, _text), "format": (6, _text),
+    "uniqueItems": (19, _flag),
+}  # fmt: skip
+
+
+def _parameter2(value: dict[str, Any]) -> bytes:
+    match value["in"]:
+        case "body":
+            return _chunk(1, _body2.encode(value))
+        case "query":
+            return _chunk(2, _chunk(3, _query2.encode(value)))
+        case "path":
+            return _chunk(2, _chunk(4, _path2.encode(value)))
+    raise KeyError(value["in"])
+
+
+def _parameter_item2(value: dict[str, Any]) -> bytes:
+    return _chunk(2, _text(1, value["$ref"])) if "$ref" in value else _chunk(1, _parameter2(value))
+
+
+_response2 = Message(5)
+_response2.fields = {"description": (1, _text), "schema": (2, lambda n, v: _chunk(n, _chunk(1, _schema2.encode(v))))}
+_operation2 = Message(13)
+_operation2.fields = {
+    "tags": (1, _texts), "summary": (2, _text), "description": (3, _text), "operationId": (5, _text), "produces": (6, _texts),
+    "consumes": (7, _texts), "parameters": (8, _many(_parameter_item2)),
+    "responses": (9, _one(_named(lambda v: _chunk(1, _response2.encode(v))))), "schemes": (10, _texts), "deprecated": (11, _flag),
+    "security": (12, _many(_requirement)),
+}  # fmt: skip
+_item2 = Message(10)
+_item2.fields = {
+    "get": (2, _one(_operation2.encode)), "put": (3, _one(_operation2.encode)), "post": (4, _one(_operation2.encode)),
+    "delete": (5, _one(_operation2.encode)), "options": (6, _one(_operation2.encode)), "head": (7, _one(_operation2.encode)),
+    "patch": (8, _one(_operation2.encode)), "parameters": (9, _many(_parameter_item2)),
+}  # fmt: skip
+_info2 = Message(7)
+_info2.fields = {"title": (1, _text), "version": (2, _text), "description": (3, _text)}
+_api_key2 = Message(5)
+_api_key2.fields = {"type": (1, _text), "name": (2, _text), "in": (3, _text), "description": (4, _text)}
+_document2 = Message(16)
+_document2.fields = {
+    "swagger": (1, _text), "info": (2, _one(_info2.encode)), "paths": (8, _one(_named(_item2.encode, 2))),
+    "definitions": (9, _one(_named(_schema2.encode))), "parameters": (10, _one(_named(_parameter2))), "security": (12, _many(_requirement)),
+    "securityDefinitions": (13, _one(_named(lambda v: _chunk(2, _api_key2.encode(v))))),
+}  # fmt: skip
+
+# --- version 3 ---
+
+_schema3 = Message(36)
+
+
+def _schema_or_ref3(value: dict[str, Any]) -> bytes:
+    return _chunk(2, _text(1, value["$ref"])) if "$ref" in value else _chunk(1, _schema3.encode(value))
+
+
+def _additional3(value: Any) -> bytes:
+    return b"\x10" + bytes([value]) if isinstance(value, bool) else _chunk(1, _schema_or_ref3(value))
+
+
+def _default3(number: int, value: Any) -> bytes:
+    """Only numbers, booleans and texts have a place in version 3; others are left out, as gnostic does."""
+    if isinstance(value, bool):
+        return _chunk(number, b"\x10" + bytes([value]))
+    if isinstance(value, int | float):
+        return _chunk(number, b"\x09" + struct.pack("<d", value))
+    return _chunk(number, _chunk(3, value.encode())) if isinstance(value, str) else b""
+
+
+_schema3.fields = {
+    "nullable": (1, _flag), "example": (7, _any), "title": (9, _text), "multipleOf": (10, _double), "maximum": (11, _double),
+    "exclusiveMaximum": (12, _flag), "minimum": (13, _double), "exclusiveMinimum": (14, _flag), "maxLength": (15, _integer),
+    "minLength": (16, _integer), "pattern": (17, _text), "maxItems": (18, _integer), "minItems": (19, _integer),
+    "uniqueItems": (20, _flag), "maxProperties": (21, _integer), "minProperties": (22, _integer), "required": (23, _texts),
+    "enum": (24, _anys), "type": (25, _text), "allOf": (26, _many(_schema_or_ref3)), "oneOf": (27, _many(_schema_or_ref3)),
+    "anyOf": (28, _many(_schema_or_ref3)), "not": (29, _one(_schema3.encode)),
+    "items": (30, lambda n, v: _chunk(n, _chunk(1, _schema_or_ref3(v)))), "properties": (31, _one(_named(_schema_or_ref3))),
+    "additionalProperties": (32, _one(_additional3)), "default": (33, _default3), "description": (34, _text), "format": (35, _text),
+}  # fmt: skip
+
+_media3 = Message(5)
+_media3.fields = {"schema": (1, _one(_schema_or_ref3))}
+_content3 = _one(_named(_media3.encode))
+_parameter3 = Message(14)
+_parameter3.fields = {
+    "name": (1, _text), "in": (2, _text), "description": (3, _text), "required": (4, _flag), "schema": (10, _one(_schema_or_ref3)),
+}  # fmt: skip
+_parameters3 = _many(lambda v: _chunk(1, _parameter3.encode(v)))
+_request3 = Message(4)
+_request3.fields = {"description": (1, _text), "content": (2, _content3), "required": (3, _flag)}
+_response3 = Message(5)
+_response3.fields = {"description": (1, _text), "content": (3, _content3)}
+_operation3 = Message(13)
+_operation3.fields = {
+    "tags": (1, _texts), "summary": (2, _text), "description": (3, _text), "operationId": (5, _text), "parameters": (6, _parameters3),
+    "requestBody": (7, _one(lambda v: _chunk(1, _request3.encode(v)))),
+    "responses": (8, _one(_named(lambda v: _chunk(1, _response3.encode(v)), 2))), "deprecated": (10, _flag),
+    "security": (11, _many(_requirement)),
+}  # fmt: skip
+_item3 = Message(14)
+_item3.fields = {
+    "summary": (2, _text), "description": (3, _text), "get": (4, _one(_operation3.encode)), "put": (5, _one(_operation3.encode)),
+    "post": (6, _one(_operation3.encode)), "delete": (7, _one(_operation3.encode)), "options": (8, _one(_operation3.encode)),
+    "head": (9, _one(_operation3.encode)), "patch": (10, _one(_operation3.encode)), "parameters": (13, _parameters3),
+}  # fmt: skip
+_info3 = Message(7)
+_info3.fields = {"title": (1, _text), "description": (2, _text), "version": (6, _text)}
+_security3 = Message(9)
+_security3.fields = {"type": (1, _text), "description": (2, _text), "name": (3, _text), "in": (4, _text)}
+_components3 = Message(10)
+_components3.fields = {
+    "schemas": (1, _one(_named(_schema_or_ref3))), "securitySchemes": (7, _one(_named(lambda v: _chunk(1, _security3.encode(v))))),
+}  # fmt: skip
+_document3 = Message(9)
+_document3.fields = {
+    "openapi": (1, _text), "info": (2, _one(_info3.encode)), "paths": (4, _one(_named(_item3.encode))),
+    "components": (5, _one(_components3.encode)), "security": (6, _many(_requirement)),
+}  # fmt: skip
+
+
+def encode_v2(document: dict[str, Any]) -> bytes:
+    """An OpenAPI v2 document as ``openapi.v2.Document``."""
+    return _document2.encode(document)
+
+
+def encode_v3(document: dict[str, Any]) -> bytes:
+    """An OpenAPI v3 document as ``openapi.v3.Document``."""
+    return _document3.encode(document)

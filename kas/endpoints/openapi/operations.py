@@ -1,0 +1,290 @@
+"""What can be done at which path, independent of the OpenAPI version.
+
+Built from ``Served`` records, which built-in and custom resources share. Source of the behaviour: apiserver
+``endpoints/installer.go`` (actions and paths) and ``endpoints/openapi`` (operation ids and tags).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kas.endpoints.openapi.schemas import META
+
+if TYPE_CHECKING:
+    from kas.api.scheme import Resource
+
+_LIST_PARAMETERS = (
+    "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch",
+    "sendInitialEvents", "timeoutSeconds", "watch",
+)  # fmt: skip
+_DELETE_PARAMETERS = (
+    "dryRun", "gracePeriodSeconds", "ignoreStoreReadErrorWithClusterBreakingPotential", "orphanDependents", "propagationPolicy",
+)  # fmt: skip
+_WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
+_COLLECTION_PARAMETERS = tuple(sorted({*_LIST_PARAMETERS, *_DELETE_PARAMETERS} - {"allowWatchBookmarks", "watch"}))
+_JSON_TYPES = {"bool": "boolean", "int32": "integer", "int64": "integer"}
+_CONNECT_METHODS = {"create": "post", "delete": "delete", "get": "get", "patch": "patch", "update": "put"}
+PATCH_TYPES = (
+    "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml",
+)  # fmt: skip
+ENCODINGS = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+STREAMS = ("application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSubresource:
+    """A subresource; ``type`` names the definition of its body and answer, None for connections and logs."""
+
+    name: str
+    group: str
+    version: str
+    kind: str
+    verbs: tuple[str, ...]
+    type: str | None
+    connect: bool = False
+    path_suffix: bool = False
+    parameters: tuple[tuple[str, str], ...] = ()  # query parameters (name, JSON type) of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A resource at a group version; ``type`` and ``list_type`` name its definitions."""
+
+    group: str
+    version: str
+    resource: str
+    kind: str
+    namespaced: bool
+    verbs: tuple[str, ...]
+    type: str
+    list_type: str | None
+    delete_returns_object: bool = False
+    strategic: bool = True
+    subresources: tuple[ServedSubresource, ...] = ()
+
+    @property
+    def base(self) -> str:
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+
+@dataclass(slots=True)
+class Operation:
+    """One method at one path. ``parameters`` names common query parameters, ``own`` lists (name, JSON type) of others."""
+
+    path: str
+    method: str
+    action: str
+    id: str
+    tag: str
+    text: str
+    response: str | None
+    gvk: tuple[str, str, str] | None = None
+    codes: tuple[int, ...] = (200,)
+    body: str | None = None
+    body_required: bool = True
+    consumes: tuple[str, ...] = ("*/*",)
+    produces: tuple[str, ...] = ENCODINGS
+    parameters: tuple[str, ...] = ()
+    own: tuple[tuple[str, str], ...] = ()
+    path_parameters: dict[str, str] = field(default_factory=dict)
+    deprecated: bool = False
+
+
+def builtin(resource: Resource) -> Served:
+    """A built-in resource as this package sees it."""
+    subresources = []
+    for sub in resource.subresources.values():
+        options = sub.query_options
+        fields = [f for f in options.fields if f.name and not f.type_meta] if options else []
+        own = tuple(sorted((f.name, _JSON_TYPES.get(f.type, "string")) for f in fields))
+        body = None if sub.connect or sub.name == "log" or sub.type is None else sub.type.name
+        suffix = bool(sub.path_suffix)
+        made = ServedSubresource(sub.name, sub.group, sub.version, sub.kind, sub.verbs, body, sub.connect, suffix, own)
+        subresources.append(made)
+    return Served(
+        resource.group, resource.version, resource.resource, resource.kind, resource.namespaced, resource.verbs, resource.type.name,
+        resource.list_type.name if resource.list_type else None, resource.delete_returns not in (None, "Status"), True,
+        tuple(subresources),
+    )  # fmt: skip
+
+
+def group_title(group: str) -> str:
+    """``Core``, ``Apps``, ``RbacAuthorization``: the group inside operation ids."""
+    name = group.removesuffix(".k8s.io") or "core"
+    return "".join(part[:1].upper() + part[1:] for part in name.split("."))
+
+
+def tag(group: str, version: str) -> str:
+    title = group_title(group)
+    return f"{title[:1].lower()}{title[1:]}_{version}"
+
+
+class _Builder:
+    """The operations of one resource."""
+
+    def __init__(self, served: Served) -> None:
+        self.s = served
+        self.scope = "Namespaced" if served.namespaced else ""
+        self.where = group_title(served.group) + served.version[:1].upper() + served.version[1:]
+        self.tag = tag(served.group, served.version)
+        self.gvk = (served.group, served.version, served.kind)
+        self.namespace = {"namespace": "object name and auth scope, such as for teams and projects"} if served.namespaced else {}
+        self.name = {"name": f"name of the {served.kind}"}
+        middle = "/namespaces/{namespace}/" if served.namespaced else "/"
+        self.collection = served.base + middle + served.resource
+        self.item = self.collection + "/{name}"
+        self.patches = PATCH_TYPES if served.strategic else tuple(t for t in PATCH_TYPES if "strategic" not in t)
+
+    def make(self, path: str, method: str, action: str, verb: str, noun: str, text: str, response: str | None, **more: object) -> Operation:
+        gvk = more.pop("gvk", self.gvk)
+        return Operation(path, method, action, f"{verb}{self.where}{noun}", self.tag, text, response, gvk=gvk, **more)  # type: ignore[arg-type]
+
+    def collections(self) -> Iterator[Operation]:
+        s, kind = self.s, self.s.kind
+        names = dict(self.namespace)
+        if "list" in s.verbs:
+            streams = ENCODINGS + STREAMS if "watch" in s.verbs else ENCODINGS
+            text = f"list or watch objects of kind {kind}" if "watch" in s.verbs else f"list objects of kind {kind}"
+            yield self.make(
+                self.collection, "get", "list", "list", self.scope + kind, text, s.list_type, produces=streams,
+                parameters=_LIST_PARAMETERS, path_parameters=names,
+            )  # fmt: skip
+            if s.namespaced:
+                yield self.make(
+                    f"{s.base}/{s.resource}", "get", "list", "list", f"{kind}ForAllNamespaces", text, s.list_type, produces=streams,
+                    parameters=_LIST_PARAMETERS,
+                )  # fmt: skip
+        if "create" in s.verbs:
+            noun = f"create {'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
+            yield self.make(
+                self.collection, "post", "post", "create", self.scope + kind, noun, s.type, codes=(200, 201, 202), body=s.type,
+                parameters=_WRITE_PARAMETERS, path_parameters=names,
+            )  # fmt: skip
+        if "deletecollection" in s.verbs:
+            yield self.make(
+                self.collection, "delete", "deletecollection", "delete", "", f"delete collection of {kind}", META + "Status",
+                body=META + "DeleteOptions", body_required=False, parameters=_COLLECTION_PARAMETERS, path_parameters=names,
+            )  # fmt: skip
+
+    def objects(self) -> Iterator[Operation]:
+        s, kind = self.s, self.s.kind
+        names, noun = self.namespace | self.name, self.scope + kind
+        if "get" in s.verbs:
+            yield self.make(self.item, "get", "get", "read", noun, f"read the specified {kind}", s.type, path_parameters=names)
+        if "update" in s.verbs:
+            yield self.make(
+                self.item, "put", "put", "replace", noun, f"replace the specified {kind}", s.type, codes=(200, 201), body=s.type,
+                parameters=_WRITE_PARAMETERS, path_parameters=names,
+            )  # fmt: skip
+        if "patch" in s.verbs:
+            yield self.make(
+                self.item, "patch", "patch", "patch", noun, f"partially update the specified {kind}", s.type, codes=(200, 201),
+                body=META + "Patch", consumes=self.patches, parameters=(*_WRITE_PARAMETERS, "force"), path_parameters=names,
+            )  # fmt: skip
+        if "delete" in s.verbs:
+            yield self.make(
+                self.item, "delete", "delete", "delete", noun, f"delete {'an' if kind[0] in 'AEIOU' else 'a'} {kind}",
+                s.type if s.delete_returns_object else META + "Status", codes=(200, 202), body=META + "DeleteOptions",
+                body_required=False, parameters=_DELETE_PARAMETERS, path_parameters=names,
+            )  # fmt: skip
+
+    def watches(self) -> Iterator[Operation]:
+        """The old watch paths, kept for old clients."""
+        s, kind = self.s, self.s.kind
+        if "watch" not in s.verbs:
+            return
+        old = "Deprecated: use the 'watch' parameter with a list operation instead."
+        event = META + "WatchEvent"
+
+        def make(path: str, action: str, noun: str, text: str, names: dict[str, str]) -> Operation:
+            return self.make(
+                path.replace(s.base, s.base + "/watch", 1), "get", action, "watch", noun, f"{text} {old}", event,
+                produces=ENCODINGS + STREAMS, parameters=_LIST_PARAMETERS, path_parameters=names,
+            )  # fmt: skip
+
+        many = f"watch individual changes to a list of {kind}."
+        yield make(self.collection, "watchlist", f"{self.scope}{kind}List", many, dict(self.namespace))
+        if s.namespaced:
+            yield make(f"{s.base}/{s.resource}", "watchlist", f"{kind}ListForAllNamespaces", many, {})
+        names = self.namespace | self.name
+        yield make(self.item, "watch", self.scope + kind, f"watch changes to an object of kind {kind}.", names)
+
+    def subresource(self, sub: ServedSubresource) -> Iterator[Operation]:
+        noun = f"{self.scope}{self.s.kind}{sub.name[:1].upper()}{sub.name[1:]}"
+        path, gvk = f"{self.item}/{sub.name}", (sub.group, sub.version, sub.kind)
+        names = self.namespace | {"name": f"name of the {sub.kind}"}
+        common = {"gvk": gvk, "path_parameters": names}
+        if sub.connect:
+            for verb in sub.verbs:
+                method = _CONNECT_METHODS[verb]
+                text = f"connect {method.upper()} requests to {sub.name} of {self.s.kind}"
+                id = f"connect{self.where}{method.title()}{noun}"
+                connect = {"gvk": gvk, "produces": ("*/*",), "own": sub.parameters}
+                yield Operation(path, method, "connect", id, self.tag, text, None, path_parameters=names, **connect)  # type: ignore[arg-type]
+                if sub.path_suffix:
+                    more = names | {"path": "path to the resource"}
+                    yield Operation(
+                        path + "/{path}", method, "connect", id + "WithPath", self.tag, text, None, path_parameters=more,
+                        **connect,  # type: ignore[arg-type]
+                    )  # fmt: skip
+            return
+        what = f"{sub.name} of the specified {self.s.kind}"
+        if "get" in sub.verbs:
+            plain = ("text/plain", *ENCODINGS) if sub.type is None else ENCODINGS
+            yield self.make(path, "get", "get", "read", noun, f"read {what}", sub.type, produces=plain, own=sub.parameters, **common)
+        if "create" in sub.verbs:
+            yield self.make(
+                path, "post", "post", "create", noun, f"create {what}", sub.type, codes=(200, 201, 202), body=sub.type,
+                parameters=_WRITE_PARAMETERS, **common,
+            )  # fmt: skip
+        if "update" in sub.verbs:
+            yield self.make(
+                path, "put", "put", "replace", noun, f"replace {what}", sub.type, codes=(200, 201), body=sub.type,
+                parameters=_WRITE_PARAMETERS, **common,
+            )  # fmt: skip
+        if "patch" in sub.verbs:
+            yield self.make(
+                path, "patch", "patch", "patch", noun, f"partially update {what}", sub.type, codes=(200, 201), body=META + "Patch",
+                consumes=self.patches, parameters=(*_WRITE_PARAMETERS, "force"), **common,
+            )  # fmt: skip
+
+
+def operations(served: Served) -> Iterator[Operation]:
+    """Every operation of a resource and its subresources."""
+    builder = _Builder(served)
+    for operation in builder.collections():
+        if operation.action == "deletecollection":
+            operation.id = f"delete{builder.where}Collection{builder.scope}{served.kind}"
+        yield operation
+    yield from builder.objects()
+    for sub in served.subresources:
+        yield from builder.subresource(sub)
+    yield from builder.watches()
+
+
+def _get(path: str, id: str, tag: str, text: str, response: str) -> Operation:
+    return Operation(path, "get", "", id, tag, text, response)
+
+
+def root_operations() -> Iterator[Operation]:
+    """The discovery roots and the version."""
+    yield _get("/api/", "getCoreAPIVersions", "core", "get available API versions", META + "APIVersions")
+    yield _get("/apis/", "getAPIVersions", "apis", "get available API versions", META + "APIGroupList")
+    yield _get("/version/", "getCodeVersion", "version", "get the version of this server", "io.k8s.apimachinery.pkg.version.Info")
+
+
+def group_operations(group: str) -> Iterator[Operation]:
+    """The discovery document of a group."""
+    title = group_title(group)
+    if group:
+        name = f"{title[:1].lower()}{title[1:]}"
+        yield _get(f"/apis/{group}/", f"get{title}APIGroup", name, "get information of a group", META + "APIGroup")
+
+
+def version_operations(group: str, version: str) -> Iterator[Operation]:
+    """The discovery document of a group version."""
+    base = f"/apis/{group}/{version}/" if group else f"/api/{version}/"
+    id = f"get{group_title(group)}{version[:1].upper()}{version[1:]}APIResources"
+    yield _get(base, id, tag(group, version), "get available resources", META + "APIResourceList")

@@ -1,0 +1,96 @@
+"""Definitions of the built-in types, as OpenAPI v2 and v3 want them.
+
+They come from ``definitions.json.gz`` (written by tools/gen_openapi.py) and are parsed anew for every document: OpenAPI is
+asked for rarely, and the parsed form is not worth its memory in between.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from typing import Any
+
+Schema = dict[str, Any]
+V2_PREFIX, V3_PREFIX = "#/definitions/", "#/components/schemas/"
+GVK = "x-kubernetes-group-version-kind"
+META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_V3_FORMS: dict[str, Schema] = {
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+}
+
+
+def _blob() -> bytes:
+    return resources.files(__package__).joinpath("definitions.json.gz").read_bytes()
+
+
+@functools.cache
+def digest() -> str:
+    """Changes whenever the definitions do."""
+    return hashlib.sha512(_blob()).hexdigest()
+
+
+def definitions(group_versions: Iterable[tuple[str, str]]) -> dict[str, Schema]:
+    """Every built-in definition in v2 form, by name. The option and event types name all ``group_versions``."""
+    found: dict[str, Schema] = json.loads(gzip.decompress(_blob()))
+    everywhere = sorted(set(group_versions) | {("", "v1")})
+    for name, schema in found.items():
+        if schema.get(GVK) == "*":
+            kind = name.rpartition(".")[2]
+            schema[GVK] = [{"group": g, "kind": kind, "version": v} for g, v in everywhere]
+    return found
+
+
+def references(value: Any) -> Iterator[str]:
+    """The names of all definitions a v2 value refers to."""
+    if isinstance(value, dict):
+        ref = value.get("$ref")
+        if isinstance(ref, str) and ref.startswith(V2_PREFIX):
+            yield ref[len(V2_PREFIX) :]
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def closure(names: Iterable[str], known: dict[str, Schema]) -> dict[str, Schema]:
+    """The definitions of ``names`` and of everything they refer to, sorted by name."""
+    out: dict[str, Schema] = {}
+    todo = [name for name in names if name in known]
+    while todo:
+        name = todo.pop()
+        if name not in out:
+            out[name] = known[name]
+            todo += [ref for ref in references(known[name]) if ref in known]
+    return dict(sorted(out.items()))
+
+
+def to_v3(name: str, schema: Schema) -> Schema:
+    """A definition in v3 form; the input is left as it is."""
+    if name in _V3_FORMS:
+        return {k: v for k, v in schema.items() if k not in ("type", "format")} | _V3_FORMS[name]
+    return _convert(schema)
+
+
+def _convert(schema: Schema) -> Schema:
+    out = {}
+    for key, value in schema.items():
+        if key == "$ref":
+            ref = {"$ref": V3_PREFIX + value[len(V2_PREFIX) :]}
+            if len(schema) == 1:
+                return ref
+            out["allOf"] = [ref]  # nothing may stand beside a reference in v3
+        elif key == "properties":
+            out[key] = {name: _convert(found) for name, found in value.items()}
+        elif key in ("items", "additionalProperties", "not") and isinstance(value, dict):
+            out[key] = _convert(value)
+        elif key in ("allOf", "anyOf", "oneOf"):
+            out[key] = [_convert(found) for found in value]
+        else:
+            out[key] = value
+    return out

@@ -1,0 +1,70 @@
+"""The OpenAPI v2 document: one for the whole server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kas.endpoints.openapi.operations import Operation
+from kas.endpoints.openapi.parameters import QUERY
+from kas.endpoints.openapi.schemas import GVK, V2_PREFIX, Schema
+
+CODES = {200: "OK", 201: "Created", 202: "Accepted"}
+
+
+def query(name: str, kind: str, text: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {"in": "query", "name": name, "type": kind, "uniqueItems": True}
+    return out | ({"description": text} if text else {})
+
+
+def gvk_extension(gvk: tuple[str, str, str]) -> dict[str, str]:
+    return {"group": gvk[0], "kind": gvk[2], "version": gvk[1]}
+
+
+def _operation(o: Operation) -> dict[str, Any]:
+    parameters: list[dict[str, Any]] = []
+    if o.body:
+        body: dict[str, Any] = {"in": "body", "name": "body", "schema": {"$ref": V2_PREFIX + o.body}}
+        parameters.append(body | ({"required": True} if o.body_required else {}))
+    parameters += [{"$ref": f"#/parameters/{name}"} for name in o.parameters]
+    parameters += [query(name, kind) for name, kind in o.own]
+    schema = {"$ref": V2_PREFIX + o.response} if o.response else {"type": "string"}
+    responses = {str(code): {"description": CODES[code], "schema": schema} for code in o.codes}
+    out: dict[str, Any] = {
+        "consumes": list(o.consumes), "description": o.text, "operationId": o.id, "produces": list(o.produces),
+        "responses": responses | {"401": {"description": "Unauthorized"}}, "schemes": ["https"], "tags": [o.tag],
+    }  # fmt: skip
+    if parameters:
+        out["parameters"] = parameters
+    if o.action:
+        out["x-kubernetes-action"] = o.action
+    if o.gvk:
+        out[GVK] = gvk_extension(o.gvk)
+    return out
+
+
+def document(operations: Iterable[Operation], definitions: dict[str, Schema], server_version: str) -> dict[str, Any]:
+    """The whole document as a dict; ``definitions`` are those to publish."""
+    paths: dict[str, Any] = {}
+    for o in operations:
+        item = paths.setdefault(o.path, {})
+        item[o.method] = _operation(o)
+        shared = [
+            {"description": text, "in": "path", "name": name, "required": True, "type": "string", "uniqueItems": True}
+            for name, text in o.path_parameters.items()
+        ]
+        if o.action and o.action != "connect":
+            shared.append({"$ref": "#/parameters/pretty"})
+        if shared:
+            item["parameters"] = shared
+    return {
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": server_version},
+        "paths": dict(sorted(paths.items())),
+        "definitions": definitions,
+        "parameters": {name: query(name, *rest) for name, rest in QUERY.items()},
+        "security": [{"BearerToken": []}],
+        "securityDefinitions": {
+            "BearerToken": {"description": "Bearer Token authentication", "in": "header", "name": "authorization", "type": "apiKey"}
+        },
+    }

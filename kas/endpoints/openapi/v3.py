@@ -1,0 +1,64 @@
+"""OpenAPI v3 documents: one for each group version, and one for each discovery root."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kas.endpoints.openapi.operations import Operation
+from kas.endpoints.openapi.parameters import QUERY
+from kas.endpoints.openapi.schemas import GVK, V3_PREFIX, Schema, closure, to_v3
+from kas.endpoints.openapi.v2 import CODES, gvk_extension
+
+
+def _query(name: str, kind: str, text: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {"in": "query", "name": name, "schema": {"type": kind, "uniqueItems": True}}
+    return out | ({"description": text} if text else {})
+
+
+def _operation(o: Operation) -> dict[str, Any]:
+    schema = {"$ref": V3_PREFIX + o.response} if o.response else {"type": "string"}
+    content = {media: {"schema": schema} for media in o.produces}
+    responses = {str(code): {"description": CODES[code], "content": content} for code in o.codes}
+    out: dict[str, Any] = {
+        "description": o.text, "operationId": o.id, "responses": responses | {"401": {"description": "Unauthorized"}}, "tags": [o.tag],
+    }  # fmt: skip
+    parameters = [_query(name, *QUERY[name]) for name in o.parameters] + [_query(name, kind) for name, kind in o.own]
+    if parameters:
+        out["parameters"] = parameters
+    if o.body:
+        body: dict[str, Any] = {"content": {media: {"schema": {"$ref": V3_PREFIX + o.body}} for media in o.consumes}}
+        out["requestBody"] = body | ({"required": True} if o.body_required else {})
+    if o.action:
+        out["x-kubernetes-action"] = o.action
+    if o.gvk:
+        out[GVK] = gvk_extension(o.gvk)
+    return out
+
+
+def document(operations: Iterable[Operation], definitions: dict[str, Schema], names: Iterable[str] = ()) -> dict[str, Any]:
+    """The document of ``operations`` with every v2 definition they or ``names`` need, in v3 form."""
+    paths: dict[str, Any] = {}
+    used = set(names)
+    for o in operations:
+        used |= {name for name in (o.body, o.response) if name}
+        item = paths.setdefault(o.path, {})
+        item[o.method] = _operation(o)
+        shared = [
+            {"description": text, "in": "path", "name": name, "required": True, "schema": {"type": "string", "uniqueItems": True}}
+            for name, text in o.path_parameters.items()
+        ]
+        if o.action and o.action != "connect":
+            shared.append(_query("pretty", *QUERY["pretty"]))
+        if shared:
+            item["parameters"] = shared
+    scheme = {"description": "Bearer Token authentication", "in": "header", "name": "authorization", "type": "apiKey"}
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "unversioned"},
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": {name: to_v3(name, schema) for name, schema in closure(sorted(used), definitions).items()},
+            "securitySchemes": {"BearerToken": scheme},
+        },
+    }
