@@ -3,44 +3,67 @@
 The contract is etcd's. One global revision grows by exactly one per logical write (create, update, delete, expiry). A
 group commit makes many writes durable at once; each of them still has its own revision, consecutive and in queue order.
 
-Keys are upstream's paths (``/registry/pods/ns1/a``), ``str`` in the API. A *prefix* always ends with ``/``.
+Keys are upstream's paths (``/registry/pods/ns1/a``), ``str`` in the API, at most 4,096 bytes (``KeyTooLong``), ordered by
+their bytes. A *prefix* is a path that ends with ``/``, at most 470 bytes.
 
-Backends provide:
+**Records.** ``Record`` (``kas._fastpath``): ``key``, ``revision`` (of the last write: the resourceVersion), ``create_revision``,
+``version``, ``lease_expiry``, ``json`` (the object as served), ``item_json``, ``metadata_json``, ``protobuf``, ``labels``, ``fields``,
+``json_at(revision)``. Writers hand over a *draft*: ``build_record(head, tail, labels, fields, type_prefix_len, …)``; the committer puts
+``"resourceVersion":"<rev>"`` between head and tail inside the transaction.
+
+**Reads.** All see every write that any worker has acknowledged (they look into the database itself), are consistent at one
+revision, and hold a transaction only for the call. Any thread may read. A ``revision`` of 0 means now; an older one
+is rebuilt from the history and raises ``Compacted`` when the history does not reach back, ``FutureRevision`` when it has not
+happened yet.
 
 ``get(key, revision=0) -> Record | None``
-    The record of ``key`` now, or as it was at ``revision``. Linearizable for the caller's own process group: a write that
-    any worker has acknowledged is seen. Raises ``Compacted`` when ``revision`` is older than the history,
-    ``FutureRevision`` when it has not happened yet.
 
-``range(prefix, start="", limit=0, revision=0, matcher=None) -> RangeResult``
-    Records in key order at one consistent revision, from ``start`` (a whole key, inclusive) on. With a matcher only
-    records it accepts count against ``limit``. ``RangeResult(records, revision, more, next_key, remaining)``:
-    ``remaining`` is the number of records after the page without looking at the matcher, -1 when not counted.
+``range(prefix, start="", limit=0, revision=0, matcher=None, count=False) -> RangeResult``
+    Records in key order from ``start`` (a whole key, inclusive) on. With a matcher only the records it accepts count against
+    ``limit``. ``RangeResult``: ``records``, ``count``, ``revision``, ``more``, ``next_key`` (``start`` of the next page), ``remaining`` (how
+    many keys follow, without looking at the matcher; counted when ``count`` is set and the page is full, else -1 or 0).
 
-``range_json(prefix, start, limit, revision, matcher, out) -> RangeResult``
-    The same scan for the hot LIST path: appends each record's list-item bytes (the object as it stands inside
-    ``"items":[…]``: without kind and apiVersion), comma separated, to ``out``; ``records`` of the result is the count.
+``range_json(prefix, …, lead=b"{", metadata_only=False, wrap=None) -> RangeResult``
+    The same scan for the hot LIST path; ``body`` holds the items as they stand inside ``"items":[…]``, comma separated: ``lead``,
+    then the JSON without its type prefix. ``wrap(result) -> (before, after)`` is asked once revision, ``next_key`` and the rest
+    are known and before anything is copied, so that ``body`` is the complete answer, allocated once. Large scans release
+    the GIL: run them in a thread. ``metadata_only`` cuts each item after its metadata; ``range_protobuf`` gives field 2
+    of a list message. ``body`` is None when a record lacks what the form needs (no protobuf section, unknown metadata end).
 
-``commit(op: Op) -> Future[Committed]``
-    Queues one write. ``Op(kind, key, expected, record_parts, lease_s)``; ``expected`` is the mod revision the current
-    record must have (0: the key must not exist; None: no precondition). The future resolves after the write is durable
-    and published, in revision order, to ``Committed(revision, record, previous)``, or raises ``Conflict(current)`` (the
-    precondition failed; carries the record as it is now, or None), ``Full`` (map or disk; nothing was written) or
-    ``Closed``. A failed precondition fails only its own operation.
+``count(prefix) -> int``
 
-``events(prefix, after) -> list[Event]`` and ``subscribe(...)``
-    Every write to a key under ``prefix`` with a revision greater than ``after``, in revision order, without gap or repeat.
-    ``Event(revision, op, key, record, previous)``: for a delete ``record`` is None and ``previous`` the last state.
-    Raises ``Compacted`` when ``after`` is older than the history.
+**Writes.** ``commit(op) -> Future[Op]``; ``commit_many(ops) -> Future[list[Op]]`` (all or nothing, different keys);
+``commit_now(*ops)`` blocks, for start-up and tests. ``Op(key, draft, expected)`` puts, ``Op(key, None, expected)`` deletes;
+``expected`` is the mod revision the current record must have (0: the key must not exist; None: no precondition, but
+a delete still needs the key to exist). The future resolves after the write is durable and its event was given to the hub, in
+revision order, to the operation, whose ``revision``, ``record`` and ``previous`` are set then. It raises ``Conflict`` (carries the
+record as it is now, or None; fails only its own operation or group; GuaranteedUpdate retries above), ``Full``
+(map or disk; nothing was written, reads and deletes go on), ``Busy`` (the queue is at its bound) or ``Closed``. Cancelling the
+future does not undo a queued write.
 
-``revision``, ``compacted_revision``: the newest durable revision, and the oldest that can still be read, both ``int``.
+**Events.** ``Event``: ``revision``, ``op`` (1 create, 2 update, 3 delete), ``type``, ``key``, ``record`` (None for a delete), ``previous`` (None for a
+create), ``frames`` (a dict for the reader's bytes, shared by all watchers of the worker).
 
-``compact(revision, max_entries)``: forgets history up to ``revision`` in bounded steps; returns True when done.
+``events(prefix, after, limit) -> (list[Event], reached)``: every write under ``prefix`` with a revision greater than ``after``, in
+order, without gap or repeat, up to the revision ``reached``.
+
+``watch(prefix, after, on_ready, key=None, limit=1024) -> Watcher`` and ``listen(prefix, callback)``: see ``hub.py``.
+
+**History.** ``revision`` and ``compacted_revision``; ``compact(revision, max_entries) -> bool`` forgets history in bounded steps, True
+when done; ``expire(now_s, limit)`` deletes what outlived its lease, as ordinary writes with events.
 
 Writers build outside of any transaction; no transaction is ever held across an ``await``.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kas.store.lmdb import LMDBStore
+    from kas.store.shared import Shared
+
+DEFAULT_MAX_SIZE = 64 << 30
 
 
 class StoreError(Exception):
@@ -48,11 +71,12 @@ class StoreError(Exception):
 
 
 class Conflict(StoreError):
-    """The precondition on the mod revision failed. ``current`` is the record now, or None when the key is absent."""
+    """The precondition on the mod revision failed. ``current`` is the record now, or None when the key is absent; ``key``
+    says which operation of a group it was."""
 
-    def __init__(self, current) -> None:
+    def __init__(self, current: Any, key: str = "") -> None:
         super().__init__("precondition failed")
-        self.current = current
+        self.current, self.key = current, key
 
 
 class Compacted(StoreError):
@@ -75,6 +99,10 @@ class Full(StoreError):
     """The map or the disk is full. Nothing of the write was kept; reads go on."""
 
 
+class Busy(StoreError):
+    """The write queue is at its bound. Nothing was written; try again a little later."""
+
+
 class Corrupt(StoreError):
     """The data file cannot be read. The text says which file and what to do."""
 
@@ -83,5 +111,38 @@ class Closed(StoreError):
     """The store was closed before the write was made; it did not happen."""
 
 
+class Locked(StoreError):
+    """Another kas serves from this data directory."""
+
+
 class KeyTooLong(StoreError):
     """The key is longer than the backend's tested bound."""
+
+
+def open_store(path: str, *, max_size: int = DEFAULT_MAX_SIZE, sync: bool = True, shared: Shared | None = None) -> LMDBStore:
+    """Opens (or makes) the LMDB store in the directory ``path``; at most once per process and path.
+
+    ``max_size`` bounds the data file. With ``sync=False`` a crash of the machine (not of the process) may lose the last
+    writes. ``shared`` joins the workers of one supervisor; without it the store is this process's own.
+    Reads work at once; ``start(loop)`` begins writes and watches. Raises ``Corrupt`` for a damaged file or another data
+    format, ``StoreError`` for what the system refuses.
+    """
+    from kas.store.lmdb import LMDBStore
+
+    return LMDBStore(path, max_size=max_size, sync=sync, shared=shared)
+
+
+__all__ = [
+    "DEFAULT_MAX_SIZE",
+    "Busy",
+    "Closed",
+    "Compacted",
+    "Conflict",
+    "Corrupt",
+    "Full",
+    "FutureRevision",
+    "KeyTooLong",
+    "Locked",
+    "StoreError",
+    "open_store",
+]

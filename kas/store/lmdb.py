@@ -1,0 +1,280 @@
+"""The LMDB backend: reads straight from the map, writes through the committer, events through the hub.
+
+One instance per process and data directory. Reads may come from any thread; ``commit``, ``watch`` and ``listen`` belong to the event
+loop given to ``start``. What is on disk, and why, stands in ``fastpath/env.pxi``, ``record.pxi`` and ``history.pxi``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+from kas import _fastpath
+from kas._fastpath import Event, Matcher, Op, RangeResult, Record
+from kas.store import Closed, Compacted, Corrupt, Full, FutureRevision, KeyTooLong, StoreError
+from kas.store.committer import Batch, Committer, Unit
+from kas.store.hub import Hub, Watcher
+from kas.store.shared import Shared
+
+_fastpath.bind_errors(Full, Corrupt, StoreError, KeyTooLong)
+
+_RECORDS, _JSON, _METADATA, _COUNT, _PROTOBUF = range(5)
+Wrap = Callable[[RangeResult], tuple[bytes, bytes]]
+
+
+def _translate(error: LookupError) -> NoReturn:
+    kind, requested, known = error.args
+    raise (Compacted if kind == "compacted" else FutureRevision)(requested, known) from None
+
+
+class LMDBStore:
+    """The store contract (``kas.store``) over one LMDB environment."""
+
+    def __init__(self, path: str, *, max_size: int, sync: bool = True, shared: Shared | None = None) -> None:
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        except OSError as e:
+            raise StoreError(f"data directory {path}: {e.strerror}") from e
+        self.shared = shared or Shared.private()
+        self._env = _fastpath.Env(path, max_size, sync=sync)
+        self.shared.memory.publish(self._env.revisions()[0])
+        self.hub = Hub(self.events, self._newest, self.shared.revision)
+        self._committer = Committer(self._env, self.shared, self._deliver)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = False
+        self._closed = False
+
+    def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Starts the committer, and on the loop the watches and the reader of wake-ups. Without a loop only ``commit_now`` writes."""
+        if not self._started:
+            self._started = True
+            self._committer.start()
+        if loop is not None and self._loop is None:
+            self._loop = loop
+            if self.shared.wake_fd >= 0:
+                loop.add_reader(self.shared.wake_fd, self._woken)
+            self.hub.catch_up()
+
+    def close(self) -> None:
+        """Commits what is queued, resolves it, closes the file. Later calls raise ``Closed`` or ``StoreError``. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._started:
+            self._committer.close()
+        if self._loop is not None and self.shared.wake_fd >= 0 and not self._loop.is_closed():
+            self._loop.remove_reader(self.shared.wake_fd)
+        self._env.close()
+
+    # -- reads --------------------------------------------------------------------------------------------------------
+
+    def get(self, key: str, revision: int = 0) -> Record | None:
+        if revision:
+            try:
+                return _fastpath.record_at(self._env, key, revision)
+            except LookupError as e:
+                _translate(e)
+        return self._env.get(key)
+
+    def range(
+        self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False
+    ) -> RangeResult:
+        return self._scan(prefix, start, limit, revision, matcher, count, _RECORDS, b"{", None)
+
+    def range_json(
+        self,
+        prefix: str,
+        start: str = "",
+        limit: int = 0,
+        revision: int = 0,
+        matcher: Matcher | None = None,
+        count: bool = False,
+        *,
+        lead: bytes = b"{",
+        metadata_only: bool = False,
+        wrap: Wrap | None = None,
+    ) -> RangeResult:
+        mode = _METADATA if metadata_only else _JSON
+        return self._scan(prefix, start, limit, revision, matcher, count, mode, lead, wrap)
+
+    def range_protobuf(
+        self,
+        prefix: str,
+        start: str = "",
+        limit: int = 0,
+        revision: int = 0,
+        matcher: Matcher | None = None,
+        count: bool = False,
+        *,
+        wrap: Wrap | None = None,
+    ) -> RangeResult:
+        return self._scan(prefix, start, limit, revision, matcher, count, _PROTOBUF, b"", wrap)
+
+    def count(self, prefix: str) -> int:
+        """How many keys stand under a prefix."""
+        return self._scan(prefix, "", 0, 0, None, False, _COUNT, b"", None).count
+
+    def _scan(
+        self,
+        prefix: str,
+        start: str,
+        limit: int,
+        revision: int,
+        matcher: Matcher | None,
+        count: bool,
+        mode: int,
+        lead: bytes,
+        wrap: Wrap | None,
+    ) -> RangeResult:
+        try:
+            return _fastpath.scan(self._env, prefix, start, limit, revision, matcher, count, mode, lead, wrap)
+        except LookupError as e:
+            _translate(e)
+
+    # -- writes -------------------------------------------------------------------------------------------------------
+
+    def commit(self, op: Op) -> asyncio.Future[Op]:
+        """Queues one write; see the contract."""
+        loop = self._require_loop()
+        future: asyncio.Future[Op] = loop.create_future()
+
+        def done(error: StoreError | None) -> None:
+            if future.done():
+                return  # cancelled; the write stands
+            if error is None:
+                future.set_result(op)
+            else:
+                future.set_exception(error)
+
+        self._committer.submit(Unit([op], done))
+        return future
+
+    def commit_many(self, ops: list[Op]) -> asyncio.Future[list[Op]]:
+        """Queues a group: consecutive revisions when all preconditions hold, nothing otherwise. Keys must differ."""
+        if len({op.key for op in ops}) != len(ops) or not ops:
+            raise ValueError("a group needs operations on different keys")
+        loop = self._require_loop()
+        future: asyncio.Future[list[Op]] = loop.create_future()
+
+        def done(error: StoreError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(ops)
+            else:
+                future.set_exception(error)
+
+        self._committer.submit(Unit(list(ops), done))
+        return future
+
+    def commit_now(self, *ops: Op) -> None:
+        """Commits one operation or a group and waits: for start-up, tools and tests, not for the loop's thread."""
+        if len({op.key for op in ops}) != len(ops) or not ops:
+            raise ValueError("a group needs operations on different keys")
+        self.start()
+        ready = threading.Event()
+        outcome: list[StoreError | None] = []
+
+        def done(error: StoreError | None) -> None:
+            outcome.append(error)
+            ready.set()
+
+        self._committer.submit(Unit(list(ops), done, direct=True))
+        ready.wait()
+        if outcome[0] is not None:
+            raise outcome[0]
+
+    def _require_loop(self) -> asyncio.AbstractEventLoop:
+        if self._closed:
+            raise Closed("the store is closed")
+        if self._loop is None:
+            raise StoreError("start(loop) comes before commit")
+        return self._loop
+
+    def _deliver(self, batch: Batch) -> None:
+        """In the committer's thread: brings the outcome to the loop, in one call."""
+        batch.resolve(direct=True)
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._arrived, batch)
+            except RuntimeError:  # the loop was closed before the store: nobody waits any more
+                return
+
+    def _arrived(self, batch: Batch) -> None:
+        # The hub first: who has a write acknowledged finds its event dispatched.
+        self.hub.publish(batch.events)
+        batch.resolve(direct=False)
+
+    def _woken(self) -> None:
+        self.shared.drain()
+        self.hub.catch_up()
+
+    # -- events and history -------------------------------------------------------------------------------------------
+
+    def events(self, prefix: str, after: int, limit: int = 1000) -> tuple[list[Event], int]:
+        try:
+            return _fastpath.read_events(self._env, prefix, after, limit)
+        except LookupError as e:
+            _translate(e)
+
+    def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024) -> Watcher:
+        return self.hub.watch(prefix, after, on_ready, key, limit)
+
+    def listen(
+        self, prefix: str, callback: Callable[[list[Event]], None], reset: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        return self.hub.listen(prefix, callback, reset)
+
+    def _newest(self) -> int:
+        return self.shared.memory.revision
+
+    @property
+    def revision(self) -> int:
+        """The newest durable revision. One atomic load."""
+        return self.shared.memory.revision
+
+    @property
+    def compacted_revision(self) -> int:
+        return self._env.revisions()[1]
+
+    def compact(self, revision: int, max_entries: int = 2000) -> bool:
+        """Forgets history up to ``revision`` in one transaction of at most ``max_entries``; True when nothing is left to do.
+
+        Blocks for the transaction: call it in a thread. From the first step on older revisions are refused.
+        """
+        return _fastpath.compact_step(self._env, revision, max_entries)[1]
+
+    def revision_before(self, second: int) -> int:
+        """The newest revision committed before a Unix second (while the clock's samples reach back)."""
+        return _fastpath.revision_before(self._env, second)
+
+    def trim_clock(self, second: int, max_entries: int = 10000) -> None:
+        """Forgets the clock's samples older than a Unix second."""
+        _fastpath.trim_clock(self._env, second, max_entries)
+
+    def expire(self, now_s: int, limit: int = 500) -> int:
+        """Queues the deletion of keys whose lease has ended; returns how many. A key that was renewed meanwhile stays."""
+        due = _fastpath.due(self._env, now_s, limit)
+        for key, revision in due:
+            self._committer.submit(Unit([Op(key, None, revision)], lambda error: None))
+        return len(due)
+
+    def statistics(self) -> dict[str, int]:
+        """Numbers for metrics and tests: revisions, sizes in bytes, entries, readers, queue and batches."""
+        newest, compacted = self._env.revisions()
+        committer = self._committer
+        return {
+            "revision": newest,
+            "compacted_revision": compacted,
+            **self._env.statistics(),
+            "queued": committer.queued,
+            "batches": committer.batches,
+            "operations": committer.operations,
+            "largest_batch": committer.largest_batch,
+            "watchers": self.hub.watchers,
+            "watchers_fallen_behind": self.hub.fallen_behind,
+            "hub_revision": self.hub.revision,
+        }

@@ -1,0 +1,98 @@
+"""What the workers of one supervisor share besides the database: the revision, in-flight counters, wake-ups.
+
+The supervisor calls ``Shared.create(workers)`` before it starts workers, and hands each of them the descriptors
+(``pass_fds=shared.fds``) and the text ``shared.spec``; a worker calls ``Shared.attach(spec, index)``. ``Shared.private()`` is the whole thing
+for a single process. Wake-ups are eventfds, one per worker, that everyone may write; where the system has none, pipes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+
+from kas._fastpath import SharedMemory, shared_size
+
+
+class Shared:
+    """One worker's (or the supervisor's) handle. ``memory`` has the counters (``enter``, ``leave``, ``in_flight``, ``reap``)."""
+
+    __slots__ = ("_map", "_memory_fd", "_wake", "fds", "memory", "spec", "wake_fd")
+
+    def __init__(self, memory_fd: int, wake: list[tuple[int, int]], index: int) -> None:
+        workers = max(1, len(wake))
+        self._map = mmap.mmap(memory_fd, shared_size(workers)) if memory_fd >= 0 else mmap.mmap(-1, shared_size(workers))
+        self._memory_fd = memory_fd
+        self._wake = wake
+        self.memory = SharedMemory(self._map, workers, index)
+        self.fds: tuple[int, ...] = tuple({fd for fd in (memory_fd, *(fd for pair in wake for fd in pair)) if fd >= 0})
+        self.spec = f"{memory_fd}:" + ",".join(f"{r}/{w}" for r, w in wake)
+        self.wake_fd = wake[index][0] if wake else -1
+
+    @classmethod
+    def create(cls, workers: int) -> Shared:
+        """Makes the memory and the wake-ups; for the supervisor, whose own handle counts as worker 0's."""
+        if hasattr(os, "memfd_create"):
+            memory_fd = os.memfd_create("kas-shared")
+        else:
+            memory_fd, name = tempfile.mkstemp(prefix="kas-shared-")
+            os.unlink(name)
+        os.ftruncate(memory_fd, shared_size(workers))
+        wake = []
+        for _ in range(workers):
+            if hasattr(os, "eventfd"):
+                fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                wake.append((fd, fd))
+            else:
+                reader, writer = os.pipe()
+                os.set_blocking(reader, False)
+                os.set_blocking(writer, False)
+                wake.append((reader, writer))
+        return cls(memory_fd, wake, 0)
+
+    @classmethod
+    def attach(cls, spec: str, index: int) -> Shared:
+        """A worker's handle from the inherited descriptors; takes the worker's slot."""
+        memory, _, rest = spec.partition(":")
+        wake = [(int(r), int(w)) for r, _, w in (pair.partition("/") for pair in rest.split(","))]
+        shared = cls(int(memory), wake, index)
+        shared.memory.claim(os.getpid())
+        return shared
+
+    @classmethod
+    def private(cls) -> Shared:
+        """For one process without supervisor: no wake-ups."""
+        shared = cls(-1, [], 0)
+        shared.memory.claim(os.getpid())
+        return shared
+
+    @property
+    def revision(self) -> int:
+        """The newest revision that any worker has published."""
+        return self.memory.revision
+
+    def publish(self, revision: int) -> None:
+        """Raises the shared revision and wakes the other workers."""
+        self.memory.publish(revision)
+        self.wake_others()
+
+    def wake_others(self) -> None:
+        """Makes the ``wake_fd`` of every other worker readable. Never blocks; wake-ups of a busy worker melt into one."""
+        own = self.memory.index
+        for index, (_, writer) in enumerate(self._wake):
+            if index != own:
+                with contextlib.suppress(BlockingIOError):  # already full of wake-ups
+                    os.write(writer, b"\1\0\0\0\0\0\0\0")
+
+    def drain(self) -> None:
+        """Takes the wake-ups that have come in; call it before looking at the revision."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.wake_fd, 4096) and len(self._wake) and self._wake[self.memory.index][0] != self._wake[self.memory.index][1]:
+                pass
+
+    def close(self) -> None:
+        """Closes the descriptors. The counters must not be used any more."""
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = ()
