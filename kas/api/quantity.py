@@ -52,7 +52,9 @@ class Quantity:
 
     __slots__ = ("_text", "format", "is_decimal", "scale", "unscaled")
 
-    def __init__(self, unscaled: int, scale: int = 0, format: str = DECIMAL_SI, *, is_decimal: bool = False, text: str | None = None) -> None:
+    def __init__(
+        self, unscaled: int, scale: int = 0, format: str = DECIMAL_SI, *, is_decimal: bool = False, text: str | None = None
+    ) -> None:
         self.unscaled, self.scale, self.format, self.is_decimal, self._text = unscaled, scale, format, is_decimal, text
 
     def __str__(self) -> str:

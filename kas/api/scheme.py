@@ -17,20 +17,29 @@ from kas._fast_types import (
     Field,
     TypeDesc,
     decode,
+    decode_protobuf,
     encode_json,
     encode_json_split,
+    encode_protobuf,
+    envelope,
+    envelope_head,
+    open_envelope,
     pretty_json,
+    protobuf_list,
+    transcode_json_to_protobuf,
     write_json,
     zero,
 )
 from kas.api import quantity, scalars
 
 __all__ = [
-    "SCHEME", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc", "decode", "default",
-    "encode_json", "encode_json_split", "pretty_json", "write_json", "zero",
+    "SCHEME", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc", "decode",
+    "decode_protobuf", "default", "encode_json", "encode_json_split", "encode_protobuf", "envelope", "envelope_head", "open_envelope",
+    "pretty_json", "protobuf_list", "transcode_json_to_protobuf", "write_json", "zero",
 ]  # fmt: skip
 
 _fast_types.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)
+_fast_types.install_times(scalars.parse_duration, scalars.format_duration, scalars.format_time)
 
 TABLES = Path(__file__).parent / "tables"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -107,9 +116,10 @@ class Resource:
     """
 
     __slots__ = (
-        "allow_create_on_update", "allow_unconditional_update", "api_version", "categories", "delete_returns", "etcd_prefix", "feature_gate",
-        "field_selector_values", "field_selectors", "gc_default", "generation", "graceful_delete", "group", "introduced", "kind",
-        "list_kind", "list_type", "name_validation", "namespaced", "removed_in", "reset_on_spec_write", "resource", "returns",
+        "allow_create_on_update", "allow_unconditional_update", "api_version", "categories", "delete_returns", "etcd_prefix",
+        "feature_gate", "field_selector_values", "field_selectors", "gc_default", "generation", "graceful_delete", "group", "introduced", "kind",
+        "list_kind",
+        "list_type", "name_validation", "namespaced", "removed_in", "reset_on_spec_write", "resource", "returns",
         "served_by_default", "short_names", "singular", "stability", "status_reset_on_spec_write", "storage_gvk",
         "storage_version_hash", "subresources", "type", "verbs", "version",
     )  # fmt: skip

@@ -64,6 +64,8 @@ cdef class Field:
     cdef bint nullable  # written as null when absent
     cdef bytes key_json  # b'"name":'
     cdef bytes tag  # protobuf tag
+    cdef int offset  # of embedded messages: where their fields begin in the owner's flat list
+    cdef int place   # in pb_order's owner's own flat list
     cdef TypeDesc target
     cdef TypeDesc owner
     cdef dict index
@@ -104,6 +106,8 @@ cdef class Field:
         self.patch_merge_key = extras.get("patchMergeKey")
         self.union_discriminator = extras.get("unionDiscriminator")
         self.list_map_keys = tuple(extras.get("listMapKeys") or ())
+        if self.pb > 0:
+            self.tag = _varint((self.pb << 3) | self.wire_type())
         self.gates = _as_tuple(extras.get("gates"))
         self.rules = _as_tuple(extras.get("rules"))
         if self.name is not None:
@@ -125,6 +129,11 @@ cdef class Field:
     def __repr__(self):
         return f"Field({self.owner.name}.{self.name or self.pb_name})"
 
+    cdef int wire_type(self):
+        if self.c_card == C_MAP or self.kind not in (K_INT32, K_INT64, K_BOOL, K_DOUBLE):
+            return 2
+        return 1 if self.kind == K_DOUBLE else 0
+
     cdef str go_element(self):
         if self.enum:
             return _go_name(self.enum)
@@ -142,6 +151,15 @@ cdef class Field:
         if self.name == "uid" and self.kind == K_STRING:
             return "types.UID"
         return self.go_element()
+
+
+cdef bytes _varint(uint64_t v):
+    out = bytearray()
+    while v > 127:
+        out.append(<int>(v & 127) | 128)
+        v >>= 7
+    out.append(<int>v)
+    return bytes(out)
 
 
 cdef tuple _as_tuple(object value):
@@ -169,7 +187,11 @@ cdef class TypeDesc:
     cdef tuple _fields, flat, fill, pb_order
     cdef dict _by_name
     cdef dict pb_by_number
-    cdef void* table
+    cdef int32_t* table  # open addressing, JSON key -> place in flat; -1 is free
+    cdef uint32_t table_mask
+
+    def __dealloc__(self):
+        free(self.table)
 
     def __init__(self, list row, dict index):
         self.name, self.attributes, self.rows = row
@@ -203,8 +225,48 @@ cdef class TypeDesc:
         self.fill = tuple([f for f in flat if _needs_fill(f)])
         self.pb_order = tuple(sorted([f for f in fields if f.pb > 0], key=_pb_number))
         self.pb_by_number = {f.pb: f for f in self.pb_order}
+        for f in self.pb_order:
+            if f.inline and f.name is None and f.target is not None:
+                f.offset = _place(self.flat, f.target.flat[0]) if f.target.flat else 0
+            else:
+                f.place = _place(self.flat, f)
+        self._build_table()
         self.compiled = True
         return 0
+
+    cdef int _build_table(self) except -1:
+        cdef uint32_t size = 4, slot
+        cdef Field f
+        cdef int i
+        while size < 2 * len(self.flat) + 2:
+            size *= 2
+        self.table = <int32_t*>malloc(size * sizeof(int32_t))
+        if self.table == NULL:
+            raise MemoryError
+        for slot in range(size):
+            self.table[slot] = -1
+        self.table_mask = size - 1
+        for i in range(len(self.flat)):
+            f = self.flat[i]
+            slot = key_hash(PyBytes_AS_STRING(f.key_json) + 1, PyBytes_GET_SIZE(f.key_json) - 3) & self.table_mask
+            while self.table[slot] >= 0:
+                slot = (slot + 1) & self.table_mask
+            self.table[slot] = i
+        return 0
+
+    cdef int find(self, const char* key, Py_ssize_t n) noexcept:
+        """Place of the field with this JSON key in flat, or -1."""
+        cdef uint32_t slot = key_hash(key, n) & self.table_mask
+        cdef int i
+        cdef bytes name
+        while True:
+            i = self.table[slot]
+            if i < 0:
+                return -1
+            name = (<Field>self.flat[i]).key_json
+            if PyBytes_GET_SIZE(name) == n + 3 and memcmp(PyBytes_AS_STRING(name) + 1, key, n) == 0:
+                return i
+            slot = (slot + 1) & self.table_mask
 
     @property
     def fields(self):
@@ -241,6 +303,20 @@ cdef class TypeDesc:
 
     def __repr__(self):
         return f"TypeDesc({self.name})"
+
+
+cdef inline uint32_t key_hash(const char* p, Py_ssize_t n) noexcept:
+    if n == 0:
+        return 0
+    return <uint32_t>n * 31 + <unsigned char>p[0] * 7 + <unsigned char>p[n - 1] * 131 + <unsigned char>p[n // 2] * 17
+
+
+cdef int _place(tuple flat, Field f):
+    cdef int i
+    for i in range(len(flat)):
+        if flat[i] is f:
+            return i
+    return -1
 
 
 def _type_meta_first(Field f):

@@ -1,0 +1,38 @@
+"""golden: upstream's golden files; their JSON is indented."""
+
+from __future__ import annotations
+
+import base64
+
+import orjson
+
+from kas.api.scheme import (
+    SCHEME,
+    decode,
+    decode_protobuf,
+    encode_json,
+    encode_protobuf,
+    open_envelope,
+    pretty_json,
+    transcode_json_to_protobuf,
+)
+
+
+def check(vector: dict, group: list[dict]) -> None:
+    from kas.api.yaml_codec import decode_yaml, encode_yaml
+
+    given, want = vector["in"], vector["out"]
+    kind = SCHEME.kind(given["group"], given["version"], given["kind"])
+    assert kind is not None, "unknown kind"
+    typed, unknown = decode(kind.type, orjson.loads(given["json"]))
+    assert unknown == []
+    canonical = encode_json(kind.type, typed)
+    assert pretty_json(canonical).decode() == given["json"]
+    protobuf = base64.b64decode(want["protobuf"])
+    assert encode_protobuf(kind.type, typed, api_version=kind.api_version, kind=kind.kind) == protobuf
+    assert transcode_json_to_protobuf(kind.type, canonical, api_version=kind.api_version, kind=kind.kind) == protobuf
+    api_version, name, raw, _ = open_envelope(protobuf)
+    back = {"kind": name, "apiVersion": api_version, **decode_protobuf(kind.type, raw)}
+    assert encode_json(kind.type, back) == canonical
+    assert encode_yaml(typed, kind.type).decode() == want["yaml"]
+    assert encode_json(kind.type, decode(kind.type, decode_yaml(want["yaml"].encode()))[0]) == canonical
