@@ -27,10 +27,11 @@ NODE_UID = "authentication.kubernetes.io/node-uid"
 class UserInfo:
     """An identity. Never changed after it was made, so that authenticators may share one object between requests.
 
-    ``key`` is what authorization depends on; authorizers use it as a cache key.
+    ``key`` is what authorization depends on; authorizers use it as a cache key. ``compiled`` is a slot in which an
+    authorizer may keep what it worked out for this identity; it must check that it still holds.
     """
 
-    __slots__ = ("_dict", "extra", "groups", "key", "name", "uid")
+    __slots__ = ("_dict", "compiled", "extra", "groups", "key", "name", "uid")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class UserInfo:
         self.groups = tuple(groups)
         self.extra: dict[str, list[str]] = {k: list(v) for k, v in extra.items()} if extra else {}
         self.key = (name, self.groups)
+        self.compiled: Any = None
         self._dict: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:

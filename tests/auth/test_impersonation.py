@@ -4,7 +4,7 @@ import pytest
 
 from kas.api.errors import ApiError
 from kas.auth.attributes import Attributes
-from kas.auth.authz.modes import PrivilegedGroups, Union
+from kas.auth.authz.modes import build
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.impersonation import impersonate, wanted_user
 from kas.auth.user import MASTERS, NODE_NAME, UserInfo
@@ -18,7 +18,7 @@ def rbac(*rules, user="bob"):
     index.put("clusterroles", {"metadata": {"name": "r"}, "rules": list(rules)})
     subject = {"kind": "User", "name": user}
     index.put("clusterrolebindings", {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [subject]})
-    return Union([PrivilegedGroups(), index])
+    return build(["RBAC"], rbac=index)
 
 
 def listing_pods(user):

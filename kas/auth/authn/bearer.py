@@ -35,15 +35,23 @@ class BearerToken:
         """Forgets every success: called when service accounts, their pods or secrets go away."""
         self._known.clear()
 
+    def recent(self, header: str) -> UserInfo | None:
+        """The user this very header was good for a moment ago."""
+        known = self._known.get(header)
+        if known is None:
+            return None
+        if self._clock() < known[1]:
+            return known[0]
+        del self._known[header]
+        return None
+
     def authenticate(self, get: HeaderGet, peer: Any = None) -> UserInfo | None:
         header = get("authorization")
         if header is None:
             return self._websocket(get)
-        known = self._known.get(header)
-        if known is not None:
-            if self._clock() < known[1]:
-                return known[0]
-            del self._known[header]
+        user = self.recent(header)
+        if user is not None:
+            return user
         token = bearer_token(header)
         if not token:
             return self._websocket(get)

@@ -38,20 +38,6 @@ class AlwaysDeny:
         return [], [], False, ""
 
 
-class PrivilegedGroups:
-    """system:masters may do everything, whatever else is configured: the way back from a broken policy."""
-
-    def __init__(self, groups: Sequence[str] = (MASTERS,)) -> None:
-        self._groups = tuple(groups)
-
-    def authorize(self, a: Attributes) -> Outcome:
-        groups = a.user.groups
-        for g in self._groups:
-            if g in groups:
-                return _ALLOWED
-        return _NO_OPINION
-
-
 class AlwaysAllowPaths:
     """Non-resource paths open to everyone; a trailing ``*`` allows by prefix. ValueError for any other pattern."""
 
@@ -79,23 +65,41 @@ class AlwaysAllowPaths:
 
 
 class Union:
-    """The first decision wins; reasons and errors of those without opinion are collected, one a line."""
+    """The first decision wins; reasons and errors of those without opinion are collected, one a line.
 
-    def __init__(self, members: Sequence[Authorizer]) -> None:
+    ``privileged`` groups and open ``paths`` come before all members; they stand here, not as members, because every
+    request passes them.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Authorizer],
+        privileged: Sequence[str] = (),
+        paths: AlwaysAllowPaths | None = None,
+    ) -> None:
         self._members = tuple(members)
+        self._privileged = tuple(privileged)
+        self._paths = paths
+        self._asks = tuple(m.authorize for m in self._members)
 
     def authorize(self, a: Attributes) -> Outcome:
-        reasons: list[str] = []
-        errs: list[str] = []
-        for member in self._members:
-            outcome = member.authorize(a)
+        for group in self._privileged:
+            if group in a.user.groups:
+                return _ALLOWED
+        if self._paths is not None and not a.resource_request:
+            outcome = self._paths.authorize(a)
+            if outcome[0] == ALLOW:
+                return outcome
+        silent: list[Outcome] | None = None
+        for ask in self._asks:
+            outcome = ask(a)
             if outcome[0] != NO_OPINION:
                 return outcome
-            if outcome[1]:
-                reasons.append(outcome[1])
-            if outcome[2]:
-                errs.append(outcome[2])
-        return NO_OPINION, "\n".join(reasons), aggregate(errs)
+            if outcome[1] or outcome[2]:
+                silent = [*(silent or ()), outcome]
+        if silent is None:
+            return _NO_OPINION
+        return NO_OPINION, "\n".join(o[1] for o in silent if o[1]), aggregate([o[2] for o in silent if o[2]])
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
         """Joins what every member that can list its rules says; one that cannot makes the answer incomplete."""
@@ -133,9 +137,7 @@ def build(
     }  # fmt: skip
     if not modes:
         raise ValueError("at least one authorization-mode must be passed")
-    members: list[Authorizer] = [PrivilegedGroups()]
-    if always_allow_paths:
-        members.append(AlwaysAllowPaths(always_allow_paths))
+    members: list[Authorizer] = []
     for i, mode in enumerate(modes):
         if mode not in known:
             raise ValueError(f'authorization-mode "{mode}" is not a valid mode')
@@ -145,4 +147,5 @@ def build(
         if member is None:
             raise ValueError(f'authorization-mode "{mode}" is not configured')
         members.append(member)
-    return Union(members)
+    # system:masters may do everything, whatever else is configured: the way back from a broken policy.
+    return Union(members, (MASTERS,), AlwaysAllowPaths(always_allow_paths) if always_allow_paths else None)

@@ -107,10 +107,11 @@ def role_not_found(kind: str, name: str) -> str:
 class _Matcher:
     """What is known of one user: rules by scope (with errors), rows by shape, outcomes by path."""
 
-    __slots__ = ("keys", "paths", "scopes", "shapes")
+    __slots__ = ("epoch", "keys", "paths", "scopes", "shapes")
 
-    def __init__(self, keys: tuple[str, ...]) -> None:
+    def __init__(self, keys: tuple[str, ...], epoch: object) -> None:
         self.keys = keys
+        self.epoch = epoch
         self.scopes: dict[str, tuple[list[tuple[CompiledRule, str]], list[str]]] = {}
         self.shapes: dict[tuple[str, str, str, str, str], Row] = {}
         self.paths: dict[tuple[str, str, str], Outcome] = {}
@@ -129,6 +130,8 @@ class RbacIndex:
         self._roles: dict[tuple[str, str], list[CompiledRule]] = {}
         self._scopes: dict[str, _Scope] = {"": _Scope()}
         self._matchers: dict[tuple, _Matcher] = {}
+        # Another object after every change: what was compiled under an older one no longer holds.
+        self._epoch = object()
 
     # --- feeding
 
@@ -169,12 +172,13 @@ class RbacIndex:
         self.revision += 1
         if self._matchers:
             self._matchers = {}
+            self._epoch = object()
 
     # --- deciding
 
     def authorize(self, a: Attributes) -> Outcome:
-        m = self._matchers.get(a.user.key)
-        if m is None:
+        m = a.user.compiled
+        if m is None or m.epoch is not self._epoch:
             m = self._matcher(a.user)
         if a.resource_request:
             row = m.shapes.get((a.verb, a.api_group, a.resource, a.subresource, a.namespace))
@@ -189,7 +193,7 @@ class RbacIndex:
 
     def rules(self, user: UserInfo, namespace: str) -> tuple[list[Obj], str]:
         """Every PolicyRule that holds for the user in the namespace (and cluster-wide), and the resolution error or ""."""
-        m = self._matchers.get(user.key) or self._matcher(user)
+        m = self._matcher(user)
         out, errs = [], []
         for ns in dict.fromkeys(("", namespace)):
             rules, failed = self._scope_rules(m, ns)
@@ -217,10 +221,14 @@ class RbacIndex:
     # --- compiling
 
     def _matcher(self, user: UserInfo) -> _Matcher:
-        if len(self._matchers) >= MAX_USERS:
-            # Oldest first: a dict keeps insertion order.
-            del self._matchers[next(iter(self._matchers))]
-        m = self._matchers[user.key] = _Matcher(("u" + user.name, *("g" + g for g in user.groups)))
+        m = self._matchers.get(user.key)
+        if m is None:
+            if len(self._matchers) >= MAX_USERS:
+                # Oldest first: a dict keeps insertion order.
+                del self._matchers[next(iter(self._matchers))]
+            m = _Matcher(("u" + user.name, *("g" + g for g in user.groups)), self._epoch)
+            self._matchers[user.key] = m
+        user.compiled = m
         return m
 
     def _scope_rules(self, m: _Matcher, namespace: str) -> tuple[list[tuple[CompiledRule, str]], list[str]]:

@@ -1,0 +1,342 @@
+"""The objects a server creates by itself.
+
+``initial`` gives everything an empty store needs as finished objects (uids, times and managedFields in place, only the
+resourceVersion is the store's), so that one group commit writes them. On a store that already has some, ``plan`` says
+what to create, update or recreate: upstream's post-start hooks (``pkg/registry/rbac/rest``, ``pkg/registry/flowcontrol/rest``
+and ``ensurer``, ``pkg/registry/scheduling/rest``, ``pkg/controlplane/controller/{systemnamespaces,kubernetesservice,...}``).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from kas.registry import bootstrap_rbac
+
+Obj = dict[str, Any]
+# (group, resource, namespace, name) -> the stored object or None
+Get = Callable[[str, str, str, str], Obj | None]
+
+RBAC = "rbac.authorization.k8s.io"
+FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
+REGISTRATION = "apiregistration.k8s.io"
+AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"
+APF_AUTOUPDATE = "apf.kubernetes.io/autoupdate-spec"
+TABLE = Path(__file__).resolve().parent.parent / "auth" / "tables" / "bootstrap.json"
+
+
+class Entry(NamedTuple):
+    """One object and where it is stored."""
+
+    group: str
+    resource: str
+    obj: Obj
+
+    @property
+    def namespace(self) -> str:
+        return self.obj["metadata"].get("namespace", "")
+
+    @property
+    def name(self) -> str:
+        return self.obj["metadata"]["name"]
+
+
+class Change(NamedTuple):
+    """``action`` is create, update (``entry.obj`` carries the resourceVersion it was computed from) or recreate."""
+
+    action: str
+    entry: Entry
+
+
+@cache
+def _text() -> bytes:
+    return TABLE.read_bytes()
+
+
+def _objects(now: str) -> dict[str, Any]:
+    """The table with its times filled in; fresh on every call, so the objects may be changed."""
+    return orjson.loads(_text().replace(b'"@now"', json.dumps(now).encode()))
+
+
+@cache
+def _constants() -> dict[str, Any]:
+    return {k: v for k, v in orjson.loads(_text()).items() if k not in ("objects", "gated")}
+
+
+def system_objects(now: str, features: Iterable[str] = ()) -> list[Entry]:
+    """Namespaces, priority classes, RBAC and flow control; ``features`` are the gates switched on."""
+    table = _objects(now)
+    on = frozenset(features)
+    rows = table["objects"]
+    extra: dict[str, list[Obj]] = {}
+    for item in table["gated"]:
+        if item["gate"] not in on:
+            continue
+        if "object" in item:
+            rows.append(item["object"])
+        else:
+            extra.setdefault(item["clusterRole"], []).append(item["rule"])
+    out = []
+    for group, resource, obj in rows:
+        meta = obj["metadata"]
+        meta["uid"] = str(uuid.uuid4())
+        if resource == "clusterroles" and meta["name"] in extra:
+            obj["rules"] = [*(obj["rules"] or ()), *extra[meta["name"]]]
+        out.append(Entry(group, resource, obj))
+    return out
+
+
+def role_rules(name: str, features: Iterable[str] = ()) -> list[Obj]:
+    """The rules of a bootstrap ClusterRole: the Node authorizer works by those of ``system:node``."""
+    for entry in system_objects("", features):
+        if entry.resource == "clusterroles" and entry.name == name:
+            return entry.obj["rules"]
+    raise KeyError(name)
+
+
+# --- made from parameters --------------------------------------------------------------------------------------------
+
+
+def _object(
+    kind: str,
+    api_version: str,
+    name: str,
+    now: str,
+    namespace: str = "",
+    labels: Mapping[str, str] | None = None,
+    generation: int = 0,
+    fields: Obj | None = None,
+    more: Sequence[Obj] = (),
+) -> Obj:
+    """Head of an object in output order. ``fields`` are the managed fields besides the labels."""
+    meta: Obj = {"name": name}
+    if namespace:
+        meta["namespace"] = namespace
+    meta["uid"] = str(uuid.uuid4())
+    if generation:
+        meta["generation"] = generation
+    meta["creationTimestamp"] = now
+    owned = dict(fields or {})
+    if labels:
+        meta["labels"] = dict(labels)
+        owned["f:metadata"] = {"f:labels": {".": {}, **{f"f:{k}": {} for k in sorted(labels)}}}
+    entry = {"manager": "kube-apiserver", "operation": "Update", "apiVersion": api_version, "time": now, "fieldsType": "FieldsV1"}
+    meta["managedFields"] = [{**entry, "fieldsV1": dict(sorted(owned.items()))}, *more]
+    return {"kind": kind, "apiVersion": api_version, "metadata": meta}
+
+
+def kubernetes_service(now: str, cluster_ip: str, target_port: int, port: int = 443) -> Entry:
+    port_fields = {".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}}
+    fields = {
+        "f:spec": {
+            "f:clusterIP": {},
+            "f:internalTrafficPolicy": {},
+            "f:ipFamilyPolicy": {},
+            "f:ports": {".": {}, f'k:{{"port":{port},"protocol":"TCP"}}': port_fields},
+            "f:sessionAffinity": {},
+            "f:type": {},
+        }
+    }
+    labels = {"component": "apiserver", "provider": "kubernetes"}
+    obj = _object("Service", "v1", "kubernetes", now, "default", labels, fields=fields)
+    obj["spec"] = {
+        "ports": [{"name": "https", "protocol": "TCP", "port": port, "targetPort": target_port}],
+        "clusterIP": cluster_ip,
+        "clusterIPs": [cluster_ip],
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "ipFamilies": ["IPv6" if ":" in cluster_ip else "IPv4"],
+        "ipFamilyPolicy": "SingleStack",
+        "internalTrafficPolicy": "Cluster",
+    }
+    obj["status"] = {"loadBalancer": {}}
+    return Entry("", "services", obj)
+
+
+def kubernetes_endpoints(now: str, addresses: Sequence[str], port: int) -> list[Entry]:
+    """Endpoints and EndpointSlice of the kubernetes service, one address per API server."""
+    ips = sorted(addresses)
+    old = _object(
+        "Endpoints", "v1", "kubernetes", now, "default", {"endpointslice.kubernetes.io/skip-mirror": "true"}, fields={"f:subsets": {}}
+    )
+    ports = [{"name": "https", "port": port, "protocol": "TCP"}]
+    old["subsets"] = [{"addresses": [{"ip": ip} for ip in ips], "ports": ports}]
+    fields: Obj = {"f:addressType": {}, "f:endpoints": {}, "f:ports": {}}
+    labels = {"kubernetes.io/service-name": "kubernetes"}
+    new = _object("EndpointSlice", "discovery.k8s.io/v1", "kubernetes", now, "default", labels, 1, fields)
+    new["addressType"] = "IPv6" if ":" in ips[0] else "IPv4"
+    new["endpoints"] = [{"addresses": [ip], "conditions": {"ready": True}} for ip in ips]
+    new["ports"] = [{"name": "https", "protocol": "TCP", "port": port}]
+    return [Entry("", "endpoints", old), Entry("discovery.k8s.io", "endpointslices", new)]
+
+
+def service_cidr(now: str, cidrs: Sequence[str]) -> Entry:
+    """The default ServiceCIDR, already Ready."""
+    owned = {".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:status": {}, "f:type": {}}
+    api_version = "networking.k8s.io/v1"
+    status: Obj = {
+        "manager": "kubernetes-service-cidr-controller",
+        "operation": "Apply",
+        "apiVersion": api_version,
+        "time": now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:status": {"f:conditions": {'k:{"type":"Ready"}': owned}}},
+        "subresource": "status",
+    }
+    obj = _object("ServiceCIDR", api_version, "kubernetes", now, fields={"f:spec": {"f:cidrs": {}}}, more=[status])
+    obj["spec"] = {"cidrs": list(cidrs)}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": now, "reason": ""}
+    obj["status"] = {"conditions": [{**ready, "message": "Kubernetes default Service CIDR is ready"}]}
+    return Entry("networking.k8s.io", "servicecidrs", obj)
+
+
+def authentication_config_map(
+    now: str,
+    client_ca: str = "",
+    request_header_ca: str = "",
+    username_headers: Sequence[str] = ("X-Remote-User",),
+    uid_headers: Sequence[str] = (),
+    group_headers: Sequence[str] = ("X-Remote-Group",),
+    extra_prefixes: Sequence[str] = ("X-Remote-Extra-",),
+    allowed_names: Sequence[str] = (),
+) -> Entry:
+    """extension-apiserver-authentication: how aggregated API servers authenticate what we forward to them."""
+    data: dict[str, str] = {}
+    if client_ca:
+        data["client-ca-file"] = client_ca
+    if request_header_ca:
+        for key, values in (
+            ("requestheader-allowed-names", allowed_names),
+            ("requestheader-extra-headers-prefix", extra_prefixes),
+            ("requestheader-group-headers", group_headers),
+            ("requestheader-uid-headers", uid_headers),
+            ("requestheader-username-headers", username_headers),
+        ):
+            data[key] = json.dumps(list(values), separators=(",", ":"))
+        data["requestheader-client-ca-file"] = request_header_ca
+    return _config_map("extension-apiserver-authentication", now, data)
+
+
+def token_tracking_config_map(now: str) -> Entry:
+    """Since when the use of legacy service-account tokens is recorded."""
+    return _config_map("kube-apiserver-legacy-service-account-token-tracking", now, {"since": now[:10]})
+
+
+def _config_map(name: str, now: str, data: dict[str, str]) -> Entry:
+    fields = {"f:data": {".": {}, **{f"f:{k}": {} for k in sorted(data)}}} if data else {}
+    obj = _object("ConfigMap", "v1", name, now, "kube-system", fields=fields)
+    if data:
+        obj["data"] = dict(sorted(data.items()))
+    return Entry("", "configmaps", obj)
+
+
+def api_service(now: str, group: str, version: str, automanaged: str = "onstart") -> Entry:
+    """The APIService of a group version served here; CRD groups (``automanaged="true"``) come after all built-in ones."""
+    minimum, priority = _constants()["apiPriorities"].get(f"{group}/{version}", (1000, 100))
+    name = f"{version}.{group}"
+    spec: Obj = {**({"group": group} if group else {}), "version": version, "groupPriorityMinimum": minimum, "versionPriority": priority}
+    fields = {"f:spec": {f"f:{k}": {} for k in sorted(spec)}}
+    obj = _object("APIService", f"{REGISTRATION}/v1", name, now, labels={AUTOMANAGED: automanaged}, fields=fields)
+    obj["spec"] = spec
+    available = {"type": "Available", "status": "True", "lastTransitionTime": now, "reason": "Local"}
+    obj["status"] = {"conditions": [{**available, "message": "Local APIServices are always available"}]}
+    return Entry(REGISTRATION, "apiservices", obj)
+
+
+def api_services(now: str, group_versions: Iterable[tuple[str, str]] | None = None) -> list[Entry]:
+    """One for every served group version; without a list, those served by default. apiregistration itself has none."""
+    if group_versions is None:
+        group_versions = [(g, v) for g, v in _constants()["apiServices"]]
+    return [api_service(now, g, v) for g, v in group_versions if g != REGISTRATION]
+
+
+def identity_lease(now: str, now_micro: str, hostname: str) -> Entry:
+    """The Lease by which API servers know one another."""
+    digest = hashlib.sha256(hostname.encode()).digest()[:16]
+    name = "apiserver-" + base64.b32encode(digest).decode().rstrip("=").lower()
+    labels = {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": hostname}
+    fields = {"f:spec": {"f:holderIdentity": {}, "f:leaseDurationSeconds": {}, "f:renewTime": {}}}
+    obj = _object("Lease", "coordination.k8s.io/v1", name, now, "kube-system", labels, fields=fields)
+    obj["spec"] = {"holderIdentity": f"{name}_{uuid.uuid4()}", "leaseDurationSeconds": 3600, "renewTime": now_micro}
+    return Entry("coordination.k8s.io", "leases", obj)
+
+
+def initial(
+    now: str,
+    cluster_ip: str,
+    service_cidrs: Sequence[str],
+    advertise: Sequence[str],
+    port: int,
+    group_versions: Iterable[tuple[str, str]] | None = None,
+    client_ca: str = "",
+    request_header: Mapping[str, Any] | None = None,
+    features: Iterable[str] = (),
+) -> list[Entry]:
+    """Everything, in the order to write it. ``now`` is an RFC 3339 second; ``request_header`` holds the keyword arguments
+    of ``authentication_config_map`` besides the client CA."""
+    return [
+        *system_objects(now, features),
+        service_cidr(now, service_cidrs),
+        kubernetes_service(now, cluster_ip, port),
+        *kubernetes_endpoints(now, advertise, port),
+        authentication_config_map(now, client_ca, **(request_header or {})),
+        token_tracking_config_map(now),
+        *api_services(now, group_versions),
+    ]
+
+
+# --- a store that is not empty ---------------------------------------------------------------------------------------
+
+
+def plan(wanted: Iterable[Entry], get: Get) -> list[Change]:
+    """What has to happen so that the store has what is ``wanted``, leaving alone what people may have changed."""
+    out = []
+    for entry in wanted:
+        old = get(entry.group, entry.resource, entry.namespace, entry.name)
+        if old is None:
+            out.append(Change("create", entry))
+            continue
+        action, obj = _reconcile(entry, old)
+        if action:
+            out.append(Change(action, Entry(entry.group, entry.resource, obj)))
+    return out
+
+
+def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
+    if entry.group == RBAC:
+        return bootstrap_rbac.reconcile(entry.resource, entry.obj, old)
+    if entry.group == FLOWCONTROL:
+        return _flow_control(entry.obj, old)
+    if entry.resource == "priorityclasses":
+        keys = ("value", "description", "preemptionPolicy", "globalDefault")
+        if any(entry.obj.get(k) != old.get(k) for k in keys):
+            # The value cannot be updated: it takes a new object.
+            return "recreate", entry.obj
+    if entry.resource == "apiservices":
+        if old["spec"] != entry.obj["spec"] and AUTOMANAGED in (old["metadata"].get("labels") or {}):
+            return "update", {**old, "spec": entry.obj["spec"]}
+    if entry.name == "extension-apiserver-authentication" and old.get("data") != entry.obj.get("data"):
+        return "update", {**old, "data": entry.obj.get("data") or {}}
+    return "", old
+
+
+def _flow_control(new: Obj, old: Obj) -> tuple[str, Obj]:
+    mandatory = new["metadata"]["name"] in _constants()["mandatoryFlowControl"]
+    annotations = old["metadata"].get("annotations") or {}
+    mark = annotations.get(APF_AUTOUPDATE)
+    # Without the mark an object nobody has touched yet (generation 1) is still ours.
+    ours = mandatory or mark == "true" or (mark not in ("true", "false") and old["metadata"].get("generation") == 1)
+    if not ours:
+        return "", old
+    wanted = {**annotations, APF_AUTOUPDATE: "true"}
+    if old["spec"] == new["spec"] and annotations == wanted:
+        return "", old
+    return "update", {**old, "metadata": {**old["metadata"], "annotations": wanted}, "spec": new["spec"]}

@@ -1,0 +1,123 @@
+"""Bootstrap objects: what a first start writes, and what a later one leaves alone."""
+
+import copy
+import re
+
+import pytest
+
+from kas.auth.attributes import ALLOW, Attributes
+from kas.auth.authz.rbac import RbacIndex
+from kas.auth.user import UserInfo
+from kas.registry import bootstrap
+from kas.registry.bootstrap_rbac import AUTOUPDATE, aggregate
+
+NOW = "2024-01-02T03:04:05Z"
+
+
+@pytest.fixture
+def entries():
+    return bootstrap.initial(NOW, "10.0.0.1", ["10.0.0.0/24"], ["127.0.0.1"], 6443)
+
+
+def store(entries):
+    objects = {(e.group, e.resource, e.namespace, e.name): copy.deepcopy(e.obj) for e in entries}
+    return objects, lambda *key: objects.get(key)
+
+
+def test_every_object_is_finished_and_named_once(entries):
+    seen = set()
+    for e in entries:
+        meta = e.obj["metadata"]
+        assert re.fullmatch(r"[0-9a-f-]{36}", meta["uid"]) and meta["creationTimestamp"] == NOW
+        assert all(m["time"] == NOW for m in meta["managedFields"])
+        seen.add((e.group, e.resource, e.namespace, e.name))
+    assert len(seen) == len(entries)
+    assert len({e.obj["metadata"]["uid"] for e in entries}) == len(entries)
+    assert not any("@now" in str(e.obj) or "@uid" in str(e.obj) for e in entries)
+
+
+def test_a_full_store_needs_nothing(entries):
+    _, get = store(entries)
+    again = bootstrap.initial("2025-01-01T00:00:00Z", "10.0.0.1", ["10.0.0.0/24"], ["127.0.0.1"], 6443)
+    assert bootstrap.plan(again, get) == []
+
+
+def test_what_is_missing_is_added_and_what_was_added_is_kept(entries):
+    objects, get = store(entries)
+    role = objects["rbac.authorization.k8s.io", "clusterroles", "", "system:discovery"]
+    wanted = list(role["rules"])
+    role["rules"] = [{"verbs": ["get"], "nonResourceURLs": ["/mine"]}]
+    binding = objects["rbac.authorization.k8s.io", "clusterrolebindings", "", "cluster-admin"]
+    binding["subjects"] = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "me"}]
+    del objects["", "namespaces", "", "kube-public"]
+    changes = {(c.action, c.entry.name): c.entry.obj for c in bootstrap.plan(entries, get)}
+    assert set(changes) == {("update", "system:discovery"), ("update", "cluster-admin"), ("create", "kube-public")}
+    rules = changes["update", "system:discovery"]["rules"]
+    assert rules[0] == {"verbs": ["get"], "nonResourceURLs": ["/mine"]}
+    assert {u for r in rules[1:] for u in r["nonResourceURLs"]} == {u for r in wanted for u in r["nonResourceURLs"]}
+    assert [s["name"] for s in changes["update", "cluster-admin"]["subjects"]] == ["me", "system:masters"]
+
+
+def test_protected_objects_and_changed_role_refs(entries):
+    objects, get = store(entries)
+    role = objects["rbac.authorization.k8s.io", "clusterroles", "", "system:discovery"]
+    role["rules"], role["metadata"]["annotations"][AUTOUPDATE] = [], "false"
+    binding = objects["rbac.authorization.k8s.io", "clusterrolebindings", "", "system:basic-user"]
+    binding["roleRef"] = {**binding["roleRef"], "name": "other"}
+    changes = bootstrap.plan(entries, get)
+    assert [(c.action, c.entry.name) for c in changes] == [("recreate", "system:basic-user")]
+
+
+def test_flow_control_is_restored_only_while_it_is_ours(entries):
+    objects, get = store(entries)
+    group = "flowcontrol.apiserver.k8s.io"
+    for name, mark in (("workload-low", "true"), ("global-default", "false"), ("catch-all", "false")):
+        level = objects[group, "prioritylevelconfigurations", "", name]
+        level["spec"]["limited"]["nominalConcurrencyShares"] = 1
+        level["metadata"]["annotations"][bootstrap.APF_AUTOUPDATE] = mark
+    changes = bootstrap.plan(entries, get)
+    assert sorted(c.entry.name for c in changes) == ["catch-all", "workload-low"]
+    assert all(c.entry.obj["metadata"]["annotations"][bootstrap.APF_AUTOUPDATE] == "true" for c in changes)
+
+
+def test_gated_rules_come_with_their_gate():
+    def rules(*features):
+        return bootstrap.role_rules("system:node", features)
+
+    assert len(rules("ClusterTrustBundle")) == len(rules()) + 1
+    names = [e.name for e in bootstrap.system_objects(NOW, ["ClusterTrustBundle"])]
+    assert names.count("system:cluster-trust-bundle-discovery") == 2
+
+
+def test_aggregation(entries):
+    roles = [e.obj for e in entries if e.resource == "clusterroles"]
+    found = dict(aggregate(roles))
+    assert set(found) == {"admin", "edit", "view"}
+    by_name = {r["metadata"]["name"]: r for r in roles}
+    assert found["view"] == by_name["system:aggregate-to-view"]["rules"]
+    while found:
+        for name, rules in found.items():
+            by_name[name]["rules"] = rules
+        found = dict(aggregate(roles))
+    index = RbacIndex()
+    for e in entries:
+        if e.group == "rbac.authorization.k8s.io":
+            index.put(e.resource, e.obj)
+    ref = {"kind": "ClusterRole", "name": "admin"}
+    subjects = [{"kind": "User", "name": "jane"}]
+    index.put("rolebindings", {"metadata": {"name": "b", "namespace": "ns"}, "roleRef": ref, "subjects": subjects})
+    jane = UserInfo("jane", ["system:authenticated"])
+    assert index.authorize(Attributes(jane, "get", "ns", "apps", "v1", "deployments", name="d"))[0] == ALLOW
+    assert index.authorize(Attributes(jane, "get", "other", "apps", "v1", "deployments", name="d"))[0] != ALLOW
+    # Public endpoints for everyone, secrets for nobody by default.
+    nobody = UserInfo("system:anonymous", ["system:unauthenticated"])
+    assert index.authorize(Attributes(nobody, "get", resource_request=False, path="/version"))[0] == ALLOW
+    assert index.authorize(Attributes(nobody, "get", resource_request=False, path="/api"))[0] != ALLOW
+    assert index.authorize(Attributes(jane, "get", "ns2", "", "v1", "secrets", name="s"))[0] != ALLOW
+
+
+def test_group_versions_are_the_callers():
+    got = bootstrap.api_services(NOW, [("", "v1"), ("apps", "v1"), ("apiregistration.k8s.io", "v1")])
+    assert [e.name for e in got] == ["v1.", "v1.apps"]
+    crd = bootstrap.api_service(NOW, "example.com", "v1", "true").obj["spec"]
+    assert (crd["groupPriorityMinimum"], crd["versionPriority"]) == (1000, 100)
