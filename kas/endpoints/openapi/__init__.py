@@ -113,7 +113,9 @@ class OpenAPI:
         found = self._cache.get((key, content_type))
         if found is None:
             body = orjson.dumps(build(), option=orjson.OPT_SORT_KEYS) if content_type == JSON else encode(build())
-            tag = self._digest(key) if content_type == JSON else hashlib.sha512((self._digest(key) + content_type).encode()).hexdigest().upper()
+            tag = self._digest(key)
+            if content_type != JSON:  # two forms of a document are two entities
+                tag = hashlib.sha512(f"{tag} {content_type}".encode()).hexdigest().upper()
             found = Document(gzip.compress(body, 6, mtime=0), content_type, f'"{tag}"')
             self._cache[key, content_type] = found
         return found

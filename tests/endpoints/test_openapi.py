@@ -1,0 +1,216 @@
+"""OpenAPI documents of the built-in resources, in JSON and protobuf."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kas.api.scheme import SCHEME
+from kas.endpoints import openapi
+from kas.endpoints.openapi import OpenAPI, builtin, gnostic, negotiate
+
+METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
+
+
+@pytest.fixture(scope="module")
+def server() -> OpenAPI:
+    return OpenAPI([builtin(r) for r in SCHEME.resources if r.served_by_default], "v1.36.2")
+
+
+@pytest.fixture(scope="module")
+def v2(server: OpenAPI) -> dict:
+    return json.loads(server.v2().body)
+
+
+@pytest.fixture(scope="module")
+def core(server: OpenAPI) -> dict:
+    return json.loads(server.v3("api/v1").body)
+
+
+def walk(value):
+    yield value
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from walk(item)
+
+
+def operations(document):
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            if method in item:
+                yield path, method, item[method]
+
+
+def resolve(document, ref):
+    found = document
+    for step in ref.removeprefix("#/").split("/"):
+        found = found[step]
+    return found
+
+
+@pytest.mark.parametrize("path", ["", "api/v1", "apis/apps/v1", "apis/apps", "api", "apis", "version"])
+def test_every_reference_resolves(server, path):
+    document = json.loads((server.v3(path) if path else server.v2()).body)
+    for value in walk(document):
+        if isinstance(value, dict) and isinstance(value.get("$ref"), str):
+            resolve(document, value["$ref"])
+
+
+def test_operation_ids_are_unique_and_follow_upstream(v2):
+    ids = [o["operationId"] for _, _, o in operations(v2)]
+    assert len(ids) == len(set(ids))
+    for path, method, expected in (
+        ("/api/v1/namespaces/{namespace}/pods", "get", "listCoreV1NamespacedPod"),
+        ("/api/v1/pods", "get", "listCoreV1PodForAllNamespaces"),
+        ("/api/v1/namespaces/{namespace}/pods", "delete", "deleteCoreV1CollectionNamespacedPod"),
+        ("/api/v1/namespaces/{namespace}/pods/{name}/exec", "post", "connectCoreV1PostNamespacedPodExec"),
+        ("/api/v1/namespaces/{namespace}/pods/{name}/proxy/{path}", "get", "connectCoreV1GetNamespacedPodProxyWithPath"),
+        ("/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale", "patch", "patchAppsV1NamespacedDeploymentScale"),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}", "put", "replaceRbacAuthorizationV1ClusterRole"),
+        ("/api/v1/namespaces/{name}/finalize", "put", "replaceCoreV1NamespaceFinalize"),
+        ("/api/v1/watch/namespaces/{namespace}/pods/{name}", "get", "watchCoreV1NamespacedPod"),
+    ):
+        assert v2["paths"][path][method]["operationId"] == expected
+
+
+def test_path_parameters_match_the_path(v2, core):
+    for document in (v2, core):
+        for path, item in document["paths"].items():
+            named = {p["name"] for p in item.get("parameters", ()) if p.get("in") == "path"}
+            assert named == {part[1:-1] for part in path.split("/") if part.startswith("{")}, path
+
+
+def test_actions_and_kinds_are_marked(core):
+    patch = core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]
+    assert patch["x-kubernetes-action"] == "patch"
+    assert patch["x-kubernetes-group-version-kind"] == {"group": "", "kind": "Pod", "version": "v1"}
+    assert "application/apply-patch+yaml" in patch["requestBody"]["content"]
+    assert {"dryRun", "fieldValidation", "force"} <= {p["name"] for p in patch["parameters"]}
+    eviction = core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}/eviction"]["post"]
+    assert eviction["x-kubernetes-group-version-kind"]["group"] == "policy"
+
+
+def test_schemas_say_how_lists_merge_and_what_is_required(v2, core):
+    spec = v2["definitions"]["io.k8s.api.core.v1.ServiceSpec"]["properties"]["ports"]
+    assert spec["x-kubernetes-list-type"] == "map" and spec["x-kubernetes-list-map-keys"] == ["port", "protocol"]
+    assert spec["x-kubernetes-patch-merge-key"] == "port" and spec["x-kubernetes-patch-strategy"] == "merge"
+    port = core["components"]["schemas"]["io.k8s.api.core.v1.ServicePort"]
+    assert port["required"] == ["port"]
+    assert port["properties"]["protocol"]["default"] == "TCP" and "UDP" in port["properties"]["protocol"]["enum"]
+    assert port["properties"]["targetPort"]["allOf"] == [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}]
+
+
+def test_special_types_differ_between_versions(v2, core):
+    name = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+    assert v2["definitions"][name]["type"] == "string" and v2["definitions"][name]["format"] == "int-or-string"
+    assert core["components"]["schemas"][name]["oneOf"] == [{"type": "integer"}, {"type": "string"}]
+
+
+def test_kinds_carry_their_group_version_kind(v2):
+    assert v2["definitions"]["io.k8s.api.core.v1.Pod"]["x-kubernetes-group-version-kind"] == [{"group": "", "kind": "Pod", "version": "v1"}]
+    everywhere = v2["definitions"]["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]["x-kubernetes-group-version-kind"]
+    assert {"group": "apps", "kind": "DeleteOptions", "version": "v1"} in everywhere
+
+
+def test_a_document_holds_only_what_its_paths_need(server):
+    schemas = json.loads(server.v3("version").body)["components"]["schemas"]
+    assert list(schemas) == ["io.k8s.apimachinery.pkg.version.Info"]
+
+
+def test_the_index_names_each_document_by_its_hash(server):
+    index = json.loads(server.v3_index().body)["paths"]
+    assert {"api/v1", "apis/apps/v1", "apis", "version"} <= set(index)
+    assert index["api/v1"]["serverRelativeURL"] == f"/openapi/v3/api/v1?hash={server.v3_hash('api/v1')}"
+    assert server.v3("apis/nope/v1") is None and server.v3_hash("apis/nope/v1") is None
+    assert server.v3("api/v1").etag == f'"{server.v3_hash("api/v1")}"'
+
+
+def test_hashes_are_stable_and_local_to_a_group_version():
+    served = [builtin(r) for r in SCHEME.resources if r.group in ("", "apps") and r.served_by_default]
+    one, same = OpenAPI(served, "v1.36.2"), OpenAPI(list(served), "v1.36.2")
+    assert one.v3_hash("api/v1") == same.v3_hash("api/v1") and one.v2().etag == same.v2().etag
+    less = OpenAPI([s for s in served if s.resource != "daemonsets"], "v1.36.2")
+    assert less.v3_hash("api/v1") == one.v3_hash("api/v1") and less.v3_hash("apis/apps/v1") != one.v3_hash("apis/apps/v1")
+    assert less.v2().etag != one.v2().etag
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", openapi.JSON),
+        ("*/*", openapi.JSON),
+        ("application/json, */*", openapi.JSON),
+        ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", openapi.V2_PROTOBUF),
+        ("application/com.github.proto-openapi.spec.v2.v1.0+protobuf;q=0.5, application/json;q=0.4", openapi.V2_PROTOBUF),
+        ("text/html, application/json;q=0.1", openapi.JSON),
+        ("application/json;q=0", None),
+        ("application/json;q=many", None),
+        ("application/com.github.proto-openapi.spec.v3.v1.0+protobuf", None),
+    ],
+)
+def test_negotiation(accept, expected):
+    assert negotiate(accept, "v2") == expected
+
+
+def varint(data, at):
+    shift = value = 0
+    while True:
+        byte = data[at]
+        at, value, shift = at + 1, value | (byte & 0x7F) << shift, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def fields(data):
+    """(number, value) pairs of a protobuf message: bytes, or int for varints and doubles."""
+    at = 0
+    while at < len(data):
+        tag, at = varint(data, at)
+        if tag & 7 == 2:
+            size, at = varint(data, at)
+            assert at + size <= len(data)
+            yield tag >> 3, data[at : at + size]
+            at += size
+        elif tag & 7 == 1:
+            yield tag >> 3, int.from_bytes(data[at : at + 8], "little")
+            at += 8
+        else:
+            assert tag & 7 == 0
+            value, at = varint(data, at)
+            yield tag >> 3, value
+
+
+def test_protobuf_has_every_path_and_definition(server, v2):
+    document = list(fields(server.v2(openapi.V2_PROTOBUF).body))
+    assert document[0] == (1, b"2.0")
+    by_number = dict(document)
+    paths = [dict(fields(pair))[1].decode() for number, pair in fields(by_number[8]) if number == 2]
+    assert paths == sorted(v2["paths"])
+    definitions = [dict(fields(pair))[1].decode() for _, pair in fields(by_number[9])]
+    assert definitions == sorted(v2["definitions"])
+
+
+def test_protobuf_of_v3_has_every_schema(server, core):
+    document = server.v3("api/v1", openapi.V3_PROTOBUF)
+    assert document.etag != server.v3("api/v1").etag
+    by_number = dict(fields(document.body))
+    schemas = dict(fields(dict(fields(by_number[5]))[1]))
+    assert by_number[1] == b"3.0.0" and 1 in schemas
+    names = [dict(fields(pair))[1].decode() for _, pair in fields(dict(fields(by_number[5]))[1])]
+    assert names == sorted(core["components"]["schemas"])
+
+
+def test_an_operation_in_protobuf():
+    operation = {
+        "operationId": "x",
+        "parameters": [{"$ref": "#/parameters/pretty"}, {"in": "query", "name": "q", "type": "string", "uniqueItems": True}],
+        "responses": {"200": {"description": "OK", "schema": {"type": "string"}}}, "x-kubernetes-action": "get",
+    }  # fmt: skip
+    data = gnostic.encode_v2({"swagger": "2.0", "paths": {"/x": {"get": operation}}})
+    path = dict(fields(dict(fields(dict(fields(data))[8]))[2]))
+    found = list(fields(dict(fields(path[2]))[2]))
+    assert [number for number, _ in found] == [5, 8, 8, 9, 13]
+    assert dict(fields(found[1][1])) == {2: b"\n\x13#/parameters/pretty"}
+    extension = dict(fields(found[4][1]))
+    assert extension[1] == b"x-kubernetes-action" and dict(fields(extension[2])) == {2: b'"get"\n'}
