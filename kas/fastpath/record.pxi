@@ -246,12 +246,21 @@ cdef Record copy_record(const char *head, size_t head_len, const char *body, siz
 cdef class Draft:
     """The parts of a record before its revision is known. Made by build_record."""
 
-    cdef bytes head, tail, labels, fields, proto
-    cdef uint16_t type_prefix_len
-    cdef uint32_t metadata_tail
-    cdef int64_t lease_s
+    cdef readonly bytes head, tail
+    cdef bytes labels, fields, proto
+    cdef readonly int type_prefix_len
+    cdef readonly int metadata_tail
+    cdef readonly int64_t lease_s
     cdef uint32_t proto_rv_off
     cdef uint16_t proto_rv_len
+
+    @property
+    def label_map(self) -> dict:
+        return block_dict(PyBytes_AS_STRING(self.labels), PyBytes_GET_SIZE(self.labels))
+
+    @property
+    def field_map(self) -> dict:
+        return block_dict(PyBytes_AS_STRING(self.fields), PyBytes_GET_SIZE(self.fields))
 
     @property
     def size(self) -> int:
@@ -282,8 +291,8 @@ def build_record(bytes head not None, bytes tail not None, dict labels=None, dic
     d.head, d.tail = head, tail
     d.labels = block_bytes(labels)
     d.fields = block_bytes(fields)
-    d.type_prefix_len = <uint16_t>type_prefix_len
-    d.metadata_tail = <uint32_t>metadata_tail
+    d.type_prefix_len = type_prefix_len
+    d.metadata_tail = metadata_tail
     d.lease_s = lease_s
     d.proto = protobuf
     d.proto_rv_off = <uint32_t>(protobuf_revision_at if protobuf is not None else 0)

@@ -79,6 +79,20 @@ cdef void cut(Gather *g) noexcept nogil:
         g.n = g.limit
 
 
+cdef inline bint beyond(Gather *g, const char *first, const char *head) noexcept nogil:
+    """Notes a record behind a full page, `first` being the first of them; False when no further one is of interest."""
+    if not g.more:
+        g.more = True
+        g.next_key = NULL
+        g.remaining = 0 if g.count else -1
+    if g.next_key == NULL or (same_run(first, head) and compare(
+            head_key(head), (<const Head *>head).key_len, g.next_key, g.next_len) < 0):
+        g.next_key, g.next_len = head_key(head), (<const Head *>head).key_len
+    if g.count:
+        g.remaining += 1
+    return g.count or (<const Head *>first).key_len > KEY_INLINE and same_run(first, head)
+
+
 cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
     """Fills g from the current records."""
     cdef void *cursor = NULL
@@ -87,6 +101,7 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
     cdef size_t step = 0, last_match = 0
     cdef bint skipping = g.start_len > KEY_INLINE
     cdef bint test = matcher is not None
+    cdef const char *first
     cdef int rc = L.cursor_open(txn, env.current, &cursor)
     if rc == 0 and g.want_body:
         rc = L.cursor_open(txn, env.body, &bodies)
@@ -105,15 +120,14 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
             rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
             continue
         if g.limit and g.n >= g.limit and not same_run(g.items[g.n - 1].head, <char *>h.data):
-            g.more = True
-            g.next_key = head_key(<char *>h.data)
-            g.next_len = (<Head *>h.data).key_len
-            g.remaining = -1
-            if g.count:
-                g.remaining = 0
-                while rc == 0 and k.size >= g.prefix_len and memcmp(k.data, g.prefix, g.prefix_len) == 0:
-                    g.remaining += 1
+            first = <char *>h.data
+            while rc == 0 and k.size >= g.prefix_len and memcmp(k.data, g.prefix, g.prefix_len) == 0:
+                if not head_ok(<char *>h.data, h.size):
+                    rc = ERR_CORRUPTED
+                elif beyond(g, first, <char *>h.data):
                     rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
+                else:
+                    break
             if rc == 0:
                 rc = ERR_NOTFOUND
             break
@@ -158,6 +172,7 @@ cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) e
     cdef bytes old
     cdef const char *head
     cdef const char *body = NULL
+    cdef const char *first = NULL
     cdef size_t head_len, body_len = 0
     cdef bint have, take_old
     cdef bytes start = g.start[:g.start_len]
@@ -199,13 +214,10 @@ cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) e
         else:
             head, head_len = <char *>h.data, h.size
         if g.limit and g.n >= g.limit and not same_run(g.items[g.n - 1].head, head):
-            if not g.more:
-                g.more = True
-                g.next_key, g.next_len = head_key(head), (<const Head *>head).key_len
-                g.remaining = 0 if g.count else -1
-            if not g.count:
+            if first == NULL:
+                first = head
+            if not beyond(g, first, head):
                 break
-            g.remaining += 1
         elif matcher is None or matcher.test(head):
             if not take_old:
                 if L.get(txn, env.body, &k, &b):
