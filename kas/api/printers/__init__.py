@@ -80,6 +80,7 @@ def table(
             f"Unable to convert to Table as requested: includeObject: Invalid value: {go_quote(include_object)}: "
             "must be 'Metadata', 'Object', 'None', or empty"
         )
+    meta_version = f"meta.k8s.io/{version}"
     columns = None if f"{group}/{kind}" in _tables()["unprinted"] else registered_columns(group, kind)
     rows: list[dict[str, Any]] | None
     if columns is None:
@@ -99,13 +100,12 @@ def table(
         elif include_object == "Object":
             made["object"] = {"kind": kind, "apiVersion": f"{group}/{api_version}" if group else api_version} | obj
         else:
-            partial = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj.get("metadata") or {}}
-            made["object"] = partial
+            made["object"] = {"kind": "PartialObjectMetadata", "apiVersion": meta_version, "metadata": obj.get("metadata") or {}}
     if list_metadata is None:
         found = (objects[0].get("metadata") or {}).get("resourceVersion") if objects else None
         list_metadata = {"resourceVersion": found} if found else {}
     return {
-        "kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": list_metadata,
+        "kind": "Table", "apiVersion": meta_version, "metadata": list_metadata,
         "columnDefinitions": columns if headers else None, "rows": rows,
     }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC, datetime
 
 UNKNOWN = "<unknown>"
@@ -10,6 +11,7 @@ ZERO_TIME = "0001-01-01T00:00:00Z"
 _MAX_S = (2**63 - 1) / 1e9
 
 
+@functools.lru_cache(maxsize=4096)  # objects made together share their times
 def parse_time(text: str | None) -> float | None:
     """Seconds since the epoch of an RFC 3339 time, None when unset or Go's zero time."""
     if not text or text == ZERO_TIME:
@@ -20,7 +22,8 @@ def parse_time(text: str | None) -> float | None:
 
 def human_duration(seconds: float) -> str:
     """Round a duration to two or three significant digits; the closer, the more precise."""
-    seconds = max(-_MAX_S, min(_MAX_S, seconds))
+    if not -_MAX_S < seconds < _MAX_S:
+        seconds = _MAX_S if seconds > 0 else -_MAX_S
     s = int(seconds)
     if s < -1:
         return "<invalid>"
@@ -56,4 +59,5 @@ def since(text: str | None, now: float) -> str:
 
 def age(obj: dict, now: float) -> str:
     """The age of an object by its creation timestamp."""
-    return since(obj["metadata"].get("creationTimestamp"), now)
+    when = parse_time(obj["metadata"].get("creationTimestamp"))
+    return UNKNOWN if when is None else human_duration(now - when)
