@@ -15,12 +15,15 @@ Python cost over ten times the budget of 30 µs.
 import json
 
 from cpython.bool cimport PyBool_Check
-from cpython.dict cimport PyDict_CheckExact, PyDict_GetItem, PyDict_Next, PyDict_Size
+from cpython.dict cimport PyDict_CheckExact, PyDict_Next, PyDict_Size
 from cpython.float cimport PyFloat_CheckExact
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_CheckExact
+from cpython.dict cimport PyDict_SetItem
+from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_Compare
+
+cimport cython
 
 
 cdef enum Form:
@@ -58,6 +61,7 @@ class Mismatch(Exception):
         self.errors = errors
 
 
+@cython.final
 cdef class Field:
     """One declared field of a map node.
 
@@ -71,6 +75,7 @@ cdef class Field:
     cdef readonly int omit
     cdef readonly object default
     cdef readonly bint skip
+    cdef int rank  # place among the node's fields in order of names
 
     def __init__(self, str name, Node node, object zero=MISSING, int omit=0, object default=None, bint skip=False):
         self.key = "f:" + name
@@ -81,6 +86,7 @@ cdef class Field:
         self.skip = skip
 
 
+@cython.final
 cdef class Node:
     """What upstream calls an atom: which of scalar, list and map a value may be, and how each merges.
 
@@ -91,76 +97,104 @@ cdef class Node:
     cdef public int scalar
     cdef public bint is_map, map_atomic, deduced, is_list, list_atomic
     cdef public dict fields
-    cdef public list zeros
     cdef public Node elem
     cdef public tuple keys, sorted_keys
     cdef public Node item
+    cdef dict by_key  # "f:name" -> Field
+    cdef list zeros  # (name, Field) of the fields Go writes when unset
+    cdef bint plain  # every value is one leaf, whatever it holds
+    cdef dict texts  # path element texts of list items met before, by key value; bounded
 
     def __init__(self):
-        self.fields = {}
-        self.zeros = []
+        self.fields, self.by_key, self.zeros, self.texts = {}, {}, [], {}
+        self.plain = True
 
     def set_fields(self, dict fields):
         """Declare the fields by name; call once the nodes they refer to exist (types may be recursive)."""
+        cdef Field f
         self.fields = fields
+        for rank, name in enumerate(sorted(fields)):
+            f = fields[name]
+            f.rank = rank
+        self.by_key = {f.key: f for f in fields.values()}
         self.zeros = [(name, f) for name, f in fields.items() if f.zero is not MISSING]
 
     def set_list(self, Node item, bint atomic, object keys=None):
         """Lists of ``item`` are allowed: atomic, a set (``keys`` None), or keyed."""
         self.is_list, self.item, self.list_atomic = True, item, atomic
+        if not atomic:
+            self.plain = False
         if keys is not None:
             self.keys, self.sorted_keys = tuple(keys), tuple(sorted(keys))
 
     def set_map(self, bint atomic, Node elem=None, bint deduced=False):
         """Maps are allowed; ``elem`` is the type of the keys that are no declared fields."""
         self.is_map, self.map_atomic, self.elem, self.deduced = True, atomic, elem, deduced
+        if not atomic:
+            self.plain = False
 
     def map_is(self, bint atomic):
         """This node, or a twin of it whose map is atomic or granular: a field's own map type overrides its type's."""
         if not self.is_map or self.map_atomic == atomic:
             return self
         cdef Node twin = Node()
-        twin.scalar, twin.is_map, twin.map_atomic, twin.deduced = self.scalar, True, atomic, self.deduced
-        twin.is_list, twin.list_atomic, twin.keys, twin.item = self.is_list, self.list_atomic, self.keys, self.item
-        twin.sorted_keys = self.sorted_keys
-        twin.fields, twin.zeros, twin.elem = self.fields, self.zeros, self.elem
+        twin.scalar = self.scalar
+        if self.is_list:
+            twin.set_list(self.item, self.list_atomic, self.keys)
+        twin.set_map(atomic, self.elem, self.deduced)
+        twin.set_fields(self.fields)
         return twin
 
 
 # ---------------------------------------------------------------------------------------------- values
 
-cdef bint deep_eq(object a, object b) except -1:
-    """JSON equality as upstream's value.Equals: numbers by value, but booleans are not numbers."""
-    cdef Py_ssize_t i, n, pos
-    cdef PyObject *k
-    cdef PyObject *v
-    cdef PyObject *o
-    if a is b:
-        return True
-    if PyUnicode_CheckExact(a):
-        return PyUnicode_CheckExact(b) and <str>a == <str>b
-    if PyDict_CheckExact(a):
-        if not PyDict_CheckExact(b) or PyDict_Size(a) != PyDict_Size(b):
-            return False
-        pos = 0
-        while PyDict_Next(a, &pos, &k, &v):
-            o = PyDict_GetItem(b, <object>k)
-            if o == NULL or not deep_eq(<object>v, <object>o):
-                return False
-        return True
-    if PyList_CheckExact(a):
-        if not PyList_CheckExact(b):
-            return False
-        n = PyList_GET_SIZE(a)
-        if PyList_GET_SIZE(b) != n:
-            return False
-        for i in range(n):
-            if not deep_eq(<object>PyList_GET_ITEM(a, i), <object>PyList_GET_ITEM(b, i)):
-                return False
-        return True
-    if PyBool_Check(a) or PyBool_Check(b) or a is None or b is None:
-        return False
-    return a == b
+cdef extern from *:
+    """
+    /* JSON equality as upstream's value.Equals: numbers by value, but booleans are not numbers. -1 with an exception on error.
+       In C because it is most of what an update without change does; references are borrowed, nothing runs Python code but
+       number comparison. */
+    static int kas_deep_eq(PyObject *a, PyObject *b) {
+        PyTypeObject *t;
+        if (a == b) return 1;
+        t = Py_TYPE(a);
+        if (t == &PyUnicode_Type) {
+            Py_ssize_t n;
+            if (Py_TYPE(b) != t) return 0;
+            n = PyUnicode_GET_LENGTH(a);
+            if (n != PyUnicode_GET_LENGTH(b) || PyUnicode_KIND(a) != PyUnicode_KIND(b)) return 0;
+            return memcmp(PyUnicode_DATA(a), PyUnicode_DATA(b), n * PyUnicode_KIND(a)) == 0;
+        }
+        if (t == &PyDict_Type) {
+            Py_ssize_t i = 0, j = 0;
+            PyObject *k, *v, *k2, *v2;
+            if (Py_TYPE(b) != t || PyDict_GET_SIZE(a) != PyDict_GET_SIZE(b)) return 0;
+            while (PyDict_Next(a, &i, &k, &v)) {
+                int same;
+                /* Two forms of one object mostly have their keys in one order: look a key up only where they do not. */
+                if (!PyDict_Next(b, &j, &k2, &v2) || k2 != k) {
+                    v2 = PyDict_GetItemWithError(b, k);
+                    if (v2 == NULL) return PyErr_Occurred() ? -1 : 0;
+                }
+                same = kas_deep_eq(v, v2);
+                if (same != 1) return same;
+            }
+            return 1;
+        }
+        if (t == &PyList_Type) {
+            Py_ssize_t i, n = PyList_GET_SIZE(a);
+            if (Py_TYPE(b) != t || PyList_GET_SIZE(b) != n) return 0;
+            for (i = 0; i < n; i++) {
+                int same = kas_deep_eq(PyList_GET_ITEM(a, i), PyList_GET_ITEM(b, i));
+                if (same != 1) return same;
+            }
+            return 1;
+        }
+        if (PyBool_Check(a) || PyBool_Check(b) || a == Py_None || b == Py_None) return 0;
+        return PyObject_RichCompareBool(a, b, Py_EQ);
+    }
+    """
+    int deep_eq "kas_deep_eq"(object a, object b) except -1
+    PyObject *PyDict_GetItem "PyDict_GetItemWithError"(object d, object key)
 
 
 def deep_equal(a, b):
@@ -292,8 +326,47 @@ cdef str json_text(object v):
     return "[" + ",".join([json_text(x) for x in v]) + "]"
 
 
+DEF TEXTS_LIMIT = 2048
+
+
 cdef str item_key(Node n, object v):
     """FieldsV1 text of a list item's path element; raises ValueError with upstream's words when it has none."""
+    cdef PyObject *p
+    cdef PyObject *q
+    cdef object value = None
+    cdef str text
+    if n.keys is None:
+        if PyUnicode_CheckExact(v):
+            value = v
+    elif PyDict_CheckExact(v):
+        if len(n.sorted_keys) == 1:
+            p = PyDict_GetItem(v, n.sorted_keys[0])
+            if p != NULL and (PyUnicode_CheckExact(<object>p) or PyLong_CheckExact(<object>p)):
+                value = <object>p
+        elif len(n.sorted_keys) == 2:
+            p = PyDict_GetItem(v, n.sorted_keys[0])
+            q = PyDict_GetItem(v, n.sorted_keys[1])
+            # Exact types only: true and 1 are one key to a dict.
+            if (
+                p != NULL
+                and q != NULL
+                and (PyUnicode_CheckExact(<object>p) or PyLong_CheckExact(<object>p))
+                and (PyUnicode_CheckExact(<object>q) or PyLong_CheckExact(<object>q))
+            ):
+                value = (<object>p, <object>q)
+    if value is None:
+        return make_item_key(n, v)
+    p = PyDict_GetItem(n.texts, value)
+    if p != NULL:
+        return <str>p
+    text = make_item_key(n, v)
+    if PyDict_Size(n.texts) >= TEXTS_LIMIT:
+        n.texts.clear()
+    n.texts[value] = text
+    return text
+
+
+cdef str make_item_key(Node n, object v):
     cdef Field f
     cdef object got
     cdef list parts
@@ -378,22 +451,29 @@ cdef dict in_order(dict level):
     """The same level with its keys in upstream's order."""
     cdef list keys
     cdef bint plain = True, ordered = True
-    cdef str previous = None
+    cdef Py_ssize_t pos = 0
+    cdef PyObject *k
+    cdef PyObject *v
+    cdef PyObject *previous = NULL
+    cdef Py_UCS4 c
     if PyDict_Size(level) < 2:
         return level
-    for key in level:
-        if plain and (<str>key)[0] != u"f" and <str>key != ".":
+    while PyDict_Next(level, &pos, &k, &v):
+        c = (<str>k)[0]
+        if c != u"f" and c != u".":
             plain = False
-        if ordered and previous is not None and <str>key < previous:
+            break
+        if ordered and previous != NULL and PyUnicode_Compare(<object>previous, <object>k) > 0:
             ordered = False
-        previous = <str>key
+        previous = k
     if plain:
         if ordered:
             return level
-        keys = sorted(level)
+        keys = list(level)
+        keys.sort()
     else:
         keys = sorted(level, key=element_order)
-    return {k: level[k] for k in keys}
+    return {key: level[key] for key in keys}
 
 
 # ---------------------------------------------------------------------------------------------- set algebra
@@ -615,6 +695,9 @@ cdef int _compare(Node n, object lhs, object rhs, str key, dict changed, dict re
     if rhs is _MISSING:
         removed[key] = _added(n, lhs)
         return 0
+    if n.plain:
+        changed[key] = LEAF
+        return 0
     lf, rf = form(n, lhs), form(n, rhs)
     _compare_as(n, lf, lhs, rhs, key, changed, removed)
     if lf != rf:
@@ -709,98 +792,206 @@ cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict remove
     return 0
 
 
+cdef class _Repeated:
+    """The items of a list that share one key."""
+
+    cdef list items
+
+
 cdef dict _index(Node n, object items):
-    """Item lists by path element text, in the order of their first appearance."""
+    """Items by path element text, in the order of their first appearance; repeated ones as _Repeated."""
     cdef dict out = {}
     cdef Py_ssize_t i
+    cdef PyObject *p
+    cdef _Repeated again
     if items is None:
         return out
-    for i in range(len(<list>items)):
+    for i in range(PyList_GET_SIZE(items)):
         item = <object>PyList_GET_ITEM(items, i)
         try:
             key = item_key(n, item)
         except ValueError as e:
             raise Mismatch([("", f"element {i}: {e}")]) from None
-        got = get(out, key)
-        if got is _MISSING:
-            out[key] = [item]
+        p = PyDict_GetItem(out, key)
+        if p == NULL:
+            PyDict_SetItem(out, key, item)
+        elif isinstance(<object>p, _Repeated):
+            (<_Repeated>p).items.append(item)
         else:
-            (<list>got).append(item)
+            again = _Repeated()
+            again.items = [<object>p, item]
+            out[key] = again
     return out
 
 
 cdef int _compare_lists(Node n, object lhs, object rhs, dict changed, dict removed) except -1:
     cdef dict left = _index(n, lhs)
     cdef dict right = _index(n, rhs)
-    cdef list ls, rs
+    cdef bint was_repeated, repeated
     for key, value in right.items():
         got = get(left, key)
-        rs = value
         if got is _MISSING:
-            changed[key] = LEAF if len(rs) > 1 else _added_item(n, rs[0])
+            changed[key] = _added_item(n, value)
             continue
-        ls = got
-        if len(ls) == 1 and len(rs) == 1:
-            if not deep_eq(ls[0], rs[0]):
-                _compare(n.item, ls[0], rs[0], key, changed, removed)
-        elif len(ls) > 1 and len(rs) > 1:
-            if not deep_eq(ls, rs):
+        was_repeated, repeated = isinstance(got, _Repeated), isinstance(value, _Repeated)
+        if not was_repeated and not repeated:
+            if not deep_eq(got, value):
+                _compare(n.item, got, value, key, changed, removed)
+        elif was_repeated and repeated:
+            if not deep_eq((<_Repeated>got).items, (<_Repeated>value).items):
                 changed[key] = LEAF
-        elif len(ls) > 1:
+        elif was_repeated:
             # Was repeated, is now single: the marker of the repetition goes, the item comes.
-            changed[key] = _added_item(n, rs[0])
+            changed[key] = _added_item(n, value)
             removed[key] = LEAF
         else:
-            removed[key] = _added_item(n, ls[0])
+            removed[key] = _added_item(n, got)
             changed[key] = LEAF
     for key, value in left.items():
-        if key not in right:
-            ls = value
-            removed[key] = LEAF if len(ls) > 1 else _added_item(n, ls[0])
+        if PyDict_GetItem(right, key) == NULL:
+            removed[key] = _added_item(n, value)
     return 0
 
 
 cdef inline dict _added_item(Node n, object v):
-    return _added(n.item, v)
+    # Repeated items are owned as one, without what lies below.
+    return LEAF if n.item.plain or isinstance(v, _Repeated) else _added(n.item, v)
 
 
 cdef dict _added(Node n, object v):
     """Everything in a value whose counterpart does not exist: itself and all below."""
-    cdef Form as_form = form(n, v)
-    cdef dict out
+    cdef Form as_form
+    cdef dict out, items
+    if n.plain:
+        return LEAF
+    as_form = form(n, v)
     if as_form == MAP:
         if n.map_atomic or not PyDict_CheckExact(v) or (PyDict_Size(v) == 0 and not n.zeros):
             return LEAF
-        out = {}
+        out = {".": LEAF}
         _added_map(n, v, out)
     elif as_form == LIST:
         if n.list_atomic or not PyList_CheckExact(v) or PyList_GET_SIZE(v) == 0:
             return LEAF
-        out = {}
-        for key, items in _index(n, v).items():
-            out[key] = LEAF if len(<list>items) > 1 else _added(n.item, (<list>items)[0])
+        out = {".": LEAF}
+        if not _added_named(n, v, out):
+            for key, item in in_order(_index(n, v)).items():
+                PyDict_SetItem(out, key, _added_item(n, item))
     else:
         return LEAF
-    if not out:
-        return LEAF
-    out["."] = LEAF
-    return in_order(out)
+    return LEAF if PyDict_Size(out) == 1 else out
+
+
+cdef bint _added_named(Node n, list items, dict out) except -1:
+    """The common list: different items with one text for a key, already in order. False, and nothing done, for others."""
+    cdef Py_ssize_t i, count = PyList_GET_SIZE(items)
+    cdef PyObject *p
+    cdef PyObject *previous = NULL
+    cdef PyObject *item
+    cdef bint keyed = n.keys is not None
+    if keyed and len(n.sorted_keys) != 1:
+        return False
+    for i in range(count):
+        item = PyList_GET_ITEM(items, i)
+        if keyed:
+            if not PyDict_CheckExact(<object>item):
+                return False
+            p = PyDict_GetItem(<object>item, n.sorted_keys[0])
+        else:
+            p = item
+        if p == NULL or not PyUnicode_CheckExact(<object>p):
+            return False
+        if previous != NULL and PyUnicode_Compare(<object>previous, <object>p) >= 0:
+            return False
+        previous = p
+    for i in range(count):
+        item = PyList_GET_ITEM(items, i)
+        PyDict_SetItem(out, item_key(n, <object>item), LEAF if n.item.plain else _added(n.item, <object>item))
+    return True
+
+
+DEF MOST_FIELDS = 96
 
 
 cdef int _added_map(Node n, dict v, dict out) except -1:
+    """Add all of a map's fields to ``out`` in order. Borrowed references are safe: nothing here changes ``v`` or ``n``."""
     cdef Py_ssize_t pos = 0
     cdef PyObject *k
     cdef PyObject *p
+    cdef PyObject *fields[MOST_FIELDS]
+    cdef PyObject *values[MOST_FIELDS]
+    cdef int count = 0, i, rank
     cdef Field f
     cdef object value
+    cdef dict late
+    cdef list keys
+    if not n.fields and n.elem is not None:
+        if n.elem.plain:
+            keys = list(v)
+            if len(keys) > 1:
+                keys.sort()
+            for key in keys:
+                PyDict_SetItem(out, "f:" + <str>key, LEAF)
+            return 0
+        late = {}
+        while PyDict_Next(v, &pos, &k, &p):
+            PyDict_SetItem(late, "f:" + <str><object>k, _added(n.elem, <object>p))
+        out.update(in_order(late))
+        return 0
+    if len(n.fields) > MOST_FIELDS:
+        late = {}
+        _added_many(n, v, late)
+        out.update(in_order(late))
+        return 0
     while PyDict_Next(v, &pos, &k, &p):
         f = field_of(n, <object>k)
         if f is None:
-            if n.elem is None:
-                raise Mismatch([("." + <str><object>k, "field not declared in schema")])
-            out["f:" + <str><object>k] = _added(n.elem, <object>p)
+            # Fields beside the declared ones: rare, so in two steps.
+            late = {}
+            _added_many(n, v, late)
+            out.update(in_order(late))
+            return 0
+        if f.omit:
+            value = value_of(f, <object>p)
+            if value is _MISSING:
+                continue
+            p = <PyObject *>value
+        if f.skip:
             continue
-        value = value_of(f, <object>p)
+        # At most len(n.fields) <= MOST_FIELDS different fields can pass here and below, so the arrays suffice.
+        rank = f.rank
+        i = count
+        while i > 0 and (<Field>fields[i - 1]).rank > rank:
+            fields[i], values[i] = fields[i - 1], values[i - 1]
+            i -= 1
+        fields[i], values[i] = <PyObject *>f, p
+        count += 1
+    for name, f in n.zeros:
+        if PyDict_GetItem(v, name) != NULL:
+            continue
+        rank = f.rank
+        i = count
+        while i > 0 and (<Field>fields[i - 1]).rank > rank:
+            fields[i], values[i] = fields[i - 1], values[i - 1]
+            i -= 1
+        fields[i], values[i] = <PyObject *>f, <PyObject *>f.zero
+        count += 1
+    for i in range(count):
+        f = <Field>fields[i]
+        PyDict_SetItem(out, f.key, LEAF if f.node.plain else _added(f.node, <object>values[i]))
+    return 0
+
+
+cdef int _added_many(Node n, dict v, dict out) except -1:
+    cdef Field f
+    for name, value in v.items():
+        f = field_of(n, name)
+        if f is None:
+            if n.elem is None:
+                raise Mismatch([("." + <str>name, "field not declared in schema")])
+            out["f:" + <str>name] = _added(n.elem, value)
+            continue
+        value = value_of(f, value)
         if value is not _MISSING and not f.skip:
             out[f.key] = _added(f.node, value)
     for name, f in n.zeros:
@@ -821,8 +1012,13 @@ def to_set(Node n, dict value):
 
 cdef int _set_of(Node n, object v, str key, bint itself, dict out) except -1:
     """Add the paths of a value below ``key``; ``itself`` adds the key too, whatever lies below."""
-    cdef Form as_form = form(n, v)
-    cdef dict node = {}
+    cdef Form as_form
+    cdef dict node
+    if n.plain:
+        out[key] = LEAF
+        return 0
+    as_form = form(n, v)
+    node = {}
     if as_form == MAP:
         if n.map_atomic:
             itself = True
@@ -834,11 +1030,11 @@ cdef int _set_of(Node n, object v, str key, bint itself, dict out) except -1:
         if n.list_atomic:
             itself = True
         elif PyList_CheckExact(v):
-            for k, items in _index(n, v).items():
-                if len(<list>items) > 1:
+            for k, item in _index(n, v).items():
+                if n.item.plain or isinstance(item, _Repeated):
                     node[k] = LEAF
                 else:
-                    _set_of(n.item, (<list>items)[0], k, True, node)
+                    _set_of(n.item, item, k, True, node)
     if itself:
         if node:
             node["."] = LEAF
@@ -1198,7 +1394,7 @@ cdef dict _named(Node n, dict s):
         t, f = None, None
         if n is not None:
             if c == u"f" and n.is_map:
-                f = field_of(n, (<str>key)[2:])
+                f = n.by_key.get(key)
                 t = f.node if f is not None else n.elem
             elif c == u"k" and n.is_list:
                 t = n.item
@@ -1217,9 +1413,11 @@ cdef dict _reconcile(Node n, dict s, bint root):
     """The level itself when it fits; LEAF when the node has become atomic."""
     cdef dict out = None
     cdef dict node, got
-    cdef Field f
     cdef Node t
-    cdef Py_UCS4 c
+    cdef Py_ssize_t pos = 0
+    cdef PyObject *k
+    cdef PyObject *v
+    cdef PyObject *p
     cdef bint as_map = n.is_map
     if as_map:
         if n.deduced:
@@ -1230,18 +1428,14 @@ cdef dict _reconcile(Node n, dict s, bint root):
         return s
     elif n.list_atomic:
         return LEAF
-    for key, value in s.items():
-        node = value
-        if not node:
+    while PyDict_Next(s, &pos, &k, &v):
+        node = <dict>v
+        if PyDict_Size(node) == 0:
             continue
-        t = None
+        key = <object>k
         if as_map:
-            c = (<str>key)[0]
-            if c == u"f":
-                f = field_of(n, (<str>key)[2:])
-                t = f.node if f is not None else n.elem
-            else:
-                t = n.elem
+            p = PyDict_GetItem(n.by_key, key)
+            t = (<Field>p).node if p != NULL else n.elem
         else:
             t = n.item
         if t is None:

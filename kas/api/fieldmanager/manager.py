@@ -103,7 +103,7 @@ def _entries(obj: Obj | None) -> Any:
 
 def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries | None]:
     """The managers to start from, and the list they were read from when it can be stored again as it is."""
-    if new is not None and not subresource and new is not live and new != live:
+    if new is not None and not subresource and not deep_equal(new, live):
         if is_reset(new):
             return {}, None
         try:
