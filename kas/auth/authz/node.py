@@ -1,0 +1,163 @@
+"""Authorization of kubelets: what concerns their own node, and nothing else (``plugin/pkg/auth/authorizer/node``).
+
+Some checks need the object's content; they are the NodeRestriction admission plug-in's, and both belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome
+from kas.auth.authz.node_graph import NodeGraph
+from kas.auth.authz.rules import CompiledRule, Rule
+from kas.auth.user import NODE_PREFIX, NODES, UserInfo
+
+_ALLOWED: Outcome = (ALLOW, "", "")
+_NO_OPINION: Outcome = (NO_OPINION, "", "")
+
+
+def _no(reason: str) -> Outcome:
+    return NO_OPINION, reason, ""
+
+
+class NodeAuthorizer:
+    """``rules`` are those of the bootstrap role system:node: what every node may do with resources not told apart here."""
+
+    def __init__(self, graph: NodeGraph, rules: Sequence[Rule]) -> None:
+        self._graph = graph
+        self._rules = [CompiledRule(r) for r in rules]
+        self._checks = {
+            ("", "secrets"): self._read, ("", "configmaps"): self._read, ("", "persistentvolumeclaims"): self._claim,
+            ("", "persistentvolumes"): self._get, ("resource.k8s.io", "resourceclaims"): self._get,
+            ("storage.k8s.io", "volumeattachments"): self._get, ("", "serviceaccounts"): self._token,
+            ("coordination.k8s.io", "leases"): self._lease, ("storage.k8s.io", "csinodes"): self._csi_node,
+            ("resource.k8s.io", "resourceslices"): self._slice, ("", "nodes"): self._node, ("", "pods"): self._pod,
+        }  # fmt: skip
+
+    def authorize(self, a: Attributes) -> Outcome:
+        user = a.user
+        if not user.name.startswith(NODE_PREFIX) or NODES not in user.groups:
+            return _NO_OPINION
+        node = user.name[len(NODE_PREFIX) :]
+        if not node:
+            return _no(f'unknown node for user "{user.name}"')
+        if a.resource_request:
+            check = self._checks.get((a.api_group, a.resource))
+            if check is not None:
+                return check(node, a)
+        return _ALLOWED if any(r.allows(a) for r in self._rules) else _NO_OPINION
+
+    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+        if user.name.startswith(NODE_PREFIX) and NODES in user.groups:
+            return [], [], True, "node authorizer does not support user rule resolution"
+        return [], [], False, ""
+
+    def _related(self, node: str, a: Attributes) -> Outcome:
+        if not a.name:
+            return _no("No Object name found")
+        # Cluster-scoped objects have no namespace even when the request names one.
+        namespace = "" if a.resource in ("persistentvolumes", "volumeattachments", "resourceslices") else a.namespace
+        if self._graph.reaches(node, a.resource, namespace, a.name):
+            return _ALLOWED
+        return _no(f"no relationship found between node '{node}' and this object")
+
+    def _read(self, node: str, a: Attributes) -> Outcome:
+        if not a.is_read_only():
+            return _no("can only read resources of this type")
+        if a.subresource:
+            return _no("cannot read subresource")
+        if not a.namespace:
+            return _no("can only read namespaced object of this type")
+        return self._related(node, a)
+
+    def _get(self, node: str, a: Attributes) -> Outcome:
+        if a.verb != "get":
+            return _no("can only get individual resources of this type")
+        if a.subresource:
+            return _no("cannot get subresource")
+        return self._related(node, a)
+
+    def _claim(self, node: str, a: Attributes) -> Outcome:
+        if a.subresource != "status":
+            return self._get(node, a)
+        if a.verb not in ("update", "patch"):
+            return _no("can only get/update/patch this type")
+        return self._related(node, a)
+
+    def _token(self, node: str, a: Attributes) -> Outcome:
+        if a.verb != "create" or not a.name:
+            return _no("can only create tokens for individual service accounts")
+        if a.subresource != "token":
+            return _no("can only create token subresource of serviceaccount")
+        return self._related(node, a)
+
+    def _lease(self, node: str, a: Attributes) -> Outcome:
+        if a.verb not in ("get", "create", "update", "patch", "delete"):
+            return _no("can only get, create, update, patch, or delete a node lease")
+        if a.namespace != "kube-node-lease":
+            return _no('can only access leases in the "kube-node-lease" system namespace')
+        # The name of what is created is known only to admission.
+        if a.verb != "create" and a.name != node:
+            return _no("can only access node lease with the same name as the requesting node")
+        return _ALLOWED
+
+    def _csi_node(self, node: str, a: Attributes) -> Outcome:
+        if a.verb not in ("get", "create", "update", "patch", "delete"):
+            return _no("can only get, create, update, patch, or delete a CSINode")
+        if a.subresource:
+            return _no("cannot authorize CSINode subresources")
+        if a.verb != "create" and a.name != node:
+            return _no("can only access CSINode with the same name as the requesting node")
+        return _ALLOWED
+
+    def _slice(self, node: str, a: Attributes) -> Outcome:
+        if a.subresource:
+            return _no("cannot authorize ResourceSlice subresources")
+        if a.verb == "create":
+            return _ALLOWED
+        if a.verb in ("get", "update", "patch", "delete"):
+            return self._related(node, a)
+        if a.verb in ("watch", "list", "deletecollection"):
+            if _selects(a, "spec.nodeName", node):
+                return _ALLOWED
+            return _no("can only list/watch/deletecollection resourceslices with nodeName field selector")
+        verbs = "get, watch, list, create, update, patch, delete, deletecollection"
+        return _no(f"only the following verbs are allowed for a ResourceSlice: {verbs}")
+
+    def _node(self, node: str, a: Attributes) -> Outcome:
+        if a.subresource == "":
+            if a.verb in ("create", "update", "patch"):
+                return _ALLOWED
+            if a.is_read_only():
+                # By name: a kubelet looks for its Node before it exists.
+                if a.name == node:
+                    return _ALLOWED
+                if not a.name:
+                    return _no(f"node '{node}' cannot read all nodes, only its own Node object")
+                return _no(f"node '{node}' cannot read '{a.name}', only its own Node object")
+        elif a.subresource == "status" and a.verb in ("update", "patch"):
+            return _ALLOWED
+        return _NO_OPINION
+
+    def _pod(self, node: str, a: Attributes) -> Outcome:
+        if a.subresource == "":
+            if a.verb == "get":
+                return self._get(node, a)
+            if a.verb in ("list", "watch"):
+                if _selects(a, "spec.nodeName", node):
+                    return _ALLOWED
+                if a.name:
+                    return self._related(node, a)
+                return _no("can only list/watch pods with spec.nodeName field selector")
+            if a.verb in ("create", "delete"):
+                return _ALLOWED
+        elif a.subresource == "status":
+            if a.verb in ("update", "patch"):
+                return _ALLOWED
+        elif a.subresource == "eviction" and a.verb == "create":
+            return _ALLOWED
+        return _NO_OPINION
+
+
+def _selects(a: Attributes, key: str, value: str) -> bool:
+    return any(t.key == key and t.op == "=" and t.value == value for t in a.field_requirements or ())

@@ -1,0 +1,187 @@
+"""What a node may see: which objects the pods bound to it, and their volumes, refer to.
+
+``plugin/pkg/auth/authorizer/node/graph.go``. Kept as counts per node instead of a walked graph: an object every pod refers
+to (a service account, the CA bundle) answers as fast as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Obj = dict[str, Any]
+# (resource, namespace, name)
+Key = tuple[str, str, str]
+
+MIRROR_POD = "kubernetes.io/config.mirror"
+# Resources the graph has to be fed with.
+SOURCES = ("pods", "persistentvolumes", "volumeattachments", "resourceslices")
+
+
+class NodeGraph:
+    """``put`` and ``delete`` take the events of ``SOURCES``; ``reaches`` answers for what they refer to as well."""
+
+    def __init__(self) -> None:
+        # How many pods (or other sources) of a node refer to a key.
+        self._nodes: dict[Key, dict[str, int]] = {}
+        # What each source contributed, to take it back: (node, keys).
+        self._given: dict[Key, tuple[str, tuple[Key, ...]]] = {}
+        # A volume reaches the nodes of its claim; a volume's secret those of the volume.
+        self._volume_claim: dict[str, Key] = {}
+        self._volume_secrets: dict[str, tuple[Key, ...]] = {}
+        self._secret_volumes: dict[Key, set[str]] = {}
+
+    def put(self, resource: str, obj: Obj) -> None:
+        meta, spec = obj["metadata"], obj.get("spec") or {}
+        name = meta["name"]
+        if resource == "pods":
+            namespace = meta["namespace"]
+            node = spec.get("nodeName") or ""
+            key = ("pods", namespace, name)
+            self._give(key, node, tuple(dict.fromkeys((key, *_pod_references(obj)))))
+        elif resource == "volumeattachments":
+            key = ("volumeattachments", "", name)
+            self._give(key, spec.get("nodeName") or "", (key,))
+        elif resource == "resourceslices":
+            key = ("resourceslices", "", name)
+            self._give(key, spec.get("nodeName") or "", (key,))
+        elif resource == "persistentvolumes":
+            self._drop_volume(name)
+            claim = spec.get("claimRef")
+            if claim:
+                self._volume_claim[name] = ("persistentvolumeclaims", claim.get("namespace") or "", claim.get("name") or "")
+                secrets = tuple(dict.fromkeys(_volume_secrets(spec, claim.get("namespace") or "")))
+                self._volume_secrets[name] = secrets
+                for secret in secrets:
+                    self._secret_volumes.setdefault(secret, set()).add(name)
+
+    def delete(self, resource: str, namespace: str, name: str) -> None:
+        if resource == "persistentvolumes":
+            self._drop_volume(name)
+        else:
+            self._take((resource, namespace, name))
+
+    def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
+        """Whether something on the node refers to the object."""
+        if resource == "persistentvolumes":
+            claim = self._volume_claim.get(name)
+            return claim is not None and node in self._nodes.get(claim, ())
+        key = (resource, namespace, name)
+        if node in self._nodes.get(key, ()):
+            return True
+        return any(self.reaches(node, "persistentvolumes", "", v) for v in self._secret_volumes.get(key, ()))
+
+    def _give(self, source: Key, node: str, keys: tuple[Key, ...]) -> None:
+        if self._given.get(source) == (node, keys):
+            return
+        self._take(source)
+        if not node:
+            return
+        self._given[source] = (node, keys)
+        for key in keys:
+            counts = self._nodes.setdefault(key, {})
+            counts[node] = counts.get(node, 0) + 1
+
+    def _take(self, source: Key) -> None:
+        given = self._given.pop(source, None)
+        if given is None:
+            return
+        node, keys = given
+        for key in keys:
+            counts = self._nodes[key]
+            counts[node] -= 1
+            if not counts[node]:
+                del counts[node]
+                if not counts:
+                    del self._nodes[key]
+
+    def _drop_volume(self, name: str) -> None:
+        self._volume_claim.pop(name, None)
+        for secret in self._volume_secrets.pop(name, ()):
+            volumes = self._secret_volumes[secret]
+            volumes.discard(name)
+            if not volumes:
+                del self._secret_volumes[secret]
+
+
+def _pod_references(pod: Obj) -> Iterator[Key]:
+    meta, spec = pod["metadata"], pod["spec"]
+    # A kubelet makes mirror pods itself: they must never give it anything.
+    if MIRROR_POD in (meta.get("annotations") or {}):
+        return
+    namespace = meta["namespace"]
+    if spec.get("serviceAccountName"):
+        yield "serviceaccounts", namespace, spec["serviceAccountName"]
+    for ref in spec.get("imagePullSecrets") or ():
+        yield "secrets", namespace, ref.get("name") or ""
+    for kind in ("initContainers", "containers", "ephemeralContainers"):
+        for container in spec.get(kind) or ():
+            for resource, name in _container_references(container):
+                yield resource, namespace, name
+    for volume in spec.get("volumes") or ():
+        for resource, name in _volume_references(volume, meta["name"]):
+            yield resource, namespace, name
+    status = pod.get("status") or {}
+    made = {s.get("name"): s.get("resourceClaimName") for s in status.get("resourceClaimStatuses") or ()}
+    for claim in spec.get("resourceClaims") or ():
+        name = claim.get("resourceClaimName") or (made.get(claim.get("name")) if claim.get("resourceClaimTemplateName") else None)
+        if name:
+            yield "resourceclaims", namespace, name
+    extended = (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
+    if extended:
+        yield "resourceclaims", namespace, extended
+
+
+def _container_references(container: Obj) -> Iterator[tuple[str, str]]:
+    for source in container.get("envFrom") or ():
+        for field, resource in (("secretRef", "secrets"), ("configMapRef", "configmaps")):
+            if source.get(field):
+                yield resource, source[field].get("name") or ""
+    for env in container.get("env") or ():
+        source = env.get("valueFrom") or {}
+        for field, resource in (("secretKeyRef", "secrets"), ("configMapKeyRef", "configmaps")):
+            if source.get(field):
+                yield resource, source[field].get("name") or ""
+
+
+# Volume sources that name their secret as a reference in the pod's namespace.
+_SECRET_REF_SOURCES = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
+
+
+def _volume_references(volume: Obj, pod: str) -> Iterator[tuple[str, str]]:
+    if volume.get("persistentVolumeClaim"):
+        yield "persistentvolumeclaims", volume["persistentVolumeClaim"].get("claimName") or ""
+    elif volume.get("ephemeral") is not None:
+        yield "persistentvolumeclaims", f"{pod}-{volume['name']}"
+    if volume.get("secret"):
+        yield "secrets", volume["secret"].get("secretName") or ""
+    if volume.get("configMap"):
+        yield "configmaps", volume["configMap"].get("name") or ""
+    if volume.get("azureFile"):
+        yield "secrets", volume["azureFile"].get("secretName") or ""
+    for kind in _SECRET_REF_SOURCES:
+        ref = (volume.get(kind) or {}).get("secretRef")
+        if ref:
+            yield "secrets", ref.get("name") or ""
+    ref = (volume.get("csi") or {}).get("nodePublishSecretRef")
+    if ref:
+        yield "secrets", ref.get("name") or ""
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        for field, resource in (("secret", "secrets"), ("configMap", "configmaps")):
+            if source.get(field):
+                yield resource, source[field].get("name") or ""
+
+
+def _volume_secrets(spec: Obj, claim_namespace: str) -> Iterator[Key]:
+    """The secrets of a PersistentVolume its kubelet needs: the controllers' own are not among them."""
+    azure = spec.get("azureFile")
+    if azure:
+        yield "secrets", azure.get("secretNamespace") or claim_namespace, azure.get("secretName") or ""
+    for kind in _SECRET_REF_SOURCES:
+        ref = (spec.get(kind) or {}).get("secretRef")
+        if ref:
+            yield "secrets", ref.get("namespace") or claim_namespace, ref.get("name") or ""
+    csi = spec.get("csi") or {}
+    for field in ("nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"):
+        if csi.get(field):
+            yield "secrets", csi[field].get("namespace") or "", csi[field].get("name") or ""
