@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kas.api import printers
 from kas.api.errors import ApiError
+from kas.api.printers import jsonpath
 from kas.api.printers.age import human_duration, parse_time, since
 from kas.api.printers.cells import selector, selector_text
 from kas.api.printers.registry import ROWS
@@ -148,3 +151,73 @@ def test_a_port_of_an_ipv6_endpoint_is_bracketed_and_only_three_are_shown():
     subsets = [{"addresses": [{"ip": "::1"}, {"ip": "10.0.0.1"}], "ports": [{"port": 80}, {"port": 81}]}]
     row = printers.cells("", "Endpoints", {"metadata": {"name": "e"}, "subsets": subsets}, NOW)
     assert row[1] == "[::1]:80,10.0.0.1:80,[::1]:81 + 1 more..."
+
+
+WIDGET = {
+    "metadata": {"name": "w", "creationTimestamp": "2025-12-31T23:00:00Z", "annotations": {"a.io/b": "c"}},
+    "spec": {"size": 3, "ratio": 0.5, "on": True, "tags": ["x", "<y>"], "nothing": None, "big": 1e30},
+    "status": {"conditions": [{"type": "Ready", "status": "True", "n": 1}, {"type": "Other", "status": "False", "n": 2}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "cell"),
+    [
+        ("integer", ".spec.size", 3),
+        ("integer", ".spec.ratio", 0),
+        ("number", ".spec.size", 3),
+        ("boolean", ".spec.on", True),
+        ("integer", ".spec.on", None),
+        ("string", ".spec.on", "true"),
+        ("string", ".spec.size", "3"),
+        ("string", ".spec.ratio", "0.5"),
+        ("string", ".spec.big", "1e+30"),
+        ("string", ".spec.tags", '["x","\\u003cy\\u003e"]'),
+        ("string", ".spec.tags[0]", "x"),
+        ("string", ".spec.tags[-1]", "<y>"),
+        ("string", ".spec.tags[7]", None),
+        ("string", ".spec.tags[0:1]", "x"),
+        ("string", ".spec.tags[*]", "x"),
+        ("string", ".spec.nothing", "<no value>"),
+        ("string", ".spec.missing.deeper", None),
+        ("string", ".spec['size']", "3"),
+        ("string", ".metadata.annotations.a\\.io/b", "c"),
+        ("string", ".metadata.annotations['a.io/b']", "c"),
+        ("string", '.status.conditions[?(@.type=="Ready")].status', "True"),
+        ("string", ".status.conditions[?(@.n>1)].type", "Other"),
+        ("string", ".status.conditions[?(@.absent)].type", None),
+        ("string", ".status.conditions[?(@.type==1)].type", None),
+        ("string", "..status", '{"conditions":[{"n":1,"status":"True","type":"Ready"},{"n":2,"status":"False","type":"Other"}]}'),
+        ("string", ".spec.[", None),
+        ("string", ".status.conditions[?(@.type=", None),
+        ("date", ".metadata.creationTimestamp", "60m"),
+        ("date", ".metadata.name", "<invalid>"),
+        ("date", ".spec.size", None),
+        ("date", ".spec.missing", None),
+    ],
+)
+def test_cells_of_custom_columns(kind, path, cell):
+    columns = [{"name": "C", "type": kind, "jsonPath": path}]
+    made = printers.table(("example.com", "v1", "Widget"), [WIDGET], now=NOW, custom_columns=columns)
+    assert made["rows"][0]["cells"] == ["w", cell]
+    text = f"Custom resource definition column (in JSONPath format): {path}"
+    assert made["columnDefinitions"][1] == {"name": "C", "type": kind, "format": "", "description": text, "priority": 0}
+
+
+def test_a_custom_resource_without_columns_shows_its_age():
+    made = printers.table(("example.com", "v1", "Widget"), [WIDGET], now=NOW, custom_columns=[])
+    assert [(c["name"], c["type"]) for c in made["columnDefinitions"]] == [("Name", "string"), ("Age", "date")]
+    assert made["columnDefinitions"][1]["description"].startswith("CreationTimestamp is")
+    assert made["rows"][0]["cells"] == ["w", "60m"]
+    assert printers.table(("example.com", "v1", "Widget"), [], now=NOW, custom_columns=[], list_metadata={})["rows"] == []
+
+
+JSON = st.recursive(st.none() | st.text("ab"), lambda x: st.lists(x) | st.dictionaries(st.text("ab"), x))
+
+
+@given(st.text(alphabet=".[]'\"?(@)=<>*:,ab01-\\\\ ", max_size=20), JSON)
+def test_paths_never_fail_otherwise_than_by_their_own_error(path, value):
+    try:
+        jsonpath.parse(path)(value)
+    except jsonpath.PathError:
+        return

@@ -16,9 +16,9 @@ from typing import Any
 
 from kas.api.errors import bad_request
 from kas.api.field import go_quote
-from kas.api.printers import apps, cluster, core, infra, pod  # noqa: F401  (importing them registers their rows)
+from kas.api.printers import apps, cluster, core, custom, infra, pod  # noqa: F401  (importing them registers their rows)
 from kas.api.printers.age import ZERO_TIME
-from kas.api.printers.registry import ROWS
+from kas.api.printers.registry import ROWS, Row
 
 Columns = list[dict[str, Any]]
 
@@ -65,12 +65,14 @@ def table(
     list_metadata: dict[str, Any] | None = None,
     version: str = "v1",
     headers: bool = True,
+    custom_columns: Sequence[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Print ``objects`` of one kind as a Table of ``meta.k8s.io/<version>``.
 
     ``objects`` are external, defaulted forms of ``gvk``; wide columns are always included (priority 1). ``include_object``
     is the query parameter: "" and "Metadata" add PartialObjectMetadata, "Object" the whole object, "None" null.
     ``list_metadata`` is the list's metadata; None stands for a single object, whose resource version is taken.
+    ``custom_columns`` are a custom resource's ``additionalPrinterColumns``, empty when it has none; None means a built-in kind.
     ``headers`` False leaves the columns null, as watches do after their first event. Bad ``include_object`` raises
     ApiError 400. Objects in the table are shared with the input, never copied.
     """
@@ -83,7 +85,10 @@ def table(
     meta_version = f"meta.k8s.io/{version}"
     columns = None if f"{group}/{kind}" in _tables()["unprinted"] else registered_columns(group, kind)
     rows: list[dict[str, Any]] | None
-    if columns is None:
+    if custom_columns is not None:
+        columns, row = _custom(custom_columns)
+        rows = [{"cells": row(obj, now)} for obj in objects]
+    elif columns is None:
         columns = default_columns()
         rows = [{"cells": _default_cells(obj)} for obj in objects] or None
     else:
@@ -108,6 +113,11 @@ def table(
         "kind": "Table", "apiVersion": meta_version, "metadata": list_metadata,
         "columnDefinitions": columns if headers else None, "rows": rows,
     }  # fmt: skip
+
+
+def _custom(wanted: Sequence[dict[str, Any]]) -> tuple[Columns, Row]:
+    name, created = default_columns()
+    return custom.definitions(wanted, name, created["description"]), custom.row(wanted)
 
 
 def _printed_form(gvk: tuple[str, str, str], objects: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
