@@ -1,0 +1,430 @@
+"""Strategic merge patch: apimachinery's ``pkg/util/strategicpatch``, the server's direction (patch into object).
+
+What merges by key and what is replaced comes from the type tables (``Field.patch_strategy``, ``patch_merge_key``), read
+through PatchSchema so that nothing here depends on how they are stored. Neither the original nor the patch is changed:
+the same patch is applied again when a write loses a race. Lists are matched through dictionaries, so a patch cannot buy
+quadratic time.
+
+Directives: ``$patch`` (replace, delete, in a list also merge's refusal), ``$retainKeys``, ``$deleteFromPrimitiveList/f``,
+``$setElementOrder/f``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kas.api.field import go_quote
+
+if TYPE_CHECKING:
+    from kas.api.scheme import Field, TypeDesc
+
+Obj = dict[str, Any]
+
+PATCH = "$patch"
+RETAIN_KEYS = "$retainKeys"
+DELETE_FROM = "$deleteFromPrimitiveList"
+SET_ORDER = "$setElementOrder"
+
+BAD_PRIMITIVE_LIST = "invalid patch format of primitive list"
+BAD_RETAIN_KEYS = "invalid patch format of retainKeys"
+BAD_SET_ORDER = "invalid patch format of setElementOrder list"
+LIST_OF_LISTS = "lists of lists are not supported"
+
+
+class StrategicMergeError(ValueError):
+    """A patch that does not apply; ``code`` is the HTTP status upstream answers with: 400, 422 or 500."""
+
+    @property
+    def code(self) -> int:
+        message = str(self)
+        if message in (BAD_PRIMITIVE_LIST, BAD_RETAIN_KEYS, BAD_SET_ORDER):
+            return 400
+        return 422 if message == LIST_OF_LISTS else 500
+
+
+class PatchSchema:
+    """A place in a type: a struct (``type`` given), or by ``go_kind`` a map, slice or scalar whose elements are ``type``."""
+
+    __slots__ = ("go_kind", "type")
+
+    def __init__(self, type: TypeDesc | None, go_kind: str = "struct") -> None:
+        self.type, self.go_kind = type, go_kind
+
+    def lookup(self, key: str) -> tuple[PatchSchema, str, str, bool]:
+        """(place of field ``key``, strategy without retainKeys, merge key, whether it is a pointer)."""
+        if self.go_kind != "struct" or self.type is None:
+            raise StrategicMergeError(f"merging an object in json but data type is not struct, instead is: {self.go_kind}")
+        field = self.type.by_name.get(key) or _folded(self.type, key)
+        if field is None:
+            name = self.type.name.rpartition(".")[2]
+            raise StrategicMergeError(f"unable to find api field in struct {name} for the json field {go_quote(key)}")
+        strategies = [s for s in (field.patch_strategy or "").split(",") if s != "retainKeys"]
+        return _place(field), strategies[0] if strategies else "", field.patch_merge_key or "", bool(field.ptr)
+
+    def lookup_slice(self, key: str) -> tuple[PatchSchema, str, str]:
+        """As lookup, for the elements of a list field."""
+        place, strategy, merge_key, pointer = self.lookup(key)
+        if place.go_kind == "slice":
+            place = PatchSchema(place.type, "struct" if place.type is not None else "string")
+        elif not pointer:
+            raise StrategicMergeError(f"expected slice or array type, but got: {self.go_kind}")
+        return place, strategy, merge_key
+
+
+def _folded(type: TypeDesc, key: str) -> Field | None:
+    # encoding/json falls back to a match that ignores case.
+    low = key.lower()
+    return next((f for name, f in type.by_name.items() if name.lower() == low), None)
+
+
+_CARDS = {"list": "slice", "map": "map"}
+
+
+def _place(field: Field) -> PatchSchema:
+    kind = _CARDS.get(field.card)
+    if kind is None:
+        kind = "struct" if field.message is not None else "string"
+    return PatchSchema(field.message, kind)
+
+
+def apply(original: Obj, patch: Obj, type: TypeDesc) -> Obj:
+    """``original`` of ``type`` with the decoded patch merged in. Raises StrategicMergeError.
+
+    What the result holds is not checked against the type.
+    """
+    try:
+        return _merge_map(original, patch, PatchSchema(type))
+    except RecursionError:
+        raise StrategicMergeError("exceeded max depth") from None
+
+
+def _merge_map(original: Obj, patch: Obj, schema: PatchSchema) -> Obj:
+    if PATCH in patch:
+        return _patch_directive(patch)
+    out, patch = dict(original), dict(patch)
+    _retain_keys(out, patch)
+    _set_element_orders(out, patch, schema)
+    for key, value in patch.items():
+        deletes = key.startswith(DELETE_FROM)
+        if deletes:
+            key = _field_of(key, DELETE_FROM, BAD_PRIMITIVE_LIST)
+        if value is None:
+            out.pop(key, None)
+            continue
+        current = out.get(key)
+        if key not in out or type(current) is not type(value):
+            if not deletes:
+                value, keep = _without_directives(_without_nulls(value))
+                if keep:
+                    out[key] = value
+                else:
+                    out.pop(key, None)
+        elif isinstance(value, dict):
+            place, strategy, _, _ = schema.lookup(key)
+            out[key] = value if strategy == "replace" else _merge_map(current, value, place)
+        elif isinstance(value, list):
+            place, strategy, merge_key = schema.lookup_slice(key)
+            if strategy == "merge" or deletes:
+                out[key] = _merge_list(current, value, place, merge_key, deletes)
+            else:
+                out[key] = value
+        else:
+            out[key] = value
+    return out
+
+
+def _patch_directive(patch: Obj) -> Obj:
+    directive = patch[PATCH]
+    if directive == "replace":
+        return {k: v for k, v in patch.items() if k != PATCH}
+    if directive == "delete":
+        return {}
+    raise _bad_directive(directive, patch)
+
+
+def _bad_directive(directive: Any, patch: Obj) -> StrategicMergeError:
+    return StrategicMergeError(f"unknown patch type: {_go(directive)} in map: {_go(patch)}")
+
+
+def _retain_keys(out: Obj, patch: Obj) -> None:
+    if RETAIN_KEYS not in patch:
+        return
+    listed = patch.pop(RETAIN_KEYS)
+    if not isinstance(listed, list):
+        raise StrategicMergeError(BAD_RETAIN_KEYS)
+    keep = {k for k in listed if isinstance(k, str)}
+    for key, value in patch.items():
+        if value is not None and key not in keep and not key.startswith((DELETE_FROM, SET_ORDER)):
+            raise StrategicMergeError(BAD_RETAIN_KEYS)
+    for key in out.keys() - keep:
+        del out[key]
+
+
+def _field_of(key: str, prefix: str, complaint: str) -> str:
+    head, slash, name = key.partition("/")
+    if not slash or head != prefix:
+        raise StrategicMergeError(complaint)
+    return name
+
+
+def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema) -> None:
+    """Merge every list that has a $setElementOrder beside it, and take both out of ``patch``."""
+    for directive in [k for k in patch if k.startswith(SET_ORDER)]:
+        order = patch.pop(directive)
+        _check_list(order)
+        key = _field_of(directive, SET_ORDER, BAD_SET_ORDER)
+        if key not in out and key not in patch:
+            continue
+        current, new = out.get(key), patch.get(key)
+        for given, where in ((current, out), (new, patch)):
+            if key in where:
+                _check_list(given)
+        place, strategy, merge_key = schema.lookup_slice(key)
+        _check_order(new or [], order, merge_key)
+        if new is None:
+            merged = current
+        elif current is None:
+            merged = _without_directives(new)[0]
+        elif strategy == "merge":
+            merged = _merge_list(current, new, place, merge_key, False)
+        else:
+            merged = new
+        listed, rest = _partition(merged, order, merge_key)
+        maps = _element_type(current or [], new or []) is dict
+        out[key] = _ordered(listed, rest, order, current or [], merge_key, maps)
+        patch.pop(key, None)
+
+
+def _check_order(patch: list, order: list, merge_key: str) -> None:
+    """The patch's elements must stand in ``order``, in its sequence."""
+    items = _split_deleted(patch)[0] if merge_key else patch
+    at = 0
+    for wanted in order:
+        if at == len(items):
+            return
+        if merge_key:
+            _check_map(items[at])
+            _check_map(wanted)
+            same = _key(_merge_value(items[at], merge_key)) == _key(_merge_value(wanted, merge_key))
+        else:
+            same = _key(items[at]) == _key(wanted)
+        at += same
+    if at < len(items):
+        raise StrategicMergeError(f"The order in patch list:\n{_go(patch)}\n doesn't match {SET_ORDER} list:\n{_go(order)}\n")
+
+
+def _merge_list(original: list, patch: list, schema: PatchSchema, merge_key: str, deletes: bool) -> list:
+    if not original and not patch:
+        return original
+    maps = _element_type(original, patch) is dict
+    if not maps:
+        if deletes:
+            gone = {_key(v) for v in patch}
+            return [v for v in original if _key(v) not in gone]
+        merged = list({_key(v): v for v in (*original, *patch)}.values())
+    else:
+        if not merge_key:
+            raise StrategicMergeError(f"cannot merge lists without merge key for {schema.go_kind}")
+        original, patch = _special_elements(original, patch, merge_key)
+        merged = _merge_elements(original, patch, merge_key, schema)
+    listed, rest = _partition(merged, patch, merge_key)
+    return _ordered(listed, rest, patch, original, merge_key, maps)
+
+
+def _special_elements(original: list[Obj], patch: list[Obj], merge_key: str) -> tuple[list[Obj], list[Obj]]:
+    """Carry out the elements that hold $patch: (what is left of the original, the patch without them)."""
+    plain, replace, gone = [], False, set()
+    for element in patch:
+        directive = element.get(PATCH)
+        if PATCH not in element:
+            plain.append(element)
+        elif directive == "delete":
+            gone.add(_key(_merge_value(element, merge_key)))
+        elif directive == "replace":
+            replace = True
+        elif directive == "merge":
+            raise StrategicMergeError("merging lists cannot yet be specified in the patch")
+        else:
+            raise _bad_directive(directive, element)
+    if replace:
+        return plain, []
+    if gone:
+        original = [v for v in original if merge_key not in v or _key(v[merge_key]) not in gone]
+    return original, plain
+
+
+def _merge_elements(original: list[Obj], patch: list[Obj], merge_key: str, schema: PatchSchema) -> list[Obj]:
+    out = list(original)
+    where: dict[Hashable, int] = {}
+    for i, element in enumerate(out):
+        if merge_key in element:
+            where.setdefault(_key(element[merge_key]), i)
+    for element in patch:
+        value = _key(_merge_value(element, merge_key))
+        at = where.get(value)
+        if at is None:
+            where[value] = len(out)
+            out.append(element)
+        else:
+            out[at] = _merge_map(out[at], element, schema)
+    return out
+
+
+def _partition(items: list, by: list, merge_key: str) -> tuple[list, list]:
+    """(those that are in ``by``, the others), each in its own order."""
+    if merge_key:
+        for item in items:
+            _check_map(item)
+        for item in by:
+            if not isinstance(item, dict):
+                raise StrategicMergeError(f"value for key {by.index(item)} is not a map")
+        present = {_key(v[merge_key]) for v in by if merge_key in v}
+        flags = [_key(_merge_value(v, merge_key)) in present for v in items]
+    else:
+        present = {_key(v) for v in by}
+        flags = [_key(v) in present for v in items]
+    return [v for v, f in zip(items, flags, strict=True) if f], [v for v, f in zip(items, flags, strict=True) if not f]
+
+
+def _ordered(listed: list, rest: list, order: list, server_order: list, merge_key: str, maps: bool) -> list:
+    """``listed`` in the order asked for and ``rest`` in the server's, interleaved where the server's order tells how."""
+    left = _sorted(rest, server_order, merge_key, maps)
+    right = _sorted(listed, order, merge_key, maps)
+    index = _positions(server_order, merge_key, maps)
+    out: list = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        li = index.get(_item_key(left[i], merge_key, maps))
+        ri = index.get(_item_key(right[j], merge_key, maps))
+        if li is not None and ri is not None and li < ri:
+            out.append(left[i])
+            i += 1
+        else:
+            out.append(right[j])
+            j += 1
+    return out + right[j:] + left[i:]
+
+
+def _sorted(items: list, order: list, merge_key: str, maps: bool) -> list:
+    gone: list = []
+    if maps:
+        for element in (*items, *order):
+            _check_map(element)
+            _merge_value(element, merge_key)
+        items, gone = _split_deleted(items)
+    index = _positions(order, merge_key, maps)
+    # Every item comes out of ``order`` or was put there with its key; one that did not would sort last.
+    return sorted(items, key=lambda v: index.get(_item_key(v, merge_key, maps), len(index))) + gone
+
+
+def _positions(order: list, merge_key: str, maps: bool) -> dict[Hashable, int]:
+    out: dict[Hashable, int] = {}
+    for i, item in enumerate(order):
+        out.setdefault(_item_key(item, merge_key, maps), i)
+    return out
+
+
+def _item_key(item: Any, merge_key: str, maps: bool) -> Hashable:
+    if maps:
+        return _key(item.get(merge_key) if isinstance(item, dict) else None)
+    return _key(item)
+
+
+def _key(value: Any) -> Hashable:
+    """``value`` as Go compares it: 1, 1.0 and true are different."""
+    if isinstance(value, (dict, list)):
+        return (type(value), _go(value))
+    return (type(value), value)
+
+
+def _merge_value(element: Obj, merge_key: str) -> Any:
+    if merge_key not in element:
+        raise StrategicMergeError(f"map: {_go(element)} does not contain declared merge key: {merge_key}")
+    return element[merge_key]
+
+
+def _split_deleted(items: Iterable[Any]) -> tuple[list, list]:
+    keep, gone = [], []
+    for item in items:
+        _check_map(item)
+        (gone if item.get(PATCH) == "delete" else keep).append(item)
+    return keep, gone
+
+
+def _element_type(*lists: list) -> type:
+    found: type | None = None
+    for items in lists:
+        for value in items:
+            if found is None:
+                found = type(value)
+                if found is list:
+                    raise StrategicMergeError(LIST_OF_LISTS)
+            elif type(value) is not found:
+                raise StrategicMergeError(f"list element types are not identical: {_go(list(lists))}")
+    if found is None:
+        raise StrategicMergeError("no elements in any of the given slices")
+    return found
+
+
+def _check_map(value: Any) -> None:
+    if not isinstance(value, dict):
+        raise StrategicMergeError(f"expected a map[string]interface {{}}, but received a {_go_type(value)}")
+
+
+def _check_list(value: Any) -> None:
+    if not isinstance(value, list):
+        raise StrategicMergeError(f"expected a []interface {{}}, but received a {_go_type(value)}")
+
+
+def _without_directives(value: Any) -> tuple[Any, bool]:
+    """(``value`` without what carries a $patch, whether to keep it at all)."""
+    if isinstance(value, dict):
+        if PATCH in value:
+            return None, False
+        pairs = ((k, _without_directives(v)) for k, v in value.items())
+        return {k: v for k, (v, keep) in pairs if keep}, True
+    if isinstance(value, list):
+        return [v for v, keep in map(_without_directives, value) if keep], True
+    return value, True
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_nulls(v) for v in value]
+    return value
+
+
+def _go_type(value: Any) -> str:
+    if value is None:
+        return "%!s(<nil>)"
+    if isinstance(value, bool):
+        return "bool"
+    return {str: "string", int: "int64", float: "float64", list: "[]interface {}", dict: "map[string]interface {}"}[type(value)]
+
+
+def _go(value: Any) -> str:
+    """``fmt``'s %v of a decoded JSON value."""
+    if value is None:
+        return "<nil>"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{k}:{_go(value[k])}' for k in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_go, value))}]"
+    return go_float(value) if isinstance(value, float) else str(value)
+
+
+def go_float(value: float) -> str:
+    """%v of a float64: the shortest digits, an exponent below -4 and from 21 on."""
+    text = repr(value)
+    mantissa, mark, exponent = text.partition("e")
+    if mark and -4 <= int(exponent) < 21:
+        text = f"{value:.0f}" if int(exponent) > 0 else f"{value:f}"
+    elif mark:
+        sign = "-" if exponent[0] == "-" else "+"
+        return f"{mantissa}e{sign}{exponent.lstrip('+-').zfill(2)}"
+    return text.removesuffix(".0")
