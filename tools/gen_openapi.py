@@ -2,7 +2,7 @@
 """Write kas/endpoints/openapi/definitions.json.gz: the OpenAPI v2 definition of every published type.
 
 usage: gen_openapi.py FACTS_DIR
-FACTS_DIR/types.json has the types, tools/openapi_texts.py our own short descriptions. The document is read by
+FACTS_DIR/types.json has the types, resources.json the group versions, tools/openapi_texts.py our own short descriptions. The document is read by
 kas/endpoints/openapi/schemas.py when somebody asks for OpenAPI; nothing else needs it.
 """
 
@@ -41,7 +41,8 @@ RAW_EXTENSION = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 class Generator:
     """Turns type records into definitions."""
 
-    def __init__(self, facts: dict[str, Any]) -> None:
+    def __init__(self, facts: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+        self.everywhere = sorted((g["group"], v) for g in groups for v in g["versions"])
         self.types = {t["name"]: t for t in facts["types"]}
         self.enums = {e["name"]: e for e in facts["enums"]}
 
@@ -107,8 +108,9 @@ class Generator:
                 out["required"] = required
         if isinstance(t.get("gvk"), list):
             out["x-kubernetes-group-version-kind"] = [{"group": g, "version": v, "kind": k} for g, v, k in t["gvk"]]
-        elif t.get("gvk"):  # the option and event types every group version has; filled in with the versions served
-            out["x-kubernetes-group-version-kind"] = "*"
+        elif t.get("gvk"):  # the option and event types every group version has
+            kind = name.rpartition(".")[2]
+            out["x-kubernetes-group-version-kind"] = [{"group": g, "version": v, "kind": kind} for g, v in self.everywhere]
         if t.get("mapType"):
             out["x-kubernetes-map-type"] = t["mapType"]
         if t.get("unions"):
@@ -120,7 +122,8 @@ class Generator:
 
 
 def main(facts: Path) -> None:
-    generator = Generator(json.loads((facts / "types.json").read_text()))
+    groups = json.loads((facts / "resources.json").read_text())["groups"]
+    generator = Generator(json.loads((facts / "types.json").read_text()), groups)
     definitions = {name: generator.definition(t) for name, t in sorted(generator.types.items()) if t["inOpenAPI"]}
     text = json.dumps(definitions, separators=(",", ":"), sort_keys=True).encode()
     OUT.write_bytes(gzip.compress(text, 9, mtime=0))

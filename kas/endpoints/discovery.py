@@ -7,6 +7,7 @@ Source of the behaviour: apiserver ``endpoints/discovery`` and ``endpoints/disco
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -209,3 +210,46 @@ def paths(versions: Iterable[Version]) -> list[str]:
     for v in versions:
         out |= {f"/apis/{v.group}", f"/apis/{v.group}/{v.version}"} if v.group else {"/api", f"/api/{v.version}"}
     return sorted(out)
+
+
+# The order upstream's own handler for custom resources names them in.
+_CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+
+
+def _is_true(crd: dict[str, Any], kind: str) -> bool:
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
+
+
+def _custom_resources(crd: dict[str, Any], version: dict[str, Any]) -> list[dict[str, Any]]:
+    spec, names = crd["spec"], crd["status"]["acceptedNames"]
+    plural, namespaced = names["plural"], spec["scope"] == "Namespaced"
+    stored = next((v["name"] for v in spec["versions"] if v.get("storage")), version["name"])
+    digest = hashlib.sha256(f"{spec['group']}/{stored}/{names['kind']}".encode()).digest()
+    # A terminating definition takes no new objects.
+    verbs = [v for v in _CUSTOM_VERBS if v != "create"] if _is_true(crd, "Terminating") else _CUSTOM_VERBS
+    out = [
+        api_resource(
+            plural, names["kind"], namespaced=namespaced, verbs=verbs, singular=names.get("singular", ""),
+            short_names=names.get("shortNames") or (), categories=names.get("categories") or (),
+            storage_version_hash=base64.b64encode(digest[:8]).decode(),
+        )
+    ]  # fmt: skip
+    subresources = version.get("subresources") or {}
+    for name, gv, kind in (("status", None, names["kind"]), ("scale", ("autoscaling", "v1"), "Scale")):
+        if subresources.get(name) is not None:
+            verbs = ("get", "patch", "update")
+            out.append(api_resource(f"{plural}/{name}", kind, namespaced=namespaced, verbs=verbs, group_version=gv))
+    return out
+
+
+def custom_versions(crds: Iterable[dict[str, Any]]) -> list[Version]:
+    """The group versions of established CustomResourceDefinitions, their resources sorted by name."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for crd in sorted(crds, key=lambda crd: crd["metadata"]["name"]):
+        if not _is_true(crd, "Established"):
+            continue
+        for version in crd["spec"]["versions"]:
+            if version.get("served"):
+                found.setdefault((crd["spec"]["group"], version["name"]), []).extend(_custom_resources(crd, version))
+    return [Version(group, version, tuple(shown)) for (group, version), shown in found.items()]

@@ -76,3 +76,36 @@ def test_paths_for_the_index():
 @pytest.mark.parametrize("body", [b"", b"{}"])
 def test_entity_tags_are_quoted_digests(body):
     assert len(discovery.etag(body)) == 130 and discovery.etag(body)[0] == discovery.etag(body)[-1] == '"'
+
+
+CRD = {
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "subresources": {"status": {}, "scale": {}}},
+            {"name": "v1beta1", "served": True, "storage": False},
+            {"name": "v1alpha1", "served": False, "storage": False},
+        ],
+    },
+    "status": {
+        "acceptedNames": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList", "shortNames": ["wd"]},
+        "conditions": [{"type": "Established", "status": "True"}, {"type": "NamesAccepted", "status": "True"}],
+    },
+}  # fmt: skip
+
+
+def test_custom_resources_appear_once_established():
+    first, second = discovery.custom_versions([CRD])
+    assert (first.group_version, second.group_version) == ("example.com/v1", "example.com/v1beta1")
+    assert [r["name"] for r in first.resources] == ["widgets", "widgets/status", "widgets/scale"]
+    assert first.resources[0]["shortNames"] == ["wd"] and first.resources[0]["storageVersionHash"]
+    assert first.resources[0]["storageVersionHash"] == second.resources[0]["storageVersionHash"]
+    assert first.resources[2]["group"] == "autoscaling" and first.resources[2]["kind"] == "Scale"
+    assert [r["name"] for r in second.resources] == ["widgets"]
+    assert discovery.custom_versions([CRD | {"status": {"conditions": []}}]) == []
+
+
+def test_a_terminating_definition_takes_no_new_objects():
+    status = CRD["status"] | {"conditions": [*CRD["status"]["conditions"], {"type": "Terminating", "status": "True"}]}
+    assert "create" not in discovery.custom_versions([CRD | {"status": status}])[0].resources[0]["verbs"]

@@ -214,3 +214,55 @@ def test_an_operation_in_protobuf():
     assert dict(fields(found[1][1])) == {2: b"\n\x13#/parameters/pretty"}
     extension = dict(fields(found[4][1]))
     assert extension[1] == b"x-kubernetes-action" and dict(fields(extension[2])) == {2: b'"get"\n'}
+
+
+CRD = {
+    "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget", "listKind": "WidgetList"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": {
+            "type": "object", "properties": {
+                "spec": {"type": "object", "required": ["size", "note"], "properties": {
+                    "size": {"type": "integer", "minimum": 1, "default": 2},
+                    "note": {"type": "string", "nullable": True},
+                    "port": {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+                    "template": {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True},
+                    "rule": {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'x'"}]},
+                }},
+            },
+        }}}],
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def extended() -> OpenAPI:
+    served, definitions = openapi.custom.describe(CRD)
+    return OpenAPI([builtin(r) for r in SCHEME.resources if r.served_by_default] + served, "v1.36.2", definitions)
+
+
+def test_custom_resources_have_a_document_of_their_own(extended, server):
+    document = json.loads(extended.v3("apis/example.com/v1").body)
+    assert {"/apis/example.com/v1/namespaces/{namespace}/widgets/{name}/status", "/apis/example.com/v1/widgets"} <= set(document["paths"])
+    schemas = document["components"]["schemas"]
+    spec = schemas["com.example.v1.Widget"]["properties"]["spec"]
+    assert spec["properties"]["size"] == {"type": "integer", "minimum": 1, "default": 2}
+    assert spec["properties"]["note"]["nullable"] is True and spec["properties"]["port"]["anyOf"]
+    assert {"apiVersion", "kind", "metadata"} <= set(spec["properties"]["template"]["properties"])
+    assert schemas["com.example.v1.Widget"]["properties"]["metadata"]["allOf"]
+    assert schemas["com.example.v1.WidgetList"]["properties"]["items"]["items"] == {"$ref": "#/components/schemas/com.example.v1.Widget"}
+    patch = document["paths"]["/apis/example.com/v1/namespaces/{namespace}/widgets/{name}"]["patch"]
+    assert "application/strategic-merge-patch+json" not in patch["requestBody"]["content"]
+    assert extended.v3_hash("api/v1") == server.v3_hash("api/v1") and extended.v2().etag != server.v2().etag
+
+
+def test_version_2_shows_custom_schemas_without_what_it_cannot_hold(extended):
+    spec = json.loads(extended.v2().body)["definitions"]["com.example.v1.Widget"]["properties"]["spec"]
+    assert spec["required"] == ["size"]
+    assert spec["properties"]["size"] == {"type": "integer", "minimum": 1}
+    assert spec["properties"]["note"] == {}
+    assert spec["properties"]["port"] == {"x-kubernetes-int-or-string": True}
+
+
+def test_custom_documents_in_protobuf(extended):
+    assert b"com.example.v1.Widget" in extended.v2(openapi.V2_PROTOBUF).body
+    assert b"com.example.v1.Widget" in extended.v3("apis/example.com/v1", openapi.V3_PROTOBUF).body

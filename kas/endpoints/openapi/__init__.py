@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from kas.endpoints.openapi import gnostic, schemas, v2, v3
+from kas.endpoints.openapi import custom, gnostic, schemas, v2, v3
 from kas.endpoints.openapi.operations import (
     Operation,
     Served,
@@ -27,7 +27,7 @@ from kas.endpoints.openapi.operations import (
     version_operations,
 )
 
-__all__ = ["Document", "OpenAPI", "Served", "ServedSubresource", "builtin", "negotiate"]
+__all__ = ["Document", "OpenAPI", "Served", "ServedSubresource", "builtin", "custom", "negotiate"]
 
 JSON = "application/json"
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -75,7 +75,7 @@ def negotiate(accept: str, version: str) -> str | None:
 class OpenAPI:
     """The documents of a fixed set of resources.
 
-    ``definitions`` are those of custom resources, in v2 form by name; built-in ones are known. Thread-safe: two threads
+    ``definitions`` are those of custom resources by name (see ``custom.describe``); built-in ones are known. Thread-safe: two threads
     may build the same document at once, and either result stands.
     """
 
@@ -99,7 +99,7 @@ class OpenAPI:
 
     def _digest(self, path: str) -> str:
         group, version = self._paths.get(path, ("", ""))
-        parts: list[Any] = [_FORMAT, self._server_version, schemas.digest(), path, sorted(self._served)]
+        parts: list[Any] = [_FORMAT, self._server_version, schemas.digest(), path]
         if version or not path:
             parts.append([repr(s) for gv, found in self._served.items() for s in found if not path or gv == (group, version)])
             parts.append(self._custom_of(group, version) if path else self._custom)
@@ -121,7 +121,7 @@ class OpenAPI:
         return found
 
     def _definitions(self) -> dict[str, Any]:
-        return schemas.definitions(self._served) | self._custom
+        return schemas.definitions() | self._custom
 
     def v2(self, content_type: str = JSON) -> Document:
         """The v2 document in a content type that ``negotiate`` gave. Only types a served path needs are published."""
@@ -135,7 +135,8 @@ class OpenAPI:
                 for s in served:
                     found += operations(s)
             used = {name for o in found for name in (o.body, o.response) if name}
-            return v2.document(found, schemas.closure(sorted(used), self._definitions()), self._server_version)
+            known = self._definitions() | {name: custom.structural_v2(schema) for name, schema in self._custom.items()}
+            return v2.document(found, schemas.closure(sorted(used), known), self._server_version)
 
         return self._document("", content_type, build, gnostic.encode_v2)
 

@@ -1,0 +1,107 @@
+"""OpenAPI of custom resources, from their definitions.
+
+``describe`` gives what ``OpenAPI`` needs for one CustomResourceDefinition. Schemas are kept as v3 shows them;
+``structural_v2`` is what is left of one for v2, whose clients know no alternatives and no null.
+Source of the behaviour: apiextensions-apiserver ``pkg/controller/openapi/builder`` and ``.../v2``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.endpoints.openapi.operations import Served, ServedSubresource
+from kas.endpoints.openapi.schemas import GVK, META, V2_PREFIX, Schema
+
+SCALE = "io.k8s.api.autoscaling.v1.Scale"
+_TYPE_FIELDS: dict[str, Schema] = {
+    "apiVersion": {"type": "string", "description": "Group and version of the object's schema, for example apps/v1."},
+    "kind": {"type": "string", "description": "Name of the object's kind, in CamelCase."},
+}
+
+
+def definition_name(group: str, version: str, kind: str) -> str:
+    """``com.example.v1.Widget`` for the kind Widget of example.com/v1."""
+    return ".".join([*reversed(group.split(".")), version, kind])
+
+
+def _object_meta() -> Schema:
+    return {"$ref": f"{V2_PREFIX}{META}ObjectMeta", "description": "The object's or list's metadata."}
+
+
+def _embedded(schema: Schema) -> Schema:
+    """The schema with apiVersion, kind and metadata added wherever a whole object is embedded."""
+    out = dict(schema)
+    if isinstance(out.get("properties"), dict):
+        out["properties"] = {name: _embedded(found) for name, found in out["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(out.get(key), dict):
+            out[key] = _embedded(out[key])
+    if schema.get("x-kubernetes-embedded-resource"):
+        out["properties"] = out.get("properties", {}) | _TYPE_FIELDS | {"metadata": _object_meta()}
+    return out
+
+
+def structural_v2(schema: Schema) -> Schema:
+    """The part of a custom resource's schema that v2 can hold, as upstream publishes it."""
+    dropped = {"allOf", "anyOf", "oneOf", "not", "nullable", "default"}
+    if schema.get("nullable"):
+        dropped |= {"type", "items", "properties"}
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        dropped |= {"items", "properties"}
+    out = {key: value for key, value in schema.items() if key not in dropped}
+    if "properties" in out:
+        nullable = {name for name, found in out["properties"].items() if found.get("nullable")}
+        out["properties"] = {name: structural_v2(found) for name, found in out["properties"].items()}
+        required = [name for name in out.get("required", ()) if name not in nullable]
+        if "required" in out and not required:
+            del out["required"]
+        elif required:
+            out["required"] = required
+    for key in ("items", "additionalProperties"):
+        if isinstance(out.get(key), dict):
+            out[key] = structural_v2(out[key])
+    return out
+
+
+def _root(schema: Schema | None, preserve: bool) -> Schema:
+    if schema is None or preserve or (schema.get("x-kubernetes-preserve-unknown-fields") and not schema.get("properties")):
+        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return _embedded(schema)
+
+
+def describe(crd: dict[str, Any]) -> tuple[list[Served], dict[str, Schema]]:
+    """The served resources of a definition and the OpenAPI definitions (by name) of their kinds and lists."""
+    spec, names = crd["spec"], (crd.get("status") or {}).get("acceptedNames") or crd["spec"]["names"]
+    served, definitions = [], {}
+    for version in spec["versions"]:
+        if not version.get("served"):
+            continue
+        group, name, kind = spec["group"], version["name"], names["kind"]
+        list_kind = names.get("listKind") or f"{kind}List"
+        own, own_list = definition_name(group, name, kind), definition_name(group, name, list_kind)
+        root = _root((version.get("schema") or {}).get("openAPIV3Schema"), bool(spec.get("preserveUnknownFields")))
+        root["properties"] = (root.get("properties") or {}) | _TYPE_FIELDS | {"metadata": _object_meta()}
+        root[GVK] = [{"group": group, "kind": kind, "version": name}]
+        definitions[own] = root
+        definitions[own_list] = {
+            "type": "object",
+            "description": f"{list_kind} is a list of {kind}",
+            "required": ["items"],
+            "properties": _TYPE_FIELDS
+            | {
+                "items": {"type": "array", "items": {"$ref": V2_PREFIX + own}},
+                "metadata": {"$ref": f"{V2_PREFIX}{META}ListMeta"},
+            },
+            GVK: [{"group": group, "kind": list_kind, "version": name}],
+        }
+        subresources = version.get("subresources") or {}
+        verbs = ("get", "patch", "update")
+        subs = []
+        if subresources.get("status") is not None:
+            subs.append(ServedSubresource("status", group, name, kind, verbs, own))
+        if subresources.get("scale") is not None:
+            subs.append(ServedSubresource("scale", "autoscaling", "v1", "Scale", verbs, SCALE))
+        all_verbs = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+        namespaced = spec["scope"] == "Namespaced"
+        served.append(Served(group, name, names["plural"], kind, namespaced, all_verbs, own, own_list, False, False, tuple(subs)))
+    return served, definitions
