@@ -2,8 +2,8 @@
 """Write kas/endpoints/openapi/definitions.json.gz: the OpenAPI v2 definition of every published type.
 
 usage: gen_openapi.py FACTS_DIR
-FACTS_DIR/types.json has the types, resources.json the group versions, tools/openapi_texts.py our own short descriptions. The document is read by
-kas/endpoints/openapi/schemas.py when somebody asks for OpenAPI; nothing else needs it.
+FACTS_DIR/types.json has the types, resources.json the group versions, tools/openapi_texts.py our own short descriptions. The document
+is read by kas/endpoints/openapi/schemas.py when somebody asks for OpenAPI; nothing else needs it.
 """
 
 from __future__ import annotations
