@@ -124,6 +124,6 @@ def _printed_form(gvk: tuple[str, str, str], objects: Sequence[dict[str, Any]]) 
     """The form the row functions read; only autoscaling/v1 differs from it by more than unread fields."""
     if gvk != ("autoscaling", "v1", "HorizontalPodAutoscaler"):
         return objects
-    from kas.api.scheme import SCHEME  # the types are needed for this one kind only
+    from kas.api.scheme import convert  # the types are needed for this one kind only
 
-    return [SCHEME.convert(obj, "autoscaling", "v1", "v2", "HorizontalPodAutoscaler") for obj in objects]
+    return [convert(obj, "autoscaling", "v1", "v2", "HorizontalPodAutoscaler") for obj in objects]

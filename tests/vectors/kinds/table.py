@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 
 from kas.api import printers
 from kas.api.printers.age import parse_time
-from kas.api.scheme import SCHEME, decode, default
+from kas.api.scheme import SCHEME, decode
+from kas.registry.pipeline import apply_defaults
 
 # How the real server names the internal type of a kind without a printer.
 _PACKAGES = {"": "core", "rbac.authorization.k8s.io": "rbac"}
@@ -16,13 +16,7 @@ NOW = 1_790_000_000.0  # ages in the recorded answers are whole years or unknown
 
 def _defaulted(resource, obj):
     obj, _ = decode(resource.type, copy.deepcopy(obj))
-    default(resource.type, obj)
-    if importlib.util.find_spec("kas.api.defaults"):
-        from kas.api.defaults import DEFAULTS
-
-        computed = DEFAULTS.get((resource.group, resource.version, resource.kind))
-        if computed:
-            computed(obj)
+    apply_defaults(resource, obj)
     return obj
 
 
