@@ -34,9 +34,16 @@ EXTRA = {
         "PodName": "podName is the name of the pod into which the certificate will be mounted.",
         "ServiceAccountName": "serviceAccountName is the name of the service account the pod is running as.",
         "NodeName": "nodeName is the name of the node the pod is assigned to.",
-        "SignerName": "signerName indicates the requested signer.",
+        "SignerName": "signerName indicates the requested signer.\n\nAll signer names beginning with `kubernetes.io` are reserved for use "
+        "by the Kubernetes project.  There is currently one well-known signer documented by the Kubernetes project, "
+        "`kubernetes.io/kube-apiserver-client-pod`, which will issue client certificates understood by kube-apiserver.  It is "
+        "currently unimplemented.",
         "State": "Is the request Pending, Issued, Denied, or Failed?",
-        "UnverifiedUserAnnotations": "unverifiedUserAnnotations are the user annotations of the request.",
+        "UnverifiedUserAnnotations": "unverifiedUserAnnotations allow pod authors to pass additional information to the signer "
+        "implementation.  Kubernetes does not restrict or validate this metadata in any way.\n\nEntries are subject to the same "
+        "validation as object metadata annotations, with the addition that all keys must be domain-prefixed. No restrictions are "
+        "placed on values, except an overall size limitation on the entire field.\n\nSigners should document the keys and values "
+        "they support.  Signers should deny requests that contain keys they do not recognize.",
     },
     "meta/Status": {
         "Status": "Status of the operation. One of: \"Success\" or \"Failure\". More info: "
