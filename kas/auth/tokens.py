@@ -243,4 +243,5 @@ def legacy_claims(service_account: dict[str, Any], secret: dict[str, Any]) -> Cl
 
 
 def _ref(obj: dict[str, Any]) -> dict[str, str]:
-    return {"name": obj["metadata"]["name"], "uid": obj["metadata"].get("uid", "")}
+    meta = obj["metadata"]
+    return {"name": meta["name"], "uid": meta["uid"]} if meta.get("uid") else {"name": meta["name"]}

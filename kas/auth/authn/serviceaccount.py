@@ -105,7 +105,9 @@ class ServiceAccountTokens:
         if "node" in private:
             # Beside a pod it only tells where the pod runs; alone it is what the token is bound to.
             node, node_uid = _claim(private, "node") if "pod" in private else self._check_ref(private, "node", "", now)
-            extra[NODE_NAME], extra[NODE_UID] = [node], [node_uid]
+            extra[NODE_NAME] = [node]
+            if node_uid:
+                extra[NODE_UID] = [node_uid]
         jti = claims.get("jti")
         if isinstance(jti, str) and jti:
             extra[CREDENTIAL_ID] = [f"JTI={jti}"]

@@ -1,0 +1,71 @@
+"""Bootstrap tokens: how a machine that has nothing yet joins (``plugin/pkg/auth/authenticator/token/bootstrap``).
+
+``<id>.<secret>``, kept in the Secret ``bootstrap-token-<id>`` of kube-system. Off unless ``--enable-bootstrap-token-auth``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import re
+from calendar import timegm
+from collections.abc import Callable
+from time import strptime, time
+from typing import Any
+
+from kas.auth.authn.serviceaccount import Getter
+from kas.auth.user import UserInfo
+
+TYPE = "bootstrap.kubernetes.io/token"
+GROUP = "system:bootstrappers"
+_TOKEN = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})\Z")
+_GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\Z")
+
+
+class BootstrapTokens:
+    """Whatever is wrong with a token or its secret, it is simply not one."""
+
+    def __init__(self, get: Getter, clock: Callable[[], float] = time) -> None:
+        self._get = get
+        self._clock = clock
+
+    def authenticate_token(self, token: str) -> UserInfo | None:
+        match = _TOKEN.match(token)
+        if match is None:
+            return None
+        token_id, token_secret = match.groups()
+        name = f"bootstrap-token-{token_id}"
+        secret = self._get("secrets", "kube-system", name)
+        if secret is None or secret["metadata"].get("deletionTimestamp") or secret.get("type") != TYPE:
+            return None
+        data = _data(secret)
+        if not hmac.compare_digest(data.get("token-secret", "").encode(), token_secret.encode()):
+            return None
+        if data.get("token-id") != token_id or data.get("usage-bootstrap-authentication") != "true":
+            return None
+        if not self._alive(data.get("expiration", "")):
+            return None
+        groups = [g for g in data.get("auth-extra-groups", "").split(",") if g]
+        if not all(map(_GROUP.match, groups)):
+            return None
+        return UserInfo(f"system:bootstrap:{token_id}", [GROUP, *sorted(set(groups) - {GROUP})])
+
+    def _alive(self, expiration: str) -> bool:
+        if not expiration:
+            return True
+        try:
+            return timegm(strptime(expiration, "%Y-%m-%dT%H:%M:%SZ")) > self._clock()
+        except ValueError:
+            # An end that cannot be read is one that has come.
+            return False
+
+
+def _data(secret: dict[str, Any]) -> dict[str, str]:
+    out = {}
+    for key, value in (secret.get("data") or {}).items():
+        try:
+            out[key] = base64.b64decode(value, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            continue
+    return out

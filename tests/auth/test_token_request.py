@@ -1,0 +1,126 @@
+"""TokenRequest: what the token says, and that it then works."""
+
+import base64
+import json
+
+import pytest
+
+from kas.api.errors import ApiError
+from kas.auth.authn.bootstrap import BootstrapTokens
+from kas.auth.authn.serviceaccount import ServiceAccountTokens
+from kas.auth.tokens import Signer, Verifier, generate_key
+from kas.auth.user import NODE_NAME, NODE_UID, POD_NAME, UserInfo
+from kas.registry.authentication.token_request import Issuer, create
+from kas.registry.strategy import Context
+
+CTX = Context(namespace="ns", now="2024-01-02T03:04:05Z")
+NOW = 1704164645
+ISSUER = "https://kubernetes.default.svc"
+
+
+@pytest.fixture
+def objects():
+    def obj(name, uid, **more):
+        return {"metadata": {"name": name, "namespace": "ns", "uid": uid}, **more}
+
+    return {
+        ("serviceaccounts", "ns", "sa"): obj("sa", "u1"),
+        ("pods", "ns", "p"): obj("p", "u2", spec={"serviceAccountName": "sa", "nodeName": "n"}),
+        ("pods", "ns", "q"): obj("q", "u3", spec={"serviceAccountName": "other"}),
+        ("secrets", "ns", "s"): obj("s", "u4"),
+    }
+
+
+@pytest.fixture
+def ask(objects):
+    key = generate_key()
+
+    def ask(name="sa", ctx=CTX, **spec):
+        issuer = Issuer(Signer(key, ISSUER), ["api"], max_expiration_s=7200)
+        obj = {"spec": {"expirationSeconds": 3600, **spec}}
+        return create(ctx, name, obj, issuer, lambda *k: objects.get(k))
+
+    verifier = Verifier([key], [ISSUER])
+    ask.tokens = ServiceAccountTokens(verifier, ["api"], lambda *k: objects.get(k), clock=lambda: NOW + 1)
+    return ask
+
+
+def claims(token):
+    part = token.split(".")[1]
+    return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+
+
+def ref(kind, name, **more):
+    return {"kind": kind, "apiVersion": "v1", "name": name, **more}
+
+
+def test_plain_token(ask):
+    answer, warnings = ask()
+    assert warnings == [] and answer["spec"] == {"audiences": ["api"], "expirationSeconds": 3600, "boundObjectRef": None}
+    assert answer["status"]["expirationTimestamp"] == "2024-01-02T04:04:05Z"
+    assert answer["metadata"] == {"name": "sa", "namespace": "ns", "creationTimestamp": CTX.now}
+    assert ask.tokens.authenticate_token(answer["status"]["token"]).uid == "u1"
+
+
+def test_pod_token_names_its_node_and_lives_longer(ask, objects):
+    answer, _ = ask(expirationSeconds=3607, boundObjectRef=ref("Pod", "p", uid="u2"))
+    said = claims(answer["status"]["token"])
+    assert said["exp"] - said["iat"] == 365 * 24 * 3600
+    assert said["kubernetes.io"]["warnafter"] == NOW + 3607
+    assert answer["status"]["expirationTimestamp"] == "2024-01-02T04:04:12Z"
+    user = ask.tokens.authenticate_token(answer["status"]["token"])
+    assert user.extra[POD_NAME] == ["p"] and user.extra[NODE_NAME] == ["n"] and NODE_UID not in user.extra
+    objects["nodes", "", "n"] = {"metadata": {"name": "n", "uid": "u5"}}
+    answer, _ = ask(boundObjectRef=ref("Pod", "p"))
+    assert ask.tokens.authenticate_token(answer["status"]["token"]).extra[NODE_UID] == ["u5"]
+    assert "warnafter" not in claims(answer["status"]["token"])["kubernetes.io"]
+
+
+def test_expiration_is_shortened_with_a_warning(ask):
+    answer, warnings = ask(expirationSeconds=9000)
+    assert warnings == ["requested expiration of 9000 seconds shortened to 7200 seconds"]
+    assert answer["spec"]["expirationSeconds"] == 7200
+
+
+@pytest.mark.parametrize(
+    "spec,code,text",
+    [
+        ({"expirationSeconds": 599}, 422, "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes"),
+        ({"expirationSeconds": 2**32 + 1}, 422, "may not specify a duration larger than 2^32 seconds"),
+        ({"boundObjectRef": ref("Pod", "none")}, 404, 'pods "none" not found'),
+        ({"boundObjectRef": ref("Pod", "q")}, 400, 'cannot bind token for serviceaccount "sa" to pod running with different'),
+        ({"boundObjectRef": ref("ConfigMap", "c")}, 400, "cannot bind token to object of type /v1, Kind=ConfigMap"),
+        ({"boundObjectRef": ref("Secret", "s", uid="other")}, 409, "the UID in the bound object reference (other) does not match"),
+    ],
+)
+def test_refusals(ask, spec, code, text):
+    with pytest.raises(ApiError) as e:
+        ask(**spec)
+    assert e.value.code == code and text in e.value.message
+
+
+def test_unknown_account(ask):
+    with pytest.raises(ApiError, match='serviceaccounts "x" not found'):
+        ask("x")
+
+
+def secret(**changes):
+    data = {"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true", **changes}
+    encoded = {k: base64.b64encode(v.encode()).decode() for k, v in data.items()}
+    return {"metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token", "data": encoded}
+
+
+def test_bootstrap_token():
+    stored = [secret(**{"auth-extra-groups": "system:bootstrappers:b,system:bootstrappers:a"})]
+    auth = BootstrapTokens(lambda *key: stored[0] if key == ("secrets", "kube-system", "bootstrap-token-abcdef") else None, lambda: NOW)
+    groups = ("system:bootstrappers", "system:bootstrappers:a", "system:bootstrappers:b")
+    assert auth.authenticate_token("abcdef.0123456789abcdef") == UserInfo("system:bootstrap:abcdef", groups)
+    assert auth.authenticate_token("abcdef.0123456789abcdee") is None
+    assert auth.authenticate_token("ABCDEF.0123456789abcdef") is None
+    bad = [
+        {"usage-bootstrap-authentication": "false"}, {"expiration": "2024-01-02T03:04:05Z"}, {"expiration": "soon"},
+        {"auth-extra-groups": "system:masters"}, {"token-id": "other1"},
+    ]  # fmt: skip
+    for change in bad:
+        stored[0] = secret(**change)
+        assert auth.authenticate_token("abcdef.0123456789abcdef") is None, change
