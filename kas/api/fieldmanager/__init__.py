@@ -10,11 +10,13 @@ Everything here is a pure function over dicts; the walks are in ``kas._fast_fiel
 
 from __future__ import annotations
 
-from kas.api.fieldmanager.builtin import builtin
+from kas.api.fieldmanager.applying import apply
+from kas.api.fieldmanager.builtin import builtin, type_node
+from kas.api.fieldmanager.crd import crd_schema
 from kas.api.fieldmanager.entries import manager_name, read
-from kas.api.fieldmanager.manager import apply, field_set, update
-from kas.api.fieldmanager.schema import Schema, crd_schema, deduced_schema, type_node
+from kas.api.fieldmanager.schema import Schema, deduced_schema
 from kas.api.fieldmanager.timestamps import keep_timestamps
+from kas.api.fieldmanager.updating import field_set, update
 
 __all__ = [
     "Schema",

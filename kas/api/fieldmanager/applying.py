@@ -1,25 +1,19 @@
-"""Who owns which field: bookkeeping on writes, and server-side apply.
+"""Server-side apply (KEP-555).
 
-Upstream: apimachinery ``pkg/util/managedfields/internal`` (one wrapper a concern: fieldmanager.go, structuredmerge.go,
-stripmeta.go, managedfieldsupdater.go, buildmanagerinfo.go, capmanagers.go, skipnonapplied.go, lastappliedmanager.go) around
-structured-merge-diff v6 ``merge/update.go``. Here the wrappers are the steps of two functions, ``update`` and ``apply``.
-
-Objects are dicts in the version of the schema; none is changed. No I/O.
+Upstream: apimachinery ``pkg/util/managedfields/internal`` (fieldmanager.go, structuredmerge.go, skipnonapplied.go,
+versioncheck.go, lastappliedmanager.go) around structured-merge-diff v6 ``merge/update.go``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from kas._fast_fields import (
     Mismatch,
-    compare,
     deep_equal,
     difference,
     intersection,
     merge,
-    reconcile,
     recursive_difference,
     remove_items,
     to_set,
@@ -29,177 +23,12 @@ from kas._fast_fields import (
 )
 from kas.api.errors import ApiError, bad_request
 from kas.api.fieldmanager import lastapplied
-from kas.api.fieldmanager.conflicts import Conflicts, conflict_error, conflicts_of
-from kas.api.fieldmanager.entries import Ident, Managed, Managers, cap, ident_of, is_reset, read, write
+from kas.api.fieldmanager.conflicts import Conflicts, conflict_error
+from kas.api.fieldmanager.entries import Ident, Managed, Managers, ident_of, read, write
 from kas.api.fieldmanager.schema import Schema
-
-Obj = dict[str, Any]
-Entries = list[dict[str, Any]]
+from kas.api.fieldmanager.updating import NO_FIELDS, STRIPPED, Obj, entries_of, reconciled, settle, track
 
 BEFORE_FIRST_APPLY = "before-first-apply"
-NO_FIELDS: dict[str, Any] = {}
-
-
-def field_set(paths: Iterable[str]) -> dict[str, Any]:
-    """A set from dotted field names ("status", "metadata.deletionTimestamp"), the form of a strategy's reset fields."""
-    out: dict[str, Any] = {}
-    for path in paths:
-        below: dict[str, Any] = {}
-        for name in reversed(path.split(".")):
-            below = {f"f:{name}": below}
-        out = union(out, below)
-    return out
-
-
-# What the server itself keeps is nobody's: upstream's stripSet.
-_STRIPPED = field_set(
-    ["apiVersion", "kind", "metadata"]
-    + [
-        f"metadata.{name}"
-        for name in (
-            "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
-            "resourceVersion",
-        )
-    ]
-)  # fmt: skip
-
-
-def update(
-    schema: Schema,
-    live: Obj | None,
-    new: Obj,
-    manager: str,
-    *,
-    now: str,
-    subresource: str = "",
-    reset_fields: dict[str, Any] = NO_FIELDS,
-) -> Entries:
-    """The managedFields of ``new`` after a create, update or patch by ``manager``; empty when there are none.
-
-    ``live`` is None on create. ``reset_fields`` is a set (``field_set``) of what the strategy takes back anyway. Entries a
-    client sent are taken unless unusable or written through a subresource; an empty list or ``[{}]`` forgets all. When
-    nothing changes hands the live list itself is returned. Never refuses: an object that contradicts its schema keeps the
-    live entries.
-    """
-    live_entries = _entries(live)
-    try:
-        managers, source = _decode(live_entries, _entries(new), bool(subresource))
-        if not managers and live is not None and live.get("metadata", NO_FIELDS).get("uid"):
-            return []
-        before = dict(managers)
-        managers = _update(schema, live or {}, new, managers, manager, subresource, now, reset_fields)
-    except (Mismatch, ValueError):
-        return live_entries or []
-    if source is not None and managers == before:
-        return source
-    return write(managers)
-
-
-def _entries(obj: Obj | None) -> Any:
-    if obj is None:
-        return None
-    return (obj.get("metadata") or NO_FIELDS).get("managedFields")
-
-
-def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries | None]:
-    """The managers to start from, and the list they were read from when it can be stored again as it is."""
-    if new is not None and not subresource and not deep_equal(new, live):
-        if is_reset(new):
-            return {}, None
-        try:
-            managers = read(new, trusted=False)
-        except ValueError:
-            managers = {}
-        if managers:
-            return managers, None
-    if not live:
-        return {}, None
-    try:
-        return read(live, trusted=True), live
-    except ValueError:
-        return {}, None
-
-
-def _update(
-    schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str, subresource: str, now: str, reset: dict[str, Any]
-) -> Managers:
-    managers = _reconciled(schema, live, managers)
-    managers, changed = _settle(schema, live, new, managers, None, reset, None)
-    taken = difference(changed, _STRIPPED)
-    if taken:
-        ident = ident_of(manager or "unknown", "Update", schema.api_version, subresource)
-        previous = managers.get(ident)
-        fields = union(taken, previous.fields) if previous is not None else taken
-        managers[ident] = Managed(fields, schema.api_version, False, now)
-    cap(managers)
-    return managers
-
-
-def _reconciled(schema: Schema, live: Obj, managers: Managers) -> Managers:
-    """Managers with their sets fitted to today's schema; those of versions that are gone are dropped."""
-    out: Managers = {}
-    for ident, m in managers.items():
-        if m.api_version == schema.api_version:
-            root = schema.root
-        else:
-            at = schema.at(live, m.api_version)
-            if at is None:
-                continue
-            root = at[0].root
-        out[ident] = m.with_fields(reconcile(root, m.fields))
-    return out
-
-
-def _settle(
-    schema: Schema,
-    live: Obj,
-    new: Obj,
-    managers: Managers,
-    applier: Ident | None,
-    reset: dict[str, Any],
-    force: bool | None,
-) -> tuple[Managers, dict[str, Any]]:
-    """Take what changed from all managers but ``applier``; with ``force`` False raise Conflicts instead of taking.
-
-    Returns the managers left and the set of changed and added fields.
-    """
-    changed, removed = _filtered(compare(schema.root, live, new), reset)
-    found = {schema.api_version: (changed, removed)}
-    conflicts: dict[Ident, dict] = {}
-    out: Managers = {}
-    for ident, m in managers.items():
-        if ident == applier:
-            out[ident] = m
-            continue
-        at = found.get(m.api_version)
-        if at is None:
-            old_at, new_at = schema.at(live, m.api_version), schema.at(new, m.api_version)
-            if old_at is None or new_at is None:
-                continue
-            at = found[m.api_version] = _filtered(compare(old_at[0].root, old_at[1], new_at[1]), reset)
-        if force is False:
-            conflict = intersection(m.fields, at[0])
-            if conflict:
-                conflicts[ident] = conflict
-        left = m.fields
-        if at[0]:
-            left = difference(left, at[0])
-        if at[1]:
-            left = difference(left, at[1])
-        if left:
-            out[ident] = m.with_fields(left)
-    if conflicts:
-        raise conflicts_of(conflicts)
-    return out, changed
-
-
-def _filtered(found: tuple[dict, dict], reset: dict[str, Any]) -> tuple[dict, dict]:
-    if not reset:
-        return found
-    return recursive_difference(found[0], reset), recursive_difference(found[1], reset)
-
-
-# Server-side apply. ---------------------------------------------------------------------------------
 
 
 def apply(
@@ -222,7 +51,7 @@ def apply(
     managers unless ``force``, 500 (without reason, as upstream) when the configuration does not fit the schema.
     """
     live = live if live is not None else {}
-    stored = _entries(live)
+    stored = entries_of(live)
     try:
         managers = read(stored, trusted=True) if stored else {}
     except ValueError as e:
@@ -233,8 +62,8 @@ def apply(
     ident = ident_of(manager or "unknown", "Apply", schema.api_version, subresource)
     try:
         if not managers:
-            managers = _update(schema, {}, live, {}, BEFORE_FIRST_APPLY, subresource, now, reset_fields)
-        if _entries(applied) is not None:
+            managers = track(schema, {}, live, {}, BEFORE_FIRST_APPLY, subresource, now, reset_fields)
+        if entries_of(applied) is not None:
             raise bad_request("metadata.managedFields must be nil")
         _check(schema, live, applied)
         try:
@@ -250,7 +79,7 @@ def apply(
         raise _plain(f"failed to merge config: {_mismatch_text(e.errors)}") from None
     own = managers.get(ident)
     if own is not None:
-        left = difference(own.fields, _STRIPPED)
+        left = difference(own.fields, STRIPPED)
         if left:
             # Without a change the time of the last one stays, and a new manager has none.
             managers[ident] = Managed(left, own.api_version, True, own.time if merged is None else now)
@@ -286,7 +115,7 @@ def _apply(
     schema: Schema, live: Obj, applied: Obj, managers: Managers, ident: Ident, force: bool, reset: dict[str, Any]
 ) -> tuple[Obj | None, Managers]:
     """The merged object, None when nothing changes, and the managers; raises Conflicts."""
-    managers = _reconciled(schema, live, managers)
+    managers = reconciled(schema, live, managers)
     merged = merge(schema.root, live, applied)
     last = managers.get(ident)
     fields = to_set(schema.root, applied)
@@ -294,7 +123,7 @@ def _apply(
         fields = recursive_difference(fields, reset)
     managers[ident] = Managed(fields, schema.api_version, True, last.time if last is not None else "")
     merged = _prune(schema, merged, managers, ident, last)
-    managers, _ = _settle(schema, live, merged, managers, ident, reset, force)
+    managers, _ = settle(schema, live, merged, managers, ident, reset, force)
     if not managers[ident].fields:
         del managers[ident]
     same = _without_managed_fields(live) == _without_managed_fields(merged) and deep_equal(

@@ -1,0 +1,192 @@
+"""Who owns which field after a create, update or patch.
+
+Upstream: apimachinery ``pkg/util/managedfields/internal`` (one wrapper a concern: fieldmanager.go, structuredmerge.go,
+stripmeta.go, managedfieldsupdater.go, buildmanagerinfo.go, capmanagers.go, skipnonapplied.go) around structured-merge-diff
+v6 ``merge/update.go``. Here the wrappers are the steps of one function; ``applying.py`` shares them.
+
+Objects are dicts in the version of the schema; none is changed. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kas._fast_fields import (
+    Mismatch,
+    compare,
+    deep_equal,
+    difference,
+    intersection,
+    reconcile,
+    recursive_difference,
+    union,
+)
+from kas.api.errors import ApiError
+from kas.api.fieldmanager.conflicts import conflicts_of
+from kas.api.fieldmanager.entries import Ident, Managed, Managers, cap, ident_of, is_reset, read, write
+from kas.api.fieldmanager.schema import Schema
+
+Obj = dict[str, Any]
+Entries = list[dict[str, Any]]
+
+NO_FIELDS: dict[str, Any] = {}
+
+
+def field_set(paths: Iterable[str]) -> dict[str, Any]:
+    """A set from dotted field names ("status", "metadata.deletionTimestamp"), the form of a strategy's reset fields."""
+    out: dict[str, Any] = {}
+    for path in paths:
+        below: dict[str, Any] = {}
+        for name in reversed(path.split(".")):
+            below = {f"f:{name}": below}
+        out = union(out, below)
+    return out
+
+
+# What the server itself keeps is nobody's: upstream's stripSet.
+STRIPPED = field_set(
+    ["apiVersion", "kind", "metadata"]
+    + [
+        f"metadata.{name}"
+        for name in (
+            "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+            "resourceVersion",
+        )
+    ]
+)  # fmt: skip
+
+
+def update(
+    schema: Schema,
+    live: Obj | None,
+    new: Obj,
+    manager: str,
+    *,
+    now: str,
+    subresource: str = "",
+    reset_fields: dict[str, Any] = NO_FIELDS,
+) -> Entries:
+    """The managedFields of ``new`` after a create, update or patch by ``manager``; empty when there are none.
+
+    ``live`` is None on create. ``reset_fields`` is a set (``field_set``) of what the strategy takes back anyway. Entries a
+    client sent are taken unless unusable or written through a subresource; an empty list or ``[{}]`` forgets all. When
+    nothing changes hands the live list itself is returned. Never refuses: an object that contradicts its schema, or that
+    cannot be converted to the version of an entry, keeps the live entries.
+    """
+    live_entries = entries_of(live)
+    try:
+        managers, source = _decode(live_entries, entries_of(new), bool(subresource))
+        if not managers and live is not None and live.get("metadata", NO_FIELDS).get("uid"):
+            return []
+        before = dict(managers)
+        managers = track(schema, live or {}, new, managers, manager, subresource, now, reset_fields)
+    except (Mismatch, ApiError):
+        return live_entries or []
+    if source is not None and managers == before:
+        return source
+    return write(managers)
+
+
+def entries_of(obj: Obj | None) -> Any:
+    if obj is None:
+        return None
+    return (obj.get("metadata") or NO_FIELDS).get("managedFields")
+
+
+def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries | None]:
+    """The managers to start from, and the list they were read from when it can be stored again as it is."""
+    if new is not None and not subresource and not deep_equal(new, live):
+        if is_reset(new):
+            return {}, None
+        try:
+            managers = read(new, trusted=False)
+        except ValueError:
+            managers = {}
+        if managers:
+            return managers, None
+    if not live:
+        return {}, None
+    try:
+        return read(live, trusted=True), live
+    except ValueError:
+        return {}, None
+
+
+def track(
+    schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str, subresource: str, now: str, reset: dict[str, Any]
+) -> Managers:
+    managers = reconciled(schema, live, managers)
+    managers, changed = settle(schema, live, new, managers, None, reset, None)
+    taken = difference(changed, STRIPPED)
+    if taken:
+        ident = ident_of(manager or "unknown", "Update", schema.api_version, subresource)
+        previous = managers.get(ident)
+        fields = union(taken, previous.fields) if previous is not None else taken
+        managers[ident] = Managed(fields, schema.api_version, False, now)
+    cap(managers)
+    return managers
+
+
+def reconciled(schema: Schema, live: Obj, managers: Managers) -> Managers:
+    """Managers with their sets fitted to today's schema; those of versions that are gone are dropped."""
+    out: Managers = {}
+    for ident, m in managers.items():
+        if m.api_version == schema.api_version:
+            root = schema.root
+        else:
+            at = schema.at(live, m.api_version)
+            if at is None:
+                continue
+            root = at[0].root
+        out[ident] = m.with_fields(reconcile(root, m.fields))
+    return out
+
+
+def settle(
+    schema: Schema,
+    live: Obj,
+    new: Obj,
+    managers: Managers,
+    applier: Ident | None,
+    reset: dict[str, Any],
+    force: bool | None,
+) -> tuple[Managers, dict[str, Any]]:
+    """Take what changed from all managers but ``applier``; with ``force`` False raise Conflicts instead of taking.
+
+    Returns the managers left and the set of changed and added fields.
+    """
+    changed, removed = _filtered(compare(schema.root, live, new), reset)
+    found = {schema.api_version: (changed, removed)}
+    conflicts: dict[Ident, dict] = {}
+    out: Managers = {}
+    for ident, m in managers.items():
+        if ident == applier:
+            out[ident] = m
+            continue
+        at = found.get(m.api_version)
+        if at is None:
+            old_at, new_at = schema.at(live, m.api_version), schema.at(new, m.api_version)
+            if old_at is None or new_at is None:
+                continue
+            at = found[m.api_version] = _filtered(compare(old_at[0].root, old_at[1], new_at[1]), reset)
+        if force is False:
+            conflict = intersection(m.fields, at[0])
+            if conflict:
+                conflicts[ident] = conflict
+        left = m.fields
+        if at[0]:
+            left = difference(left, at[0])
+        if at[1]:
+            left = difference(left, at[1])
+        if left:
+            out[ident] = m.with_fields(left)
+    if conflicts:
+        raise conflicts_of(conflicts)
+    return out, changed
+
+
+def _filtered(found: tuple[dict, dict], reset: dict[str, Any]) -> tuple[dict, dict]:
+    if not reset:
+        return found
+    return recursive_difference(found[0], reset), recursive_difference(found[1], reset)

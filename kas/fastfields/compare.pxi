@@ -1,0 +1,330 @@
+# What an update changed (``typed/compare.go``).
+
+def compare(Node n, dict old, dict new):
+    """(changed, removed): the paths added or modified by ``new``, and those it lacks. Raises Mismatch.
+
+    Unset fields of built-in types count as what Go's encoder writes for them, so ``{}`` is the empty object of the type.
+    """
+    cdef dict changed = {}, removed = {}
+    if n.map_atomic:
+        return changed, removed
+    if old or n.zeros:
+        _compare_maps(n, old, new, changed, removed)
+    elif new:
+        _added_map(n, new, changed)
+    return in_order(changed), in_order(removed)
+
+
+cdef int _compare(Node n, object lhs, object rhs, str key, dict changed, dict removed) except -1:
+    """Compare two values of which at most one is MISSING, known to differ; found paths go below ``key``."""
+    cdef Form lf, rf
+    cdef dict node
+    if lhs is _MISSING:
+        changed[key] = _added(n, rhs)
+        return 0
+    if rhs is _MISSING:
+        removed[key] = _added(n, lhs)
+        return 0
+    if n.plain:
+        changed[key] = LEAF
+        return 0
+    lf, rf = form(n, lhs), form(n, rhs)
+    _compare_as(n, lf, lhs, rhs, key, changed, removed)
+    if lf != rf:
+        _compare_as(n, rf, lhs, rhs, key, changed, removed)
+    return 0
+
+
+cdef int _compare_as(Node n, Form as_form, object lhs, object rhs, str key, dict changed, dict removed) except -1:
+    cdef dict c, r
+    if as_form == MAP:
+        if not PyDict_CheckExact(lhs):
+            lhs = None
+        if not PyDict_CheckExact(rhs):
+            rhs = None
+        if n.map_atomic or not (lhs or rhs or n.zeros):
+            changed.setdefault(key, LEAF)
+            return 0
+        c, r = {}, {}
+        _compare_maps(n, lhs, rhs, c, r)
+    elif as_form == LIST:
+        if not PyList_CheckExact(lhs):
+            lhs = None
+        if not PyList_CheckExact(rhs):
+            rhs = None
+        if n.list_atomic or not (lhs or rhs):
+            changed.setdefault(key, LEAF)
+            return 0
+        c, r = {}, {}
+        _compare_lists(n, lhs, rhs, c, r)
+    else:
+        changed.setdefault(key, LEAF)
+        return 0
+    if c:
+        changed[key] = _union_node(changed[key], in_order(c)) if key in changed else in_order(c)
+    if r:
+        removed[key] = _union_node(removed[key], in_order(r)) if key in removed else in_order(r)
+    return 0
+
+
+cdef int _compare_maps(Node n, object lhs, object rhs, dict changed, dict removed) except -1:
+    cdef Field f
+    cdef Node t
+    cdef object lv, rv
+    cdef str key
+    if rhs is not None:
+        for name, value in (<dict>rhs).items():
+            lv = get(lhs, name)
+            if lv is value:
+                continue
+            f = field_of(n, name)
+            rv = value_of(f, value)
+            if lhs is not None:
+                lv = value_of(f, lv)
+            if lv is rv or (lv is not _MISSING and deep_eq(lv, rv)):
+                continue
+            if f is not None:
+                if f.skip:
+                    continue
+                t, key = f.node, f.key
+            else:
+                t, key = n.elem, "f:" + <str>name
+                if t is None:
+                    raise Mismatch([("." + <str>name, "field not declared in schema")])
+            _compare(t, lv, rv, key, changed, removed)
+    if lhs is not None:
+        for name, value in (<dict>lhs).items():
+            if rhs is not None and PyDict_GetItem(rhs, name) != NULL:
+                continue
+            f = field_of(n, name)
+            lv = value_of(f, value)
+            rv = value_of(f, _MISSING) if rhs is not None else _MISSING
+            if lv is rv or (rv is not _MISSING and lv is not _MISSING and deep_eq(lv, rv)):
+                continue
+            if f is not None:
+                if f.skip:
+                    continue
+                t, key = f.node, f.key
+            else:
+                t, key = n.elem, "f:" + <str>name
+                if t is None:
+                    raise Mismatch([("." + <str>name, "field not declared in schema")])
+            _compare(t, lv, rv, key, changed, removed)
+    # Where one side is not there at all (null), what Go writes for its unset fields differs from nothing.
+    if n.zeros and (lhs is None or rhs is None):
+        for name, f in n.zeros:
+            if get(rhs if lhs is None else lhs, name) is not _MISSING or f.skip:
+                continue
+            if lhs is None:
+                changed[f.key] = _added(f.node, f.zero)
+            else:
+                removed[f.key] = _added(f.node, f.zero)
+    return 0
+
+
+cdef class _Repeated:
+    """The items of a list that share one key."""
+
+    cdef list items
+
+
+cdef dict _index(Node n, object items):
+    """Items by path element text, in the order of their first appearance; repeated ones as _Repeated."""
+    cdef dict out = {}
+    cdef Py_ssize_t i
+    cdef PyObject *p
+    cdef _Repeated again
+    if items is None:
+        return out
+    for i in range(PyList_GET_SIZE(items)):
+        item = <object>PyList_GET_ITEM(items, i)
+        try:
+            key = item_key(n, item)
+        except ValueError as e:
+            raise Mismatch([("", f"element {i}: {e}")]) from None
+        p = PyDict_GetItem(out, key)
+        if p == NULL:
+            PyDict_SetItem(out, key, item)
+        elif isinstance(<object>p, _Repeated):
+            (<_Repeated>p).items.append(item)
+        else:
+            again = _Repeated()
+            again.items = [<object>p, item]
+            out[key] = again
+    return out
+
+
+cdef int _compare_lists(Node n, object lhs, object rhs, dict changed, dict removed) except -1:
+    cdef dict left = _index(n, lhs)
+    cdef dict right = _index(n, rhs)
+    cdef bint was_repeated, repeated
+    for key, value in right.items():
+        got = get(left, key)
+        if got is _MISSING:
+            changed[key] = _added_item(n, value)
+            continue
+        was_repeated, repeated = isinstance(got, _Repeated), isinstance(value, _Repeated)
+        if not was_repeated and not repeated:
+            if not deep_eq(got, value):
+                _compare(n.item, got, value, key, changed, removed)
+        elif was_repeated and repeated:
+            if not deep_eq((<_Repeated>got).items, (<_Repeated>value).items):
+                changed[key] = LEAF
+        elif was_repeated:
+            # Was repeated, is now single: the marker of the repetition goes, the item comes.
+            changed[key] = _added_item(n, value)
+            removed[key] = LEAF
+        else:
+            removed[key] = _added_item(n, got)
+            changed[key] = LEAF
+    for key, value in left.items():
+        if PyDict_GetItem(right, key) == NULL:
+            removed[key] = _added_item(n, value)
+    return 0
+
+
+cdef inline dict _added_item(Node n, object v):
+    # Repeated items are owned as one, without what lies below.
+    return LEAF if n.item.plain or isinstance(v, _Repeated) else _added(n.item, v)
+
+
+cdef dict _added(Node n, object v):
+    """Everything in a value whose counterpart does not exist: itself and all below."""
+    cdef Form as_form
+    cdef dict out, items
+    if n.plain:
+        return LEAF
+    as_form = form(n, v)
+    if as_form == MAP:
+        if n.map_atomic or not PyDict_CheckExact(v) or (PyDict_Size(v) == 0 and not n.zeros):
+            return LEAF
+        out = {".": LEAF}
+        _added_map(n, v, out)
+    elif as_form == LIST:
+        if n.list_atomic or not PyList_CheckExact(v) or PyList_GET_SIZE(v) == 0:
+            return LEAF
+        out = {".": LEAF}
+        if not _added_named(n, v, out):
+            for key, item in in_order(_index(n, v)).items():
+                PyDict_SetItem(out, key, _added_item(n, item))
+    else:
+        return LEAF
+    return LEAF if PyDict_Size(out) == 1 else out
+
+
+cdef bint _added_named(Node n, list items, dict out) except -1:
+    """The common list: different items with one text for a key, already in order. False, and nothing done, for others."""
+    cdef Py_ssize_t i, count = PyList_GET_SIZE(items)
+    cdef PyObject *p
+    cdef PyObject *previous = NULL
+    cdef PyObject *item
+    cdef bint keyed = n.keys is not None
+    if keyed and len(n.sorted_keys) != 1:
+        return False
+    for i in range(count):
+        item = PyList_GET_ITEM(items, i)
+        if keyed:
+            if not PyDict_CheckExact(<object>item):
+                return False
+            p = PyDict_GetItem(<object>item, n.sorted_keys[0])
+        else:
+            p = item
+        if p == NULL or not PyUnicode_CheckExact(<object>p):
+            return False
+        if previous != NULL and PyUnicode_Compare(<object>previous, <object>p) >= 0:
+            return False
+        previous = p
+    for i in range(count):
+        item = PyList_GET_ITEM(items, i)
+        PyDict_SetItem(out, item_key(n, <object>item), LEAF if n.item.plain else _added(n.item, <object>item))
+    return True
+
+
+DEF MOST_FIELDS = 96
+
+
+cdef int _added_map(Node n, dict v, dict out) except -1:
+    """Add all of a map's fields to ``out`` in order. Borrowed references are safe: nothing here changes ``v`` or ``n``."""
+    cdef Py_ssize_t pos = 0
+    cdef PyObject *k
+    cdef PyObject *p
+    cdef PyObject *fields[MOST_FIELDS]
+    cdef PyObject *values[MOST_FIELDS]
+    cdef int count = 0, i, rank
+    cdef Field f
+    cdef object value
+    cdef dict late
+    cdef list keys
+    if not n.fields and n.elem is not None:
+        if n.elem.plain:
+            keys = list(v)
+            if len(keys) > 1:
+                keys.sort()
+            for key in keys:
+                PyDict_SetItem(out, "f:" + <str>key, LEAF)
+            return 0
+        late = {}
+        while PyDict_Next(v, &pos, &k, &p):
+            PyDict_SetItem(late, "f:" + <str><object>k, _added(n.elem, <object>p))
+        out.update(in_order(late))
+        return 0
+    if len(n.fields) > MOST_FIELDS:
+        late = {}
+        _added_many(n, v, late)
+        out.update(in_order(late))
+        return 0
+    while PyDict_Next(v, &pos, &k, &p):
+        f = field_of(n, <object>k)
+        if f is None:
+            # Fields beside the declared ones: rare, so in two steps.
+            late = {}
+            _added_many(n, v, late)
+            out.update(in_order(late))
+            return 0
+        if f.omit:
+            value = value_of(f, <object>p)
+            if value is _MISSING:
+                continue
+            p = <PyObject *>value
+        if f.skip:
+            continue
+        # At most len(n.fields) <= MOST_FIELDS different fields can pass here and below, so the arrays suffice.
+        rank = f.rank
+        i = count
+        while i > 0 and (<Field>fields[i - 1]).rank > rank:
+            fields[i], values[i] = fields[i - 1], values[i - 1]
+            i -= 1
+        fields[i], values[i] = <PyObject *>f, p
+        count += 1
+    for name, f in n.zeros:
+        if PyDict_GetItem(v, name) != NULL:
+            continue
+        rank = f.rank
+        i = count
+        while i > 0 and (<Field>fields[i - 1]).rank > rank:
+            fields[i], values[i] = fields[i - 1], values[i - 1]
+            i -= 1
+        fields[i], values[i] = <PyObject *>f, <PyObject *>f.zero
+        count += 1
+    for i in range(count):
+        f = <Field>fields[i]
+        PyDict_SetItem(out, f.key, LEAF if f.node.plain else _added(f.node, <object>values[i]))
+    return 0
+
+
+cdef int _added_many(Node n, dict v, dict out) except -1:
+    cdef Field f
+    for name, value in v.items():
+        f = field_of(n, name)
+        if f is None:
+            if n.elem is None:
+                raise Mismatch([("." + <str>name, "field not declared in schema")])
+            out["f:" + <str>name] = _added(n.elem, value)
+            continue
+        value = value_of(f, value)
+        if value is not _MISSING and not f.skip:
+            out[f.key] = _added(f.node, value)
+    for name, f in n.zeros:
+        if PyDict_GetItem(v, name) == NULL:
+            out[f.key] = _added(f.node, f.zero)
+    return 0

@@ -1,0 +1,223 @@
+# Path elements as FieldsV1 texts (``f:name``, ``k:{...}``, ``v:...``, ``i:0``), and their order.
+#
+# Upstream: ``fieldpath/serialize-pe.go`` and ``element.go``; texts are those of jsoniter in its standard-library mode.
+
+cdef str escape(str s):
+    # As jsoniter's standard-library mode writes strings; json.dumps differs in the short escapes \b and \f and in HTML.
+    cdef Py_UCS4 c
+    cdef list out
+    for c in s:
+        if c < 0x20 or c == 0x22 or c == 0x5C or c == 0x3C or c == 0x3E or c == 0x26 or c == 0x2028 or c == 0x2029:
+            break
+    else:
+        return '"' + s + '"'
+    out = ['"']
+    for c in s:
+        if c == 0x22 or c == 0x5C:
+            out.append("\\" + chr(c))
+        elif c == 0x0A:
+            out.append("\\n")
+        elif c == 0x0D:
+            out.append("\\r")
+        elif c == 0x09:
+            out.append("\\t")
+        elif c < 0x20 or c == 0x3C or c == 0x3E or c == 0x26 or c == 0x2028 or c == 0x2029:
+            out.append("\\u%04x" % c)
+        else:
+            out.append(chr(c))
+    out.append('"')
+    return "".join(out)
+
+
+cdef str float_text(double v):
+    # Go's encoding/json: shortest digits, exponent only below 1e-6 or from 1e21 on, and that without leading zeros.
+    if v == 0:
+        return "-0" if str(v).startswith("-") else "0"
+    r = repr(v)
+    mantissa, _, exponent = r.partition("e")
+    size = abs(v)
+    if 1e-6 <= size < 1e21:
+        if exponent:
+            from decimal import Decimal
+
+            r = format(Decimal(r), "f")
+        return r.removesuffix(".0")
+    if not exponent:
+        from decimal import Decimal
+
+        digits = Decimal(r).normalize().as_tuple()
+        power = len(digits.digits) - 1 + digits.exponent
+        text = "".join(map(str, digits.digits))
+        mantissa = ("-" if digits.sign else "") + text[0] + ("." + text[1:] if len(text) > 1 else "")
+        exponent = str(power)
+    mantissa = mantissa.removesuffix(".0")
+    number = int(exponent)
+    return "%se%s%d" % (mantissa, "-" if number < 0 else "+", abs(number))
+
+
+cdef str json_text(object v):
+    if PyUnicode_CheckExact(v):
+        return escape(<str>v)
+    if v is None:
+        return "null"
+    if v is True:
+        return "true"
+    if v is False:
+        return "false"
+    if PyLong_CheckExact(v):
+        return str(v)
+    if PyFloat_CheckExact(v):
+        return float_text(v)
+    if PyDict_CheckExact(v):
+        return "{" + ",".join([escape(k) + ":" + json_text(v[k]) for k in sorted(v)]) + "}"
+    return "[" + ",".join([json_text(x) for x in v]) + "]"
+
+
+DEF TEXTS_LIMIT = 2048
+
+
+cdef str item_key(Node n, object v):
+    """FieldsV1 text of a list item's path element; raises ValueError with upstream's words when it has none."""
+    cdef PyObject *p
+    cdef PyObject *q
+    cdef object value = None
+    cdef str text
+    if n.keys is None:
+        if PyUnicode_CheckExact(v):
+            value = v
+    elif PyDict_CheckExact(v):
+        if len(n.sorted_keys) == 1:
+            p = PyDict_GetItem(v, n.sorted_keys[0])
+            if p != NULL and (PyUnicode_CheckExact(<object>p) or PyLong_CheckExact(<object>p)):
+                value = <object>p
+        elif len(n.sorted_keys) == 2:
+            p = PyDict_GetItem(v, n.sorted_keys[0])
+            q = PyDict_GetItem(v, n.sorted_keys[1])
+            # Exact types only: true and 1 are one key to a dict.
+            if (
+                p != NULL
+                and q != NULL
+                and (PyUnicode_CheckExact(<object>p) or PyLong_CheckExact(<object>p))
+                and (PyUnicode_CheckExact(<object>q) or PyLong_CheckExact(<object>q))
+            ):
+                value = (<object>p, <object>q)
+    if value is None:
+        return make_item_key(n, v)
+    p = PyDict_GetItem(n.texts, value)
+    if p != NULL:
+        return <str>p
+    text = make_item_key(n, v)
+    if PyDict_Size(n.texts) >= TEXTS_LIMIT:
+        n.texts.clear()
+    n.texts[value] = text
+    return text
+
+
+cdef str make_item_key(Node n, object v):
+    cdef Field f
+    cdef object got
+    cdef list parts
+    if n.keys is not None:
+        if v is None:
+            raise ValueError("associative list with keys may not have a null element")
+        if not PyDict_CheckExact(v):
+            raise ValueError("associative list with keys may not have non-map elements")
+        parts = []
+        for name in n.sorted_keys:
+            got = get(v, name)
+            if got is _MISSING:
+                if not n.item.is_map:
+                    raise ValueError(f"couldn't find default value for {name}: associative list may not have non-map types")
+                f = field_of(n.item, name)
+                # An unset key of a built-in type is what Go writes for it; absent a default, the key is left out.
+                got = f.default if f is not None else None
+                if got is None:
+                    if f is None or f.zero is _MISSING:
+                        continue
+                    got = f.zero
+            parts.append('"' + <str>name + '":' + json_text(got))
+        if not parts:
+            names = " ".join(['"' + x + '"' for x in n.keys])
+            raise ValueError(
+                f"associative list with keys has an element that omits all key fields [{names}] "
+                "(and doesn't have default values for any key fields)"
+            )
+        return "k:{" + ",".join(parts) + "}"
+    if PyDict_CheckExact(v):
+        raise ValueError("associative list without keys has an element that's a map type")
+    if PyList_CheckExact(v):
+        raise ValueError("not supported: associative list with lists as elements")
+    if v is None:
+        raise ValueError("associative list without keys has an element that's an explicit null")
+    return "v:" + json_text(v)
+
+
+# Sort keys of k: and v: texts, because parsing them again and again would cost more than the sorting.
+cdef dict _order = {}
+DEF ORDER_LIMIT = 8192
+
+
+cdef tuple rank(object v):
+    # value.Compare: numbers, strings, booleans, lists, maps, null.
+    if PyUnicode_CheckExact(v):
+        return (1, v)
+    if PyBool_Check(v):
+        return (2, v)
+    if v is None:
+        return (5,)
+    if PyList_CheckExact(v):
+        return (3, tuple([rank(x) for x in v]))
+    if PyDict_CheckExact(v):
+        return (4, tuple([(k, rank(v[k])) for k in sorted(v)]))
+    return (0, v)
+
+
+def element_order(str text):
+    """Sort key of a path element's text: fields, keys, values, indexes, as fieldpath.PathElement.Compare."""
+    cdef Py_UCS4 c
+    if text == ".":
+        return (0,)
+    c = text[0]
+    if c == u"f":
+        return (1, text[2:])
+    got = _order.get(text)
+    if got is None:
+        if c == u"k":
+            got = (2, tuple([(k, rank(v)) for k, v in sorted(orjson.loads(text[2:]).items())]))
+        elif c == u"v":
+            got = (3, rank(orjson.loads(text[2:])))
+        else:
+            got = (4, int(text[2:]))
+        if len(_order) >= ORDER_LIMIT:
+            _order.clear()
+        _order[text] = got
+    return got
+
+
+cdef dict in_order(dict level):
+    """The same level with its keys in upstream's order."""
+    cdef list keys
+    cdef bint plain = True, ordered = True
+    cdef Py_ssize_t pos = 0
+    cdef PyObject *k
+    cdef PyObject *v
+    cdef PyObject *previous = NULL
+    cdef Py_UCS4 c
+    if PyDict_Size(level) < 2:
+        return level
+    while PyDict_Next(level, &pos, &k, &v):
+        c = (<str>k)[0]
+        if c != u"f" and c != u".":
+            plain = False
+            break
+        if ordered and previous != NULL and PyUnicode_Compare(<object>previous, <object>k) > 0:
+            ordered = False
+        previous = k
+    if plain:
+        if ordered:
+            return level
+        keys = list(level)
+        keys.sort()
+    else:
+        keys = sorted(level, key=element_order)
+    return {key: level[key] for key in keys}

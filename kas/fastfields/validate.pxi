@@ -1,0 +1,146 @@
+# Whether an object fits its schema, in upstream's words (``typed/validate.go``).
+
+def validate(Node n, object value, bint allow_duplicates=False):
+    """Why the value does not fit its type: a list of (path text, message), empty when it does."""
+    cdef list errors = []
+    _validate(n, value, "", allow_duplicates, errors)
+    return errors
+
+
+def _go_v(v, top=True):
+    """fmt's %v of a decoded JSON value."""
+    if v is None:
+        return "<nil>"
+    if v is True or v is False:
+        return "true" if v else "false"
+    if isinstance(v, dict):
+        return "map[" + " ".join(k + ":" + _go_v(v[k]) for k in sorted(v)) + "]"
+    if isinstance(v, list):
+        return "[" + " ".join(_go_v(x) for x in v) + "]"
+    if isinstance(v, float):
+        r = float_text(v)
+        return r
+    return str(v)
+
+
+def _go_source(v):
+    """fmt's %#v of a decoded JSON value."""
+    if v is None:
+        return "interface {}(nil)"
+    if isinstance(v, dict):
+        return "map[string]interface {}{" + ", ".join(_go_quote(k) + ":" + _go_source(v[k]) for k in sorted(v)) + "}"
+    if isinstance(v, list):
+        return "[]interface {}{" + ", ".join(_go_source(x) for x in v) + "}"
+    return _go_quote(v) if isinstance(v, str) else _go_v(v)
+
+
+# strconv.Quote, given by the layer above, which has it for its own errors.
+cdef object _go_quote = repr
+
+
+def install_quote(quote):
+    """Set how strings in messages are quoted."""
+    global _go_quote
+    _go_quote = quote
+
+
+def _go_type(v):
+    if v is None:
+        return "<nil>"
+    if isinstance(v, bool):
+        return "bool"
+    if isinstance(v, str):
+        return "string"
+    if isinstance(v, int):
+        return "int64"
+    if isinstance(v, float):
+        return "float64"
+    return "map[string]interface {}" if isinstance(v, dict) else "[]interface {}"
+
+
+cdef int _validate(Node n, object v, str path, bint duplicates, list errors) except -1:
+    cdef Form as_form = form(n, v)
+    cdef Field f
+    cdef Py_ssize_t i
+    cdef set seen
+    if as_form == MAP:
+        if PyDict_CheckExact(v):
+            for name, value in (<dict>v).items():
+                f = field_of(n, name)
+                if f is not None:
+                    _validate(f.node, value, path + "." + <str>name, duplicates, errors)
+                elif n.elem is not None:
+                    _validate(n.elem, value, path + "." + <str>name, duplicates, errors)
+                else:
+                    errors.append((path + "." + <str>name, "field not declared in schema"))
+                    break
+        elif v is not None:
+            errors.append((path, f"expected map, got &{{{_go_v(v)}}}"))
+    elif as_form == SCALAR:
+        if v is None:
+            pass
+        elif n.scalar == NUMERIC:
+            if PyBool_Check(v) or not (PyLong_CheckExact(v) or PyFloat_CheckExact(v)):
+                errors.append((path, f"expected numeric (int or float), got {_go_type(v)}"))
+        elif n.scalar == STRING:
+            if not PyUnicode_CheckExact(v):
+                errors.append((path, f"expected string, got &value.valueUnstructured{{Value:{_go_source(v)}}}"))
+        elif n.scalar == BOOLEAN:
+            if not PyBool_Check(v):
+                errors.append((path, f"expected boolean, got &{{{_go_v(v)}}}"))
+        elif not is_scalar(v):
+            errors.append((path, f"expected any scalar, got &{{{_go_v(v)}}}"))
+    elif as_form == LIST:
+        if PyList_CheckExact(v):
+            seen = set()
+            for i in range(len(<list>v)):
+                item = <object>PyList_GET_ITEM(v, i)
+                if n.list_atomic:
+                    if not is_scalar(item) or not n.item.scalar:
+                        _validate(n.item, item, f"{path}[{i}]", duplicates, errors)
+                    elif n.item.scalar != UNTYPED:
+                        _validate(n.item, item, f"{path}[{i}]", duplicates, errors)
+                    continue
+                try:
+                    key = item_key(n, item)
+                except ValueError as e:
+                    errors.append((path, f"element {i}: {e}"))
+                    break
+                if key in seen and not duplicates:
+                    errors.append((path, f"duplicate entries for key {element_text(key)}"))
+                seen.add(key)
+                if PyDict_CheckExact(item) or not is_scalar(item):
+                    _validate(n.item, item, path + element_text(key), duplicates, errors)
+                elif n.item.scalar != STRING or not PyUnicode_CheckExact(item):
+                    _validate(n.item, item, path + element_text(key), duplicates, errors)
+        elif v is not None:
+            errors.append((path, f"expected list, got &{{{_go_v(v)}}}"))
+    else:
+        errors.append((path, "schema error: invalid atom"))
+    return 0
+
+
+def element_text(str key):
+    """A path element for people, as PathElement.String: ``.name``, ``[name="x"]``, ``[="x"]``, ``[0]``."""
+    cdef Py_UCS4 c = key[0]
+    if c == u"f":
+        return "." + key[2:]
+    if c == u"k":
+        got = orjson.loads(key[2:])
+        return "[" + ",".join([f"{k}={_value_text(got[k])}" for k in sorted(got)]) + "]"
+    if c == u"v":
+        return f"[={_value_text(orjson.loads(key[2:]))}]"
+    return f"[{key[2:]}]"
+
+
+def _value_text(v):
+    # value.ToString
+    if v is None:
+        return "null"
+    if isinstance(v, str):
+        return _go_quote(v)
+    if isinstance(v, list):
+        return "[" + ",".join(_value_text(x) for x in v) + "]"
+    if isinstance(v, dict):
+        return "{" + ";".join(f"{k}={_value_text(v[k])}" for k in sorted(v)) + "}"
+    return _go_v(v)

@@ -1,0 +1,105 @@
+# JSON values: equality, which part of a node a value takes, what Go's encoder makes of it.
+
+cdef extern from *:
+    """
+    /* JSON equality as upstream's value.Equals: numbers by value, but booleans are not numbers. -1 with an exception on error.
+       In C because it is most of what an update without change does; references are borrowed, nothing runs Python code but
+       number comparison. */
+    static int kas_deep_eq(PyObject *a, PyObject *b) {
+        PyTypeObject *t;
+        if (a == b) return 1;
+        t = Py_TYPE(a);
+        if (t == &PyUnicode_Type) {
+            Py_ssize_t n;
+            if (Py_TYPE(b) != t) return 0;
+            n = PyUnicode_GET_LENGTH(a);
+            if (n != PyUnicode_GET_LENGTH(b) || PyUnicode_KIND(a) != PyUnicode_KIND(b)) return 0;
+            return memcmp(PyUnicode_DATA(a), PyUnicode_DATA(b), n * PyUnicode_KIND(a)) == 0;
+        }
+        if (t == &PyDict_Type) {
+            Py_ssize_t i = 0, j = 0;
+            PyObject *k, *v, *k2, *v2;
+            if (Py_TYPE(b) != t || PyDict_GET_SIZE(a) != PyDict_GET_SIZE(b)) return 0;
+            while (PyDict_Next(a, &i, &k, &v)) {
+                int same;
+                /* Two forms of one object mostly have their keys in one order: look a key up only where they do not. */
+                if (!PyDict_Next(b, &j, &k2, &v2) || k2 != k) {
+                    v2 = PyDict_GetItemWithError(b, k);
+                    if (v2 == NULL) return PyErr_Occurred() ? -1 : 0;
+                }
+                same = kas_deep_eq(v, v2);
+                if (same != 1) return same;
+            }
+            return 1;
+        }
+        if (t == &PyList_Type) {
+            Py_ssize_t i, n = PyList_GET_SIZE(a);
+            if (Py_TYPE(b) != t || PyList_GET_SIZE(b) != n) return 0;
+            for (i = 0; i < n; i++) {
+                int same = kas_deep_eq(PyList_GET_ITEM(a, i), PyList_GET_ITEM(b, i));
+                if (same != 1) return same;
+            }
+            return 1;
+        }
+        if (PyBool_Check(a) || PyBool_Check(b) || a == Py_None || b == Py_None) return 0;
+        return PyObject_RichCompareBool(a, b, Py_EQ);
+    }
+    """
+    int deep_eq "kas_deep_eq"(object a, object b) except -1
+    PyObject *PyDict_GetItem "PyDict_GetItemWithError"(object d, object key)
+
+
+def deep_equal(a, b):
+    """Whether two JSON values are equal; 1 equals 1.0, but not true."""
+    return deep_eq(a, b)
+
+
+cdef inline bint is_scalar(object v):
+    return PyUnicode_CheckExact(v) or PyLong_CheckExact(v) or PyBool_Check(v) or PyFloat_CheckExact(v)
+
+
+cdef Form form(Node n, object v):
+    """Which part of the node a value takes; one that fits none gets the first part, where it then fails."""
+    if PyDict_CheckExact(v):
+        if n.is_map:
+            return MAP
+    elif PyList_CheckExact(v):
+        if n.is_list:
+            return LIST
+    elif v is not None and v is not _MISSING:
+        if n.scalar:
+            return SCALAR
+    if n.is_map:
+        return MAP
+    if n.scalar:
+        return SCALAR
+    if n.is_list:
+        return LIST
+    return NONE
+
+
+cdef inline Field field_of(Node n, object key):
+    cdef PyObject *p = PyDict_GetItem(n.fields, key)
+    return <Field>p if p != NULL else None
+
+
+cdef inline object value_of(Field f, object v):
+    """What Go's encoder makes of a value held in this field: MISSING when it leaves it out."""
+    if f is None:
+        return v
+    if v is _MISSING:
+        return f.zero
+    if f.omit:
+        if v is None:
+            return f.zero
+        if f.omit == 2 and not v:
+            return _MISSING
+    return v
+
+
+cdef inline object get(object d, object key):
+    cdef PyObject *p
+    if d is None:
+        return _MISSING
+    p = PyDict_GetItem(d, key)
+    return <object>p if p != NULL else _MISSING
