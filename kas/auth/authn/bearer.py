@@ -23,35 +23,29 @@ WEBSOCKET_PREFIX = "base64url.bearer.authorization.k8s.io."
 
 
 class BearerToken:
-    """Asks ``tokens`` for the request's bearer token. Only successes are remembered, bounded in number and time."""
+    """Asks ``tokens`` for the request's bearer token. Only successes are remembered, bounded in number and time:
+    ``known`` maps an Authorization header to (user, until when by ``clock``).
+    """
 
     def __init__(self, tokens: TokenAuthenticator, ttl_s: float = SUCCESS_TTL_S, clock: Callable[[], float] = monotonic) -> None:
         self._tokens = tokens
         self._ttl = ttl_s
-        self._clock = clock
-        self._known: dict[str, tuple[UserInfo, float]] = {}
+        self.clock = clock
+        self.known: dict[str | None, tuple[UserInfo, float]] = {}
 
     def invalidate(self) -> None:
         """Forgets every success: called when service accounts, their pods or secrets go away."""
-        self._known.clear()
-
-    def recent(self, header: str) -> UserInfo | None:
-        """The user this very header was good for a moment ago."""
-        known = self._known.get(header)
-        if known is None:
-            return None
-        if self._clock() < known[1]:
-            return known[0]
-        del self._known[header]
-        return None
+        self.known.clear()
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> UserInfo | None:
         header = get("authorization")
         if header is None:
             return self._websocket(get)
-        user = self.recent(header)
-        if user is not None:
-            return user
+        known = self.known.get(header)
+        if known is not None:
+            if self.clock() < known[1]:
+                return known[0]
+            del self.known[header]
         token = bearer_token(header)
         if not token:
             return self._websocket(get)
@@ -65,9 +59,9 @@ class BearerToken:
             raise AuthenticationError("invalid bearer token")
         user = with_authenticated(user)
         if self._ttl > 0:
-            if len(self._known) >= MAX_ENTRIES:
-                del self._known[next(iter(self._known))]
-            self._known[header] = (user, self._clock() + self._ttl)
+            if len(self.known) >= MAX_ENTRIES:
+                del self.known[next(iter(self.known))]
+            self.known[header] = (user, self.clock() + self._ttl)
         return user
 
     def _websocket(self, get: HeaderGet) -> UserInfo | None:

@@ -70,16 +70,14 @@ class Authenticators:
         self._members = tuple(members)
         self._anonymous = anonymous
         self._paths = None if anonymous_paths is None else frozenset(anonymous_paths)
-        self._recent = next((m.recent for m in self._members if isinstance(m, BearerToken)), None)
+        self._bearer = next((m for m in self._members if isinstance(m, BearerToken)), None)
 
     def authenticate(self, get: HeaderGet, peer: Any = None, path: str = "") -> UserInfo | None:
-        if peer is None and self._recent is not None:
-            # Without a proven connection only credentials in headers count, and this one is known.
-            header = get("authorization")
-            if header is not None:
-                user = self._recent(header)
-                if user is not None:
-                    return user
+        if peer is None and self._bearer is not None:
+            # Without a proven connection only credentials in headers count, and this one may be known.
+            known = self._bearer.known.get(get("authorization"))
+            if known is not None and self._bearer.clock() < known[1]:
+                return known[0]
         errs: list[str] | None = None
         for member in self._members:
             try:

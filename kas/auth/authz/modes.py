@@ -78,18 +78,20 @@ class Union:
         paths: AlwaysAllowPaths | None = None,
     ) -> None:
         self._members = tuple(members)
-        self._privileged = tuple(privileged)
+        self._privileged = frozenset(privileged)
         self._paths = paths
         self._asks = tuple(m.authorize for m in self._members)
+        self._only = self._asks[0] if len(self._asks) == 1 else None
 
     def authorize(self, a: Attributes) -> Outcome:
-        for group in self._privileged:
-            if group in a.user.groups:
-                return _ALLOWED
-        if self._paths is not None and not a.resource_request:
+        if not self._privileged.isdisjoint(a.user.groups):
+            return _ALLOWED
+        if not a.resource_request and self._paths is not None:
             outcome = self._paths.authorize(a)
             if outcome[0] == ALLOW:
                 return outcome
+        if self._only is not None:
+            return self._only(a)
         silent: list[Outcome] | None = None
         for ask in self._asks:
             outcome = ask(a)
