@@ -268,6 +268,10 @@ def is_path_segment_name(text: str) -> list[str]:
     return [f"may not be '{text}'"] if text in (".", "..") else is_path_segment_prefix(text)
 
 
+# Upstream's own name for it.
+is_valid_path_segment_name = is_path_segment_name
+
+
 def is_path_segment_prefix(text: str) -> list[str]:
     return [f"may not contain '{c}'" for c in "/%" if c in text]
 

@@ -1,0 +1,67 @@
+from kas.api.validation import ip, names, options
+from kas.api.validation.labelselectors import label_selector
+from kas.api.validation.metadata import validate_object_meta
+
+TEXT = {
+    "cIdentifier": names.is_c_identifier,
+    "configMapKey": names.is_config_map_key,
+    "dns1035Label": names.is_dns1035_label,
+    "dns1123Label": names.is_dns1123_label,
+    "dns1123Subdomain": names.is_dns1123_subdomain,
+    "dns1123SubdomainWithUnderscore": names.is_dns1123_subdomain_with_underscore,
+    "envVarName": names.is_env_var_name,
+    "generateNameIsDNS1035Label": lambda t: names.dns1035_label(t, True),
+    "generateNameIsDNSLabel": lambda t: names.dns_label(t, True),
+    "generateNameIsDNSSubdomain": lambda t: names.dns_subdomain(t, True),
+    "httpHeaderName": names.is_http_header_name,
+    "labelValue": names.is_label_value,
+    "nameIsDNSSubdomain": lambda t: names.dns_subdomain(t, False),
+    "pathSegmentName": names.is_path_segment_name,
+    "pathSegmentPrefix": names.is_path_segment_prefix,
+    "percent": names.is_percent,
+    "portName": names.is_port_name,
+    "qualifiedName": names.is_qualified_name,
+    "relaxedEnvVarName": names.is_relaxed_env_var_name,
+    "wildcardDNS1123Subdomain": names.is_wildcard_dns1123_subdomain,
+}
+FIELDS = {
+    "cidr": ip.validate_cidr,
+    "cidrLegacy": lambda p, t: ip.validate_legacy_cidr(p, t, strict=False),
+    "domainPrefixedKey": names.domain_prefixed_key,
+    "domainPrefixedPath": names.domain_prefixed_path,
+    "fullyQualifiedDomainName": names.fully_qualified_domain_name,
+    "fullyQualifiedName": names.fully_qualified_name,
+    "interfaceAddress": ip.validate_interface_address,
+    "ip": ip.validate_ip,
+    "ipLegacy": lambda p, t: ip.validate_legacy_ip(p, t, strict=False),
+    "ipLegacyStrict": lambda p, t: ip.validate_legacy_ip(p, t, strict=True),
+}
+RULES = {
+    "dnsSubdomain": names.dns_subdomain,
+    "dnsLabel": names.dns_label,
+    "dns1035Label": names.dns1035_label,
+    "pathSegment": names.path_segment,
+}
+OPTIONS = {
+    "createOptions": options.validate_create_options,
+    "updateOptions": options.validate_update_options,
+    "deleteOptions": options.validate_delete_options,
+}
+
+
+def check(vector, group):
+    given, want = vector["in"], vector["out"]
+    kind = vector["id"].split("/")[1]
+    if kind == "validators":
+        for name, complaints in want.items():
+            text = given["text"]
+            got = TEXT[name](text) if name in TEXT else [str(e) for e in FIELDS[name]("f", text)]
+            assert got == complaints, name
+        return
+    if kind == "objectMeta":
+        errors = validate_object_meta(given["metadata"], given["namespaced"], RULES[given["nameRule"]])
+    elif kind == "labelSelector":
+        errors = label_selector(given["selector"], "selector")
+    else:
+        errors = OPTIONS[kind](given["options"])
+    assert [{"detail": e.detail, "field": e.field, "message": str(e), "type": e.type} for e in errors] == want["errors"]
