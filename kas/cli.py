@@ -33,7 +33,14 @@ def _click_option(spec):
     if meta["many"]:
         shown = ",".join(default)
         return click.option(
-            f"--{name}", spec.name, multiple=True, default=tuple(default), callback=_split, show_default=shown or "none", metavar="LIST", **common
+            f"--{name}",
+            spec.name,
+            multiple=True,
+            default=tuple(default),
+            callback=_split,
+            show_default=shown or "none",
+            metavar="LIST",
+            **common,
         )
     if meta["kind"] == "bool":
         return click.option(

@@ -33,8 +33,12 @@ class Options:
     # Serving
     bind_address: str = _flag("127.0.0.1", "Address of the secure port.")
     secure_port: str = _flag("6443", "TLS port; 0 = off, 'auto' = a free one.", metavar="PORT")
-    insecure_port: str = _flag("0", "Plain HTTP port on 127.0.0.1 whose requests are system:masters; 0 = off, 'auto' = a free one.", metavar="PORT")
-    read_only_port: str = _flag("0", "Plain HTTP port on 127.0.0.1 for rate-limited anonymous GETs; 0 = off, 'auto' = a free one.", metavar="PORT")
+    insecure_port: str = _flag(
+        "0", "Plain HTTP port on 127.0.0.1 whose requests are system:masters; 0 = off, 'auto' = a free one.", metavar="PORT"
+    )
+    read_only_port: str = _flag(
+        "0", "Plain HTTP port on 127.0.0.1 for rate-limited anonymous GETs; 0 = off, 'auto' = a free one.", metavar="PORT"
+    )
     api_rate: float = _flag(10.0, "Requests per second of the read-only port.")
     api_burst: int = _flag(200, "Burst of the read-only port.")
     advertise_address: str = _flag("", "Address in the kubernetes Service's endpoints. [the bind address, or this host's]")
@@ -67,7 +71,7 @@ class Options:
     event_ttl: float = _flag(3600.0, "How long Events are kept.", kind="duration")
 
     # Identity
-    token_auth_file: str = _flag("", "CSV of token,user,uid,\"group1,group2\".", kind="path")
+    token_auth_file: str = _flag("", 'CSV of token,user,uid,"group1,group2".', kind="path")
     anonymous_auth: bool = _flag(True, "Requests without credentials are system:anonymous instead of 401.")
     api_audiences: list[str] = _flag((), "Audiences of the API server. [the service-account issuer]", many=True)
     service_account_issuer: str = _flag("https://kubernetes.default.svc.cluster.local", "Issuer of service-account tokens.")
@@ -166,7 +170,13 @@ def complete(o: Options) -> Completed:
         raise OptionError(f"--bind-address: {o.bind_address!r} is not an IP address") from None
     if bool(o.tls_cert_file) != bool(o.tls_private_key_file):
         raise OptionError("--tls-cert-file and --tls-private-key-file go together")
-    for flag in ("tls_cert_file", "tls_private_key_file", "token_auth_file", "service_account_signing_key_file", "authorization_policy_file"):
+    for flag in (
+        "tls_cert_file",
+        "tls_private_key_file",
+        "token_auth_file",
+        "service_account_signing_key_file",
+        "authorization_policy_file",
+    ):
         path = getattr(o, flag)
         if path:
             try:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kas.options import Completed
+from kas.store.shared import Shared
 
 FORMAT = "1"
 EXIT_CONFIG = 2
@@ -70,8 +71,9 @@ class _Supervisor:
         with tempfile.TemporaryDirectory(prefix="kas-") as run_dir:
             self.options = opts = replace(opts, run_dir=Path(run_dir))
             self._block_signals()
-            self._make_shared()
-            preparer = self._fork(lambda: prepare(opts))
+            self.shared = Shared.create(opts.workers)
+            self.go, self.go_writer = os.pipe()
+            preparer = self._fork(self._prepare)
             for i in range(opts.workers):
                 self._spawn(i)
             self._await_prepared(preparer)
@@ -132,23 +134,24 @@ class _Supervisor:
             why = "is in use" if e.errno == errno.EADDRINUSE else e.strerror
             raise StartError(f"{flag}: {host}:{port} {why}") from None
 
-    def _make_shared(self) -> None:
-        """One pair of sockets per worker to wake it, inherited by all."""
-        self.wake = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.options.workers)]
-        for a, b in self.wake:
-            a.setblocking(False)
-            b.setblocking(False)
+    def _prepare(self, report: int) -> None:
+        self._close_go_writer()
+        prepare(self.options)
+        os.write(report, b"ok")
+        os.close(report)
+        prepare_later(self.options)
 
     def _await_prepared(self, child: Worker) -> None:
-        # Every end of the report pipe but the child's is closed, so end of file means that it is done.
+        """Waits for certificates and tokens, then lets the workers go: they wait for the end of the ``go`` pipe."""
         text = b""
         while chunk := os.read(child.pipe, 65536):
             text += chunk
         os.close(child.pipe)
-        _, status = os.waitpid(child.pid, 0)
-        if status != 0:
+        if text != b"ok":
+            os.waitpid(child.pid, 0)
             self._kill_all()
             raise StartError(text.decode(errors="replace").strip() or "could not prepare the certificates")
+        self._close_go_writer()
 
     # --- workers
 
@@ -166,7 +169,7 @@ class _Supervisor:
             for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
                 signal.signal(s, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
-            work()
+            work(w)
             code = 0
         except StartError as e:
             os.write(w, str(e).encode())
@@ -181,19 +184,21 @@ class _Supervisor:
             os._exit(code)
 
     def _spawn(self, index: int) -> None:
-        r, w = os.pipe()
-
-        def work() -> None:
+        def work(report: int) -> None:
             from kas.server import work as serve
 
-            serve(self.options, index, w, self.wake)
+            self._close_go_writer()
+            serve(self.options, index, report, self.go, self.shared.spec)
 
         child = self._fork(work)
-        os.close(w)
-        os.close(child.pipe)
-        os.set_blocking(r, False)
-        child.index, child.pipe = index, r
+        os.set_blocking(child.pipe, False)
+        child.index = index
         self.workers[child.pid] = child
+
+    def _close_go_writer(self) -> None:
+        if self.go_writer >= 0:
+            os.close(self.go_writer)
+            self.go_writer = -1
 
     def _block_signals(self) -> None:
         r, w = os.pipe()
@@ -266,6 +271,7 @@ class _Supervisor:
                 print(f"kas: {reason}", file=sys.stderr)
                 self._give_up()
                 continue
+            self.shared.memory.reap(w.index)
             now = time.monotonic()
             deaths = [t for t in self.deaths.get(w.index, []) if now - t < RESPAWN_WINDOW_S] + [now]
             self.deaths[w.index] = deaths
@@ -328,13 +334,18 @@ def prepare(o: Completed) -> None:
     if o.raw.bind_address in ("0.0.0.0", "::"):
         names.append(socket.gethostname().lower())
     paths = certs.ensure(o.data_dir / "pki", names, ips)
-    if not o.raw.service_account_signing_key_file:
-        certs.ensure_signing_key(o.data_dir / "pki" / "sa.key")
     token_file = o.data_dir / "admin.token"
     if not token_file.exists():
         _write_private(token_file, secrets.token_urlsafe(32))
     _write_private(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes()))
-    (o.run_dir / "prepared").touch()
+
+
+def prepare_later(o: Completed) -> None:
+    """What nobody waits for: an RSA key takes a while, and is wanted when the first service-account token is."""
+    from kas.edge import certs
+
+    if not o.raw.service_account_signing_key_file:
+        certs.ensure_signing_key(o.data_dir / "pki" / "sa.key")
 
 
 def kubeconfig(o: Completed, token: str, ca: bytes) -> str:

@@ -1,0 +1,89 @@
+"""The admission chain: plug-ins that change, then plug-ins that judge what is about to be written.
+
+A plug-in is an object with ``name``, ``handles(attributes) -> bool`` and ``mutate(attributes)`` and/or
+``validate(attributes)``; each either returns None or an awaitable, and refuses by raising ApiError. Order is upstream's
+(``kas/admission/order.py``), mutating before validating. Plug-ins know the store and the strategies, never HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from kas.api import errors
+
+CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
+
+
+class Attributes:
+    """What is about to happen. ``obj`` and ``old`` are dicts in the storage version; a mutating plug-in changes ``obj``.
+
+    ``served`` says in which version the client speaks (webhooks need it); ``options`` are the decoded options of the verb.
+    """
+
+    __slots__ = (
+        "annotate", "dry_run", "group", "kind", "name", "namespace", "now", "obj", "old", "operation", "options", "resource", "subresource",
+        "user", "version", "warn",
+    )  # fmt: skip
+
+    def __init__(
+        self, operation: str, group: str, version: str, resource: str, subresource: str, kind: str, namespace: str, name: str,
+        obj: dict[str, Any] | None, old: dict[str, Any] | None, user, options: dict[str, Any], dry_run: bool, now: str,
+        warn: Callable[[str], None], annotate: Callable[[str, str], None],
+    ) -> None:  # fmt: skip
+        self.operation, self.group, self.version, self.resource, self.subresource = operation, group, version, resource, subresource
+        self.kind, self.namespace, self.name, self.obj, self.old = kind, namespace, name, obj, old
+        self.user, self.options, self.dry_run, self.now, self.warn, self.annotate = user, options, dry_run, now, warn, annotate
+
+    def forbid(self, why: str) -> errors.ApiError:
+        """``admission.NewForbidden``: names the object, or its generateName, or neither."""
+        meta = (self.obj or {}).get("metadata") or {}
+        name = self.name or meta.get("name") or ""
+        if not name and meta.get("generateName"):
+            name = meta["generateName"]
+        return errors.forbidden(self.group, self.resource, name or "Unknown", why)
+
+
+class Chain:
+    """The plug-ins that are on, in order. ``observe(plugin, step, operation, rejected, seconds)`` feeds the metrics."""
+
+    def __init__(self, plugins: list[Any], observe: Callable[[str, str, str, bool, float], None] | None = None) -> None:
+        self.plugins, self._observe = plugins, observe
+        self._cache: dict[tuple, tuple[tuple, tuple]] = {}
+
+    def _plan(self, a: Attributes) -> tuple[tuple, tuple]:
+        key = (a.operation, a.group, a.resource, a.subresource)
+        plan = self._cache.get(key)
+        if plan is None:
+            on = [p for p in self.plugins if p.handles(a)]
+            plan = (
+                tuple(p for p in on if hasattr(p, "mutate")),
+                tuple(p for p in on if hasattr(p, "validate")),
+            )
+            self._cache[key] = plan
+        return plan
+
+    def mutates(self, a: Attributes) -> bool:
+        return bool(self._plan(a)[0])
+
+    async def mutate(self, a: Attributes) -> None:
+        for p in self._plan(a)[0]:
+            await self._run(p, p.mutate, "admit", a)
+
+    async def validate(self, a: Attributes) -> None:
+        for p in self._plan(a)[1]:
+            await self._run(p, p.validate, "validate", a)
+
+    async def _run(self, plugin, step: Callable[[Attributes], Any], what: str, a: Attributes) -> None:
+        began = monotonic()
+        try:
+            pending = step(a)
+            if pending is not None:
+                await pending
+        except errors.ApiError:
+            if self._observe is not None:
+                self._observe(plugin.name, what, a.operation, True, monotonic() - began)
+            raise
+        if self._observe is not None:
+            self._observe(plugin.name, what, a.operation, False, monotonic() - began)

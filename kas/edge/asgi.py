@@ -114,5 +114,3 @@ async def _stream(resp: Response, receive, send) -> None:
     finally:
         watcher.cancel()
     await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 RENEW_BEFORE = datetime.timedelta(days=30)
@@ -56,10 +56,10 @@ def ensure(directory: Path, names: list[str], ips: list[str]) -> CertPaths:
 
 
 def ensure_signing_key(path: Path) -> Path:
-    """The key that signs service-account tokens (ES256), made on first use."""
+    """The key that signs service-account tokens (RS256, which every client library verifies), made once."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(path, _key_pem(ec.generate_private_key(ec.SECP256R1())), 0o600)
+        _write(path, _key_pem(rsa.generate_private_key(65537, 2048)), 0o600)
     return path
 
 
@@ -113,13 +113,13 @@ def _make_cert(ca, names: list[str], ips: list[str], now: datetime.datetime):
 
 def _builder(subject: x509.Name, issuer: x509.Name, public_key, now: datetime.datetime, life: datetime.timedelta):
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)
-    return builder.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + life)
+    return (
+        builder.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + life)
+    )
 
 
 def _key_pem(key) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:

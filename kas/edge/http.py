@@ -16,13 +16,13 @@ class Request:
     """One HTTP request, decoded as far as every filter needs it.
 
     ``path`` is percent-decoded (as Go's ``URL.Path``), ``query`` the raw query string, ``headers`` lower-case names.
-    Filters fill in what they find out: ``info`` (RequestInfo), ``user``, ``audit_id``, ``deadline``.
+    ``known`` is set by the director for a path that is served. Filters fill in what they find out: ``info`` (RequestInfo), ``user``, ``audit_id``, ``deadline``.
     ``warnings`` become ``Warning`` headers of the answer, in order, each text once.
     """
 
     __slots__ = (
         "_header_map", "annotations", "audit_id", "body", "client", "deadline", "headers", "http_version", "in_flight", "info",
-        "long_running", "method", "params", "path", "query", "raw_path", "read_only_port", "scheme", "started", "user", "warnings",
+        "known", "long_running", "method", "params", "path", "query", "raw_path", "read_only_port", "scheme", "started", "user", "warnings",
     )  # fmt: skip
 
     def __init__(self, method: str, path: str, query: str, headers: Headers, body: bytes = b"") -> None:
@@ -36,6 +36,7 @@ class Request:
         self.params: Any = None
         self.audit_id = ""
         self.long_running = False
+        self.known = False
         self.read_only_port = False
         self.in_flight = 0
         self.deadline = 0.0
@@ -52,6 +53,21 @@ class Request:
             self._header_map = m
         v = m.get(name)
         return v.decode("latin-1") if v is not None else ""
+
+    def raw_header(self, name: bytes) -> bytes:
+        """As ``header``, undecoded."""
+        if self._header_map is None:
+            self.header(name)
+        return self._header_map.get(name, b"")  # type: ignore[union-attr]
+
+    def get(self, name: str) -> str | None:
+        """As ``header``, None when absent: what authenticators ask with."""
+        return self.header(name.encode()) if self.has_header(name.encode()) else None
+
+    def has_header(self, name: bytes) -> bool:
+        if self._header_map is None:
+            self.header(name)
+        return name in self._header_map  # type: ignore[operator]
 
     def drop_header(self, name: bytes) -> None:
         """Forget a header, so that nothing behind this point can see it."""

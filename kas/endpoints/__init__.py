@@ -1,0 +1,27 @@
+"""The verbs and documents of the API. Errors of the store become API errors here, in one place."""
+
+from __future__ import annotations
+
+from kas.api import errors
+from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, KeyTooLong, StoreError
+
+
+def translate(e: Exception) -> errors.ApiError | None:
+    """The API error of a store error; None for anything that is a bug."""
+    if not isinstance(e, StoreError):
+        return None
+    if isinstance(e, Busy):
+        return errors.too_many_requests("Too many requests, please try again later.", 1)
+    if isinstance(e, Full):
+        return errors.internal(f"the store is full, only deletes are accepted: {e}")
+    if isinstance(e, Closed):
+        return errors.service_unavailable("the server is shutting down")
+    if isinstance(e, Compacted):
+        return errors.expired(f"too old resource version: {e.requested} ({e.compacted})")
+    if isinstance(e, FutureRevision):
+        return errors.timeout(f"Too large resource version: {e.requested}, current: {e.current}", 1)
+    if isinstance(e, KeyTooLong):
+        return errors.bad_request(f"the name is too long to be stored: {e}")
+    if isinstance(e, Conflict):
+        return errors.ApiError(409, "Conflict", f"Operation cannot be fulfilled: {errors.OBJECT_MODIFIED}")
+    return errors.internal(str(e))

@@ -46,7 +46,8 @@ class Filter(NamedTuple):
 class Chain:
     """Runs a request through ``filters`` to ``endpoint``.
 
-    ``refuse(req, ApiError)`` renders an error in the form the client asked for; ``panic(req, exc)`` answers a bug.
+    ``refuse(req, ApiError)`` renders an error in the form the client asked for; ``translate`` knows which other exceptions
+    are refusals too (the store's); ``panic(req, exc)`` answers a bug.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Chain:
         filters: list[Filter],
         endpoint: Handler,
         refuse: Callable[[Request, ApiError], Response],
+        translate: Callable[[Exception], ApiError | None],
         panic: Callable[[Request, BaseException], Response],
         timeout_s: Callable[[Request], float],
         timed_out: Callable[[Request], Response],
@@ -61,7 +63,7 @@ class Chain:
         self.names = [f.name for f in filters]
         self._before = tuple(f.before for f in filters if f.before)
         self._after = tuple(f.after for f in reversed(filters) if f.after)
-        self._endpoint, self._refuse, self._panic = endpoint, refuse, panic
+        self._endpoint, self._refuse, self._translate, self._panic = endpoint, refuse, translate, panic
         self._timeout_s, self._timed_out = timeout_s, timed_out
 
     def __call__(self, req: Request) -> Result:
@@ -75,12 +77,16 @@ class Chain:
         except ApiError as e:
             result = self._refuse(req, e)
         except Exception as e:
-            result = self._panic(req, e)
+            result = self._failed(req, e)
         if type(result) is Response:
             for after in self._after:
                 after(req, result)
             return result
         return self._later(req, result)
+
+    def _failed(self, req: Request, e: Exception) -> Response:
+        known = self._translate(e)
+        return self._refuse(req, known) if known is not None else self._panic(req, e)
 
     async def _later(self, req: Request, pending: Awaitable[Response]) -> Response:
         try:
@@ -100,7 +106,7 @@ class Chain:
                 after(req, gone)
             raise
         except Exception as e:
-            resp = self._panic(req, e)
+            resp = self._failed(req, e)
         for after in self._after:
             after(req, resp)
         return resp

@@ -21,8 +21,11 @@ def deadline(request_timeout_s: float) -> Filter:
                         raise OptionError(given)
                     asked = parse_duration(given)
                 except OptionError:
-                    raise bad_request(f'invalid timeout specified in the request URL - time: missing unit in duration "{given}"' if given.isdigit()
-                                      else f'invalid timeout specified in the request URL - time: invalid duration "{given}"') from None
+                    raise bad_request(
+                        f'invalid timeout specified in the request URL - time: missing unit in duration "{given}"'
+                        if given.isdigit()
+                        else f'invalid timeout specified in the request URL - time: invalid duration "{given}"'
+                    ) from None
                 if asked > 0:
                     limit = min(limit, asked)
         req.deadline = req.started + limit

@@ -24,7 +24,8 @@ def cache_control() -> Filter:
     header = (b"cache-control", b"no-cache, private")
 
     def after(req: Request, resp: Response) -> None:
-        resp.headers.append(header)
+        if not any(h[0] == b"cache-control" for h in resp.headers):
+            resp.headers.append(header)
 
     return Filter("cache_control", None, after)
 

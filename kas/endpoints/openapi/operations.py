@@ -217,8 +217,9 @@ class _Builder:
         names = self.namespace | {"name": f"name of the {sub.kind}"}
         common = {"gvk": gvk, "path_parameters": names}
         if sub.connect:
-            for verb in sub.verbs:
-                method = _CONNECT_METHODS[verb]
+            methods = [_CONNECT_METHODS[verb] for verb in sub.verbs]
+            # A proxy also passes on what no API verb stands for.
+            for method in [*methods, "head", "options"] if sub.path_suffix else methods:
                 text = f"connect {method.upper()} requests to {sub.name} of {self.s.kind}"
                 id = f"connect{self.where}{method.title()}{noun}"
                 connect = {"gvk": gvk, "produces": ("*/*",), "own": sub.parameters}

@@ -1,0 +1,38 @@
+# make run: set everything up and serve.  make test: set everything up and test.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.kas-installed
+SOURCES := $(wildcard kas/*.pyx kas/*.pxd kas/fastpath/*.pxi kas/fasttypes/*.pxi) setup.py pyproject.toml
+
+.PHONY: build run test bench load lint wheel clean
+build: $(STAMP)
+
+$(STAMP): $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -U pip "setuptools>=77" "Cython>=3.3,<3.4" wheel build
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e ".[test]"
+	touch $@
+
+run: build
+	$(BIN)/kas serve $(ARGS)
+
+test: build
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: build
+	$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only --benchmark-json=.benchmarks/latest.json $(ARGS)
+
+load: build
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[load]" --no-build-isolation
+	$(BIN)/python loadtests/run.py $(ARGS)
+
+lint: build
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+wheel: build
+	$(BIN)/python -m build
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info kas/*.so kas/*.c

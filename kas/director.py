@@ -1,0 +1,59 @@
+"""Who answers a path: the REST resources, the documents and probes beside them, or nobody.
+
+Upstream chains three servers (aggregator, kube, extensions) with a mux each; here their paths are one table. Order: an
+aggregated or custom group claims its group version first, then the built-in resources, then exact and prefix paths, then 404.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kas.edge.http import Handler, Request, Response, Result
+from kas.endpoints.respond import text
+
+
+class Director:
+    """``rest`` handles resource requests whose group version it has; ``exact`` and ``prefixes`` are the rest."""
+
+    def __init__(self, rest: Callable[[Request], Result], has_version: Callable[[str, str], bool]) -> None:
+        self._rest, self._has_version = rest, has_version
+        self._exact: dict[str, Handler] = {}
+        self._prefixes: list[tuple[str, Handler]] = []
+        self._fallbacks: list[Callable[[Request], Result | None]] = []
+
+    def exact(self, path: str, handler: Handler) -> None:
+        self._exact[path] = handler
+
+    def prefix(self, path: str, handler: Handler) -> None:
+        """Paths below ``path``, which ends with "/"; the longest match wins."""
+        self._prefixes.append((path, handler))
+        self._prefixes.sort(key=lambda p: -len(p[0]))
+
+    def fallback(self, handler: Callable[[Request], Result | None]) -> None:
+        """Asked in order for what nothing else claims; None passes on."""
+        self._fallbacks.append(handler)
+
+    def paths(self) -> list[str]:
+        return sorted({*self._exact, *(p for p, _ in self._prefixes)})
+
+    def __call__(self, req: Request) -> Result:
+        info = req.info
+        if info.is_resource_request and self._has_version(info.api_group, info.api_version):
+            return self._rest(req)
+        path = req.path
+        handler = self._exact.get(path)
+        if handler is not None:
+            return handler(req)
+        for prefix, h in self._prefixes:
+            if path.startswith(prefix):
+                return h(req)
+        for f in self._fallbacks:
+            found = f(req)
+            if found is not None:
+                return found
+        return not_found()
+
+
+def not_found() -> Response:
+    """What Go's mux answers for a path nobody has."""
+    return text(404, "404 page not found\n")

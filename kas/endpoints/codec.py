@@ -1,0 +1,130 @@
+"""Request bodies: from bytes in any media type to a checked, defaulted object of the served version.
+
+The texts of refusals are apiserver's ``transformDecodeError`` and the JSON, YAML and protobuf serializers'.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api import errors, gojson, yaml_codec
+from kas.api.defaults import apply_defaults
+from kas.api.negotiation import PROTOBUF, YAML, body_media_type
+from kas.api.scheme import SCHEME, DecodeError, decode, decode_protobuf, duplicate_fields, open_envelope
+from kas.edge.http import Request
+
+JSON_ERROR_STRUCT = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+_GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number", type(None): "null"}
+
+
+def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool = False) -> dict[str, Any] | None:
+    """The body as an object of ``kind`` (a scheme Kind), constant and computed defaults applied.
+
+    ``strictness`` is fieldValidation: Strict refuses unknown and duplicate fields, Warn (and "") warns, Ignore is silent.
+    None for an empty body where that is allowed. Raises 400 and 415.
+    """
+    body = req.body
+    if allow_empty and not body:
+        return None
+    form = body_media_type(req.header(b"content-type"))
+    if form == PROTOBUF:
+        return _decode_protobuf(body, kind)
+    findings: list[str] = []
+    try:
+        if form == YAML:
+            value, repeated = yaml_codec.decode(body)
+            findings += repeated
+        else:
+            value = gojson.loads(body)
+            if strictness != "Ignore":
+                findings += [f"duplicate field {_quote(p)}" for p in duplicate_fields(body)]
+    except yaml_codec.YAMLError as e:
+        raise _unrecognized(kind, f"{e}", body) from None
+    except gojson.JSONError as e:
+        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
+    return decode_value(req, value, kind, strictness, findings, body)
+
+
+def decode_value(
+    req: Request | None, value: Any, kind, strictness: str, findings: list[str], body: bytes = b"", defaults: bool = True
+) -> dict[str, Any]:
+    """A parsed value as an object of ``kind``; see ``decode_body``."""
+    if not isinstance(value, dict):
+        why = f"json: cannot unmarshal {_GO_KINDS.get(type(value), 'object')} into Go value of type {JSON_ERROR_STRUCT}"
+        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
+    given_kind, given_version = check_type_meta(value, kind, body)
+    try:
+        obj, unknown = decode(kind.type, value)
+    except DecodeError as e:
+        raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
+    if strictness != "Ignore":
+        unknown = unknown + findings
+        if unknown:
+            if strictness == "Strict":
+                why = "strict decoding error: " + ", ".join(unknown)
+                raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, why)
+            if req is not None:
+                for text in unknown:
+                    req.warn(text)
+    obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
+    if defaults:
+        apply_defaults(kind, obj)
+    return obj
+
+
+def check_type_meta(value: dict[str, Any], kind, body: bytes) -> tuple[str, str]:
+    """kind and apiVersion of a value, the expected ones where it names none. Raises 400 when they are others."""
+    given_kind, given_version = value.get("kind"), value.get("apiVersion")
+    for name, v in (("APIVersion", given_version), ("Kind", given_kind)):
+        if v is not None and not isinstance(v, str):
+            field = {"APIVersion": "apiVersion", "Kind": "kind"}[name]
+            why = f"json: cannot unmarshal {_GO_KINDS.get(type(v), 'object')} into Go struct field .{field} of type string"
+            raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
+    given_kind, given_version = given_kind or kind.kind, given_version or kind.api_version
+    if given_kind == kind.kind and given_version == kind.api_version:
+        return given_kind, given_version
+    group, _, version = given_version.rpartition("/")
+    if SCHEME.kind(group, version, given_kind) is None:
+        why = f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
+        raise _cannot(given_kind, version, kind.kind, why)
+    if given_kind != kind.kind:
+        package, internal = version, (kind.group.split(".")[0] or "core")
+        why = f"converting ({package}.{given_kind}) to ({internal}.{kind.kind}): unknown conversion"
+        raise _cannot(given_kind, version, kind.kind, why)
+    raise errors.bad_request(f"the API version in the data ({given_version}) does not match the expected API version ({kind.api_version})")
+
+
+def _decode_protobuf(body: bytes, kind) -> dict[str, Any]:
+    try:
+        api_version, given_kind, raw, _ = open_envelope(body)
+    except DecodeError as e:
+        raise _unrecognized(kind, str(e), body) from None
+    given_kind, api_version = check_type_meta({"kind": given_kind, "apiVersion": api_version}, kind, body)
+    try:
+        obj = decode_protobuf(kind.type, raw)
+    except DecodeError as e:
+        raise _cannot(given_kind, api_version.rpartition("/")[2], kind.kind, str(e)) from None
+    obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
+    apply_defaults(kind, obj)
+    return obj
+
+
+def _cannot(given: str, version: str, wanted: str, why: str) -> errors.ApiError:
+    return errors.bad_request(f'{given} in version "{version}" cannot be handled as a {wanted}: {why}')
+
+
+def _unrecognized(kind, why: str, body: bytes) -> errors.ApiError:
+    return errors.bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({summary(body)})")
+
+
+def summary(body: bytes, limit: int = 30) -> str:
+    """The beginning of a body as upstream quotes it: text as text, anything else as hex."""
+    if not body.startswith(b"{") and not body[:1].isspace() and any(b < 0x20 and b not in b"\t\n\r" for b in body[:limit]):
+        text = body[:limit].hex()
+        return text + " ..." if len(body) > limit else text
+    cut = body[:limit].decode("utf-8", "replace")
+    return cut + " ..." if len(body) > limit else cut
+
+
+def _quote(path: str) -> str:
+    return path if path.startswith('"') else f'"{path}"'

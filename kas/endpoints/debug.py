@@ -1,0 +1,79 @@
+"""``/debug/``: profiles of the worker that answers. Off unless ``--profiling``.
+
+``/debug/pprof/profile?seconds=N`` samples the loop's thread and answers collapsed stacks (flamegraph.pl, speedscope read
+them); ``/debug/pprof/threads`` shows every thread, ``/debug/pprof/heap`` the store's and the interpreter's numbers.
+"""
+
+from __future__ import annotations
+
+import collections
+import gc
+import json
+import resource
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from kas.director import Director
+from kas.edge.http import Request, Response, Write
+from kas.endpoints.respond import text
+
+MAX_SECONDS = 60
+INTERVAL_S = 0.005
+
+
+class Debug:
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def install(self, director: Director) -> None:
+        director.exact("/debug/pprof", lambda req: Response(301, [(b"location", b"/debug/pprof/")]))
+        director.exact("/debug/pprof/", lambda req: text(200, "profile\nthreads\nheap\n"))
+        director.exact("/debug/pprof/profile", self.profile)
+        director.exact("/debug/pprof/threads", lambda req: text(200, _threads()))
+        director.exact("/debug/pprof/heap", self.heap)
+
+    def profile(self, req: Request) -> Response:
+        asked = req.params.get("seconds")
+        seconds = min(MAX_SECONDS, int(asked) if asked.isdigit() else 5)
+
+        async def stream(write: Write) -> None:
+            import asyncio
+
+            thread = threading.get_ident()
+            counts: collections.Counter[str] = collections.Counter()
+            done = asyncio.get_running_loop().run_in_executor(None, _sample, thread, seconds, counts)
+            await done
+            await write("".join(f"{k} {n}\n" for k, n in counts.most_common()).encode() or b"\n")
+
+        return Response(200, [(b"content-type", b"text/plain; charset=utf-8")], stream=stream)
+
+    def heap(self, req: Request) -> Response:
+        value = {
+            "worker": self._server.index, "maxrss_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, "gc": gc.get_stats(),
+            "objects": len(gc.get_objects()), "watches": len(self._server.watches.open), "store": self._server.store.statistics(),
+        }  # fmt: skip
+        return Response(200, [(b"content-type", b"application/json")], json.dumps(value, default=str, indent=1).encode())
+
+
+def _sample(thread: int, seconds: int, counts: collections.Counter[str]) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        frame = sys._current_frames().get(thread)
+        stack = []
+        while frame is not None:
+            code = frame.f_code
+            stack.append(f"{code.co_filename.rsplit('/', 1)[-1]}:{code.co_name}")
+            frame = frame.f_back
+        counts[";".join(reversed(stack))] += 1
+        time.sleep(INTERVAL_S)
+
+
+def _threads() -> str:
+    names = {t.ident: t.name for t in threading.enumerate()}
+    parts = []
+    for ident, frame in sys._current_frames().items():
+        parts.append(f"thread {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}\n")
+    return "".join(parts)

@@ -1,0 +1,124 @@
+"""delete and deletecollection (apiserver's ``handlers/delete.go``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.admission import DELETE
+from kas.api import errors
+from kas.api.fieldlabels import convert_field_selector
+from kas.api.scheme import SCHEME
+from kas.api.validation.options import validate_delete_options
+from kas.edge.http import Request, Response
+from kas.endpoints import respond
+from kas.endpoints.codec import decode_body
+from kas.endpoints.options import flag, list_options, number
+from kas.endpoints.selection import matcher_of
+from kas.endpoints.served import Served
+from kas.endpoints.write import Writer
+
+PAGE = 500  # objects read at once by deletecollection
+
+
+def delete_options(req: Request) -> dict[str, Any]:
+    """DeleteOptions of the body, or of the query when there is none. Raises 400, 415 and 422."""
+    q = req.params
+    if req.body:
+        kind = SCHEME.kind("meta.k8s.io", "v1", "DeleteOptions")
+        options = decode_body(req, _options_kind(req, kind), strictness="Ignore") or {}
+    else:
+        options = {}
+        if req.query:
+            if q.get("gracePeriodSeconds"):
+                options["gracePeriodSeconds"] = number(q.get("gracePeriodSeconds"))
+            if "orphanDependents" in q:
+                options["orphanDependents"] = flag(q.get("orphanDependents"))
+            if q.get("propagationPolicy"):
+                options["propagationPolicy"] = q.get("propagationPolicy")
+            if q.values("dryRun"):
+                options["dryRun"] = q.values("dryRun")
+            if "ignoreStoreReadErrorWithClusterBreakingPotential" in q:
+                options["ignoreStoreReadErrorWithClusterBreakingPotential"] = flag(
+                    q.get("ignoreStoreReadErrorWithClusterBreakingPotential")
+                )
+    found = validate_delete_options(options)
+    if found:
+        raise errors.invalid("meta.k8s.io", "DeleteOptions", "", found)
+    return options
+
+
+def _options_kind(req: Request, fallback):
+    """DeleteOptions travel under any group version the client knows; all are the same type."""
+    import orjson
+
+    try:
+        value = orjson.loads(req.body)
+    except orjson.JSONDecodeError:
+        return fallback
+    if isinstance(value, dict) and value.get("kind") in (None, "", "DeleteOptions") and isinstance(value.get("apiVersion"), str):
+        group, _, version = value["apiVersion"].rpartition("/")
+        return SCHEME.kind(group, version, "DeleteOptions") or fallback
+    return fallback
+
+
+class Deleter:
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+
+    async def delete(self, req: Request, served: Served, namespace: str, name: str) -> Response:
+        options = delete_options(req)
+        ctx = self.writer.context(req, namespace, bool(options.get("dryRun")))
+        rec, gone = await self._delete(req, served, ctx, name, options)
+        if not gone or served.record.delete_returns == "object":
+            # 202 only where the client said orphanDependents=false and the object is still there.
+            return respond.obj(req, served, rec, 202 if not gone and options.get("orphanDependents") is False else 200)
+        obj = served.registry.object(rec)
+        details: dict[str, Any] = {"name": name}
+        if served.group:
+            details["group"] = served.group
+        details["kind"] = served.resource
+        if obj["metadata"].get("uid"):
+            details["uid"] = obj["metadata"]["uid"]
+        return respond.success(req, details)
+
+    async def _delete(self, req: Request, served: Served, ctx, name: str, options: dict[str, Any]):
+        attrs = self.writer.attributes(req, served, DELETE, ctx, name, None, None, options)
+
+        async def judge(obj: dict[str, Any], old: dict[str, Any] | None) -> None:
+            attrs.old = obj
+            await self.writer.admission.validate(attrs)
+
+        attrs.old = None
+        rec = served.registry.find(ctx.namespace, name)
+        if rec is not None:
+            attrs.old = served.registry.object(rec)
+        await self.writer.admission.mutate(attrs)
+        return await served.registry.delete(ctx, name, options, judge)
+
+    async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
+        o = list_options(req.params)
+        options = delete_options(req)
+        if o.field_selector is not None:
+            o = o._replace(field_selector=convert_field_selector(served.record, o.field_selector))
+        matcher = matcher_of(o)
+        registry = served.registry
+        prefix = registry.prefix(namespace)
+        start, left, done = "", o.limit if o.limit > 0 else -1, []
+        while left != 0:
+            page = registry.store.range(prefix, start, PAGE if left < 0 else min(PAGE, left), 0, matcher)
+            for rec in page.records:
+                meta = registry.object(rec)["metadata"]
+                ctx = self.writer.context(req, meta.get("namespace", ""), bool(options.get("dryRun")))
+                try:
+                    await self._delete(req, served, ctx, meta["name"], options)
+                except errors.ApiError as e:
+                    if e.code != 404:
+                        raise
+                done.append(rec)
+            if left > 0:
+                left -= len(page.records)
+            if not page.more:
+                break
+            start = page.next_key
+        head = served.list_head + f'{{"resourceVersion":"{registry.store.revision}"}},"items":['.encode()
+        return respond.raw_list(req, served, head + b",".join(served.item(r) for r in done) + b"]}\n")

@@ -1,0 +1,247 @@
+"""The documents beside the REST resources: discovery, OpenAPI, version, index, OIDC keys, Swagger UI.
+
+Encoded once for a set of served versions and kept; ``Documents.refresh`` forgets them when the set changes.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from kas import KUBERNETES_VERSION
+from kas.api.errors import ApiError, generic_not_found
+from kas.api.scheme import SCHEME, write_json
+from kas.director import Director, not_found
+from kas.edge.http import Request, Response
+from kas.endpoints import discovery, openapi, respond
+from kas.endpoints.discovery import Version
+from kas.endpoints.openapi import ui
+from kas.endpoints.rest import method_not_allowed
+
+DISCOVERY_TYPE = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+BUILD_DATE = "1970-01-01T00:00:00Z"
+
+
+class Documents:
+    """``versions()`` gives what is served now; ``oidc`` the two documents of the token issuer."""
+
+    def __init__(
+        self,
+        versions: Callable[[], Sequence[Version]],
+        make_openapi: Callable[[], openapi.OpenAPI],
+        address: str,
+        oidc: Callable[[], tuple[bytes, bytes]],
+    ) -> None:
+        self._versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
+        self._cache: dict[Any, Any] = {}
+        self._openapi: openapi.OpenAPI | None = None
+        self.index_paths: Callable[[], list[str]] = list
+
+    def refresh(self) -> None:
+        self._cache.clear()
+        self._openapi = None
+
+    def install(self, director: Director, swagger: bool) -> None:
+        for path in ("/api", "/api/"):
+            director.exact(path, self.api)
+        for path in ("/apis", "/apis/"):
+            director.exact(path, self.apis)
+        director.exact("/version", self.version)
+        director.exact("/version/", self.version)
+        director.exact("/openapi/v2", self.openapi_v2)
+        director.exact("/openapi/v3", self.openapi_v3_index)
+        director.prefix("/openapi/v3/", self.openapi_v3)
+        director.exact("/", self.index)
+        director.exact("/index.html", self.index)
+        director.exact("/.well-known/openid-configuration", lambda req: self._oidc_answer(req, 0, b"application/json"))
+        director.exact("/openid/v1/jwks", lambda req: self._oidc_answer(req, 1, b"application/jwk-set+json"))
+        if swagger:
+            for path in ("/swagger-ui", "/swagger-ui/"):
+                director.exact(path, lambda req: Response(301, [(b"location", b"/swagger-ui/index.html")]))
+            director.prefix("/swagger-ui/", swagger_ui)
+        director.fallback(self.group_or_version)
+
+    # --- discovery
+
+    def _dict(self, key: Any, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
+
+    def api(self, req: Request) -> Response:
+        return self._root(req, True)
+
+    def apis(self, req: Request) -> Response:
+        return self._root(req, False)
+
+    def _root(self, req: Request, core: bool) -> Response:
+        _get_only(req)
+        version = _aggregated_version(req.header(b"accept"))
+        if version is not None:
+            key = ("aggregated", core, version)
+            if key not in self._cache:
+                body = write_json(discovery.aggregated(self._versions(), core=core, version=version)) + b"\n"
+                self._cache[key] = (body, discovery.etag(body).encode())
+            body, tag = self._cache[key]
+            headers = [(b"content-type", DISCOVERY_TYPE.format(version).encode()), (b"etag", tag), (b"vary", b"Accept")]
+            if req.header(b"if-none-match") == tag.decode():
+                return Response(304, headers)
+            return _compressed(req, Response(200, headers, body))
+        if core:
+            value = self._dict("api", lambda: discovery.api_versions(self._versions(), self._address))
+        else:
+            value = self._dict("apis", lambda: discovery.group_list(self._versions()))
+        return self._plain(req, value)
+
+    def _plain(self, req: Request, value: dict[str, Any] | None) -> Response:
+        m = respond.media_without_conversion(req)
+        kind = value["kind"]
+        type_ = SCHEME.kind("", "v1", kind).type
+        if m.accepted == respond.PROTOBUF:
+            return respond.typed(req, m, type_, "v1", kind, value, 200)
+        body = write_json(value)
+        if m.accepted == respond.YAML:
+            return respond.finish(req, 200, respond.YAML, respond.yaml_codec.encode(value))
+        if m.pretty:
+            return respond.finish(req, 200, respond.JSON, respond.pretty_json(body))
+        return respond.finish(req, 200, respond.JSON, body + b"\n")
+
+    def group_or_version(self, req: Request) -> Response | None:
+        """``/apis/<group>``, ``/apis/<group>/<version>``, ``/api/<version>``; upstream answers a missing version with a Status."""
+        parts = req.path.strip("/").split("/")
+        if parts[0] == "api" and len(parts) >= 2:
+            return self._version(req, "", parts[1], len(parts) == 2)
+        if parts[0] != "apis" or len(parts) < 2:
+            return None
+        group = self._dict(("group", parts[1]), lambda: discovery.group(self._versions(), parts[1]))
+        if group is None:
+            return None
+        if len(parts) == 2:
+            _get_only(req)
+            return self._plain(req, group)
+        return self._version(req, parts[1], parts[2], len(parts) == 3)
+
+    def _version(self, req: Request, group: str, version: str, whole: bool) -> Response:
+        found = next((v for v in self._versions() if v.group == group and v.version == version), None) if whole else None
+        if found is None:
+            raise generic_not_found()
+        _get_only(req)
+        return self._plain(req, self._dict(("resources", group, version), lambda: discovery.resource_list(found)))
+
+    # --- OpenAPI
+
+    @property
+    def openapi(self) -> openapi.OpenAPI:
+        if self._openapi is None:
+            self._openapi = self._make_openapi()
+        return self._openapi
+
+    def openapi_v2(self, req: Request) -> Response:
+        return self._spec(req, "v2", lambda kind: self.openapi.v2(kind))
+
+    def openapi_v3_index(self, req: Request) -> Response:
+        return _document(req, self.openapi.v3_index())
+
+    def openapi_v3(self, req: Request) -> Response:
+        path = req.path[len("/openapi/v3/") :].strip("/")
+        if not path:
+            return self.openapi_v3_index(req)
+        if path not in self.openapi.paths:
+            return Response(404, [])
+        asked = req.params.get("hash")
+        if asked and asked != self.openapi.v3_hash(path):
+            return Response(301, [(b"location", self.openapi.v3_address(path).encode())])
+        resp = self._spec(req, "v3", lambda kind: self.openapi.v3(path, kind))
+        if asked and resp.status == 200:
+            # Addressed by its digest it never changes; the cache-control filter leaves a header that is set.
+            resp.headers.append((b"cache-control", b"public, immutable"))
+        return resp
+
+    @staticmethod
+    def _spec(req: Request, version: str, get: Callable[[str], Any]) -> Response:
+        _get_only(req)
+        kind = openapi.negotiate(req.header(b"accept"), version)
+        if kind is None:
+            return Response(406, [])
+        return _document(req, get(kind))
+
+    # --- the rest
+
+    def version(self, req: Request) -> Response:
+        major, minor, _ = KUBERNETES_VERSION.split(".")
+        import platform
+
+        value = {
+            "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor, "minCompatibilityMajor": major,
+            "minCompatibilityMinor": str(int(minor) - 1), "gitVersion": f"v{KUBERNETES_VERSION}", "gitCommit": "0" * 40, "gitTreeState": "clean",
+            "buildDate": BUILD_DATE, "goVersion": "go1.26.6", "compiler": "gc",
+            "platform": f"linux/{'arm64' if platform.machine() == 'aarch64' else 'amd64'}",
+        }  # fmt: skip
+        _get_only(req)
+        return Response(200, [(b"content-type", b"application/json")], orjson.dumps(value, option=orjson.OPT_INDENT_2))
+
+    def index(self, req: Request) -> Response:
+        _get_only(req)
+        value = {"paths": self.index_paths()}
+        return Response(200, [(b"content-type", b"application/json")], orjson.dumps(value, option=orjson.OPT_INDENT_2))
+
+    def _oidc_answer(self, req: Request, which: int, kind: bytes) -> Response:
+        _get_only(req)
+        accept = req.header(b"accept")
+        if accept and not any(a.split(";")[0].strip() in (kind.decode(), "*/*", "application/*") for a in accept.split(",")):
+            raise ApiError(406, "NotAcceptable", f"only the following media types are accepted: {kind.decode()}")
+        return Response(200, [(b"content-type", kind), (b"cache-control", b"public, max-age=3600")], self._oidc()[which])
+
+
+def _aggregated_version(accept: str) -> str | None:
+    """The version of APIGroupDiscoveryList to answer with; None for the plain document."""
+    if "APIGroupDiscoveryList" not in accept:
+        return None
+    for clause in accept.split(","):
+        parts = [p.strip() for p in clause.split(";")]
+        params = dict(p.split("=", 1) for p in parts[1:] if "=" in p)
+        if parts[0] != "application/json":
+            continue
+        if params.get("as") == "APIGroupDiscoveryList" and params.get("g") == "apidiscovery.k8s.io":
+            if params.get("v") in discovery.AGGREGATED_VERSIONS:
+                return params["v"]
+        elif "as" not in params:
+            return None
+    return None
+
+
+def _get_only(req: Request) -> None:
+    if req.method not in ("GET", "HEAD"):
+        raise method_not_allowed()
+
+
+def _document(req: Request, d: openapi.Document) -> Response:
+    headers = [(b"content-type", d.content_type.encode()), (b"etag", d.etag.encode()), (b"vary", b"Accept-Encoding"), (b"vary", b"Accept")]
+    if req.header(b"if-none-match") == d.etag:
+        return Response(304, headers)
+    if "gzip" in req.header(b"accept-encoding"):
+        return Response(200, [*headers, (b"content-encoding", b"gzip")], d.gzipped)
+    return Response(200, headers, d.body)
+
+
+def _compressed(req: Request, resp: Response) -> Response:
+    if len(resp.body) > respond.GZIP_FROM_BYTES and "gzip" in req.header(b"accept-encoding"):
+        resp.body = gzip.compress(resp.body, 1)
+        resp.headers.append((b"content-encoding", b"gzip"))
+    return resp
+
+
+def swagger_ui(req: Request) -> Response:
+    """The packaged Swagger UI."""
+    _get_only(req)
+    found = ui.file(req.path[len("/swagger-ui/") :], accepts_gzip="gzip" in req.header(b"accept-encoding"))
+    if found is None:
+        return not_found()
+    body, kind, encoding = found
+    headers = [(b"content-type", kind.encode())]
+    if encoding:
+        headers.append((b"content-encoding", encoding.encode()))
+    return Response(200, headers, body)

@@ -1,0 +1,36 @@
+"""``/logs/``: the files of one directory, as kube-apiserver shows /var/log. Off unless ``--enable-logs-handler``."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+
+from kas.director import not_found
+from kas.edge.http import Handler, Request, Response, Write
+
+CHUNK = 256 * 1024
+
+
+def logs_handler(root: Path) -> Handler:
+    base = root.resolve()
+
+    def handle(req: Request) -> Response:
+        # resolve() follows links; whatever does not end up below the directory does not exist.
+        target = (base / req.path.removeprefix("/logs/")).resolve()
+        if not target.is_relative_to(base):
+            return not_found()
+        if target.is_dir():
+            names = sorted(p.name + ("/" if p.is_dir() else "") for p in target.iterdir())
+            rows = "".join(f'<a href="{html.escape(n)}">{html.escape(n)}</a>\n' for n in names)
+            return Response(200, [(b"content-type", b"text/html; charset=utf-8")], f"<pre>\n{rows}</pre>\n".encode())
+        if not target.is_file():
+            return not_found()
+
+        async def stream(write: Write) -> None:
+            with target.open("rb") as f:
+                while chunk := f.read(CHUNK):
+                    await write(chunk)
+
+        return Response(200, [(b"content-type", b"text/plain; charset=utf-8")], stream=stream)
+
+    return handle

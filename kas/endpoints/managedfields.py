@@ -1,0 +1,59 @@
+"""Managed fields on the writing verbs: which manager, which schema, and the entries put on the object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api.fieldmanager import builtin, field_set, update
+from kas.api.fieldmanager import manager_name as _manager_name
+from kas.edge.http import Request
+from kas.endpoints.served import Served
+from kas.registry.strategy import Context, Obj
+
+
+def manager_name(given: str, req: Request) -> str:
+    return _manager_name(given, "" if given else req.header(b"user-agent"))
+
+
+def schema(served: Served):
+    if served.schema is None:
+        served.schema = builtin(served.group, served.version, served.kind)
+    return served.schema
+
+
+def reset_fields(served: Served, subresource: str) -> dict[str, Any]:
+    """What a write through this endpoint cannot change, as a field set."""
+    found = served.reset_sets.get(subresource)
+    if found is None:
+        if subresource:
+            sub = served.record.subresources.get(subresource)
+            paths = tuple(sub.reset) if sub is not None else ()
+        else:
+            paths = tuple(served.record.reset_on_spec_write)
+        found = served.reset_sets[subresource] = field_set(paths)
+    return found
+
+
+def on_create(served: Served, obj: Obj, manager: str, ctx: Context) -> None:
+    _put(
+        obj,
+        update(
+            schema(served), None, obj, manager, now=ctx.now, subresource=ctx.subresource, reset_fields=reset_fields(served, ctx.subresource)
+        ),
+    )
+
+
+def on_update(served: Served, live: Obj, obj: Obj, manager: str, ctx: Context) -> None:
+    """``live`` and ``obj`` are in the served version; ``live`` is not changed."""
+    entries = update(
+        schema(served), live, obj, manager, now=ctx.now, subresource=ctx.subresource, reset_fields=reset_fields(served, ctx.subresource)
+    )
+    _put(obj, entries)
+
+
+def _put(obj: Obj, entries: list[dict[str, Any]]) -> None:
+    meta = obj["metadata"]
+    if entries:
+        meta["managedFields"] = entries
+    else:
+        meta.pop("managedFields", None)

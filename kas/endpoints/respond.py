@@ -1,0 +1,172 @@
+"""Answers in the media type the client asked for: objects, lists, Statuses, Tables and metadata-only forms.
+
+The common case, stored JSON served as JSON, copies bytes; everything else decodes. Large answers are compressed when the
+client takes gzip, as upstream does, at level 1.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import orjson
+
+from kas.api import printers, yaml_codec
+from kas.api.errors import ApiError
+from kas.api.negotiation import JSON, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream
+from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, pretty_json, transcode_json_to_protobuf, write_json
+from kas.edge.http import Headers, Request, Response
+
+GZIP_FROM_BYTES = 128 * 1024
+PARTIAL, PARTIAL_LIST, TABLE = "PartialObjectMetadata", "PartialObjectMetadataList", "Table"
+CONTENT_TYPES = {JSON: b"application/json", YAML: b"application/yaml", PROTOBUF: b"application/vnd.kubernetes.protobuf"}
+
+
+class Media(NamedTuple):
+    """How to answer: the media type, the transformation asked for, and whether it is JSON as stored."""
+
+    accepted: str
+    convert: Convert | None
+    pretty: bool
+    plain_json: bool
+
+
+MEMO_SIZE = 1024
+_memo: dict[tuple[bytes, bytes, bool], Media] = {}
+PLAIN_JSON = Media(JSON, None, False, True)
+
+
+def media(req: Request, watch: bool = False) -> Media:
+    """What the client accepts. Raises 406."""
+    accept, agent = req.raw_header(b"accept"), req.raw_header(b"user-agent")
+    explicit = req.params.get("pretty") if req.query and "pretty" in req.query else ""
+    key = (accept, agent, watch)
+    if not explicit:
+        found = _memo.get(key)
+        if found is not None:
+            return found
+    text = accept.decode("latin-1")
+    m = negotiate_stream(text) if watch else negotiate(text)
+    pretty = m.media_type == JSON and not watch and (m.pretty or is_pretty(explicit, agent.decode("latin-1")))
+    found = Media(m.media_type, m.convert, pretty, m.media_type == JSON and m.convert is None and not pretty)
+    if not explicit and len(accept) + len(agent) < 1024:
+        if len(_memo) >= MEMO_SIZE:
+            _memo.clear()
+        _memo[key] = found
+    return found
+
+
+def obj(req: Request, served, rec, status: int = 200) -> Response:
+    """A stored object (a Record, or what a dry run would have stored)."""
+    m = media(req)
+    if m.plain_json:
+        return finish(req, status, JSON, served.json(rec) + b"\n")
+    if m.convert is None and m.accepted == PROTOBUF:
+        body = envelope(served.api_version, served.kind, transcode_json_to_protobuf(served.type, served.json(rec)))
+        return finish(req, status, PROTOBUF, body)
+    return transformed(req, m, served, served.object(rec), status)
+
+
+def transformed(req: Request, m: Media, served, value: dict[str, Any], status: int) -> Response:
+    """An object dict of a served kind in any media type and form."""
+    if m.convert is None:
+        return typed(req, m, served.type, served.api_version, served.kind, value, status)
+    if m.convert.kind == TABLE:
+        t = printers.table(
+            (served.group, served.version, served.kind), [value], now=time.time(),
+            include_object=req.params.get("includeObject"), version=m.convert.version,
+        )  # fmt: skip
+        return generic(req, m, t, status)
+    if m.convert.kind == PARTIAL:
+        return generic(req, m, partial(value, m.convert.version), status)
+    raise ApiError(406, "NotAcceptable", f"you requested {m.convert.kind}, but the requested object is not a list ({go_type(served)})")
+
+
+def partial(value: dict[str, Any], version: str = "v1") -> dict[str, Any]:
+    return {"kind": PARTIAL, "apiVersion": f"meta.k8s.io/{version}", "metadata": value.get("metadata") or {}}
+
+
+def go_type(served) -> str:
+    """The Go type upstream names in a refusal to convert."""
+    package = served.group.split(".")[0] or "core"
+    return f"*{package}.{served.kind}"
+
+
+def generic(req: Request, m: Media, value: dict[str, Any], status: int = 200) -> Response:
+    """Any object that names its own kind: Status, Table, discovery documents."""
+    group, _, version = value["apiVersion"].rpartition("/")
+    kind = SCHEME.kind(group, version, value["kind"])
+    if kind is None:
+        raise LookupError(f"no type for {value['apiVersion']} {value['kind']}")
+    return typed(req, m, kind.type, value["apiVersion"], value["kind"], value, status)
+
+
+def typed(req: Request, m: Media, type_, api_version: str, kind: str, value: dict[str, Any], status: int) -> Response:
+    if m.accepted == PROTOBUF:
+        return finish(req, status, PROTOBUF, envelope(api_version, kind, encode_protobuf(type_, value)))
+    body = encode_json(type_, {"kind": kind, "apiVersion": api_version, **value})
+    if m.accepted == YAML:
+        return finish(req, status, YAML, yaml_codec.encode(orjson.loads(body)))
+    if m.pretty:
+        body = pretty_json(body)
+        return finish(req, status, JSON, body)
+    return finish(req, status, JSON, body + b"\n")
+
+
+def status(req: Request, e: ApiError) -> Response:
+    """An error as a Status in the client's media type; JSON when it accepts none of ours."""
+    m = _status_media(req)
+    resp = generic(req, m, e.status(), e.code)
+    if e.headers:
+        resp.headers += [(k.encode(), v.encode()) for k, v in e.headers.items()]
+    elif e.details and e.details.get("retryAfterSeconds"):
+        resp.headers.append((b"retry-after", str(e.details["retryAfterSeconds"]).encode()))
+    return resp
+
+
+def _status_media(req: Request) -> Media:
+    try:
+        return media_without_conversion(req)
+    except ApiError:
+        return PLAIN_JSON
+
+
+def success(req: Request, details: dict[str, Any] | None = None, status_code: int = 200) -> Response:
+    value: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if details is not None:
+        value["details"] = details
+    else:
+        value["code"] = status_code
+    return generic(req, media_without_conversion(req), value, status_code)
+
+
+def media_without_conversion(req: Request) -> Media:
+    """For answers that are no kind's object: a Table asked for of a Status is the Status."""
+    m = media(req)
+    return m if m.convert is None else m._replace(convert=None)
+
+
+def json_value(req: Request, value: Any, status_code: int = 200) -> Response:
+    return finish(req, status_code, JSON, write_json(value) + b"\n")
+
+
+def finish(req: Request, status_code: int, kind: str, body: bytes, headers: Headers | None = None) -> Response:
+    out: Headers = [(b"content-type", CONTENT_TYPES[kind])]
+    if headers:
+        out += headers
+    if len(body) > GZIP_FROM_BYTES and "gzip" in req.header(b"accept-encoding"):
+        from isal import igzip
+
+        body = igzip.compress(body, compresslevel=1)
+        out += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+    return Response(status_code, out, body)
+
+
+def text(status_code: int, body: str, headers: Headers | None = None) -> Response:
+    out: Headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
+    return Response(status_code, out + (headers or []), body.encode())
+
+
+def raw_list(req: Request, served, body: bytes) -> Response:
+    """A list that is already canonical JSON, its newline included."""
+    return finish(req, 200, JSON, body)

@@ -1,0 +1,126 @@
+"""The REST resources: which handler answers a verb on a resource or subresource (apiserver's ``endpoints/installer.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kas.api import errors
+from kas.edge.http import Request, Result
+from kas.endpoints import read
+from kas.endpoints.delete import Deleter
+from kas.endpoints.served import Served
+from kas.endpoints.watch import Watches, watch
+from kas.endpoints.write import Writer
+
+# (request, served, namespace, name) -> answer
+Handler = Callable[[Request, Any, str, str], Result]
+
+NOT_ALLOWED = "the server does not allow this method on the requested resource"
+
+
+def method_not_allowed() -> errors.ApiError:
+    return errors.ApiError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+
+
+class Rest:
+    """Every served resource. ``resources[group, version][plural]`` is a ``Served`` or, for kinds that are not stored, a ``Virtual``."""
+
+    def __init__(self, writer: Writer, deleter: Deleter, watches: Watches) -> None:
+        self.writer, self.deleter, self.watches = writer, deleter, watches
+        self.resources: dict[tuple[str, str], dict[str, Any]] = {}
+        self.subresources: dict[tuple[str, str, str], dict[str, Handler]] = {}
+
+    def add(self, served: Any) -> None:
+        self.resources.setdefault((served.group, served.version), {})[served.resource] = served
+
+    def subresource(self, group: str, resource: str, name: str, **verbs: Handler) -> None:
+        """Handlers of a subresource in every version of its resource; verbs are get, create, update, patch, delete."""
+        self.subresources[group, resource, name] = verbs
+
+    def handle(self, req: Request) -> Result:
+        info = req.info
+        found = self.resources.get((info.api_group, info.api_version))
+        served = found.get(info.resource) if found is not None else None
+        if served is None:
+            raise errors.generic_not_found()
+        record = served.record
+        verb, name = info.verb, info.name
+        namespace = info.namespace if record.namespaced else ""
+        if record.namespaced:
+            if not namespace and (name or info.subresource):
+                raise errors.generic_not_found()
+        elif info.namespace and info.resource != "namespaces":
+            raise errors.generic_not_found()
+        if info.subresource:
+            return self._sub(req, served, namespace, name)
+        req.known = True
+        if not isinstance(served, Served):
+            return served.handle(req, verb, namespace, name)
+        if verb not in record.verbs:
+            raise method_not_allowed()
+        if verb == "get":
+            return read.get(req, served, namespace, name)
+        if verb == "list":
+            return read.list_(req, served, namespace, name)
+        if verb == "watch":
+            return watch(req, served, namespace, name, self.watches)
+        if record.namespaced and not namespace:
+            raise method_not_allowed()  # writes name their namespace
+        if verb == "create":
+            if name:
+                raise method_not_allowed()
+            return self.writer.create(req, served, namespace)
+        if verb == "deletecollection":
+            return self.deleter.delete_collection(req, served, namespace)
+        if not name:
+            raise method_not_allowed()
+        if verb == "update":
+            return self.writer.update(req, served, namespace, name)
+        if verb == "patch":
+            return self.writer.patch(req, served, namespace, name)
+        if verb == "delete":
+            return self.deleter.delete(req, served, namespace, name)
+        raise method_not_allowed()
+
+    def _sub(self, req: Request, served: Any, namespace: str, name: str) -> Result:
+        sub = served.record.subresources.get(req.info.subresource)
+        if sub is None:
+            raise errors.generic_not_found()
+        req.known = True
+        verb = req.info.verb
+        own = self.subresources.get((served.group, served.resource, sub.name))
+        if own is not None:
+            handler = own.get(verb)
+            if handler is None:
+                raise method_not_allowed()
+            return handler(req, served, namespace, name)
+        if verb not in sub.verbs:
+            raise method_not_allowed()
+        # The rest are views of the object itself under another strategy: status and its like.
+        if verb == "get":
+            return read.get(req, served, namespace, name)
+        if verb == "update":
+            return self.writer.update(req, served, namespace, name, sub.name)
+        if verb == "patch":
+            return self.writer.patch(req, served, namespace, name, sub.name)
+        raise method_not_allowed()
+
+
+class Virtual:
+    """A resource that is computed, not stored: reviews (create only), componentstatuses (get and list).
+
+    ``verbs`` maps a verb to a handler of the same shape as a subresource's.
+    """
+
+    def __init__(self, record, **verbs: Handler) -> None:
+        self.record, self._verbs = record, verbs
+        self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
+        self.api_version = record.api_version
+        self.type = record.type
+
+    def handle(self, req: Request, verb: str, namespace: str, name: str) -> Result:
+        handler = self._verbs.get(verb)
+        if handler is None or (verb == "create" and name):
+            raise method_not_allowed()
+        return handler(req, self, namespace, name)

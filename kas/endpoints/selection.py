@@ -1,0 +1,26 @@
+"""From a request's selectors to a matcher over stored records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas._fastpath import compile_matcher
+from kas.endpoints.options import ListOptions
+
+
+def matcher_of(o: ListOptions) -> Any:
+    """A compiled matcher, None when every record is wanted."""
+    labels, fields = o.label_selector, o.field_selector
+    if labels is None and fields is None:
+        return None
+    return compile_matcher(labels.requirements if labels is not None else (), fields.requirements if fields is not None else ())
+
+
+def name_requirement(o: ListOptions) -> str:
+    """The one object a field selector can mean ("" when it can be several): ``metadata.name=x``."""
+    if o.field_selector is None:
+        return ""
+    for key, op, value in o.field_selector.requirements:
+        if key == "metadata.name" and op in ("=", "=="):
+            return value
+    return ""

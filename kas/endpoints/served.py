@@ -1,0 +1,62 @@
+"""A resource in one version it is served in: how stored records become answers of that version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from kas.api.scheme import SCHEME, convert, encode_json
+from kas.registry.generic import Registry
+
+
+class Served:
+    """``record`` is the Resource record of the served version; ``registry`` is shared by all versions of the kind.
+
+    ``native``: stored bytes are served as they are. Otherwise objects are converted on the way out (cold).
+    """
+
+    def __init__(self, record, registry: Registry) -> None:
+        self.record, self.registry = record, registry
+        self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
+        self.api_version = f"{record.group}/{record.version}" if record.group else record.version
+        self.type = record.type
+        self.kind_record = SCHEME.kind(record.group, record.version, record.kind)
+        self.schema: Any = None  # merge schema of server-side apply, made on first use
+        self.reset_sets: dict[str, dict[str, Any]] = {}
+        storage = record.storage_gvk
+        self.storage_gvk = storage
+        self.native = tuple(storage) == (record.group, record.version, record.kind)
+        self.list_kind = record.list_kind
+        kind = SCHEME.kind(record.group, record.version, record.list_kind)
+        self.list_type = kind.type if kind is not None else None
+        self.list_head = f'{{"kind":"{self.list_kind}","apiVersion":"{self.api_version}","metadata":'.encode()
+        self._item_prefix = len(f'{{"kind":"{record.kind}","apiVersion":"{self.api_version}",')
+
+    def json(self, rec) -> bytes:
+        """The object as this version's canonical JSON."""
+        return rec.json if self.native else encode_json(self.type, self.to_served(orjson.loads(rec.json)))
+
+    def item(self, rec) -> bytes:
+        """The object as it stands in a list: without kind and apiVersion."""
+        body = self.json(rec)
+        return b"{" + body[self._item_prefix :]
+
+    def object(self, rec) -> dict[str, Any]:
+        """The object as a dict of this version."""
+        obj = orjson.loads(rec.json)
+        return obj if self.native else self.to_served(obj)
+
+    def to_served(self, obj: dict[str, Any]) -> dict[str, Any]:
+        if self.native:
+            return obj
+        return _convert(obj, tuple(self.storage_gvk), (self.group, self.version, self.kind))
+
+    def to_storage(self, obj: dict[str, Any]) -> dict[str, Any]:
+        if self.native:
+            return obj
+        return _convert(obj, (self.group, self.version, self.kind), tuple(self.storage_gvk))
+
+
+def _convert(obj: dict[str, Any], source: tuple[str, str, str], target: tuple[str, str, str]) -> dict[str, Any]:
+    return convert(obj, source, target)

@@ -1,0 +1,231 @@
+"""create, update and patch: body to object, admission, managed fields, registry (apiserver's ``handlers/{create,update,patch}.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kas.admission import CREATE, UPDATE, Attributes, Chain
+from kas.api import errors
+from kas.api.fieldmanager import keep_timestamps
+from kas.edge.http import Request, Response
+from kas.endpoints import managedfields, patching, respond
+from kas.endpoints.codec import decode_body
+from kas.endpoints.options import NO_WRITE_OPTIONS, WriteOptions, write_options
+from kas.endpoints.served import Served
+from kas.registry.strategy import Context, Obj
+
+
+class Writer:
+    """The writing verbs of every stored resource; holds what they need of the server."""
+
+    def __init__(self, admission: Chain, clock: Callable[[], tuple[str, str]]) -> None:
+        self.admission, self.clock = admission, clock
+
+    def context(self, req: Request, namespace: str, dry_run: bool, subresource: str = "") -> Context:
+        now, now_micro = self.clock()
+        return Context(now, now_micro, namespace, req.user.to_dict(), subresource, dry_run)
+
+    def attributes(
+        self, req: Request, served, operation: str, ctx: Context, name: str, obj: Obj | None, old: Obj | None, options: dict[str, Any]
+    ) -> Attributes:
+        return Attributes(
+            operation, served.group, served.version, served.resource, ctx.subresource, served.kind, ctx.namespace, name, obj, old,
+            req.user, options, ctx.dry_run, ctx.now, req.warn, req.annotate,
+        )  # fmt: skip
+
+    # --- create
+
+    async def create(self, req: Request, served: Served, namespace: str) -> Response:
+        o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
+        kind = served.kind_record
+        obj = decode_body(req, kind, strictness=o.field_validation)
+        assert obj is not None
+        meta = _metadata(obj)
+        if served.record.namespaced:
+            if meta.get("namespace") and namespace and meta["namespace"] != namespace:
+                raise errors.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+            meta["namespace"] = namespace
+        elif meta.get("namespace"):
+            raise errors.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        dedup_owner_references(req, meta)
+        ctx = self.context(req, namespace, o.dry_run)
+        manager = managedfields.manager_name(o.field_manager, req)
+        managedfields.on_create(served, obj, manager, ctx)
+        rec, warnings = await self.create_decoded(req, served, ctx, served.to_storage(obj), options_dict("CreateOptions", o))
+        for text in warnings:
+            req.warn(text)
+        return respond.obj(req, served, rec, 201)
+
+    async def create_decoded(self, req: Request, served: Served, ctx: Context, obj: Obj, options: dict[str, Any]):
+        """Admission and the registry's create, for an object in the storage version. Returns (record, warnings)."""
+        attrs = self.attributes(req, served, CREATE, ctx, obj["metadata"].get("name", ""), obj, None, options)
+        await self.admission.mutate(attrs)
+        obj = attrs.obj
+
+        async def judge(final: Obj, old: Obj | None) -> None:
+            attrs.obj, attrs.name = final, final["metadata"].get("name", "")
+            await self.admission.validate(attrs)
+
+        return await served.registry.create(ctx, obj, judge)
+
+    # --- update
+
+    async def update(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
+        o = write_options(req.params, "UpdateOptions") if req.query else NO_WRITE_OPTIONS
+        given = decode_body(req, served.kind_record, strictness=o.field_validation)
+        assert given is not None
+        check_name(given, namespace if served.record.namespaced else "", name)
+        _check_if_match(req, given)
+        manager = managedfields.manager_name(o.field_manager, req)
+        ctx = self.context(req, namespace, o.dry_run, subresource)
+
+        first = True
+
+        def wanted(current: Obj | None) -> Obj:
+            nonlocal first
+            # The strategies change what they are given, so a lost race starts from the body again.
+            obj = given if first else decode_body(req, served.kind_record, strictness="Ignore")
+            first = False
+            if current is not None:
+                managedfields.on_update(served, served.to_served(current), obj, manager, ctx)
+            else:
+                managedfields.on_create(served, obj, manager, ctx)
+            return served.to_storage(obj)
+
+        rec, warnings, created = await self._write(
+            req, served, ctx, name, wanted, options_dict("UpdateOptions", o), allow_create=served.record.allow_create_on_update and not subresource,
+            unconditional=served.record.allow_unconditional_update,
+        )  # fmt: skip
+        for text in warnings:
+            req.warn(text)
+        return respond.obj(req, served, rec, 201 if created else 200)
+
+    async def _write(
+        self, req: Request, served: Served, ctx: Context, name: str, wanted: Callable[[Obj | None], Obj], options: dict[str, Any],
+        allow_create: bool, unconditional: bool,
+    ):  # fmt: skip
+        attrs = self.attributes(req, served, UPDATE, ctx, name, None, None, options)
+        mutates = self.admission.mutates(attrs)
+
+        def mutate(current: Obj | None):
+            obj = wanted(current)
+            dedup_owner_references(req, obj.get("metadata") or {})
+            if current is None or not mutates:
+                return obj
+            return self._admit(attrs, obj, current)
+
+        async def on_create(obj: Obj) -> None:
+            attrs.operation, attrs.obj, attrs.old = CREATE, obj, None
+            await self.admission.mutate(attrs)
+
+        async def judge(final: Obj, old: Obj | None) -> None:
+            attrs.operation = UPDATE if old is not None else CREATE
+            attrs.obj, attrs.old = final, old
+            await self.admission.validate(attrs)
+
+        return await served.registry.update(
+            ctx, name, mutate, judge, subresource=ctx.subresource, allow_create=allow_create, on_create=on_create,
+            unconditional=unconditional, settle=keep_timestamps,
+        )  # fmt: skip
+
+    async def write_object(
+        self, req: Request, served: Served, ctx: Context, name: str, wanted: Callable[[Obj | None], Obj], options: dict[str, Any]
+    ):
+        """An update of an existing object computed by ``wanted``, through admission and the registry."""
+        return await self._write(req, served, ctx, name, wanted, options, allow_create=False, unconditional=True)
+
+    async def _admit(self, attrs: Attributes, obj: Obj, current: Obj) -> Obj:
+        attrs.operation, attrs.obj, attrs.old = UPDATE, obj, current
+        await self.admission.mutate(attrs)
+        return attrs.obj
+
+    # --- patch
+
+    async def patch(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
+        kind = patching.patch_type(req)
+        o = write_options(req.params, "PatchOptions") if req.query else NO_WRITE_OPTIONS
+        patching.check_options(kind, o)
+        ctx = self.context(req, namespace, o.dry_run, subresource)
+        if kind == patching.APPLY:
+            wanted = patching.applier(req, served, ctx, name, o)
+        else:
+            wanted = patching.patcher(req, served, ctx, name, kind, o)
+        rec, warnings, created = await self._write(
+            req,
+            served,
+            ctx,
+            name,
+            wanted,
+            options_dict("PatchOptions", o),
+            allow_create=kind == patching.APPLY and not subresource,
+            unconditional=True,
+        )
+        for text in warnings:
+            req.warn(text)
+        return respond.obj(req, served, rec, 201 if created else 200)
+
+
+def options_dict(kind: str, o: WriteOptions) -> dict[str, Any]:
+    """The options as the metav1 object admission shows to webhooks."""
+    out: dict[str, Any] = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    if o.dry_run:
+        out["dryRun"] = ["All"]
+    if o.force is not None and kind == "PatchOptions":
+        out["force"] = o.force
+    if o.field_manager:
+        out["fieldManager"] = o.field_manager
+    if o.field_validation:
+        out["fieldValidation"] = o.field_validation
+    return out
+
+
+def _metadata(obj: Obj) -> dict[str, Any]:
+    meta = obj.get("metadata")
+    if meta is None:
+        meta = obj["metadata"] = {}
+    return meta
+
+
+def check_name(obj: Obj, namespace: str, name: str) -> None:
+    """``checkName``: a body must name what the URL names."""
+    meta = _metadata(obj)
+    have = meta.get("name") or ""
+    if not have:
+        raise errors.bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if have != name:
+        raise errors.bad_request(f"the name of the object ({have}) does not match the name on the URL ({name})")
+    if namespace and meta.get("namespace") and meta["namespace"] != namespace:
+        raise errors.bad_request(
+            f"the namespace of the object ({meta['namespace']}) does not match the namespace on the request ({namespace})"
+        )
+
+
+def _check_if_match(req: Request, obj: Obj) -> None:
+    """``If-Match`` with a resourceVersion is a precondition, as one in the body is."""
+    tag = req.header(b"if-match").strip().removeprefix("W/").strip('"')
+    if tag and tag != "*":
+        meta = _metadata(obj)
+        if not meta.get("resourceVersion"):
+            meta["resourceVersion"] = tag
+
+
+def dedup_owner_references(req: Request, meta: dict[str, Any]) -> None:
+    """Drops repeated ownerReferences (same uid) with upstream's warning."""
+    refs = meta.get("ownerReferences")
+    if not refs or len(refs) < 2:
+        return
+    seen, kept, repeated = set(), [], []
+    for ref in refs:
+        key = ref.get("uid")
+        if key in seen:
+            repeated.append(key)
+        else:
+            seen.add(key)
+            kept.append(ref)
+    if repeated:
+        meta["ownerReferences"] = kept
+        req.warn(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests "
+            f"as early as 1.24; please fix your requests; duplicate UID(s) observed: {', '.join(repeated)}"
+        )

@@ -1,0 +1,59 @@
+"""Max-in-flight: at most so many reads and so many writes at once over all workers (upstream's ``WithMaxInFlightLimit``).
+
+The counters are atomics in memory the workers share. Long-running requests are exempt, and so is system:masters: an
+administrator must get through to repair an overloaded server.
+"""
+
+from __future__ import annotations
+
+from kas.api.errors import too_many_requests
+from kas.auth.user import MASTERS
+from kas.edge.http import Request, Response
+from kas.filters.chain import Filter
+from kas.observe.metrics import Registry
+
+READ, WRITE = 1, 2
+READ_VERBS = frozenset(("get", "list", "watch"))
+
+
+def max_in_flight(memory, read_limit: int, write_limit: int, registry: Registry) -> Filter:
+    """``memory`` is the workers' SharedMemory; limit 0 = none."""
+    dropped = registry.counter(
+        "apiserver_dropped_requests_total",
+        "Number of requests dropped with 'Too many requests, please try again later' response",
+        ("request_kind",),
+    )
+    inflight = registry.gauge(
+        "apiserver_current_inflight_requests",
+        "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
+        ("request_kind",),
+    )
+    serving = {READ: 0, WRITE: 0}
+
+    def collect() -> None:
+        inflight.set(("readOnly",), serving[READ])
+        inflight.set(("mutating",), serving[WRITE])
+
+    registry.collectors.append(collect)
+
+    def before(req: Request) -> None:
+        if req.long_running:
+            return
+        mutating = req.info.verb not in READ_VERBS
+        limit = write_limit if mutating else read_limit
+        now = memory.enter(mutating)
+        if limit and now > limit and MASTERS not in req.user.groups:
+            memory.leave(mutating)
+            dropped.inc(("mutating" if mutating else "readOnly",))
+            raise too_many_requests("Too many requests, please try again later.", 1)
+        req.in_flight = kind = WRITE if mutating else READ
+        serving[kind] += 1
+
+    def after(req: Request, resp: Response) -> None:
+        kind = req.in_flight
+        if kind:
+            req.in_flight = 0
+            serving[kind] -= 1
+            memory.leave(kind == WRITE)
+
+    return Filter("max_in_flight", before, after)

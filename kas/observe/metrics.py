@@ -1,0 +1,143 @@
+"""Counters, gauges and histograms, kept as plain dictionaries and written in Prometheus' text format.
+
+The hot path adds to a dictionary and never formats. Every worker keeps its own; ``Registry.dump`` is written to the run
+directory now and then and merged by whichever worker is asked for /metrics, so an answer covers all of them (the other
+workers' numbers are at most a second old). Names, labels and buckets are upstream's.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Labels = tuple[str, ...]
+
+
+class Counter:
+    """Grows only. ``inc`` takes the label values in the order of ``labels``."""
+
+    kind = "counter"
+
+    def __init__(self, name: str, help: str, labels: Labels = ()) -> None:
+        self.name, self.help, self.labels = name, help, labels
+        self.values: dict[Labels, float] = {}
+
+    def inc(self, values: Labels = (), by: float = 1) -> None:
+        v = self.values
+        v[values] = v.get(values, 0) + by
+
+
+class Gauge(Counter):
+    kind = "gauge"
+
+    def set(self, values: Labels, to: float) -> None:
+        self.values[values] = to
+
+
+class Histogram:
+    """Cumulative buckets; ``observe`` is one bisect and one addition."""
+
+    kind = "histogram"
+
+    def __init__(self, name: str, help: str, labels: Labels, buckets: Iterable[float]) -> None:
+        self.name, self.help, self.labels = name, help, labels
+        self.buckets = tuple(buckets)
+        # label values -> [count per bucket…, above the last, sum]
+        self.values: dict[Labels, list[float]] = {}
+
+    def observe(self, values: Labels, amount: float) -> None:
+        row = self.values.get(values)
+        if row is None:
+            row = self.values[values] = [0.0] * (len(self.buckets) + 2)
+        row[bisect.bisect_left(self.buckets, amount)] += 1
+        row[-1] += amount
+
+
+Metric = Counter | Gauge | Histogram
+
+
+class Registry:
+    """All metrics of one worker. ``collect`` callbacks refresh gauges just before they are read."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, Metric] = {}
+        self.collectors: list[Callable[[], None]] = []
+
+    def add(self, metric: Any) -> Any:
+        self.metrics[metric.name] = metric
+        return metric
+
+    def counter(self, name: str, help: str, labels: Labels = ()) -> Counter:
+        return self.add(Counter(name, help, labels))
+
+    def gauge(self, name: str, help: str, labels: Labels = ()) -> Gauge:
+        return self.add(Gauge(name, help, labels))
+
+    def histogram(self, name: str, help: str, labels: Labels, buckets: Iterable[float]) -> Histogram:
+        return self.add(Histogram(name, help, labels, buckets))
+
+    def gauge_value(self, name: str, values: Labels, to: float) -> None:
+        """Sets a gauge declared with ``gauge``."""
+        self.metrics[name].values[values] = to
+
+    def dump(self) -> bytes:
+        """This worker's numbers, for another worker to merge."""
+        for collect in self.collectors:
+            collect()
+        out = {n: [[list(k), v] for k, v in m.values.items()] for n, m in self.metrics.items() if m.values}
+        return json.dumps(out).encode()
+
+    def expose(self, others: Iterable[bytes] = ()) -> bytes:
+        """Prometheus' text format of this worker's numbers plus ``others`` (what their ``dump`` gave)."""
+        for collect in self.collectors:
+            collect()
+        merged: dict[str, dict[Labels, Any]] = {}
+        for n, m in self.metrics.items():
+            merged[n] = {k: list(v) if isinstance(v, list) else v for k, v in m.values.items()}
+        for raw in others:
+            for n, rows in json.loads(raw).items():
+                into = merged.get(n)
+                if into is None:
+                    continue
+                for k, v in rows:
+                    key = tuple(k)
+                    have = into.get(key)
+                    if isinstance(v, list):
+                        into[key] = [a + b for a, b in zip(have, v, strict=True)] if have else v
+                    else:
+                        into[key] = (have or 0) + v
+        lines: list[str] = []
+        for n in sorted(merged):
+            if merged[n]:
+                _expose(self.metrics[n], merged[n], lines)
+        return ("\n".join(lines) + "\n").encode()
+
+
+def _expose(m: Metric, values: dict[Labels, Any], lines: list[str]) -> None:
+    lines.append(f"# HELP {m.name} {m.help}")
+    lines.append(f"# TYPE {m.name} {m.kind}")
+    for key in sorted(values):
+        labels = ",".join(f'{k}="{_escape(v)}"' for k, v in zip(m.labels, key, strict=True))
+        v = values[key]
+        if not isinstance(m, Histogram):
+            lines.append(f"{m.name}{{{labels}}} {_number(v)}" if labels else f"{m.name} {_number(v)}")
+            continue
+        total, lead = 0.0, labels + "," if labels else ""
+        for bound, count in zip(m.buckets, v, strict=False):
+            total += count
+            lines.append(f'{m.name}_bucket{{{lead}le="{_number(bound)}"}} {_number(total)}')
+        total += v[-2]
+        lines.append(f'{m.name}_bucket{{{lead}le="+Inf"}} {_number(total)}')
+        tail = f"{{{labels}}}" if labels else ""
+        lines.append(f"{m.name}_sum{tail} {_number(v[-1])}")
+        lines.append(f"{m.name}_count{tail} {_number(total)}")
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(v: float) -> str:
+    return str(int(v)) if v == int(v) else repr(v)

@@ -1,0 +1,421 @@
+"""The generic registry: what every stored kind does on create, update and delete (upstream's ``registry.Store``).
+
+One ``Registry`` per stored resource, shared by the versions it is served in. Objects are dicts in the storage version;
+what comes back is a ``Record`` whose JSON is the stored object, or for a dry run an ``Unstored`` of the same shape.
+Writes are computed outside of the store against a revision and committed under that revision as precondition; a lost race
+starts over with the newer object. Nothing here knows HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+
+from kas._fastpath import Op, build_record
+from kas.api import errors
+from kas.api.fieldlabels import selectable_fields
+from kas.api.scheme import encode_json, encode_json_split
+from kas.api.validation.names import is_valid_path_segment_name
+from kas.registry import pipeline
+from kas.registry.strategy import Context, Obj, strategy_of
+from kas.store import Conflict
+
+MAX_GENERATE_NAME_ATTEMPTS = 8
+MAX_UPDATE_ATTEMPTS = 64  # a writer that loses this often meets a bug, not a race
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+
+# (current object or None, attempt) -> the object wanted; may raise ApiError.
+Mutate = Callable[[Obj | None], Obj | Awaitable[Obj]]
+Validate = Callable[[Obj, Obj | None], Awaitable[None] | None]
+
+
+class Unstored:
+    """What a dry run would have stored; looks like a Record to whoever answers."""
+
+    __slots__ = ("json", "revision", "type_prefix_len")
+
+    def __init__(self, json: bytes, revision: int, type_prefix_len: int) -> None:
+        self.json, self.revision, self.type_prefix_len = json, revision, type_prefix_len
+
+
+class Registry:
+    """Create, update and delete of one stored resource. Reads go to ``store`` directly by ``key``."""
+
+    def __init__(self, resource, store, now: Callable[[], tuple[str, str]], event_ttl_s: int = 0) -> None:
+        """``resource`` is the record of the storage version; ``now`` gives the time as Context wants it."""
+        self.resource, self.store, self.now = resource, store, now
+        self.type = pipeline.stored_type(resource)
+        self.root = resource.etcd_prefix + "/"
+        self.lease_s = event_ttl_s
+        self.strategy = strategy_of(resource)
+        # Set by the kinds that allocate (Service): run inside create/update, around the commit.
+        self.allocator: Any = None
+        # Called after a delete that removed the object (kinds with dependants of their own).
+        self.after_delete: Callable[[Obj, Context], Awaitable[None]] | None = None
+
+    # --- keys and reading
+
+    def key(self, namespace: str, name: str) -> str:
+        """The store's key. Raises 400 for a name that is no path segment."""
+        if not name:
+            raise errors.bad_request("Name parameter required.")
+        found = is_valid_path_segment_name(name)
+        if found:
+            raise errors.bad_request(f'Name parameter invalid: "{name}": {";".join(found)}')
+        return f"{self.root}{namespace}/{name}" if self.resource.namespaced else self.root + name
+
+    def prefix(self, namespace: str = "") -> str:
+        return f"{self.root}{namespace}/" if namespace and self.resource.namespaced else self.root
+
+    def find(self, namespace: str, name: str):
+        """The record, or None."""
+        return self.store.get(self.key(namespace, name))
+
+    def get(self, namespace: str, name: str):
+        """The record; raises 404."""
+        rec = self.store.get(self.key(namespace, name))
+        if rec is None:
+            raise self.not_found(name)
+        return rec
+
+    @staticmethod
+    def object(rec) -> Obj:
+        """The stored object as a new dict, resourceVersion included."""
+        return orjson.loads(rec.json)
+
+    def not_found(self, name: str) -> errors.ApiError:
+        return errors.not_found(self.resource.group, self.resource.resource, name)
+
+    # --- create
+
+    async def create(self, ctx: Context, obj: Obj, validate: Validate | None = None):
+        """Stores a new object. ``obj`` is decoded, defaulted, admitted. Returns (record, warnings)."""
+        generated = bool(obj.get("metadata", {}).get("generateName")) and not obj["metadata"].get("name")
+        template = orjson.dumps(obj) if generated else b""
+        for attempt in range(MAX_GENERATE_NAME_ATTEMPTS):
+            if attempt:
+                obj = orjson.loads(template)
+            try:
+                return await self._create_once(ctx, obj, validate)
+            except Conflict:
+                name = obj["metadata"]["name"]
+                if not generated:
+                    raise self._exists(ctx, obj, name) from None
+        raise errors.generate_name_conflict(self.resource.group, self.resource.resource, name, 1)
+
+    def _exists(self, ctx: Context, obj: Obj, name: str) -> errors.ApiError:
+        e = errors.already_exists(self.resource.group, self.resource.resource, name)
+        rec = self.store.get(self.key(obj["metadata"].get("namespace", ""), name))
+        if rec is not None and self.object(rec)["metadata"].get("deletionTimestamp"):
+            e.message = f"object is being deleted: {e.message}"
+        return e
+
+    async def _create_once(self, ctx: Context, obj: Obj, validate: Validate | None):
+        obj["metadata"].pop("resourceVersion", None)
+        reserve = self.allocator.begin_create(ctx, obj) if self.allocator is not None else None
+        try:
+            obj, warnings = pipeline.build_create(self.resource, obj, ctx)
+            if validate is not None:
+                pending = validate(obj, None)
+                if pending is not None:
+                    await pending
+            meta = obj["metadata"]
+            key = self.key(meta.get("namespace", ""), meta["name"])
+            if ctx.dry_run:
+                if self.store.get(key) is not None:
+                    raise Conflict(None)
+                return self._unstored(obj, 0), warnings
+            rec = await self._commit(key, obj, 0, reserve)
+        except BaseException:
+            if reserve is not None:
+                reserve.release()
+            raise
+        return rec, warnings
+
+    # --- update
+
+    async def update(
+        self,
+        ctx: Context,
+        name: str,
+        mutate: Mutate,
+        validate: Validate | None = None,
+        subresource: str = "",
+        allow_create: bool = False,
+        on_create: Callable[[Obj], Awaitable[None] | None] | None = None,
+        unconditional: bool = True,
+        settle: Callable[[Obj, Obj], Obj] | None = None,
+    ):
+        """``GuaranteedUpdate``: computes the new object from the current one until it can be committed.
+
+        ``mutate(current)`` gets a dict of its own (None when absent and ``allow_create``) and returns the object wanted;
+        its ``metadata.resourceVersion``, when set, must be the current one (409), when empty ``unconditional`` must hold
+        (422). ``settle(old, new)`` may give a form of the new object that makes a write without effect visible as one. Returns (record, warnings, created). A result equal to what is stored is not written.
+        """
+        r = self.resource
+        key = self.key(ctx.namespace, name)
+        rec = self.store.get(key)
+        for _ in range(MAX_UPDATE_ATTEMPTS):
+            if rec is None and not allow_create:
+                raise self.not_found(name)
+            old = orjson.loads(rec.json) if rec is not None else None
+            wanted = mutate(old)
+            if not isinstance(wanted, dict):
+                wanted = await wanted
+            meta = wanted.setdefault("metadata", {})
+            if rec is None:
+                if meta.get("resourceVersion") not in (None, "", "0"):
+                    raise self.not_found(name)
+                if meta.get("uid"):
+                    raise errors.conflict(
+                        r.group, r.resource, name, f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: "
+                    )
+                if on_create is not None:
+                    pending = on_create(wanted)
+                    if pending is not None:
+                        await pending
+                try:
+                    rec, warnings = await self._create_once(ctx, wanted, validate)
+                    return rec, warnings, True
+                except Conflict as e:
+                    rec = e.current or self.store.get(key)
+                    continue
+            given = meta.pop("resourceVersion", None)
+            if not given or given == "0":
+                if not unconditional:
+                    from kas.api import field
+
+                    problem = field.FieldError(field.INVALID, "metadata.resourceVersion", _HexZero(), "must be specified for an update")
+                    raise errors.invalid(r.group, r.kind, name, [problem])
+            elif given != str(rec.revision):
+                raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED)
+            if meta.get("uid") and meta["uid"] != old["metadata"].get("uid"):
+                why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['metadata'].get('uid', '')}"
+                raise errors.conflict(r.group, r.resource, name, why)
+            reserve = None
+            if self.allocator is not None and not subresource:
+                reserve = self.allocator.begin_update(ctx, wanted, old)
+            try:
+                obj, warnings = pipeline.build_update(r, wanted, old, ctx, subresource)
+                if settle is not None:
+                    obj = settle(old, obj)
+                if validate is not None:
+                    pending = validate(obj, old)
+                    if pending is not None:
+                        await pending
+                meta = obj["metadata"]
+                meta.pop("resourceVersion", None)
+                if meta.get("deletionTimestamp") and not meta.get("finalizers") and not self._blocks_removal(obj):
+                    grace = meta.get("deletionGracePeriodSeconds")
+                    if grace in (None, 0) and old["metadata"].get("finalizers"):
+                        return await self._remove_after_update(ctx, key, obj, rec, warnings)
+                if self._same(obj, rec):
+                    if reserve is not None:
+                        reserve.release()
+                    return rec, warnings, False
+                if ctx.dry_run:
+                    if reserve is not None:
+                        reserve.release()
+                    return self._unstored(obj, rec.revision), warnings, False
+                return await self._commit(key, obj, rec.revision, reserve), warnings, False
+            except Conflict as e:
+                if reserve is not None:
+                    reserve.release()
+                if given and given != "0" and e.current is not None:
+                    raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED) from None
+                rec = e.current
+            except BaseException:
+                if reserve is not None:
+                    reserve.release()
+                raise
+        raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED)
+
+    def _blocks_removal(self, obj: Obj) -> bool:
+        """A namespace is held by spec.finalizers too."""
+        return self.resource.kind == "Namespace" and bool((obj.get("spec") or {}).get("finalizers"))
+
+    async def _remove_after_update(self, ctx: Context, key: str, obj: Obj, rec, warnings: list[str]):
+        """The update took away the last finalizer of an object being deleted: it goes instead of being written."""
+        if ctx.dry_run:
+            return self._unstored(obj, rec.revision), warnings, False
+        done = await self.store.commit(Op(key, None, rec.revision))
+        await self._deleted(obj, ctx)
+        return self._unstored(obj, done.revision), warnings, False
+
+    def _same(self, obj: Obj, rec) -> bool:
+        head, tail, _ = encode_json_split(self.type, obj)
+        comma = b"" if tail.startswith(b"}") else b","
+        return rec.json == b'%b"resourceVersion":"%d"%b%b' % (head, rec.revision, comma, tail)
+
+    # --- delete
+
+    async def delete(
+        self,
+        ctx: Context,
+        name: str,
+        options: dict[str, Any],
+        validate: Validate | None = None,
+        matcher: Any = None,
+    ) -> tuple[Any, bool]:
+        """``Store.Delete``: (the object as it was last, whether it is gone now). Raises 404 and 409 (preconditions).
+
+        ``options`` are metav1.DeleteOptions; propagation and grace follow upstream's BeforeDelete and the finalizer rules.
+        """
+        key = self.key(ctx.namespace, name)
+        rec = self.store.get(key)
+        for _ in range(MAX_UPDATE_ATTEMPTS):
+            if rec is None:
+                raise self.not_found(name)
+            obj = orjson.loads(rec.json)
+            self.check_preconditions(name, obj, options)
+            if validate is not None:
+                pending = validate(obj, obj)
+                if pending is not None:
+                    await pending
+            try:
+                return await self._delete_once(ctx, key, rec, obj, dict(options))
+            except Conflict as e:
+                rec = e.current
+        raise errors.conflict(self.resource.group, self.resource.resource, name, errors.OBJECT_MODIFIED)
+
+    def check_preconditions(self, name: str, obj: Obj, options: dict[str, Any]) -> None:
+        pre = options.get("preconditions") or {}
+        # As in rest.BeforeDelete the kind stands where a resource is expected.
+        meta, r = obj["metadata"], self.resource
+        if pre.get("uid") is not None and pre["uid"] != meta.get("uid"):
+            why = f"the UID in the precondition ({pre['uid']}) does not match the UID in record ({meta.get('uid', '')}). The object might have been deleted and then recreated"
+            raise errors.conflict(r.group, r.kind, name, why)
+        if pre.get("resourceVersion") is not None and pre["resourceVersion"] != meta.get("resourceVersion"):
+            why = (
+                f"the ResourceVersion in the precondition ({pre['resourceVersion']}) does not match the ResourceVersion in record "
+                f"({meta.get('resourceVersion', '')}). The object might have been modified"
+            )
+            raise errors.conflict(r.group, r.kind, name, why)
+
+    async def _delete_once(self, ctx: Context, key: str, rec, obj: Obj, options: dict[str, Any]) -> tuple[Any, bool]:
+        graceful, pending = self._before_delete(ctx, obj, options)
+        if pending:
+            return rec, False
+        meta = obj["metadata"]
+        finalizers = self._deletion_finalizers(obj, options)
+        had = meta.get("finalizers") or []
+        if finalizers != had:
+            if finalizers:
+                meta["finalizers"] = finalizers
+            else:
+                meta.pop("finalizers", None)
+        if finalizers and not graceful:
+            # markAsDeleting: held by finalizers, with no time to wait for.
+            if not meta.get("deletionTimestamp"):
+                meta["deletionTimestamp"] = ctx.now
+                if meta.get("generation", 0) > 0:
+                    meta["generation"] += 1
+            meta["deletionGracePeriodSeconds"] = 0
+        if finalizers or (graceful and options.get("gracePeriodSeconds") != 0):
+            meta.pop("resourceVersion", None)
+            if self._same(obj, rec):
+                return rec, False
+            if ctx.dry_run:
+                return self._unstored(obj, rec.revision), False
+            return await self._commit(key, obj, rec.revision, None), False
+        if ctx.dry_run:
+            return rec, True
+        done = await self.store.commit(Op(key, None, rec.revision))
+        await self._deleted(obj, ctx)
+        meta["resourceVersion"] = str(done.revision)
+        return Unstored(encode_json(self.type, obj), done.revision, rec.type_prefix_len), True
+
+    def _before_delete(self, ctx: Context, obj: Obj, options: dict[str, Any]) -> tuple[bool, bool]:
+        """rest.BeforeDelete: (graceful, already being deleted gracefully and nothing new asked)."""
+        grace = options.get("gracePeriodSeconds")
+        if grace is not None and grace < 0:
+            options["gracePeriodSeconds"] = grace = 1
+        meta = obj["metadata"]
+        if not self.resource.graceful_delete:
+            return False, False
+        if meta.get("deletionTimestamp"):
+            period = meta.get("deletionGracePeriodSeconds")
+            if period is None:
+                return False, False
+            if period == 0:
+                return False, False  # only finalizers hold it
+            if grace is None or grace >= period:
+                return False, True
+            self._shorten(ctx, meta, grace)
+            return True, False
+        if not self.strategy.check_graceful_delete(ctx, obj, options):
+            return False, False
+        grace = options["gracePeriodSeconds"]
+        meta["deletionTimestamp"] = _plus(ctx.now, grace)
+        meta["deletionGracePeriodSeconds"] = grace
+        if meta.get("generation", 0) > 0:
+            meta["generation"] += 1
+        return True, False
+
+    @staticmethod
+    def _shorten(ctx: Context, meta: Obj, grace: int) -> None:
+        """A second, shorter grace moves the deadline forward, never past the first request's start."""
+        started = _plus(meta["deletionTimestamp"], -meta["deletionGracePeriodSeconds"])
+        meta["deletionTimestamp"] = max(ctx.now, _plus(started, grace))
+        meta["deletionGracePeriodSeconds"] = grace
+
+    def _deletion_finalizers(self, obj: Obj, options: dict[str, Any]) -> list[str]:
+        had = obj["metadata"].get("finalizers") or []
+        default = self.resource.gc_default
+        if default == "unsupported":
+            return had
+        policy, orphan_dependents = options.get("propagationPolicy"), options.get("orphanDependents")
+        if orphan_dependents is not None:
+            orphan, foreground = bool(orphan_dependents), False
+        elif policy is not None:
+            orphan, foreground = policy == "Orphan", policy == "Foreground"
+        elif ORPHAN in had or FOREGROUND in had:
+            return had
+        else:
+            orphan, foreground = default == "orphan", default == "foreground"
+        kept = [f for f in had if f not in (ORPHAN, FOREGROUND)]
+        if orphan:
+            kept.append(ORPHAN)
+        if foreground:
+            kept.append(FOREGROUND)
+        return had if set(kept) == set(had) else kept
+
+    async def _deleted(self, obj: Obj, ctx: Context) -> None:
+        if self.allocator is not None:
+            await self.allocator.after_delete(obj)
+        if self.after_delete is not None:
+            await self.after_delete(obj, ctx)
+
+    # --- committing
+
+    async def _commit(self, key: str, obj: Obj, expected: int, reserve):
+        head, tail, prefix_len = encode_json_split(self.type, obj)
+        labels = obj["metadata"].get("labels") or {}
+        fields = selectable_fields(self.resource, obj)
+        op = Op(key, build_record(head, tail, labels, fields, prefix_len, self.lease_s), expected)
+        if reserve is not None:
+            await self.store.commit_many([op, *reserve.ops()])
+            reserve.confirm()
+            return op.record
+        await self.store.commit(op)
+        return op.record
+
+    def _unstored(self, obj: Obj, revision: int) -> Unstored:
+        meta = obj["metadata"]
+        if revision:
+            meta["resourceVersion"] = str(revision)
+        _, _, prefix_len = encode_json_split(self.type, obj)
+        return Unstored(encode_json(self.type, obj), revision, prefix_len)
+
+
+class _HexZero:
+    """Prints as upstream prints a zero uint64 value in a field error: ``0x0``."""
+
+
+def _plus(stamp: str, seconds: int) -> str:
+    import datetime
+
+    t = datetime.datetime.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ") + datetime.timedelta(seconds=seconds)
+    return t.strftime("%Y-%m-%dT%H:%M:%SZ")

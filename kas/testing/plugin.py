@@ -1,0 +1,39 @@
+"""The pytest plug-in: a ``kas`` fixture with a running server, and ``kas_server`` to start more.
+
+    def test_something(kas):
+        requests.get(kas.url + "/api", headers={"Authorization": "Bearer " + kas.token}, verify=kas.ca)
+
+A server runs on a free port of 127.0.0.1 in a temporary directory and leaves nothing behind. ``kas`` is shared by the whole
+session; tests that need an empty or a differently configured one ask for ``kas_server(*flags)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kas.testing.server import KasServer
+
+
+@pytest.fixture(scope="session")
+def kas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KasServer]:
+    """A server shared by the session: ``url``, ``kubeconfig``, ``token``, ``ca``, ``data_dir``, ``pid``."""
+    with KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync") as server:
+        yield server
+
+
+@pytest.fixture
+def kas_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KasServer]]:
+    """A function that starts a server of its own with the flags given; stopped at the end of the test."""
+    running: list[KasServer] = []
+
+    def start(*flags: str) -> KasServer:
+        server = KasServer(tmp_path_factory.mktemp("kas"), *flags)
+        server.start()
+        running.append(server)
+        return server
+
+    yield start
+    for server in running:
+        server.stop()

@@ -1,0 +1,129 @@
+"""A kas server as a child process, for tests of any kind. Uses nothing but the standard library."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+READY = re.compile(r"kas ready on (\S+?)(?:,|\s)")
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+
+class KasServer:
+    """Starts ``kas serve`` on a free port with its data under ``directory``; a context manager.
+
+    ``url``, ``port``, ``kubeconfig`` (path), ``token``, ``ca`` (path), ``pid`` are valid once started. ``output`` is what it printed so far.
+    """
+
+    def __init__(self, directory: Path, *flags: str, workers: int = 1) -> None:
+        self.directory, self.flags, self.workers = Path(directory), flags, workers
+        self.data_dir = self.directory / "data"
+        self.process: subprocess.Popen | None = None
+        self.url = ""
+        self._lines: list[str] = []
+        self._ready = threading.Event()
+        self._reader: threading.Thread | None = None
+
+    def __enter__(self) -> KasServer:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> KasServer:
+        """Returns when the server is ready; raises RuntimeError with its output when it does not get there."""
+        self._ready.clear()
+        given = " ".join(self.flags)
+        flags = list(self.flags)
+        if "--secure-port" not in given:
+            # A restart keeps the port, so that clients find the server again.
+            flags += ["--secure-port", self.url.rpartition(":")[2] if self.url else "auto"]
+        if "--workers" not in given:
+            flags += ["--workers", str(self.workers)]
+        command = [sys.executable, "-m", "kas.cli", "serve", "--data-dir", str(self.data_dir), *flags]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+        )
+        self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
+        self._reader.start()
+        if not self._ready.wait(START_TIMEOUT_S) or self.process.poll() is not None:
+            self.kill()
+            raise RuntimeError(f"kas did not start:\n{self.output}")
+        return self
+
+    def _read(self, process: subprocess.Popen) -> None:
+        for line in process.stdout:
+            self._lines.append(line)
+            found = READY.search(line)
+            if found:
+                self.url = found.group(1)
+                self._ready.set()
+        self._ready.set()
+
+    @property
+    def output(self) -> str:
+        return "".join(self._lines)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def kubeconfig(self) -> str:
+        return str(self.data_dir / "admin.kubeconfig")
+
+    @property
+    def token(self) -> str:
+        return (self.data_dir / "admin.token").read_text().strip()
+
+    @property
+    def ca(self) -> str:
+        return str(self.data_dir / "pki" / "ca.crt")
+
+    def stop(self) -> int:
+        """Ends the server as an operator would (SIGTERM); returns its exit code. Kills what does not end in time."""
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return self._ended()
+
+    def kill(self) -> None:
+        """kill -9 of the supervisor and its workers."""
+        if self.process is None:
+            return
+        for pid in [*_children(self.process.pid), self.process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._ended()
+
+    def _ended(self) -> int:
+        code = self.process.wait()
+        if self._reader is not None:
+            self._reader.join(5)
+        self.process.stdout.close()
+        return code
+
+
+def _children(pid: int) -> list[int]:
+    """Direct children of a process."""
+    try:
+        return [int(p) for t in Path(f"/proc/{pid}/task").iterdir() for p in (t / "children").read_text().split()]
+    except OSError:
+        return []
