@@ -144,7 +144,7 @@ def test_printing_changes_nothing():
 )
 def test_selectors_as_text(value, text):
     assert selector(value) == text
-    assert selector_text(value) == {"<none>": "", "<error>": None}.get(text, text)
+    assert selector_text(value) == {"<none>": "", "<error>": "<invalid>"}.get(text, text)
 
 
 def test_a_port_of_an_ipv6_endpoint_is_bracketed_and_only_three_are_shown():

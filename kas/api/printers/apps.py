@@ -15,11 +15,10 @@ _JOB_STATES = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
 @printer("apps", "Deployment")
 def deployment(obj: Object, now: float) -> list[Any]:
     spec, status = part(obj, "spec"), part(obj, "status")
-    text = selector_text(spec.get("selector"))
     return [
         obj["metadata"].get("name", ""), f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
         status.get("updatedReplicas", 0), status.get("availableReplicas", 0), age(obj, now),
-        *containers(part(spec, "template")), "<invalid>" if text is None else text,
+        *containers(part(spec, "template")), selector_text(spec.get("selector")),
     ]  # fmt: skip
 
 

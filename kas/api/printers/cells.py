@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kas.api.selectors import SelectorError, format_label_selector, from_label_selector
+
 NONE = "<none>"
 UNSET = "<unset>"
 
@@ -30,38 +32,17 @@ def containers(template: dict[str, Any]) -> tuple[str, str]:
     return ",".join(c.get("name", "") for c in found), ",".join(c.get("image", "") for c in found)
 
 
-def selector_text(selector: dict[str, Any] | None) -> str | None:
-    """A LabelSelector as ``labels.Selector.String``; None when it cannot be a selector.
-
-    An absent selector selects nothing and an empty one everything; both print as the empty text.
-    """
-    if not selector:
-        return ""
-    terms = [(k, f"{k}={v}") for k, v in (selector.get("matchLabels") or {}).items()]
-    for expression in selector.get("matchExpressions") or ():
-        key, operator = expression.get("key", ""), expression.get("operator")
-        values = expression.get("values") or []
-        if (operator in ("In", "NotIn")) != bool(values):
-            return None
-        match operator:
-            case "In":
-                terms.append((key, f"{key} in ({','.join(sorted(values))})"))
-            case "NotIn":
-                terms.append((key, f"{key} notin ({','.join(sorted(values))})"))
-            case "Exists":
-                terms.append((key, key))
-            case "DoesNotExist":
-                terms.append((key, f"!{key}"))
-            case _:
-                return None
-    terms.sort(key=lambda term: term[0])
-    return ",".join(text for _, text in terms)
-
-
 def selector(value: dict[str, Any] | None) -> str:
-    """``metav1.FormatLabelSelector``: ``<none>`` for an empty text, ``<error>`` for an invalid selector."""
-    text = selector_text(value)
-    return "<error>" if text is None else text or NONE
+    """A LabelSelector as text: ``<none>`` when it is absent or empty, ``<error>`` when it is invalid."""
+    return format_label_selector(value) if value else NONE
+
+
+def selector_text(value: dict[str, Any] | None) -> str:
+    """As ``selector``, but empty when there is nothing to show and ``<invalid>`` for what is no selector."""
+    try:
+        return str(from_label_selector(value))
+    except SelectorError:
+        return "<invalid>"
 
 
 def first_three(items: Sequence[str], count: int | None = None) -> str:

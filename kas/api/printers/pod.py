@@ -35,7 +35,7 @@ def _readiness_gates(gates: list[dict[str, Any]], conditions: dict[str, dict[str
 @printer("", "Pod")
 def pod(obj: dict[str, Any], now: float) -> list[Any]:
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    conditions = {c.get("type"): c for c in status.get("conditions") or ()}  # the list is a map by type
+    conditions = {c.get("type"): c for c in reversed(status.get("conditions") or ())}  # of equal types the first counts
     init = spec.get("initContainers") or ()
     sidecars = {c["name"] for c in init if c.get("restartPolicy") == "Always"} if init else ()
     total, ready = len(spec.get("containers") or ()) + len(sidecars), 0
