@@ -18,6 +18,7 @@ from kas._fast_types import (
     TypeDesc,
     decode,
     decode_protobuf,
+    duplicate_fields,
     encode_json,
     encode_json_split,
     encode_protobuf,
@@ -33,8 +34,9 @@ from kas._fast_types import (
 from kas.api import quantity, scalars
 
 __all__ = [
-    "SCHEME", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc", "decode",
-    "decode_protobuf", "default", "encode_json", "encode_json_split", "encode_protobuf", "envelope", "envelope_head", "open_envelope",
+    "SCHEME", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc", "convert",
+    "decode",
+    "decode_protobuf", "default", "duplicate_fields", "encode_json", "encode_json_split", "encode_protobuf", "envelope", "envelope_head", "open_envelope",
     "pretty_json", "protobuf_list", "transcode_json_to_protobuf", "write_json", "zero",
 ]  # fmt: skip
 
@@ -261,3 +263,5 @@ def default(type: TypeDesc, obj: dict[str, Any]) -> None:
 
 
 SCHEME = Scheme()
+
+from kas.api.conversion import convert  # noqa: E402  (the registry of conversions needs SCHEME)

@@ -1,0 +1,235 @@
+# Raw JSON looked at for repeated object keys, which a parsed dict can no longer show. One pass without building objects; every key
+# goes into one hash table under the number of its object, so the work is linear whatever the document.
+#
+# The document has been parsed before (gojson), so it is valid JSON; the scan still never reads outside the text.
+
+cdef struct KeySlot:
+    uint32_t object  # 0 is free
+    uint32_t hash
+    int32_t start
+    int32_t length
+
+
+cdef struct KeyTable:
+    KeySlot* slots
+    uint32_t mask
+    uint32_t used
+
+
+cdef struct Frame:
+    uint32_t object     # 0 for arrays
+    int32_t key_start   # current key of an object, for paths
+    int32_t key_stop
+    int32_t index       # current index of an array
+    bint reported
+
+
+cdef uint32_t _hash_seed = <uint32_t>(hash("kas") & 0x7FFFFFFF)
+
+
+cdef int table_grow(KeyTable* t) except -1:
+    cdef uint32_t size = (t.mask + 1) * 2, i, at
+    cdef KeySlot* slots = <KeySlot*>malloc(size * sizeof(KeySlot))
+    if slots == NULL:
+        raise MemoryError
+    memset(slots, 0, size * sizeof(KeySlot))
+    for i in range(t.mask + 1):
+        if t.slots[i].object:
+            at = t.slots[i].hash & (size - 1)
+            while slots[at].object:
+                at = (at + 1) & (size - 1)
+            slots[at] = t.slots[i]
+    free(t.slots)
+    t.slots = slots
+    t.mask = size - 1
+    return 0
+
+
+cdef int table_add(KeyTable* t, const char* s, uint32_t object, int32_t start, int32_t length) except -1:
+    """1 when the object already has the key, else 0 and the key is noted."""
+    cdef uint32_t h = _hash_seed ^ (object * <uint32_t>2654435761U), at
+    cdef int32_t i
+    for i in range(length):
+        h = (h ^ <unsigned char>s[start + i]) * <uint32_t>16777619
+    h ^= h >> 15
+    at = h & t.mask
+    while t.slots[at].object:
+        if (t.slots[at].hash == h and t.slots[at].object == object and t.slots[at].length == length
+                and memcmp(s + t.slots[at].start, s + start, length) == 0):
+            return 1
+        at = (at + 1) & t.mask
+    t.slots[at].object = object
+    t.slots[at].hash = h
+    t.slots[at].start = start
+    t.slots[at].length = length
+    t.used += 1
+    if t.used * 2 > t.mask:
+        table_grow(t)
+    return 0
+
+
+cdef str key_text(const char* s, int32_t start, int32_t stop):
+    cdef bytes raw = s[start:stop]
+    cdef bytes out
+    if b"\\" in raw:
+        out = bytes(len(raw) + 4)
+        return PyUnicode_DecodeUTF8(PyBytes_AS_STRING(out), unescape(PyBytes_AS_STRING(raw), len(raw), PyBytes_AS_STRING(out)), "replace")
+    return raw.decode("utf-8", "replace")
+
+
+cdef str frame_path(const char* s, Frame* stack, int depth):
+    cdef list parts = []
+    cdef int i
+    for i in range(depth):
+        if stack[i].object:
+            parts.append("." + key_text(s, stack[i].key_start, stack[i].key_stop))
+        else:
+            parts.append(f"[{stack[i].index}]")
+    text = "".join(parts)
+    return text[1:] if text.startswith(".") else text
+
+
+def duplicate_fields(bytes data not None):
+    """Paths ("spec.containers[0].image") of object keys that occur again in the same object, in document order, at most 100.
+
+    Each path is named once. Keys are compared as written, unless one has escapes: then the document is looked at as text again.
+    """
+    cdef const char* s = PyBytes_AS_STRING(data)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(data), i = 0, stop
+    cdef Frame* stack
+    cdef KeyTable table
+    cdef int depth = 0
+    cdef uint32_t objects = 0
+    cdef bint want_key = False
+    cdef char c, escaped
+    cdef list found = []
+    cdef set seen = set()
+    if n > 0x7FFF0000:
+        raise DecodeError("the document is too large")
+    if memchr(s, 92, n) != NULL and _has_escaped_key(data):
+        return _duplicate_fields_slow(data)
+    table.mask = 255
+    table.used = 0
+    table.slots = NULL
+    stack = <Frame*>malloc(10001 * sizeof(Frame))
+    try:
+        table.slots = <KeySlot*>malloc(256 * sizeof(KeySlot))
+        if stack == NULL or table.slots == NULL:
+            raise MemoryError
+        memset(table.slots, 0, 256 * sizeof(KeySlot))
+        while i < n:
+            c = s[i]
+            if c == 34:
+                stop = scan_string(s, i + 1, n, &escaped)
+                if stop < 0:
+                    return found
+                if want_key:
+                    want_key = False
+                    stack[depth - 1].key_start = <int32_t>(i + 1)
+                    stack[depth - 1].key_stop = <int32_t>stop
+                    if table_add(&table, s, stack[depth - 1].object, <int32_t>(i + 1), <int32_t>(stop - i - 1)) and len(found) < 100:
+                        path = frame_path(s, stack, depth)
+                        if path not in seen:
+                            seen.add(path)
+                            found.append(path)
+                i = stop + 1
+                continue
+            i += 1
+            if c == 44:
+                if depth and stack[depth - 1].object:
+                    want_key = True
+                elif depth:
+                    stack[depth - 1].index += 1
+            elif c == 123 or c == 91:
+                if depth == 10000:
+                    return found
+                if c == 123:
+                    objects += 1
+                    stack[depth].object = objects
+                    want_key = True
+                else:
+                    stack[depth].object = 0
+                    want_key = False
+                stack[depth].index = 0
+                stack[depth].key_start = stack[depth].key_stop = 0
+                depth += 1
+            elif c == 125 or c == 93:
+                want_key = False
+                if depth:
+                    depth -= 1
+        return found
+    finally:
+        free(stack)
+        free(table.slots)
+
+
+cdef bint _has_escaped_key(bytes data):
+    """Whether some key is spelled with an escape that has another spelling (\\u0061 for a, \\/ for /)."""
+    cdef const char* s = PyBytes_AS_STRING(data)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(data), i = 0, stop, k
+    cdef char escaped
+    cdef bint ambiguous
+    while i < n:
+        if s[i] == 34:
+            stop = scan_string(s, i + 1, n, &escaped)
+            if stop < 0:
+                return False
+            k = i + 1
+            i = stop + 1
+            if escaped:
+                ambiguous = False
+                while k < stop:
+                    if s[k] == 92:
+                        k += 1
+                        if s[k] == 117 or s[k] == 47:
+                            ambiguous = True
+                            break
+                    k += 1
+                if not ambiguous:
+                    continue
+                while i < n and (s[i] == 32 or s[i] == 10 or s[i] == 13 or s[i] == 9):
+                    i += 1
+                if i < n and s[i] == 58:
+                    return True
+            continue
+        i += 1
+    return False
+
+
+def _duplicate_fields_slow(bytes data):
+    """As duplicate_fields, with keys compared as text: for documents whose keys use escapes."""
+    import json
+
+    found = []
+
+    def pairs(items):
+        node = _Pairs(items)
+        return node
+
+    def walk(node, path):
+        if isinstance(node, _Pairs):
+            seen = set()
+            for k, v in node.items:
+                here = f"{path}.{k}" if path else k
+                if k in seen and here not in found and len(found) < 100:
+                    found.append(here)
+                seen.add(k)
+                walk(v, here)
+        elif isinstance(node, list):
+            for i, v in enumerate(node):
+                walk(v, f"{path}[{i}]")
+
+    try:
+        walk(json.loads(data.decode("utf-8", "replace"), object_pairs_hook=pairs), "")
+    except RecursionError:
+        raise DecodeError("exceeded max depth") from None
+    except ValueError:
+        return []  # no JSON: the parser that runs before this has said so
+    return found
+
+
+class _Pairs:
+    __slots__ = ("items",)
+
+    def __init__(self, items):
+        self.items = items
