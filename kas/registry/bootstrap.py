@@ -310,6 +310,9 @@ def plan(wanted: Iterable[Entry], get: Get) -> list[Change]:
     return out
 
 
+_FOLLOWED = {"endpoints": ("subsets",), "endpointslices": ("endpoints", "ports")}
+
+
 def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
     if entry.group == RBAC:
         return bootstrap_rbac.reconcile(entry.resource, entry.obj, old)
@@ -323,6 +326,10 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
     if entry.resource == "apiservices":
         if old["spec"] != entry.obj["spec"] and AUTOMANAGED in (old["metadata"].get("labels") or {}):
             return "update", {**old, "spec": entry.obj["spec"]}
+    for resource, keys in _FOLLOWED.items():
+        # Where the server is reached moves with it.
+        if entry.resource == resource and any(entry.obj[k] != old.get(k) for k in keys):
+            return "update", {**old, **{k: entry.obj[k] for k in keys}}
     if entry.name == "extension-apiserver-authentication" and old.get("data") != entry.obj.get("data"):
         return "update", {**old, "data": entry.obj.get("data") or {}}
     return "", old

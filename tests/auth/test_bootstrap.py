@@ -121,3 +121,11 @@ def test_group_versions_are_the_callers():
     assert [e.name for e in got] == ["v1.", "v1.apps"]
     crd = bootstrap.api_service(NOW, "example.com", "v1", "true").obj["spec"]
     assert (crd["groupPriorityMinimum"], crd["versionPriority"]) == (1000, 100)
+
+
+def test_endpoints_follow_the_server(entries):
+    _, get = store(entries)
+    moved = bootstrap.initial(NOW, "10.0.0.1", ["10.0.0.0/24"], ["192.0.2.1"], 6443)
+    changes = bootstrap.plan(moved, get)
+    assert sorted((c.action, c.entry.resource) for c in changes) == [("update", "endpoints"), ("update", "endpointslices")]
+    assert changes[0].entry.obj["subsets"][0]["addresses"] == [{"ip": "192.0.2.1"}]

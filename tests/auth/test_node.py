@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kas.api.selectors import parse_field_selector
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
-from kas.auth.authz.abac import Abac, PolicyError, parse_policies
+from kas.auth.authz.abac import PolicyError, load_policy_file, parse_policies
 from kas.auth.authz.modes import build
 from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import NodeGraph
@@ -137,7 +137,7 @@ def test_graph_agrees_with_a_search(steps):
     assert not graph._nodes and not graph._given
 
 
-def test_abac():
+def test_abac(tmp_path):
     lines = [
         "# comment",
         '{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":'
@@ -145,7 +145,9 @@ def test_abac():
         '{"user":"alice","resource":"services"}',
         '{"group":"ops"}',
     ]
-    abac = build(["ABAC"], abac=Abac(parse_policies("\n".join(lines))))
+    path = tmp_path / "policy"
+    path.write_text("\n".join(lines))
+    abac = build(["ABAC"], abac=load_policy_file(str(path)))
 
     def may(name, verb, resource, ns="ns", groups=()):
         return ask(abac, UserInfo(name, groups), verb, resource, ns=ns)[0] == ALLOW

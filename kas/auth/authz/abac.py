@@ -25,11 +25,6 @@ class Abac:
     def __init__(self, policies: list[Spec]) -> None:
         self._policies = policies
 
-    @classmethod
-    def from_file(cls, path: str) -> Abac:
-        with open(path, encoding="utf-8") as f:
-            return cls(parse_policies(f.read(), path))
-
     def authorize(self, a: Attributes) -> Outcome:
         for p in self._policies:
             if _matches(p, a):
@@ -48,6 +43,11 @@ class Abac:
             if p.get("nonResourcePath"):
                 other.append({"verbs": verbs, "nonResourceURLs": [p["nonResourcePath"]]})
         return resource, other, False, ""
+
+
+def load_policy_file(path: str) -> Abac:
+    with open(path, encoding="utf-8") as f:
+        return Abac(parse_policies(f.read(), path))
 
 
 def parse_policies(text: str, path: str = "policy file") -> list[Spec]:
