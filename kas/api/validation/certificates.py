@@ -48,12 +48,35 @@ def request_problem(request: bytes) -> str:
         return "PEM block type must be CERTIFICATE REQUEST"
     try:
         csr = x509.load_der_x509_csr(block.der)
-        valid = csr.is_signature_valid
+        return _signature_problem(csr)
     except ValueError:
         return "asn1: structure error: malformed certificate request"
     except UnsupportedAlgorithm:
         return "x509: cannot verify signature: algorithm unimplemented"
-    return "" if valid else "crypto/rsa: verification error"
+
+
+def _signature_problem(csr: Any) -> str:
+    """``CertificateRequest.CheckSignature``: SHA-1 is still taken there, so the library's own verdict is too strict."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+    key, message = csr.public_key(), csr.tbs_certrequest_bytes
+    try:
+        if isinstance(key, rsa.RSAPublicKey):
+            if csr.signature_hash_algorithm.name == "md5":
+                return "x509: cannot verify signature: insecure algorithm MD5-RSA"
+            key.verify(csr.signature, message, csr.signature_algorithm_parameters, csr.signature_hash_algorithm)
+        elif isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(csr.signature, message, csr.signature_algorithm_parameters)
+        elif isinstance(key, ed25519.Ed25519PublicKey):
+            key.verify(csr.signature, message)
+        else:
+            return "x509: cannot verify signature: algorithm unimplemented"
+    except InvalidSignature:
+        if isinstance(key, rsa.RSAPublicKey):
+            return "crypto/rsa: verification error"
+        return f"x509: {'ECDSA' if isinstance(key, ec.EllipticCurvePublicKey) else 'Ed25519'} verification failure"
+    return ""
 
 
 def certificate_problem(data: bytes) -> str:

@@ -75,9 +75,10 @@ def _parse_url(text: str) -> SplitResult:
 def webhook_service(path: str, service: dict[str, Any]) -> list[FieldError]:
     """``ValidateWebhookService``."""
     errs: list[FieldError] = []
-    for name in ("name", "namespace"):
+    # upstream's callers hand over name and namespace in each other's place, and clients see it so
+    for reported, name in (("name", "namespace"), ("namespace", "name")):
         if not service.get(name):
-            errs.append(field.required(field.child(path, name)))
+            errs.append(field.required(field.child(path, reported)))
     port = service.get("port", 443)
     if port is not None and names.is_port_number(port):
         errs.append(field.invalid(field.child(path, "port"), port, "port is not valid: " + ",".join(names.is_port_number(port))))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from kas.api import field
-from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
 from kas.api.validation import names
 from kas.api.validation.checks import immutable, unsupported
@@ -21,12 +20,6 @@ MIN_ALLOCATABLE_PERIOD_S = 10
 
 @strategy_for("storage.k8s.io", "csidrivers")
 class CSIDriverStrategy(Strategy):
-    def generation_changed(self, obj: Obj, old: Obj) -> bool:
-        """Only fields that may change count; the immutable ones are refused later anyway."""
-        new_spec, old_spec = obj.get("spec") or {}, old.get("spec") or {}
-        watched = ("tokenRequests", "requiresRepublish", "seLinuxMount", "nodeAllocatableUpdatePeriodSeconds")
-        return any(not semantic_equal(new_spec.get(name), old_spec.get(name)) for name in watched)
-
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)
         return errs + _spec(obj.get("spec") or {})

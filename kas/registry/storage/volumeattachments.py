@@ -21,7 +21,8 @@ class VolumeAttachmentStrategy(Strategy):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         errs = self._validate(obj)
         spec = obj.get("spec") or {}
-        errs += csi_driver_name(spec.get("attacher") or "", "spec.attacher")
+        if spec.get("attacher"):
+            errs += csi_driver_name(spec["attacher"], "spec.attacher")
         volume = (spec.get("source") or {}).get("persistentVolumeName")
         if volume is not None:
             errs += invalid_each("spec.source.persistentVolumeName", volume, names.is_dns1123_subdomain(volume))
