@@ -162,6 +162,25 @@ def test_unsigned_token_is_refused(world):
         tokens.authenticate_token(token)
 
 
+def test_public_key_is_no_shared_secret(world):
+    """The classic confusion: a token signed by HMAC with the public key everybody can read."""
+    import hashlib
+    import hmac
+
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    _, signer, tokens, sa, _, _ = world
+
+    def part(obj):
+        return base64.urlsafe_b64encode(obj if isinstance(obj, bytes) else json.dumps(obj).encode()).decode().rstrip("=")
+
+    pem = signer.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    body = f"{part({'alg': 'HS256', 'kid': key_id(signer.public_key())})}.{part(bound_claims(ISSUER, sa, [ISSUER], 1000, 600))}"
+    token = f"{body}.{part(hmac.digest(pem, body.encode(), hashlib.sha256))}"
+    with pytest.raises(AuthenticationError):
+        tokens.authenticate_token(token)
+
+
 def test_legacy_token_lives_and_dies_with_its_secret(world):
     objects, signer, tokens, sa, _, _ = world
     secret = objects.put("secrets", {"metadata": {"name": "s", "namespace": "ns", "uid": "u-s"}})

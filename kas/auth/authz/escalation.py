@@ -38,6 +38,23 @@ def missing_permissions(index: RbacIndex, user: UserInfo, namespace: str, rules:
     return f"{text}; resolution errors: [{error}]" if error else text
 
 
+def check_write(
+    index: RbacIndex,
+    authorizer: Authorizer | None,
+    user: UserInfo,
+    resource: str,
+    namespace: str,
+    name: str,
+    obj: Obj,
+    old: Obj | None = None,
+) -> None:
+    """The check of any write to an RBAC resource, before it is stored; ``old`` is the stored object of an update."""
+    if resource in ("roles", "clusterroles"):
+        check_role(index, authorizer, user, resource, namespace, name, obj, old)
+    else:
+        check_binding(index, authorizer, user, resource, namespace, obj, old)
+
+
 def check_role(
     index: RbacIndex,
     authorizer: Authorizer | None,
