@@ -266,3 +266,15 @@ def test_version_2_shows_custom_schemas_without_what_it_cannot_hold(extended):
 def test_custom_documents_in_protobuf(extended):
     assert b"com.example.v1.Widget" in extended.v2(openapi.V2_PROTOBUF).body
     assert b"com.example.v1.Widget" in extended.v3("apis/example.com/v1", openapi.V3_PROTOBUF).body
+
+
+def test_an_open_custom_resource_says_nothing_about_its_fields():
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+        "type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"spec": {"type": "object"}},
+    }}}  # fmt: skip
+    served, definitions = openapi.custom.describe({"spec": CRD["spec"] | {"versions": [version]}})
+    server = OpenAPI(served, "v1.36.2", definitions)
+    v2 = json.loads(server.v2().body)["definitions"]["com.example.v1.Widget"]
+    assert v2["type"] == "object" and "properties" not in v2 and v2["x-kubernetes-group-version-kind"][0]["kind"] == "Widget"
+    v3 = json.loads(server.v3("apis/example.com/v1").body)["components"]["schemas"]["com.example.v1.Widget"]
+    assert {"spec", "metadata", "kind"} <= set(v3["properties"])

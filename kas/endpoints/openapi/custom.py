@@ -43,6 +43,8 @@ def _embedded(schema: Schema) -> Schema:
 
 def structural_v2(schema: Schema) -> Schema:
     """The part of a custom resource's schema that v2 can hold, as upstream publishes it."""
+    if GVK in schema and schema.get("x-kubernetes-preserve-unknown-fields"):
+        return {"type": "object", GVK: schema[GVK]}
     dropped = {"allOf", "anyOf", "oneOf", "not", "nullable", "default"}
     if schema.get("nullable"):
         dropped |= {"type", "items", "properties"}
@@ -63,12 +65,6 @@ def structural_v2(schema: Schema) -> Schema:
     return out
 
 
-def _root(schema: Schema | None, preserve: bool) -> Schema:
-    if schema is None or preserve or (schema.get("x-kubernetes-preserve-unknown-fields") and not schema.get("properties")):
-        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return _embedded(schema)
-
-
 def describe(crd: dict[str, Any]) -> tuple[list[Served], dict[str, Schema]]:
     """The served resources of a definition and the OpenAPI definitions (by name) of their kinds and lists."""
     spec, names = crd["spec"], (crd.get("status") or {}).get("acceptedNames") or crd["spec"]["names"]
@@ -79,8 +75,11 @@ def describe(crd: dict[str, Any]) -> tuple[list[Served], dict[str, Schema]]:
         group, name, kind = spec["group"], version["name"], names["kind"]
         list_kind = names.get("listKind") or f"{kind}List"
         own, own_list = definition_name(group, name, kind), definition_name(group, name, list_kind)
-        root = _root((version.get("schema") or {}).get("openAPIV3Schema"), bool(spec.get("preserveUnknownFields")))
-        root["properties"] = (root.get("properties") or {}) | _TYPE_FIELDS | {"metadata": _object_meta()}
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        root: Schema = {"type": "object"}  # without a schema nothing is said about the fields
+        if schema is not None:
+            root = _embedded(schema)
+            root["properties"] = (root.get("properties") or {}) | _TYPE_FIELDS | {"metadata": _object_meta()}
         root[GVK] = [{"group": group, "kind": kind, "version": name}]
         definitions[own] = root
         definitions[own_list] = {
