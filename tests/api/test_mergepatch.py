@@ -1,0 +1,44 @@
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kas.api import mergepatch
+
+value = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),
+    lambda c: st.lists(c, max_size=3) | st.dictionaries(st.sampled_from("abc"), c, max_size=3),
+    max_leaves=10,
+)
+obj = st.dictionaries(st.sampled_from("abc"), value, max_size=3)
+
+
+@pytest.mark.parametrize(
+    ("document", "patch", "want"),
+    [
+        ({"a": "b"}, {"a": None, "b": "c"}, {"b": "c"}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+        ({"a": 1}, ["c", None], ["c", None]),
+    ],
+)
+def test_rfc_7386(document, patch, want):
+    assert mergepatch.apply(document, json.dumps(patch)) == want
+
+
+@pytest.mark.parametrize("text", ["", "{", "1", '"x"', "null", "true"])
+def test_what_is_no_merge_patch(text):
+    with pytest.raises(mergepatch.MergePatchError) as e:
+        mergepatch.apply({}, text)
+    assert str(e.value) == "Invalid JSON Patch"
+
+
+@given(obj, obj)
+def test_merging_twice_is_merging_once_and_nothing_given_changes(document, patch):
+    before = copy.deepcopy((document, patch))
+    once = mergepatch.merge(document, patch)
+    assert mergepatch.merge(once, patch) == once
+    assert (document, patch) == before
