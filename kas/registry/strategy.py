@@ -4,13 +4,19 @@
 subclasses it in ``kas/registry/<group>/<kind>.py`` and names the class with ``@strategy_for``. Objects are plain dicts
 in the *storage* version of the kind, constant and computed defaults already applied.
 
-A strategy never does I/O. What it needs of the outside comes in ``Context``.
+A strategy never does I/O. What it needs of the outside comes in ``Context``. The hooks are called in upstream's order
+by ``kas.registry.pipeline``; a hook may change ``obj`` and must not change ``old``. Parts may be shared between the two:
+a hook that edits something nested in ``obj`` which came from ``old`` copies it first.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from kas.api.equality import semantic_equal
 
 if TYPE_CHECKING:
     from kas.api.field import FieldError
@@ -23,7 +29,9 @@ class Context:
     """What a strategy may know of the request.
 
     ``now`` is an RFC 3339 second in UTC ("2024-01-02T03:04:05Z"), ``now_micro`` the same with six digits; ``user`` is
-    {"username", "uid", "groups", "extra"}; ``dry_run`` says nothing will be stored; ``features`` are the gates switched on.
+    {"username", "uid", "groups", "extra"}; ``dry_run`` says nothing will be stored; ``uid`` is the identity a created
+    object gets ("" lets the pipeline draw one); ``options`` are the decoded query options of the request; ``warnings``
+    collects what a prepare hook wants to tell the client.
     """
 
     now: str = ""
@@ -33,22 +41,118 @@ class Context:
     subresource: str = ""
     dry_run: bool = False
     options: dict[str, Any] = field(default_factory=dict)
+    uid: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+
+def take(obj: Obj, old: Obj, path: str) -> None:
+    """Make ``path`` of ``obj`` what it is in ``old``, absent included."""
+    *parents, last = path.split(".")
+    for name in parents:
+        old = old.get(name) or {}
+        nxt = obj.get(name)
+        if nxt is None:
+            if last not in old and name not in old:
+                return
+            nxt = obj[name] = {}
+        obj = nxt
+    if last in old:
+        obj[last] = old[last]
+    else:
+        obj.pop(last, None)
 
 
 class Strategy:
-    """Generic behaviour; each hook is named after upstream's and does nothing more than its name says."""
+    """Generic behaviour; each hook is named after upstream's and does nothing more than its name says.
+
+    ``generation_parts`` are the top-level fields whose change bumps metadata.generation; None means the kind has none.
+    """
+
+    generation_parts: tuple[str, ...] | None = None
+    generation_on_annotations = False
+    generation_on_labels = False
+    generation_on_create = True
 
     def __init__(self, resource) -> None:
         self.resource = resource
+        self.reset = tuple(resource.reset_on_spec_write or ())
+        if self.generation_parts is None:
+            self._read_generation_rule(resource.generation)
+        self._status_reset: dict[str, tuple[str, ...]] = {
+            name: tuple(getattr(sub, "reset", None) or ()) for name, sub in (resource.subresources or {}).items()
+        }
+
+    def _read_generation_rule(self, rule: str | None) -> None:
+        """The record's ``generation`` is prose with a regular beginning; these are all its forms."""
+        if rule is None:
+            return
+        if rule.startswith("set to 1 on create"):
+            self.generation_parts = ()
+        elif rule.startswith("any non-metadata field"):
+            self.generation_parts, self.generation_on_labels = ("*",), True
+        else:
+            self.generation_parts = (rule.split()[0].rstrip(";"),)
+            self.generation_on_annotations = "metadata.annotations" in rule
+            self.generation_on_create = "not set on create" not in rule
+
+    # -- writes of the main resource -------------------------------------------------------------------------------
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop what a create may not set (status where the kind resets it) and start the generation."""
+        for path in self.reset:
+            if "." not in path and path != "spec":
+                obj.pop(path, None)
+        if self.generation_parts is not None and self.generation_on_create:
+            obj["metadata"]["generation"] = 1
+        else:
+            obj["metadata"].pop("generation", None)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Carry over what an update of the main resource may not change and bump the generation when due."""
+        for path in self.reset:
+            take(obj, old, path)
+        self.bump_generation(obj, old)
+
+    def bump_generation(self, obj: Obj, old: Obj) -> None:
+        if self.generation_parts is not None and self.generation_changed(obj, old):
+            obj["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
+
+    def generation_changed(self, obj: Obj, old: Obj) -> bool:
+        parts = self.generation_parts or ()
+        if parts == ("*",):
+            parts = tuple((obj.keys() | old.keys()) - {"metadata", "status", "kind", "apiVersion"})
+        for part in parts:
+            if not self.same(obj, old, part):
+                return True
+        new_meta, old_meta = obj["metadata"], old["metadata"]
+        if self.generation_on_annotations and (new_meta.get("annotations") or {}) != (old_meta.get("annotations") or {}):
+            return True
+        return self.generation_on_labels and (new_meta.get("labels") or {}) != (old_meta.get("labels") or {})
+
+    def same(self, obj: Obj, old: Obj, part: str) -> bool:
+        """Semantic equality of a top-level field: an empty list or map is an absent one, quantities count by value."""
+        return semantic_equal(obj.get(part), old.get(part))
+
+    # -- writes of subresources ------------------------------------------------------------------------------------
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Carry over what a write to /status may not change."""
+        self.carry_over(obj, old, self._status_reset.get("status", ("spec",)))
+
+    def carry_over(self, obj: Obj, old: Obj, paths: tuple[str, ...]) -> None:
+        for path in paths:
+            if path == "metadata":
+                # metadata-resetting kinds keep only the managedFields of the request (metav1.ResetObjectMetaForStatus).
+                new, kept = obj["metadata"], old["metadata"]
+                for name in ("deletionTimestamp", "generation", "annotations", "labels", "finalizers", "ownerReferences"):
+                    if name in kept:
+                        new[name] = kept[name]
+                    else:
+                        new.pop(name, None)
+            else:
+                take(obj, old, path)
+
+    # -- the rest --------------------------------------------------------------------------------------------------
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         return []
@@ -71,8 +175,13 @@ class Strategy:
     def decorate(self, obj: Obj) -> None:
         """Read-time change of a stored object (upstream's Decorator). Kinds that need it are decoded on read."""
 
+    def check_graceful_delete(self, ctx: Context, obj: Obj, options: dict[str, Any]) -> bool:
+        """Set ``options["gracePeriodSeconds"]`` and say whether the object is deleted gracefully."""
+        return False
+
 
 STRATEGIES: dict[tuple[str, str], type[Strategy]] = {}
+_GROUPS_LOADED = False
 
 
 def strategy_for(group: str, resource: str):
@@ -85,3 +194,30 @@ def strategy_for(group: str, resource: str):
     return register
 
 
+def load_strategies() -> None:
+    """Import every ``kas/registry/<group>/<kind>.py``, which registers its strategy. Idempotent."""
+    global _GROUPS_LOADED
+    if _GROUPS_LOADED:
+        return
+    import kas.registry as package
+
+    for group in pkgutil.iter_modules(package.__path__, "kas.registry."):
+        if group.ispkg:
+            module = importlib.import_module(group.name)
+            for kind in pkgutil.iter_modules(module.__path__, group.name + "."):
+                importlib.import_module(kind.name)
+    _GROUPS_LOADED = True
+
+
+_INSTANCES: dict[tuple[str, str, str], Strategy] = {}
+
+
+def strategy_of(resource) -> Strategy:
+    """The one strategy object of a resource record; the generic ``Strategy`` when the kind has none of its own."""
+    key = (resource.group, resource.version, resource.resource)
+    found = _INSTANCES.get(key)
+    if found is None or found.resource is not resource:
+        load_strategies()
+        cls = STRATEGIES.get((resource.group, resource.resource), Strategy)
+        found = _INSTANCES[key] = cls(resource)
+    return found

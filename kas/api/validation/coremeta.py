@@ -46,19 +46,3 @@ def kube_finalizer_name(name: str, path: str) -> list[FieldError]:
 def finalizer_name(name: str, path: str) -> list[FieldError]:
     """``validateFinalizerName``: the qualified-name rule and the legacy one."""
     return [field.invalid(path, name, m) for m in names.is_qualified_name(name)] + kube_finalizer_name(name, path)
-
-
-# -- name checks, upstream's ValidateNameFunc --------------------------------------------------------------------------
-
-
-def _mask(name: str, prefix: bool) -> str:
-    """A prefix may end in a dash that the generated suffix will follow."""
-    return name[:-1] + "a" if prefix and len(name) > 1 and name.endswith("-") else name
-
-
-def dns_subdomain_name(name: str, prefix: bool = False) -> list[str]:
-    return names.is_dns1123_subdomain(_mask(name, prefix))
-
-
-def dns_label_name(name: str, prefix: bool = False) -> list[str]:
-    return names.is_dns1123_label(_mask(name, prefix))

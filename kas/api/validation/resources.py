@@ -5,22 +5,15 @@ Quantities come canonical out of decoding; ``amount`` gives their exact value so
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from kas.api import field
+from kas.api import field, quantity
 from kas.api.field import FieldError
 from kas.api.validation import names
 
 NANO = 10**9
-_SCALES = {
-    "n": 1, "u": 10**3, "m": 10**6, "": NANO, "k": NANO * 10**3, "M": NANO * 10**6, "G": NANO * 10**9, "T": NANO * 10**12,
-    "P": NANO * 10**15, "E": NANO * 10**18, "Ki": NANO << 10, "Mi": NANO << 20, "Gi": NANO << 30, "Ti": NANO << 40,
-    "Pi": NANO << 50, "Ei": NANO << 60,
-}  # fmt: skip
-_QUANTITY = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)\Z")
 
 NEGATIVE = "must be greater than or equal to 0"
 NOT_POSITIVE = "must be greater than zero"
@@ -54,33 +47,21 @@ INTEGER_RESOURCES = frozenset(
 
 
 @lru_cache(maxsize=8192)
-def amount(quantity: str) -> int:
-    """Value of a quantity in billionths, rounded up. Decoding has refused malformed text: ValueError is a bug here."""
-    match = _QUANTITY.match(quantity)
-    if match is None:
-        raise ValueError(f"not a quantity: {quantity!r}")
-    sign, whole, fraction, exponent, suffix = match.groups()
-    fraction = fraction or ""
-    number, scale = int((whole or "") + fraction or "0"), len(fraction)
-    if exponent:
-        scale -= int(exponent[1:])
-    number *= _SCALES[suffix or ""]
-    if scale <= 0:
-        number *= 10**-scale
-    else:
-        number = -(-number // 10**scale)
-    return -number if sign == "-" else number
+def amount(text: str) -> int:
+    """Value of a quantity in billionths, exactly: nothing finer survives parsing. DecodeError when it is none."""
+    parsed = quantity.parse(text)
+    return parsed.unscaled * 10 ** (9 - parsed.scale)
 
 
-def value(quantity: str) -> int:
+def value(text: str) -> int:
     """``Quantity.Value()``: whole units, rounded away from zero."""
-    n = amount(quantity)
+    n = amount(text)
     return -(-n // NANO) if n >= 0 else n // NANO
 
 
-def milli(quantity: str) -> int:
+def milli(text: str) -> int:
     """``Quantity.MilliValue()``, rounded up."""
-    return -(-amount(quantity) // 10**6)
+    return -(-amount(text) // 10**6)
 
 
 # -- kinds of resource names -------------------------------------------------------------------------------------------
@@ -160,24 +141,24 @@ def quota_resource_name(name: str, path: str) -> list[FieldError]:
 # -- quantities --------------------------------------------------------------------------------------------------------
 
 
-def nonnegative_quantity(quantity: str, path: str) -> list[FieldError]:
-    return [field.invalid(path, quantity, NEGATIVE)] if amount(quantity) < 0 else []
+def nonnegative_quantity(text: str, path: str) -> list[FieldError]:
+    return [field.invalid(path, text, NEGATIVE)] if amount(text) < 0 else []
 
 
-def positive_quantity(quantity: str, path: str) -> list[FieldError]:
-    return [field.invalid(path, quantity, NOT_POSITIVE)] if amount(quantity) <= 0 else []
+def positive_quantity(text: str, path: str) -> list[FieldError]:
+    return [field.invalid(path, text, NOT_POSITIVE)] if amount(text) <= 0 else []
 
 
-def basic_resource(quantity: str, path: str) -> list[FieldError]:
-    n = value(quantity)
+def basic_resource(text: str, path: str) -> list[FieldError]:
+    n = value(text)
     return [field.invalid(path, n, "must be a valid resource quantity")] if n < 0 else []
 
 
-def resource_quantity(name: str, quantity: str, path: str) -> list[FieldError]:
+def resource_quantity(name: str, text: str, path: str) -> list[FieldError]:
     """``ValidateResourceQuantityValue``: not negative, whole where the resource is counted in pieces."""
-    errs = nonnegative_quantity(quantity, path)
-    if name not in CONTAINER_RESOURCES and is_integer_resource(name) and milli(quantity) % 1000:
-        errs.append(field.invalid(path, quantity, NOT_INTEGER))
+    errs = nonnegative_quantity(text, path)
+    if name not in CONTAINER_RESOURCES and is_integer_resource(name) and milli(text) % 1000:
+        errs.append(field.invalid(path, text, NOT_INTEGER))
     return errs
 
 
@@ -205,38 +186,38 @@ def _requirements(spec: Mapping[str, Any], name_rule: NameRule, claims: frozense
     errs: list[FieldError] = []
     limits, requests = spec.get("limits") or {}, spec.get("requests") or {}
     has_cpu_or_memory = has_hugepages = False
-    for name, quantity in limits.items():
+    for name, text in limits.items():
         if name == "cpu" or name == "memory":
             has_cpu_or_memory = True
-            if amount(quantity) >= 0:
+            if amount(text) >= 0:
                 continue
         at = f"{path}.limits[{name}]"
         errs += name_rule(name, at)
-        errs += resource_quantity(name, quantity, at)
+        errs += resource_quantity(name, text, at)
         if is_hugepages(name):
             has_hugepages = True
-            errs += _hugepages_multiple(name, quantity, at)
-    for name, quantity in requests.items():
+            errs += _hugepages_multiple(name, text, at)
+    for name, text in requests.items():
         limit = limits.get(name)
         if name == "cpu" or name == "memory":
             has_cpu_or_memory = True
-            n = amount(quantity)
+            n = amount(text)
             if n >= 0 and (limit is None or n <= amount(limit)):
                 continue
         at = f"{path}.requests[{name}]"
         errs += name_rule(name, at)
-        errs += resource_quantity(name, quantity, at)
+        errs += resource_quantity(name, text, at)
         if limit is not None:
-            have, cap = amount(quantity), amount(limit)
+            have, cap = amount(text), amount(limit)
             if have != cap and not overcommit_allowed(name):
-                errs.append(field.invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}"))
+                errs.append(field.invalid(f"{path}.requests", text, f"must be equal to {name} limit of {limit}"))
             elif have > cap:
-                errs.append(field.invalid(f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limit}"))
+                errs.append(field.invalid(f"{path}.requests", text, f"must be less than or equal to {name} limit of {limit}"))
         elif not overcommit_allowed(name):
             errs.append(field.required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
         if is_hugepages(name):
             has_hugepages = True
-            errs += _hugepages_multiple(name, quantity, at)
+            errs += _hugepages_multiple(name, text, at)
     if has_hugepages and not has_cpu_or_memory:
         errs.append(field.forbidden(path, "HugePages require cpu or memory"))
     if spec.get("claims"):
@@ -244,14 +225,14 @@ def _requirements(spec: Mapping[str, Any], name_rule: NameRule, claims: frozense
     return errs
 
 
-def _hugepages_multiple(name: str, quantity: str, path: str) -> list[FieldError]:
+def _hugepages_multiple(name: str, text: str, path: str) -> list[FieldError]:
     try:
         page = amount(name[len(HUGEPAGES) :])
-    except ValueError:
+    except quantity.DecodeError:
         page = 0
-    if page > 0 and amount(quantity) > 0 and amount(quantity) % page == 0:
+    if page > 0 and amount(text) > 0 and amount(text) % page == 0:
         return []
-    return [field.invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")]
+    return [field.invalid(path, text, f"{text} is not positive integer multiple of {name}")]
 
 
 def _claim_names(claims: list[dict[str, Any]], known: frozenset[str], path: str) -> list[FieldError]:

@@ -9,10 +9,10 @@ from typing import Any
 from kas.api import field
 from kas.api.field import FieldError
 from kas.api.validation import names
-from kas.api.validation.checks import csi_driver_name, qualified_name, unsupported
+from kas.api.validation.checks import csi_driver_name, unsupported
 from kas.api.validation.claims import claim_template
-from kas.api.validation.coremeta import dns_label_name, dns_subdomain_name
 from kas.api.validation.fieldrefs import VOLUME_FIELDS, object_field, resource_field
+from kas.api.validation.labelselectors import label_selector
 from kas.api.validation.resources import amount
 from kas.api.validation.signers import bundle_name, signer_name
 
@@ -379,18 +379,12 @@ def _trust_bundle(bundle: Source, path: str) -> list[FieldError]:
         if not signer:
             errs.append(field.required(f"{path}.signerName", "must be a valid signer name"))
         errs += signer_name(signer, f"{path}.signerName")
-        errs += names_selector(selector, f"{path}.labelSelector")
+        errs += label_selector(selector, f"{path}.labelSelector")
     else:
         errs.append(field.required(path, "either name or signerName must be specified"))
     if not bundle.get("path"):
         errs.append(field.required(f"{path}.path"))
     return errs + local_non_reserved_path(bundle.get("path") or "", f"{path}.path")
-
-
-def names_selector(selector: Source | None, path: str) -> list[FieldError]:
-    from kas.api.validation.podspec import label_selector
-
-    return label_selector(selector, path)
 
 
 KEY_TYPES = ("ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
@@ -424,7 +418,7 @@ def _csi(source: Source, path: str) -> list[FieldError]:
         if not ref.get("name"):
             errs.append(field.required(f"{path}.nodePublishSecretRef.name"))
         else:
-            errs += [field.invalid(f"{path}.name", ref["name"], m) for m in dns_subdomain_name(ref["name"])]
+            errs += [field.invalid(f"{path}.name", ref["name"], m) for m in names.is_dns1123_subdomain(ref["name"])]
     return errs
 
 
@@ -494,7 +488,7 @@ def _source(volume: Source, pod_name: str, is_pod: bool, path: str) -> list[Fiel
         if key == "ephemeral" and not n and pod_name and name:
             claim = f"{pod_name}-{name}"
             quoted = field.go_quote(claim)
-            errs += [field.invalid(f"{path}.name", name, f"PVC name {quoted}: {m}") for m in dns_subdomain_name(claim)]
+            errs += [field.invalid(f"{path}.name", name, f"PVC name {quoted}: {m}") for m in names.is_dns1123_subdomain(claim)]
     image = volume.get("image")
     if image is not None:
         if given:
@@ -521,7 +515,7 @@ def volumes(
         if not name:
             found.append(field.required(f"{at}.name"))
         else:
-            found += [field.invalid(f"{at}.name", name, m) for m in dns_label_name(name)]
+            found += [field.invalid(f"{at}.name", name, m) for m in names.is_dns1123_label(name)]
         if name in valid:
             found.append(field.duplicate(f"{at}.name", name))
         if found:
@@ -533,6 +527,3 @@ def volumes(
             message = "must not reference a PVC that gets created for an ephemeral volume"
             errs.append(field.invalid(f"{at}.persistentVolumeClaim.claimName", claim, message))
     return valid, errs
-
-
-__all__ = ["qualified_name", "volumes"]

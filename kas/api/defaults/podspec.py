@@ -1,0 +1,93 @@
+"""Computed defaults of pod specs, in pods and in templates (``pkg/apis/core/v1/defaults.go``, ``conversion.go``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api import quantity
+
+Obj = dict[str, Any]
+# What makes a volume a volume: anything but its name.
+_NOT_A_SOURCE = frozenset({"name"})
+# Init containers once travelled in these; they are dropped so that no old kubelet sees them.
+LEGACY_ANNOTATIONS = (
+    "pod.beta.kubernetes.io/init-containers", "pod.alpha.kubernetes.io/init-containers",
+    "pod.beta.kubernetes.io/init-container-statuses", "pod.alpha.kubernetes.io/init-container-statuses",
+)  # fmt: skip
+
+
+def image_pull_policy(image: str) -> str:
+    """Always for the tag ``latest`` and for an image without tag and digest; a name that does not parse has no tag."""
+    bare, _, digest = image.partition("@")
+    tag = bare.rpartition("/")[2].partition(":")[2]
+    if digest:
+        return "Always" if tag == "latest" else "IfNotPresent"
+    return "Always" if tag in ("", "latest") else "IfNotPresent"
+
+
+def round_up(items: dict[str, str] | None) -> None:
+    """Resource lists hold nothing finer than a thousandth. Canonical text shows finer amounts by its suffix."""
+    if items:
+        for name, text in items.items():
+            if text and text[-1] in "nu":
+                items[name] = str(quantity.parse(text).round_up(-3)[0])
+
+
+def round_up_requirements(resources: Obj | None) -> None:
+    if resources:
+        round_up(resources.get("limits"))
+        round_up(resources.get("requests"))
+
+
+def _container(container: Obj) -> None:
+    if not container.get("imagePullPolicy"):
+        container["imagePullPolicy"] = image_pull_policy(container.get("image") or "")
+    if container.get("resources"):
+        round_up_requirements(container["resources"])
+
+
+def _volume(volume: Obj) -> None:
+    if all(volume[key] is None for key in volume if key != "name"):
+        volume["emptyDir"] = {}
+    image = volume.get("image")
+    if image is not None and not image.get("pullPolicy"):
+        image["pullPolicy"] = image_pull_policy(image.get("reference") or "")
+    ephemeral = volume.get("ephemeral")
+    if ephemeral and ephemeral.get("volumeClaimTemplate"):
+        round_up_requirements((ephemeral["volumeClaimTemplate"].get("spec") or {}).get("resources"))
+
+
+def pod_spec(spec: Obj) -> None:
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(kind) or ():
+            _container(container)
+    for volume in spec.get("volumes") or ():
+        _volume(volume)
+    round_up(spec.get("overhead"))
+    round_up_requirements(spec.get("resources"))
+    if spec.get("securityContext") is None:
+        spec["securityContext"] = {}
+    # The deprecated field mirrors the real one, which wins; the API always shows both.
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if account:
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
+    else:
+        spec.pop("serviceAccount", None)
+        spec.pop("serviceAccountName", None)
+
+
+def pod_template(template: Obj | None) -> None:
+    if template is None:
+        return
+    spec = template.get("spec")
+    if spec is None:
+        spec = template["spec"] = {}
+    pod_spec(spec)
+    drop_legacy_annotations(template.get("metadata"))
+
+
+def drop_legacy_annotations(meta: Obj | None) -> None:
+    annotations = meta.get("annotations") if meta else None
+    if annotations:
+        for name in LEGACY_ANNOTATIONS:
+            annotations.pop(name, None)

@@ -1,0 +1,230 @@
+"""Warnings about pods and pod templates that are valid but probably not meant (``pkg/api/pod/warnings.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kas.api.field import go_quote
+from kas.api.validation import names
+from kas.api.validation.claims import claim_spec_warnings
+from kas.api.validation.ip import ip_warnings
+from kas.api.validation.resources import milli
+from kas.api.validation.scheduling import PREFERRED, REQUIRED
+from kas.api.validation.security import APPARMOR, SECCOMP_CONTAINER, SECCOMP_POD, containers
+
+Obj = Mapping[str, Any]
+DEPRECATED_NODE_LABELS = {
+    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
+    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
+}
+_ANNOTATIONS = {
+    "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
+    "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
+    "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
+}
+_VOLUMES = (
+    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+)
+_LATE_VOLUMES = (
+    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+)
+_NULL_SELECTOR = "a null labelSelector results in matching no pod"
+
+
+def node_selector_term_warnings(term: Obj, check_values: bool, path: str) -> Iterator[str]:
+    for i, expression in enumerate(term.get("matchExpressions") or ()):
+        key, at = expression.get("key") or "", f"{path}.matchExpressions[{i}]"
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"{at}.key: {key} is {DEPRECATED_NODE_LABELS[key]}"
+        if check_values:
+            for j, value in enumerate(expression.get("values") or ()):
+                for message in names.is_label_value(value):
+                    yield f"{at}.values[{j}]: {value} is invalid, {message}"
+
+
+def pod_warnings(meta: Obj, spec: Obj, prefix: str = "") -> list[str]:
+    """``prefix`` is the path of the template ("spec.template"), "" for a pod itself."""
+    base = f"{prefix}." if prefix else ""
+    at_spec, at_notes = f"{base}spec", f"{base}metadata.annotations"
+    out = list(_node_warnings(spec, at_spec))
+    annotations = meta.get("annotations") or {}
+    if annotations:
+        out += [f"{at_notes}[{key}]: {text}" for key, text in _ANNOTATIONS.items() if key in annotations]
+    if spec.get("volumes"):
+        out += _volume_warnings(spec["volumes"], f"{at_spec}.volumes")
+    out += _list_warnings(spec, at_spec)
+    for name in ("memory", "ephemeral-storage"):
+        out += _fraction((spec.get("overhead") or {}).get(name), f"{at_spec}.overhead[{name}]")
+    context = spec.get("securityContext") or {}
+    seccomp = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+    if SECCOMP_POD in annotations and context.get("seccompProfile") is None:
+        out.append(f"{at_notes}[{SECCOMP_POD}]: {seccomp}")
+    for container, at in containers(spec, at_spec):
+        own = container.get("securityContext") or {}
+        if annotations:
+            key = SECCOMP_CONTAINER + (container.get("name") or "")
+            if key in annotations and own.get("seccompProfile") is None:
+                out.append(f"{at_notes}[{key}]: {seccomp}")
+            key = APPARMOR + (container.get("name") or "")
+            if prefix and key in annotations and not (own.get("appArmorProfile") or context.get("appArmorProfile")):
+                out.append(f'{at_notes}[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead')
+        resources = container.get("resources")
+        if resources:
+            for name in ("memory", "ephemeral-storage"):
+                for kind in ("limits", "requests"):
+                    out += _fraction((resources.get(kind) or {}).get(name), f"{at}.resources.{kind}[{name}]")
+        if len(container.get("env") or ()) > 1:
+            out += _env_warnings(container["env"], f"{at}.env")
+    out += _port_warnings(spec, at_spec)
+    grace = spec.get("terminationGracePeriodSeconds")
+    if grace is not None and grace < 0:
+        out.append(f"{at_spec}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1")
+    out += _affinity_warnings(spec.get("affinity") or {}, f"{at_spec}.affinity")
+    return out
+
+
+def _node_warnings(spec: Obj, path: str) -> Iterator[str]:
+    for key in sorted(spec.get("nodeSelector") or ()):
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"{path}.nodeSelector[{key}]: {DEPRECATED_NODE_LABELS[key]}"
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    at = f"{path}.affinity.nodeAffinity"
+    for i, term in enumerate((affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()):
+        yield from node_selector_term_warnings(term, False, f"{at}.{REQUIRED}.nodeSelectorTerms[{i}]")
+    for i, term in enumerate(affinity.get(PREFERRED) or ()):
+        yield from node_selector_term_warnings(term.get("preference") or {}, True, f"{at}.{PREFERRED}[{i}].preference")
+    for i, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
+        at, key = f"{path}.topologySpreadConstraints[{i}]", constraint.get("topologyKey") or ""
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"{at}.topologyKey: {key} is {DEPRECATED_NODE_LABELS[key]}"
+        if constraint.get("labelSelector") is None:
+            yield f"{at}.labelSelector: {_NULL_SELECTOR}"
+
+
+def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
+    out: list[str] = []
+    token_paths: set[str] = set()
+    for i, volume in enumerate(volumes):
+        out += [f"{path}[{i}].{shown}: {text}" for key, shown, text in _VOLUMES if volume.get(key) is not None]
+        template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+        if template is not None:
+            out += claim_spec_warnings(template.get("spec") or {}, f"{path}[{i}].ephemeral.volumeClaimTemplate.spec")
+        out += [f"{path}[{i}].{shown}: {text}" for key, shown, text in _LATE_VOLUMES if volume.get(key) is not None]
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if source.get("serviceAccountToken") is not None:
+                token_paths.add(source["serviceAccountToken"].get("path") or "")
+    if token_paths:
+        for i, volume in enumerate(volumes):
+            for source in (volume.get("projected") or {}).get("sources") or ():
+                out += _same_path(source, token_paths, f"{path}[{i}].projected.sources")
+    return out
+
+
+def _same_path(source: Obj, taken: set[str], path: str) -> Iterator[str]:
+    text = "has duplicated path with ServiceAccountToken"
+    for key, shown in (("configMap", "configMap"), ("secret", "secrets"), ("downwardAPI", "downwardAPI")):
+        for j, item in enumerate((source.get(key) or {}).get("items") or ()):
+            if item.get("path") in taken:
+                yield f"{path}.{shown}[{j}]: {text} {go_quote(item['path'])}"
+    bundle = source.get("clusterTrustBundle")
+    if bundle is not None and (bundle.get("path") or "") in taken:
+        yield f"{path}.ClusterTrustBundle: {text} {go_quote(bundle.get('path') or '')}"
+
+
+def _list_warnings(spec: Obj, path: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for i, alias in enumerate(spec.get("hostAliases") or ()):
+        ip = alias.get("ip") or ""
+        if ip in seen:
+            yield f"{path}.hostAliases[{i}].ip: duplicate ip {go_quote(ip)}"
+        seen.add(ip)
+    for i, alias in enumerate(spec.get("hostAliases") or ()):
+        yield from ip_warnings(f"{path}.hostAliases[{i}].ip", alias.get("ip") or "")
+    for i, server in enumerate((spec.get("dnsConfig") or {}).get("nameservers") or ()):
+        yield from ip_warnings(f"{path}.dnsConfig.nameservers[{i}]", server)
+    seen = set()
+    secrets = [item.get("name") or "" for item in spec.get("imagePullSecrets") or ()]
+    for i, name in enumerate(secrets):
+        if name in seen:
+            yield f"{path}.imagePullSecrets[{i}].name: duplicate name {go_quote(name)}"
+        seen.add(name)
+    for i, name in enumerate(secrets):
+        if not name:
+            yield f'{path}.imagePullSecrets[{i}].name: invalid empty name ""'
+
+
+def _fraction(text: str | None, path: str) -> list[str]:
+    if text is not None and milli(text) % 1000:
+        return [f"{path}: fractional byte value {go_quote(text)} is invalid, must be an integer"]
+    return []
+
+
+def _env_warnings(items: list[dict[str, Any]], path: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for i, item in enumerate(items):
+        name, value = item.get("name") or "", item.get("value") or ""
+        if name in seen:
+            reference = f"$({name})"
+            if item.get("valueFrom") is not None or value == reference or reference not in value:
+                quoted = go_quote(name)
+                yield f"{path}[{i}]: hides previous definition of {quoted}, which may be dropped when using apply"
+        seen.add(name)
+
+
+def _port_warnings(spec: Obj, path: str) -> Iterator[str]:
+    by_number: dict[tuple, list[tuple[str, Obj]]] = {}
+    by_name: dict[str, tuple[str, str]] = {}
+    for container, at in containers(spec, path):
+        for i, port in enumerate(container.get("ports") or ()):
+            where, ip, host = f"{at}.ports[{i}]", port.get("hostIP") or "", port.get("hostPort") or 0
+            if ip and not host:
+                shown = f"{{Name:{port.get('name') or ''} HostPort:0 ContainerPort:{port.get('containerPort') or 0} "
+                yield f"{where}: hostIP set without hostPort: {shown}Protocol:{port.get('protocol') or ''} HostIP:{ip}}}"
+            others = by_number.setdefault((port.get("containerPort") or 0, port.get("protocol") or ""), [])
+            for other_at, other in others:
+                other_ip, other_host = other.get("hostIP") or "", other.get("hostPort") or 0
+                if ip == other_ip and host == other_host:
+                    yield f"{where}: duplicate port definition with {other_at}"
+                elif not host or not other_host:
+                    yield f"{where}: overlapping port definition with {other_at}"
+                elif host == other_host and (not ip) != (not other_ip):
+                    yield f"{where}: dangerously ambiguous port definition with {other_at}"
+            others.append((where, port))
+    for container, at in containers(spec, path):
+        for i, port in enumerate(container.get("ports") or ()):
+            name = port.get("name")
+            if not name:
+                continue
+            where = f"{at}.ports[{i}].name"
+            owner, first = by_name.setdefault(name, (at, where))
+            if owner != at:
+                text = f"duplicate port name {go_quote(name)} with {first}"
+                yield f"{where}: {text}, services and probes that select ports by name will use {first}"
+
+
+def _affinity_warnings(affinity: Obj, path: str) -> Iterator[str]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(kind) or {}
+        for i, term in enumerate(rules.get(REQUIRED) or ()):
+            if term.get("labelSelector") is None:
+                yield f"{path}.{kind}.{REQUIRED}[{i}].labelSelector: {_NULL_SELECTOR}"
+        for i, term in enumerate(rules.get(PREFERRED) or ()):
+            if (term.get("podAffinityTerm") or {}).get("labelSelector") is None:
+                yield f"{path}.{kind}.{PREFERRED}[{i}].podAffinityTerm.labelSelector: {_NULL_SELECTOR}"
+
+
+def template_warnings(template: Obj | None, path: str) -> list[str]:
+    if template is None:
+        return []
+    return pod_warnings(template.get("metadata") or {}, template.get("spec") or {}, path)

@@ -1,0 +1,488 @@
+"""Whole pods: creation, updates of the pod and of its subresources (``pkg/apis/core/validation``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kas.api import field
+from kas.api.equality import semantic_equal
+from kas.api.field import FieldError
+from kas.api.gostruct import render, spec_diff
+from kas.api.validation import names, security
+from kas.api.validation.checks import legacy_ip, unsupported
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.api.validation.ip import parse_ip
+from kas.api.validation.podspec import MAX_INT32, MIRROR, Options, spec, specific_annotations
+from kas.api.validation.scheduling import REQUIRED, tolerations
+
+Pod = Mapping[str, Any]
+UPDATABLE = (
+    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
+    "`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+APPARMOR_PREFIX = security.APPARMOR
+
+
+def metadata_and_spec(pod: Pod, options: Options) -> list[FieldError]:
+    meta, body = pod["metadata"], pod.get("spec") or {}
+    errs = object_meta(meta, True, names.dns_subdomain)
+    errs += specific_annotations(meta.get("annotations"), body, "metadata.annotations", options)
+    errs += spec(body, meta.get("name") or "", "spec", options)
+    if not body.get("serviceAccountName"):
+        for i, volume in enumerate(body.get("volumes") or ()):
+            for j, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
+                if source.get("serviceAccountToken") is not None:
+                    at = f"spec.volumes[{i}].projected.sources[{j}].serviceAccountToken"
+                    errs.append(field.forbidden(at, "must not be specified when serviceAccountName is not set"))
+    for kind in ("containers", "initContainers"):
+        for i, container in enumerate(body.get(kind) or ()):
+            image = container.get("image") or ""
+            if image != image.strip():
+                message = "must not have leading or trailing whitespace"
+                errs.append(field.invalid(f"spec.{kind}[{i}].image", image, message))
+    return errs
+
+
+def create(pod: Pod, options: Options) -> list[FieldError]:
+    errs = metadata_and_spec(pod, options)
+    body = pod.get("spec") or {}
+    if body.get("ephemeralContainers"):
+        errs.append(field.forbidden("spec.ephemeralContainers", "cannot be set on create"))
+    if body.get("nodeName") and body.get("schedulingGates"):
+        errs.append(field.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    return errs + security.annotations_match_fields(pod["metadata"].get("annotations") or {}, body, "spec")
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+
+
+def _annotation_changes(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
+    path = "metadata.annotations"
+    new_map, old_map = pod["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
+    errs: list[FieldError] = []
+    for key in sorted(old_map):
+        if new_map.get(key) == old_map[key]:
+            continue
+        if key.startswith(APPARMOR_PREFIX):
+            errs.append(field.forbidden(f"{path}[{key}]", "may not remove or update AppArmor annotations"))
+        if key == MIRROR:
+            errs.append(field.forbidden(f"{path}[{key}]", "may not remove or update mirror pod annotation"))
+    for key in sorted(new_map.keys() - old_map.keys()):
+        if key.startswith(APPARMOR_PREFIX):
+            errs.append(field.forbidden(f"{path}[{key}]", "may not add AppArmor annotations"))
+        if key == MIRROR:
+            errs.append(field.forbidden(f"{path}[{key}]", "may not add mirror pod annotation"))
+    return errs + specific_annotations(new_map, pod.get("spec") or {}, path, options)
+
+
+def _container_changes(new: list[dict], old: list[dict], path: str) -> tuple[list[FieldError], bool]:
+    if len(new) != len(old):
+        return [field.forbidden(path, "pod updates may not add or remove containers")], True
+    errs: list[FieldError] = []
+    for i, container in enumerate(new):
+        image = container.get("image") or ""
+        if not image:
+            errs.append(field.required(f"{path}[{i}].image"))
+        if image != image.strip():
+            errs.append(field.invalid(f"{path}[{i}].image", image, "must not have leading or trailing whitespace"))
+    return errs, False
+
+
+def _added_tolerations(new: list[dict], old: list[dict], path: str) -> list[FieldError]:
+    for item in old:
+        without = {k: v for k, v in item.items() if k != "tolerationSeconds"}
+        if all({k: v for k, v in other.items() if k != "tolerationSeconds"} != without for other in new):
+            return [field.forbidden(path, "existing toleration can not be modified except its tolerationSeconds")]
+    return tolerations(new, path)
+
+
+def _deleted_gates(new: list[dict], old: list[dict], path: str) -> list[FieldError]:
+    had = {gate.get("name") or "" for gate in old}
+    errs = []
+    for i, gate in enumerate(new):
+        name = gate.get("name") or ""
+        if name not in had:
+            message = f"only deletion is allowed, but found new scheduling gate '{name}'"
+            errs.append(field.forbidden(f"{path}[{i}].name", message))
+    return errs
+
+
+def _narrowed_node_selector(new: Mapping[str, str], old: Mapping[str, str], path: str) -> list[FieldError]:
+    if any(new.get(key) != value for key, value in old.items()):
+        message = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        return [field.invalid(path, dict(new), message)]
+    return []
+
+
+def _only_additions(new: Pod, old: Pod) -> bool:
+    if not old.get("matchExpressions") and not old.get("matchFields"):
+        return not (new.get("matchExpressions") or new.get("matchFields"))
+    for key in ("matchExpressions", "matchFields"):
+        had = old.get(key) or []
+        if had and not semantic_equal((new.get(key) or [])[: len(had)], had):
+            return False
+    return True
+
+
+def _narrowed_node_affinity(new: Pod | None, old: Pod | None, path: str) -> list[FieldError]:
+    if not old or old.get(REQUIRED) is None:
+        return []
+    old_terms = old[REQUIRED].get("nodeSelectorTerms") or []
+    new_terms = ((new or {}).get(REQUIRED) or {}).get("nodeSelectorTerms") or []
+    at = f"{path}.{REQUIRED}.nodeSelectorTerms"
+    if old_terms and len(old_terms) != len(new_terms):
+        message = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        shown = [render("NodeSelectorTerm", term) for term in new_terms] or None
+        return [field.invalid(at, shown, message)]
+    errs = []
+    for i, term in enumerate(old_terms):
+        if not _only_additions(new_terms[i], term):
+            message = "only additions are allowed (no mutations or deletions)"
+            errs.append(field.invalid(f"{at}[{i}]", render("NodeSelectorTerm", new_terms[i]), message))
+    return errs
+
+
+def _put(target: dict[str, Any], source: Pod, key: str) -> None:
+    if key in source:
+        target[key] = source[key]
+    else:
+        target.pop(key, None)
+
+
+def update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
+    errs = object_meta_update(pod["metadata"], old["metadata"])
+    errs += metadata_and_spec(pod, options)
+    errs += _annotation_changes(pod, old, options)
+    new_spec, old_spec = pod.get("spec") or {}, old.get("spec") or {}
+    for kind in ("containers", "initContainers"):
+        found, stop = _container_changes(new_spec.get(kind) or [], old_spec.get(kind) or [], f"spec.{kind}")
+        errs += found
+        if stop:
+            return errs
+    deadline, old_deadline = new_spec.get("activeDeadlineSeconds"), old_spec.get("activeDeadlineSeconds")
+    at = "spec.activeDeadlineSeconds"
+    if deadline is not None:
+        if not 0 <= deadline <= MAX_INT32:
+            errs.append(field.invalid(at, deadline, f"must be between 0 and {MAX_INT32}, inclusive"))
+            return errs
+        if old_deadline is not None and old_deadline < deadline:
+            errs.append(field.invalid(at, deadline, "must be less than or equal to previous value"))
+            return errs
+    elif old_deadline is not None:
+        errs.append(field.invalid(at, None, "must not update from a positive integer to nil value"))
+    errs += _added_tolerations(new_spec.get("tolerations") or [], old_spec.get("tolerations") or [], "spec.tolerations")
+    errs += _deleted_gates(new_spec.get("schedulingGates") or [], old_spec.get("schedulingGates") or [], "spec.schedulingGates")
+    if semantic_equal(new_spec, old_spec):
+        return errs
+    munged = dict(new_spec)
+    for kind in ("containers", "initContainers"):
+        if munged.get(kind):
+            munged[kind] = [dict(c) for c in munged[kind]]
+            for container, before in zip(munged[kind], old_spec[kind], strict=True):
+                _put(container, before, "image")
+        else:
+            munged.pop(kind, None)
+    for key in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
+        _put(munged, old_spec, key)
+    old_grace = old_spec.get("terminationGracePeriodSeconds")
+    if old_grace is not None and old_grace < 0 and munged.get("terminationGracePeriodSeconds") == 1:
+        munged["terminationGracePeriodSeconds"] = old_grace
+    if old_spec.get("schedulingGates"):
+        errs += _gated_changes(munged, old_spec)
+    if not semantic_equal(munged, old_spec):
+        diff = spec_diff("PodSpec", old_spec, munged)
+        errs.append(field.forbidden("spec", f"pod updates may not change fields other than {UPDATABLE}\n{diff}"))
+    return errs
+
+
+def _gated_changes(munged: dict[str, Any], old_spec: Pod) -> list[FieldError]:
+    """While gated, nodes may be narrowed; what is allowed is taken back in ``munged``."""
+    errs: list[FieldError] = []
+    if not semantic_equal(munged.get("nodeSelector"), old_spec.get("nodeSelector")):
+        new, had = munged.get("nodeSelector") or {}, old_spec.get("nodeSelector") or {}
+        errs += _narrowed_node_selector(new, had, "spec.nodeSelector")
+        _put(munged, old_spec, "nodeSelector")
+    affinity = munged.get("affinity")
+    new, had = (affinity or {}).get("nodeAffinity"), (old_spec.get("affinity") or {}).get("nodeAffinity")
+    if semantic_equal(new, had):
+        return errs
+    errs += _narrowed_node_affinity(new, had, "spec.affinity.nodeAffinity")
+    if affinity is None:
+        munged["affinity"] = {"nodeAffinity": had}
+    elif old_spec.get("affinity") is None and not affinity.get("podAffinity") and not affinity.get("podAntiAffinity"):
+        del munged["affinity"]
+    else:
+        munged["affinity"] = {**affinity, "nodeAffinity": had}
+        if had is None:
+            del munged["affinity"]["nodeAffinity"]
+    return errs
+
+
+# -- status ------------------------------------------------------------------------------------------------------------
+
+
+def _state_transitions(new: list[dict], old: list[dict], policy: str, sidecars: frozenset[str], path: str) -> list[FieldError]:
+    if policy == "Always":
+        return []
+    errs = []
+    for i, before in enumerate(old):
+        ended = (before.get("state") or {}).get("terminated")
+        if ended is None or (ended.get("exitCode") and policy == "OnFailure") or before.get("name") in sidecars:
+            continue
+        for after in new:
+            if after.get("name") == before.get("name") and (after.get("state") or {}).get("terminated") is None:
+                errs.append(field.forbidden(f"{path}[{i}].state", "may not be transitioned to non-terminated state"))
+    return errs
+
+
+def _dual_stack(items: list[dict], path: str, old: tuple[str, ...]) -> list[FieldError]:
+    errs: list[FieldError] = []
+    ips = [item.get("ip") or "" for item in items]
+    for i, ip in enumerate(ips):
+        errs += legacy_ip(f"{path}[{i}]", ip, old)
+    if len(ips) > 1:
+        parsed = [parse_ip(ip) for ip in ips]
+        if None in parsed:
+            bad = ips[parsed.index(None)]
+            message = f"failed to check for dual stack with error:invalid IP[{parsed.index(None)}]: {bad!r}".replace("'", '"')
+            errs.append(field.internal(path, message))
+        if len({ip.family for ip in parsed if ip}) != 2 or len(ips) > 2:
+            message = "may specify no more than one IP for each IP family"
+            errs.append(field.invalid(path, [render("PodIP", item) for item in items], message))
+        for i, ip in enumerate(ips):
+            if ip in ips[:i]:
+                errs.append(field.duplicate(f"{path}[{i}]", render("PodIP", items[i])))
+    return errs
+
+
+def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
+    errs = object_meta_update(pod["metadata"], old["metadata"])
+    errs += _annotation_changes(pod, old, options)
+    status, old_status = pod.get("status") or {}, old.get("status") or {}
+    body, old_spec = pod.get("spec") or {}, old.get("spec") or {}
+    for i, condition in enumerate(status.get("conditions") or ()):
+        kind = condition.get("type") or ""
+        if kind not in ("PodScheduled", "Ready", "Initialized"):
+            errs += [field.invalid(f"metadata.conditions[{i}].Type", kind, m) for m in names.is_qualified_name(kind)]
+    if (body.get("nodeName") or "") != (old_spec.get("nodeName") or ""):
+        errs.append(field.forbidden("status.nodeName", "may not be changed directly"))
+    nominated = status.get("nominatedNodeName") or ""
+    if nominated and nominated != (old_status.get("nominatedNodeName") or ""):
+        errs += [field.invalid("status.nominatedNodeName", nominated, m) for m in names.is_dns1123_subdomain(nominated)]
+    if (status.get("qosClass") or "") != (old_status.get("qosClass") or ""):
+        errs.append(field.invalid("status.qosClass", status.get("qosClass") or "", "field is immutable"))
+    policy = old_spec.get("restartPolicy") or ""
+    sidecars = frozenset(c.get("name") or "" for c in old_spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
+    for key, effective, allowed in (
+        ("containerStatuses", policy, frozenset()),
+        ("initContainerStatuses", policy, sidecars),
+        ("ephemeralContainerStatuses", "Never", frozenset()),
+    ):
+        errs += _state_transitions(status.get(key) or [], old_status.get(key) or [], effective, allowed, f"status.{key}")
+    errs += _claim_statuses(status.get("resourceClaimStatuses") or [], body.get("resourceClaims") or [])
+    old_ips = tuple(item.get("ip") or "" for item in old_status.get("podIPs") or ())
+    errs += _dual_stack(status.get("podIPs") or [], "status.podIPs", old_ips)
+    hosts = status.get("hostIPs") or []
+    if hosts:
+        if (status.get("hostIP") or "") != (hosts[0].get("ip") or ""):
+            errs.append(field.invalid("status.hostIPs[0].ip", hosts[0].get("ip") or "", "must be equal to `hostIP`"))
+        errs += _dual_stack(hosts, "status.hostIPs", tuple(item.get("ip") or "" for item in old_status.get("hostIPs") or ()))
+    windows = (body.get("os") or {}).get("name") == "windows"
+    for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        errs += _container_users(status.get(key) or [], windows, f"status.{key}")
+    for key, spec_key in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")):
+        errs += _allocated_resources(status.get(key) or [], body.get(spec_key) or [], f"status.{key}")
+    for i, item in enumerate(status.get("ephemeralContainerStatuses") or ()):
+        if item.get("allocatedResourcesStatus"):
+            at = f"status.ephemeralContainerStatuses[{i}].allocatedResourcesStatus"
+            errs.append(field.forbidden(at, "must not be specified in container status"))
+    return errs
+
+
+def _claim_statuses(items: list[dict], claims: list[dict]) -> list[FieldError]:
+    errs: list[FieldError] = []
+    known, seen = {c.get("name") or "" for c in claims}, set()
+    for i, item in enumerate(items):
+        at, name, claim = f"status.resourceClaimStatuses[{i}].name", item.get("name") or "", item.get("resourceClaimName")
+        if name not in known:
+            errs.append(field.invalid(at, name, "must match the name of an entry in `spec.resourceClaims`"))
+        if name in seen:
+            errs.append(field.duplicate(at, name))
+        seen.add(name)
+        if claim is not None:
+            errs += [field.invalid(at, claim, m) for m in names.is_dns1123_subdomain(claim)]
+    return errs
+
+
+def _container_users(items: list[dict], windows: bool, path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    for i, item in enumerate(items):
+        linux = (item.get("user") or {}).get("linux")
+        if linux is None:
+            continue
+        at = f"{path}[{i}].linux"
+        if windows:
+            errs.append(field.forbidden(at, "cannot be set for a windows pod"))
+            continue
+        errs += security._id(linux.get("uid") or 0, f"{at}.uid")
+        errs += security._id(linux.get("gid") or 0, f"{at}.gid")
+        for j, group in enumerate(linux.get("supplementalGroups") or ()):
+            errs += security._id(group, f"{at}.supplementalGroups[{j}]")
+    return errs
+
+
+def _allocated_resources(items: list[dict], containers: list[dict], path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    by_name = {c.get("name"): c for c in containers}
+    for i, item in enumerate(items):
+        container = by_name.get(item.get("name"))
+        for j, allocated in enumerate(item.get("allocatedResourcesStatus") or ()):
+            at, name = f"{path}[{i}].allocatedResourcesStatus[{j}]", allocated.get("name") or ""
+            if container is not None:
+                resources = container.get("resources") or {}
+                if name.startswith("claim:"):
+                    known = set()
+                    for claim in resources.get("claims") or ():
+                        known.add("claim:" + (claim.get("name") or "") + ("/" + claim["request"] if claim.get("request") else ""))
+                    message = (
+                        "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' "
+                        "or 'claim:<claimName>' if request is empty"
+                    )
+                else:
+                    known = set(resources.get("requests") or ())
+                    message = "must match one of the container's resource requests"
+                if name not in known:
+                    errs.append(field.invalid(f"{at}.name", name, message))
+            seen: set[str] = set()
+            for k, health in enumerate(allocated.get("resources") or ()):
+                state, rid = health.get("health") or "", health.get("resourceID") or ""
+                if state not in ("Healthy", "Unhealthy", "Unknown"):
+                    valid = ("Healthy", "Unhealthy", "Unknown")
+                    errs.append(unsupported(f"{at}.resources[{k}].health", state, valid))
+                if rid in seen:
+                    errs.append(field.duplicate(f"{at}.resources[{k}].resourceID", rid))
+                seen.add(rid)
+    return errs
+
+
+# -- other subresources --------------------------------------------------------------------------------------------------
+
+
+def ephemeral_containers_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
+    errs = object_meta_update(pod["metadata"], old["metadata"])
+    errs += metadata_and_spec(pod, options)
+    errs += _annotation_changes(pod, old, options)
+    if MIRROR in (old["metadata"].get("annotations") or {}):
+        return [field.forbidden("", "static pods do not support ephemeral containers")]
+    now = {c.get("name") or "": c for c in (pod.get("spec") or {}).get("ephemeralContainers") or ()}
+    for before in (old.get("spec") or {}).get("ephemeralContainers") or ():
+        name = before.get("name") or ""
+        quoted = field.go_quote(name)
+        if name not in now:
+            errs.append(field.forbidden("spec.ephemeralContainers", f"existing ephemeral containers {quoted} may not be removed\n"))
+        elif not semantic_equal(now[name], before):
+            diff = spec_diff("EphemeralContainer", before, now[name])
+            message = f"existing ephemeral containers {quoted} may not be changed\n{diff}"
+            errs.append(field.forbidden("spec.ephemeralContainers", message))
+    return errs
+
+
+def _without_cpu_memory(container: Pod, old: Pod) -> dict[str, Any]:
+    """The container as it would be had only cpu and memory been left alone."""
+    out, before = dict(container), old.get("resources") or {}
+    resources = dict(container.get("resources") or {})
+    for kind in ("limits", "requests"):
+        if before.get(kind) is None:
+            resources.pop(kind, None)
+            continue
+        kept = {k: v for k, v in (resources.get(kind) or {}).items() if k not in ("cpu", "memory")}
+        kept.update((k, v) for k, v in before[kind].items() if k in ("cpu", "memory"))
+        resources[kind] = kept
+    out["resources"] = resources
+    return out
+
+
+def _removed(new: Pod, old: Pod, kind: str) -> bool:
+    return bool((old.get(kind) or {}).keys() - (new.get(kind) or {}).keys())
+
+
+def _resized(new: Pod, old: Pod, path: str) -> list[FieldError]:
+    """One container's (or the pod's) requirements: nothing may vanish."""
+    errs = []
+    if _removed(new, old, "requests"):
+        errs.append(field.forbidden(f"{path}.requests", "resource requests cannot be removed"))
+    if _removed(new, old, "limits"):
+        errs.append(field.forbidden(f"{path}.limits", "resource limits cannot be removed"))
+    return errs
+
+
+def resize(pod: Pod, old: Pod, options: Options, qos_of) -> list[FieldError]:
+    """``ValidatePodResize``; ``qos_of`` computes the quality-of-service class of a pod."""
+    errs = object_meta_update(pod["metadata"], old["metadata"])
+    errs += metadata_and_spec(pod, options)
+    body, old_spec = pod.get("spec") or {}, old.get("spec") or {}
+    if MIRROR in (old["metadata"].get("annotations") or {}):
+        return [field.forbidden("", "static pods cannot be resized")]
+    if (old_spec.get("os") or {}).get("name") == "windows":
+        return [field.forbidden("", "windows pods cannot be resized")]
+    old_class = (old.get("status") or {}).get("qosClass") or qos_of(old)
+    if old_class != qos_of(pod):
+        shown = (pod.get("status") or {}).get("qosClass") or ""
+        errs.append(field.invalid("spec", shown, "Pod QOS Class may not change as a result of resizing"))
+    if not _resize_supported(old):
+        errs.append(field.forbidden("spec", "Pod running on node without support for resize"))
+    same_count = all(len(body.get(k) or ()) == len(old_spec.get(k) or ()) for k in ("containers", "initContainers"))
+    if not same_count:
+        errs.append(field.forbidden("spec.containers", "containers may not be added or removed on resize"))
+        return errs
+    munged = dict(body)
+    for kind in ("initContainers", "containers"):
+        kept = []
+        for i, (container, before) in enumerate(zip(body.get(kind) or (), old_spec.get(kind) or (), strict=True)):
+            sidecar = before.get("restartPolicy") == "Always"
+            if kind == "containers" or sidecar:
+                path = f"spec.{kind}[{i}].resources"
+                errs += _resized(container.get("resources") or {}, before.get("resources") or {}, path)
+                container = _without_cpu_memory(container, before)
+                if not semantic_equal(_plain(container), _plain(before)):
+                    for_sidecar = " for sidecar containers" if kind == "initContainers" else ""
+                    errs.append(field.forbidden("spec", f"only cpu and memory resources{for_sidecar} are mutable"))
+            elif not semantic_equal(_plain(container), _plain(before)):
+                errs.append(field.forbidden("spec", "resources for non-sidecar init containers are immutable"))
+            kept.append(container)
+        if kept:
+            munged[kind] = kept
+    if body.get("resources") is not None or old_spec.get("resources") is not None:
+        errs += _resized(body.get("resources") or {}, old_spec.get("resources") or {}, "spec.resources")
+        munged["resources"] = _without_cpu_memory(
+            {"resources": body.get("resources") or {}}, {"resources": old_spec.get("resources") or {}}
+        )["resources"]
+    if not errs and not semantic_equal(_plain(munged), _plain(old_spec)):
+        errs.append(field.forbidden("spec", "only cpu and memory resources are mutable"))
+    return errs
+
+
+def _plain(item: Pod) -> dict[str, Any]:
+    """Without the presence of an empty ``resources``, which both sides may or may not carry."""
+    return {k: v for k, v in item.items() if k != "resources" or v}
+
+
+def _resize_supported(pod: Pod) -> bool:
+    for item in (pod.get("status") or {}).get("containerStatuses") or ():
+        if (item.get("state") or {}).get("running") is not None:
+            return item.get("resources") is not None
+    return True
+
+
+def binding(obj: Pod) -> list[FieldError]:
+    target = obj.get("target") or {}
+    errs: list[FieldError] = []
+    if target.get("kind") not in (None, "", "Node"):
+        errs.append(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
+    if not target.get("name"):
+        errs.append(field.required("target.name"))
+    return errs
+
+

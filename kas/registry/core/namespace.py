@@ -1,0 +1,67 @@
+"""Namespaces (upstream ``pkg/registry/core/namespace/strategy.go``)."""
+
+from __future__ import annotations
+
+from kas.api import field
+from kas.api.field import FieldError
+from kas.api.validation import names
+from kas.api.validation.coremeta import finalizer_name, object_meta, object_meta_update
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for, take
+
+NAME_LABEL = "kubernetes.io/metadata.name"
+KUBERNETES = "kubernetes"
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    errs = object_meta(obj["metadata"], False, names.dns_label)
+    for name in (obj.get("spec") or {}).get("finalizers") or ():
+        errs += finalizer_name(name, "spec.finalizers")
+    return errs
+
+
+@strategy_for("", "namespaces")
+class NamespaceStrategy(Strategy):
+    def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
+        super().prepare_for_create(ctx, obj)
+        obj["status"] = {"phase": "Active"}
+        spec = obj.setdefault("spec", {})
+        if KUBERNETES not in (spec.get("finalizers") or ()):
+            spec["finalizers"] = [*(spec.get("finalizers") or ()), KUBERNETES]
+        self.canonicalize(obj)
+
+    def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        obj.setdefault("spec", {})
+        take(obj, old, "spec.finalizers")
+        take(obj, old, "status")
+        self.canonicalize(obj)
+
+    def canonicalize(self, obj: Obj) -> None:
+        """The label that selects a namespace by its name cannot be changed."""
+        name = obj["metadata"].get("name")
+        if name:
+            obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), NAME_LABEL: name}
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        return _validate(obj)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        return _validate(obj) + object_meta_update(obj["metadata"], old["metadata"])
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        errs = object_meta_update(obj["metadata"], old["metadata"])
+        phase = (obj.get("status") or {}).get("phase") or ""
+        deleted = bool(obj["metadata"].get("deletionTimestamp"))
+        if not deleted and phase != "Active":
+            errs.append(field.invalid("status.Phase", phase, "may only be 'Active' if `deletionTimestamp` is empty"))
+        if deleted and phase != "Terminating":
+            errs.append(field.invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty"))
+        return errs
+
+    def prepare_for_finalize_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        take(obj, old, "status")
+
+    def validate_finalize_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        errs = object_meta_update(obj["metadata"], old["metadata"])
+        for i, name in enumerate((obj.get("spec") or {}).get("finalizers") or ()):
+            errs += finalizer_name(name, f"spec.finalizers[{i}]")
+        return errs

@@ -1,0 +1,249 @@
+"""Pods (upstream ``pkg/registry/core/pod/strategy.go``, ``pkg/apis/core/helper/qos``, ``pkg/api/pod/util.go``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api.field import FieldError
+from kas.api.podwarnings import pod_warnings
+from kas.api.validation import pods, security
+from kas.api.validation.podspec import options_for
+from kas.api.validation.resources import amount
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+GATED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+
+
+def quality_of_service(pod: Obj) -> str:
+    """Guaranteed when every container limits cpu and memory to what it requests, BestEffort when none says anything."""
+    spec = pod.get("spec") or {}
+    if spec.get("resources") is not None:
+        sources = [spec["resources"]]
+    else:
+        sources = [c.get("resources") or {} for k in ("containers", "initContainers") for c in spec.get(k) or ()]
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    guaranteed = True
+    for source in sources:
+        for name, text in (source.get("requests") or {}).items():
+            if name in ("cpu", "memory") and amount(text) > 0:
+                requests[name] = requests.get(name, 0) + amount(text)
+        found = 0
+        for name, text in (source.get("limits") or {}).items():
+            if name in ("cpu", "memory") and amount(text) > 0:
+                limits[name] = limits.get(name, 0) + amount(text)
+                found += 1
+        guaranteed = guaranteed and found == 2
+    if not requests and not limits:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed and requests == limits else "Burstable"
+
+
+def _copied_selector(term: dict[str, Any]) -> dict[str, Any]:
+    selector = dict(term["labelSelector"])
+    selector["matchExpressions"] = list(selector.get("matchExpressions") or ())
+    term["labelSelector"] = selector
+    return selector
+
+
+def merge_label_keys(pod: Obj) -> None:
+    """matchLabelKeys become expressions on the pod's own labels, so that the scheduler needs to know only selectors."""
+    labels, spec = pod["metadata"].get("labels") or {}, pod.get("spec") or {}
+    affinity = spec.get("affinity") or {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(kind) or {}
+        terms = list(rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
+        terms += [t.get("podAffinityTerm") or {} for t in rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ()]
+        for term in terms:
+            _merge_term(term, labels)
+    for constraint in spec.get("topologySpreadConstraints") or ():
+        _merge_term(constraint, labels)
+
+
+def _merge_term(term: dict[str, Any], labels: dict[str, str]) -> None:
+    if term.get("labelSelector") is None:
+        return
+    new = [(k, "In") for k in term.get("matchLabelKeys") or () if k in labels]
+    new += [(k, "NotIn") for k in term.get("mismatchLabelKeys") or () if k in labels]
+    if new:
+        expressions = _copied_selector(term)["matchExpressions"]
+        expressions += [{"key": k, "operator": op, "values": [labels[k]]} for k, op in new]
+
+
+def apparmor_from_annotations(ctx: Context, pod: Obj) -> None:
+    """A legacy AppArmor annotation fills the container's field that it stands for."""
+    annotations, spec = pod["metadata"].get("annotations") or {}, pod.get("spec") or {}
+    if not annotations or (spec.get("os") or {}).get("name") == "windows":
+        return
+    pod_profile = (spec.get("securityContext") or {}).get("appArmorProfile")
+    for container, _ in security.containers(spec, "spec"):
+        key = security.APPARMOR + (container.get("name") or "")
+        if key not in annotations:
+            continue
+        profile = _apparmor_profile(annotations[key])
+        if profile is not None and security.apparmor_profile(profile, ""):
+            profile = None
+        warn = profile is None
+        own = container.get("securityContext") or {}
+        if profile is not None and profile != pod_profile and own.get("appArmorProfile") is None:
+            container["securityContext"] = {**own, "appArmorProfile": profile}
+            warn = True
+        if warn:
+            text = 'deprecated since v1.30; use the "appArmorProfile" field instead'
+            ctx.warnings.append(f"metadata.annotations[{key}]: {text}")
+
+
+def _apparmor_profile(text: str) -> dict[str, Any] | None:
+    if text == "unconfined":
+        return {"type": "Unconfined"}
+    if text == "runtime/default":
+        return {"type": "RuntimeDefault"}
+    if text.startswith("localhost/"):
+        name = text[len("localhost/") :]
+        return {"type": "Localhost", "localhostProfile": name} if name else None
+    return None
+
+
+def drop_disabled(spec: Obj, old_spec: Obj | None = None) -> None:
+    """Fields of feature gates that are off, unless the stored object uses them."""
+    if "schedulingGroup" in spec and not (old_spec or {}).get("schedulingGroup"):
+        del spec["schedulingGroup"]
+    if any("stopSignal" in (c.get("lifecycle") or {}) for c, _ in security.containers(old_spec or {}, "")):
+        return
+    for container, _ in security.containers(spec, ""):
+        lifecycle = container.get("lifecycle")
+        if lifecycle and "stopSignal" in lifecycle:
+            container["lifecycle"] = {k: v for k, v in lifecycle.items() if k != "stopSignal"}
+
+
+@strategy_for("", "pods")
+class PodStrategy(Strategy):
+    def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
+        obj["metadata"]["generation"] = 1
+        status = obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(obj)}
+        spec = obj.setdefault("spec", {})
+        drop_disabled(spec)
+        if spec.get("schedulingGates"):
+            status["conditions"] = [{**GATED, "lastProbeTime": None, "lastTransitionTime": None}]
+        if spec.get("affinity") or spec.get("topologySpreadConstraints"):
+            merge_label_keys(obj)
+        apparmor_from_annotations(ctx, obj)
+
+    def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        drop_disabled(obj.setdefault("spec", {}), old.get("spec"))
+        super().prepare_for_update(ctx, obj, old)
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        return pods.create(obj, options_for(None, None, True))
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        return pods.update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        return pod_warnings(obj["metadata"], obj.get("spec") or {})
+
+    def canonicalize(self, obj: Obj) -> None:
+        grace = obj["spec"].get("terminationGracePeriodSeconds")
+        if grace is not None and grace < 0:
+            obj["spec"]["terminationGracePeriodSeconds"] = 1
+
+    def check_graceful_delete(self, ctx: Context, obj: Obj, options: dict[str, Any]) -> bool:
+        """The pod's own period unless the request names one; a pod no node runs goes at once."""
+        spec = obj.get("spec") or {}
+        period = options.get("gracePeriodSeconds")
+        if period is None:
+            period = spec.get("terminationGracePeriodSeconds") or 0
+        if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            period = 0
+        options["gracePeriodSeconds"] = 1 if period < 0 else period
+        return True
+
+    # -- subresources --------------------------------------------------------------------------------------------------
+
+    def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        meta = obj["metadata"]
+        obj["spec"] = old.get("spec") or {}
+        meta.pop("deletionTimestamp", None)
+        if old["metadata"].get("ownerReferences"):
+            meta["ownerReferences"] = old["metadata"]["ownerReferences"]
+        else:
+            meta.pop("ownerReferences", None)
+        status = obj.setdefault("status", {})
+        if not status.get("qosClass") and (old.get("status") or {}).get("qosClass"):
+            status["qosClass"] = old["status"]["qosClass"]
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        return pods.status_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
+
+    def prepare_for_ephemeralcontainers_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Only spec.ephemeralContainers is taken from the request."""
+        wanted = (obj.get("spec") or {}).get("ephemeralContainers")
+        self._restore(obj, old)
+        spec = obj["spec"] = dict(old.get("spec") or {})
+        if wanted is None:
+            spec.pop("ephemeralContainers", None)
+        else:
+            spec["ephemeralContainers"] = wanted
+        drop_disabled(spec, old.get("spec"))
+        self.bump_generation(obj, old)
+
+    def validate_ephemeralcontainers_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        return pods.ephemeral_containers_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
+
+    def prepare_for_resize_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Only resources and resize policies of containers, matched by name, and the pod's own resources are taken."""
+        wanted = obj.get("spec") or {}
+        self._restore(obj, old)
+        spec = obj["spec"] = dict(old.get("spec") or {})
+        for kind in ("containers", "initContainers"):
+            by_name = {c.get("name"): c for c in wanted.get(kind) or ()}
+            if spec.get(kind):
+                spec[kind] = [self._resized(c, by_name.get(c.get("name"))) for c in spec[kind]]
+        if "resources" in wanted:
+            spec["resources"] = wanted["resources"]
+        self.bump_generation(obj, old)
+
+    @staticmethod
+    def _resized(container: Obj, wanted: Obj | None) -> Obj:
+        out = dict(container)
+        for key in ("resources", "resizePolicy"):
+            if wanted is not None and key in wanted:
+                out[key] = wanted[key]
+        return out
+
+    @staticmethod
+    def _restore(obj: Obj, old: Obj) -> None:
+        """Everything but the version to compare with and the field managers stays as stored."""
+        wanted = obj["metadata"]
+        meta = obj["metadata"] = dict(old["metadata"])
+        for key in ("resourceVersion", "managedFields"):
+            if key in wanted:
+                meta[key] = wanted[key]
+        obj["status"] = old.get("status") or {}
+
+    def validate_resize_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        options = options_for(old.get("spec") or {}, old["metadata"], True)
+        return pods.resize(obj, old, options, quality_of_service)
+
+
+def assign(pod: Obj, target: Obj, now: str) -> Obj:
+    """``/binding``: the pod as it is once bound to ``target``, a Binding that passed validation.
+
+    The caller has made sure that the pod is neither bound, deleted nor gated. Annotations and labels of the binding are
+    merged in; the generation stays.
+    """
+    meta, wanted = dict(pod["metadata"]), target.get("metadata") or {}
+    for key in ("annotations", "labels"):
+        if wanted.get(key):
+            meta[key] = {**(meta.get(key) or {}), **wanted[key]}
+    status = dict(pod.get("status") or {})
+    status.pop("nominatedNodeName", None)
+    condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    others = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
+    status["conditions"] = [*others, condition]
+    return {**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": target["target"]["name"]}, "status": status}

@@ -1,0 +1,31 @@
+"""PodTemplates (upstream ``pkg/registry/core/podtemplate/strategy.go``)."""
+
+from __future__ import annotations
+
+from kas.api.field import FieldError
+from kas.api.podwarnings import template_warnings
+from kas.api.validation import names
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.api.validation.podspec import options_for, template
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+
+@strategy_for("", "podtemplates")
+class PodTemplateStrategy(Strategy):
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+        return errs + template(obj.get("template") or {}, "template")
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        before = old.get("template") or {}
+        errs = object_meta_update(obj["metadata"], old["metadata"])
+        options = options_for(before.get("spec") or {}, before.get("metadata"))
+        return errs + template(obj.get("template") or {}, "template", options)
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        return template_warnings(obj.get("template"), "template")
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        if obj["metadata"].get("generation") == old["metadata"].get("generation"):
+            return []
+        return template_warnings(obj.get("template"), "template")

@@ -1,0 +1,63 @@
+"""ReplicationControllers (upstream ``pkg/registry/core/replicationcontroller``, ``pkg/apis/core/validation``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api import field
+from kas.api.field import FieldError
+from kas.api.podwarnings import template_warnings
+from kas.api.validation import names
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.api.validation.podspec import DEFAULT, Options, options_for, template
+from kas.api.validation.workloads import NO_MATCH, always_restarted, at_most, counts, name_warning, template_labels
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+
+def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
+    errs = counts(spec, "spec", "minReadySeconds")
+    wanted = spec.get("selector") or {}
+    if not wanted:
+        errs.append(field.required("spec.selector"))
+    errs += counts(spec, "spec", "replicas")
+    if spec.get("template") is None:
+        return [*errs, field.required("spec.template")]
+    labels = template_labels(spec)
+    if any((labels or {}).get(k) != v for k, v in wanted.items()):
+        errs.append(field.invalid("spec.template.metadata.labels", labels, NO_MATCH))
+    errs += template(spec["template"], "spec.template", options)
+    return errs + always_restarted(spec, "spec", "ReplicationController")
+
+
+@strategy_for("", "replicationcontrollers")
+class ReplicationControllerStrategy(Strategy):
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        return self._whole(obj, DEFAULT)
+
+    @staticmethod
+    def _whole(obj: Obj, options: Options) -> list[FieldError]:
+        return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, options)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        before = (old.get("spec") or {}).get("template") or {}
+        options = options_for(before.get("spec") or {}, before.get("metadata"))
+        errs = self._whole(obj, options) + object_meta_update(obj["metadata"], old["metadata"])
+        return errs + _spec(obj.get("spec") or {}, options)
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        status, above = obj.get("status") or {}, "cannot be greater than status.replicas"
+        errs = object_meta_update(obj["metadata"], old["metadata"])
+        keys = ("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration")
+        errs += counts(status, "status", *keys)
+        for key in keys[1:4]:
+            errs += at_most(status, key, "replicas", above)
+        return errs + at_most(status, "availableReplicas", "readyReplicas", "cannot be greater than readyReplicas")
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        out = template_warnings((obj.get("spec") or {}).get("template"), "spec.template")
+        return out + name_warning(obj["metadata"].get("name") or "")
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        if obj["metadata"].get("generation") == old["metadata"].get("generation"):
+            return []
+        return template_warnings((obj.get("spec") or {}).get("template"), "spec.template")

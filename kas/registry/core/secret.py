@@ -1,0 +1,134 @@
+"""Secrets (upstream ``pkg/registry/core/secret``, ``pkg/apis/core/validation``)."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from kas.api import field
+from kas.api.field import FieldError
+from kas.api.validation import names
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.registry.core.configmap import MAX_SIZE, decoded_length, frozen_fields
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
+REDACTED = "<secret contents redacted>"
+# Types whose data must hold a JSON document under this key.
+_JSON_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
+
+
+def _json_error(encoded: str) -> str:
+    """Go's complaint about text that is no JSON object, "" when it is one."""
+    text = base64.b64decode(encoded).decode("utf-8", "replace")
+    if not text.strip():
+        return "unexpected end of JSON input"
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as err:
+        if err.pos >= len(text):
+            return "unexpected end of JSON input"
+        return f"invalid character {_go_rune(text[err.pos])} {_where(text, err.pos)}"
+    if isinstance(value, dict) or value is None:
+        return ""
+    kind = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}[type(value)]
+    return f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+
+
+def _go_rune(char: str) -> str:
+    return {"'": "'\\''", '"': "'\"'"}.get(char, f"'{char}'")
+
+
+def _where(text: str, at: int) -> str:
+    before = text[:at].rstrip()
+    if not before:
+        return "looking for beginning of value"
+    if before.endswith(("{", ",")):
+        return "looking for beginning of object key string"
+    if before.endswith(":"):
+        return "looking for beginning of value"
+    return "after top-level value" if before.endswith("}") else "after object key:value pair"
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    meta, data, kind = obj["metadata"], obj.get("data") or {}, obj.get("type") or ""
+    errs = object_meta(meta, True, names.dns_subdomain)
+    total = 0
+    for key in sorted(data):
+        messages = names.is_config_map_key(key)
+        if messages:
+            errs += [field.invalid(f"data[{key}]", key, m) for m in messages]
+        total += decoded_length(data[key] or "")
+    if total > MAX_SIZE:
+        errs.append(field.too_long("data", MAX_SIZE))
+    if kind in ("Opaque", ""):
+        return errs
+    if kind == "kubernetes.io/service-account-token":
+        if not (meta.get("annotations") or {}).get(SERVICE_ACCOUNT_NAME):
+            errs.append(field.required(f"metadata.annotations[{SERVICE_ACCOUNT_NAME}]"))
+    elif kind in _JSON_KEYS:
+        key = _JSON_KEYS[kind]
+        if key not in data:
+            errs.append(field.required(f"data[{key}]"))
+        else:
+            message = _json_error(data[key] or "")
+            if message:
+                errs.append(field.invalid(f"data[{key}]", REDACTED, message))
+    elif kind == "kubernetes.io/basic-auth":
+        if "username" not in data and "password" not in data:
+            errs += [field.required("data[username]"), field.required("data[password]")]
+    elif kind == "kubernetes.io/ssh-auth":
+        if not data.get("ssh-privatekey"):
+            errs.append(field.required("data[ssh-privatekey]"))
+    elif kind == "kubernetes.io/tls":
+        errs += [field.required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data]
+    return errs
+
+
+def _tls_warnings(obj: Obj) -> list[str]:
+    """A key that does not belong to its certificate (``tls.X509KeyPair``)."""
+    if obj.get("type") != "kubernetes.io/tls":
+        return []
+    data = obj.get("data") or {}
+    certificate, key = (base64.b64decode(data.get(k) or "") for k in ("tls.crt", "tls.key"))
+    if b"-----BEGIN CERTIFICATE-----" not in certificate:
+        return ["tls: failed to find any PEM data in certificate input"]
+    if b"-----BEGIN " not in key:
+        return ["tls: failed to find any PEM data in key input"]
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        public = x509.load_pem_x509_certificate(certificate).public_key()
+    except ValueError as err:
+        return [f"x509: malformed certificate: {err}"]
+    try:
+        private = serialization.load_pem_private_key(key, None)
+    except (ValueError, TypeError):
+        return ["tls: failed to parse private key"]
+    if private.public_key() != public:
+        return ["tls: private key does not match public key"]
+    return []
+
+
+@strategy_for("", "secrets")
+class SecretStrategy(Strategy):
+    def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        super().prepare_for_update(ctx, obj, old)
+        if not obj.get("type") and old.get("type"):
+            obj["type"] = old["type"]
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        return _validate(obj)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        errs = object_meta_update(obj["metadata"], old["metadata"])
+        if (obj.get("type") or "") != (old.get("type") or ""):
+            errs.append(field.invalid("type", obj.get("type") or "", "field is immutable"))
+        return errs + frozen_fields(obj, old, "data") + _validate(obj)
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        return _tls_warnings(obj)
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        return _tls_warnings(obj)

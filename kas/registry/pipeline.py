@@ -1,0 +1,163 @@
+"""The write pipeline between admission and the store: upstream's ``rest.BeforeCreate`` and ``rest.BeforeUpdate``.
+
+Pure functions over plain dicts, no I/O. ``decode_input`` turns a request body into a defaulted object of the storage
+version; ``build_create`` and ``build_update`` take it through the kind's strategy and raise ``ApiError`` (422 Invalid,
+400 for a namespace mismatch) or return the object to store with the warnings for the client.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from kas.api import errors
+from kas.api.conversion import convert
+from kas.api.defaults import apply_defaults
+from kas.api.scheme import SCHEME, decode, encode_json
+from kas.api.validation.metadata import validate_object_meta, validate_object_meta_update
+from kas.registry.strategy import Context, Obj, strategy_of
+
+GENERATED_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+MAX_GENERATED_BASE = 58
+
+
+def generate_name(base: str) -> str:
+    """``names.SimpleNameGenerator``: the base cut to 58 characters and five random ones without vowels."""
+    return base[:MAX_GENERATED_BASE] + "".join(secrets.choice(GENERATED_ALPHABET) for _ in range(5))
+
+
+def to_storage(resource, obj: Obj) -> Obj:
+    """``obj`` in the version it is stored as; the same object when that is its own."""
+    storage, own = resource.storage_gvk, (resource.group, resource.version, resource.kind)
+    return obj if storage is None or storage == own else convert(obj, own, storage)
+
+
+def from_storage(resource, obj: Obj) -> Obj:
+    """A stored object in the resource's own version."""
+    storage, own = resource.storage_gvk, (resource.group, resource.version, resource.kind)
+    return obj if storage is None or storage == own else convert(obj, storage, own)
+
+
+def decode_input(resource, obj: Obj) -> tuple[Obj, list[str]]:
+    """Decode (type check, canonical scalars), default and convert; second value: unknown fields. Raises DecodeError."""
+    obj, unknown = decode(resource.type, obj)
+    apply_defaults(resource, obj)
+    return to_storage(resource, obj), unknown
+
+
+def match_namespace(resource, meta: dict[str, Any], namespace: str) -> None:
+    """``rest.EnsureObjectNamespaceMatchesRequestNamespace``; a cluster-scoped object loses any namespace."""
+    have = meta.get("namespace") or ""
+    if not resource.namespaced:
+        meta.pop("namespace", None)
+    elif have == "":
+        if namespace:
+            meta["namespace"] = namespace
+    elif have != namespace:
+        if namespace:
+            raise errors.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        meta.pop("namespace", None)
+
+
+def wipe_system_fields(meta: dict[str, Any]) -> None:
+    for name in ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+        meta.pop(name, None)
+
+
+def build_create(
+    resource,
+    obj: Obj,
+    ctx: Context,
+    begin: Callable[[Obj], None] | None = None,
+) -> tuple[Obj, list[str]]:
+    """``obj`` ready to be stored, and the warnings.
+
+    ``obj`` is decoded, defaulted and admitted; it is changed in place. ``begin`` is the kind's BeginCreate hook (IP and
+    port allocation), run once identity and name are known. Raises ``ApiError`` 400 or 422.
+    """
+    strategy = strategy_of(resource)
+    meta = obj.get("metadata")
+    if meta is None:
+        meta = obj["metadata"] = {}
+    wipe_system_fields(meta)
+    match_namespace(resource, meta, ctx.namespace)
+    meta["uid"] = ctx.uid or str(uuid.uuid4())
+    meta["creationTimestamp"] = ctx.now
+    if meta.get("generateName") and not meta.get("name"):
+        meta["name"] = generate_name(meta["generateName"])
+    if begin is not None:
+        begin(obj)
+    strategy.prepare_for_create(ctx, obj)
+    found = strategy.validate(ctx, obj)
+    if found:
+        raise errors.invalid(resource.group, resource.kind, meta.get("name") or "", found)
+    found = validate_object_meta(meta, resource.namespaced)
+    if found:
+        raise errors.invalid(resource.group, resource.kind, meta.get("name") or "", found)
+    warnings = ctx.warnings + strategy.warnings_on_create(ctx, obj)
+    strategy.canonicalize(obj)
+    return obj, warnings
+
+
+def build_update(
+    resource,
+    obj: Obj,
+    old: Obj,
+    ctx: Context,
+    subresource: str = "",
+    begin: Callable[[Obj, Obj], None] | None = None,
+) -> tuple[Obj, list[str]]:
+    """``obj`` as it replaces ``old``, and the warnings.
+
+    Both are decoded and defaulted objects of the storage version; ``obj`` is changed in place, ``old`` is not. ``begin`` is
+    the kind's BeginUpdate hook (IPs and ports carried over and allocated). A write to
+    a subresource runs ``prepare_for_<subresource>_update`` and ``validate_<subresource>_update`` of the strategy.
+    Raises ``ApiError`` 400 or 422.
+    """
+    strategy = strategy_of(resource)
+    meta = obj.get("metadata")
+    if meta is None:
+        meta = obj["metadata"] = {}
+    old_meta = old["metadata"]
+    if begin is not None:
+        begin(obj, old)
+    match_namespace(resource, meta, ctx.namespace)
+    if "generation" in old_meta:
+        meta["generation"] = old_meta["generation"]
+    else:
+        meta.pop("generation", None)
+    infix = f"{subresource}_" if subresource else ""
+    getattr(strategy, f"prepare_for_{infix}update")(ctx, obj, old)
+    meta = obj["metadata"]
+    if not meta.get("uid") and old_meta.get("uid"):
+        meta["uid"] = old_meta["uid"]
+    if old_meta.get("creationTimestamp"):
+        meta["creationTimestamp"] = old_meta["creationTimestamp"]
+    if old_meta.get("deletionTimestamp"):
+        meta["deletionTimestamp"] = old_meta["deletionTimestamp"]
+    if meta.get("deletionGracePeriodSeconds") is None and old_meta.get("deletionGracePeriodSeconds") is not None:
+        meta["deletionGracePeriodSeconds"] = old_meta["deletionGracePeriodSeconds"]
+    found = validate_object_meta(meta, resource.namespaced)
+    found += validate_object_meta_update(meta, old_meta)
+    found += getattr(strategy, f"validate_{infix}update")(ctx, obj, old)
+    if found:
+        raise errors.invalid(resource.group, resource.kind, meta.get("name") or "", found)
+    warnings = ctx.warnings + strategy.warnings_on_update(ctx, obj, old)
+    strategy.canonicalize(obj)
+    return obj, warnings
+
+
+def encode(resource, obj: Obj) -> bytes:
+    """The stored form as JSON in Go's field order."""
+    return encode_json(stored_type(resource), obj)
+
+
+def stored_type(resource):
+    """Descriptor of the version the resource is stored as."""
+    storage = resource.storage_gvk
+    if storage is None or storage == (resource.group, resource.version, resource.kind):
+        return resource.type
+    kind = SCHEME.kind(*storage)
+    return kind.type if kind is not None else resource.type
