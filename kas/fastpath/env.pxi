@@ -314,6 +314,18 @@ cdef class Env:
         finally:
             self.end_read(txn)
 
+    def check_readers(self) -> int:
+        """Frees reader slots of processes that died in a read; until then they pin old pages. Returns how many."""
+        cdef int dead = 0, rc = EINVAL
+        with nogil:
+            pthread_rwlock_rdlock(&self.lock)
+            if self.env != NULL:
+                rc = L.reader_check(self.env, &dead)
+            pthread_rwlock_unlock(&self.lock)
+        if rc:
+            raise engine_error(rc, "checking readers")
+        return dead
+
     def statistics(self):
         """Sizes of the tables and the map, as a dict of ints."""
         cdef void *txn

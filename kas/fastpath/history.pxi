@@ -211,10 +211,57 @@ def read_events(Env env not None, str prefix not None, uint64_t after, Py_ssize_
 
 def record_at(Env env not None, str key not None, uint64_t revision):
     """The record of a key as it was at a revision, or None. Raises LookupError as read_events does."""
-    page = scan(env, key, key, 1, revision)
-    if page.records and (<Record>page.records[0]).key == key:
-        return page.records[0]
-    return None
+    cdef bytes full = key.encode(), raw = key_bytes(key)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(full)
+    cdef void *txn
+    cdef void *cursor = NULL
+    cdef kas_val k, v, h, b
+    cdef const char *head
+    cdef const char *body
+    cdef size_t head_len, body_len
+    cdef uint64_t newest, compacted, first
+    cdef int rc = env.begin_read(&txn)
+    if rc:
+        raise engine_error(rc, f"reading {key}")
+    try:
+        rc = env.number(txn, b"kas.revision", &newest)
+        if rc == 0:
+            rc = env.number(txn, b"kas.compacted", &compacted)
+        if rc:
+            raise engine_error(rc, f"reading {key}")
+        if revision > newest:
+            raise LookupError("future", revision, newest)
+        if revision < compacted:
+            raise LookupError("compacted", revision, compacted)
+        k = val(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
+        rc = L.get(txn, env.current, &k, &h)
+        if rc == 0 and head_ok(<char *>h.data, h.size) and (<Head *>h.data).mod_revision <= revision:
+            rc = L.get(txn, env.body, &k, &b)
+            if rc:
+                raise engine_error(ERR_CORRUPTED, f"reading {key}")
+            return copy_record(<char *>h.data, h.size, <char *>b.data, b.size)
+        if rc and rc != ERR_NOTFOUND:
+            raise engine_error(rc, f"reading {key}")
+        # The first write after the revision knows what was before it.
+        first = be64(revision + 1)
+        k = val(&first, 8)
+        rc = L.cursor_open(txn, env.log, &cursor)
+        if rc == 0:
+            rc = L.cursor_get(cursor, &k, &v, OP_SET_RANGE)
+        while rc == 0:
+            if not log_ok(<char *>v.data, v.size):
+                raise engine_error(ERR_CORRUPTED, "reading the log")
+            if (<LogHead *>v.data).key_len == n and memcmp(<char *>v.data + LOG_SIZE, PyBytes_AS_STRING(full), n) == 0:
+                log_state(<char *>v.data, &head, &head_len, &body, &body_len)
+                return copy_record(head, head_len, body, body_len) if head_len else None
+            rc = L.cursor_get(cursor, &k, &v, OP_NEXT)
+        if rc != ERR_NOTFOUND:
+            raise engine_error(rc, "reading the log")
+        return None
+    finally:
+        if cursor != NULL:
+            L.cursor_close(cursor)
+        env.end_read(txn)
 
 
 def compact_step(Env env not None, uint64_t revision, Py_ssize_t max_entries):

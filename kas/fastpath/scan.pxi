@@ -73,8 +73,7 @@ cdef void cut(Gather *g) noexcept nogil:
     if g.limit and g.n > g.limit:
         g.next_key = head_key(g.items[g.limit].head)
         g.next_len = (<const Head *>g.items[g.limit].head).key_len
-        if g.remaining >= 0:
-            g.remaining += g.n - g.limit
+        g.remaining = g.remaining + g.n - g.limit if g.count else -1
         g.more = True
         g.n = g.limit
 

@@ -34,5 +34,6 @@ class HistoryPolicy:
         if target > store.compacted_revision:
             while not store.compact(target, self.chunk):
                 pass
+        store.check_readers()
         store.trim_clock(now_s - self.window_s)
         return store.compacted_revision

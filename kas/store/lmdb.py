@@ -40,6 +40,7 @@ class LMDBStore:
             raise StoreError(f"data directory {path}: {e.strerror}") from e
         self.shared = shared or Shared.private()
         self._env = _fastpath.Env(path, max_size, sync=sync)
+        self._env.check_readers()
         self.shared.memory.publish(self._env.revisions()[0])
         self.hub = Hub(self.events, self._newest, self.shared.revision)
         self._committer = Committer(self._env, self.shared, self._deliver)
@@ -254,6 +255,10 @@ class LMDBStore:
     def trim_clock(self, second: int, max_entries: int = 10000) -> None:
         """Forgets the clock's samples older than a Unix second."""
         _fastpath.trim_clock(self._env, second, max_entries)
+
+    def check_readers(self) -> int:
+        """Lets go of pages that readers of dead processes hold; returns how many such readers there were."""
+        return self._env.check_readers()
 
     def expire(self, now_s: int, limit: int = 500) -> int:
         """Queues the deletion of keys whose lease has ended; returns how many. A key that was renewed meanwhile stays."""

@@ -1,0 +1,150 @@
+"""Random histories: LMDB and the model get the same operations and must give the same answers, at every revision."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from model import ModelStore
+from store_suite import draft, keys
+
+from kas._fastpath import Op, compile_matcher
+from kas.store import Compacted, Conflict, FutureRevision, open_store
+
+# Short keys, keys around the engine's bound, and keys beyond it that differ in their last bytes only.
+LONG = "ns/" + "n" * (470 - len("/registry/pods/ns/"))
+TAILS = ["ns/a", "ns/b", "ns/ab", "ns2/a", LONG[:-1], LONG, LONG + "a", LONG + "b", LONG + "ba", LONG + "/c"]
+KEYS = ["/registry/pods/" + t for t in TAILS] + ["/registry/pod/x", "/registry/podz/x"]
+PREFIXES = ["/registry/pods/", "/registry/", "/registry/pods/ns/", "/registry/none/"]
+MATCHERS = [
+    None,
+    compile_matcher([("app", "in", ("a", "b"))]),
+    compile_matcher([("app", "!=", ("a",))], [("phase", "=", "Running")]),
+]
+
+
+def flat(record: Any) -> Any:
+    if record is None:
+        return None
+    return (record.key, record.json, record.revision, record.create_revision, record.version, record.labels, record.fields)
+
+
+def flat_event(event: Any) -> Any:
+    return (event.revision, event.op, event.key, flat(event.record), flat(event.previous))
+
+
+class Histories(RuleBasedStateMachine):
+    revisions = Bundle("revisions")
+
+    @initialize(target=revisions)
+    def begin(self) -> int:
+        self.path = tempfile.mkdtemp(prefix="kas-store-")
+        self.model = ModelStore()
+        self.store = open_store(self.path, sync=False)
+        self.watchers = [s.watch("/registry/pods/", 0, lambda: None, limit=3) for s in (self.model, self.store)]
+        self.taken: list[list[Any]] = [[], []]
+        return 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            shutil.rmtree(self.path)
+
+    def both(self, call: Any) -> list[Any]:
+        out = []
+        for store in (self.model, self.store):
+            try:
+                out.append(call(store))
+            except Conflict as e:
+                out.append(("conflict", e.key, flat(e.current)))
+            except (Compacted, FutureRevision) as e:
+                out.append(e.args)
+        return out
+
+    def operation(self, key: str, kind: str, label: str, size: int) -> Op:
+        current = self.model.get(key)
+        expected = {"any": None, "match": current.revision if current else 0, "absent": 0, "wrong": 10**6, "delete": None}[kind]
+        phase = "Running" if size % 2 else "Pending"
+        return Op(key, None if kind == "delete" else draft("n", "x" * size, {"app": label}, phase=phase), expected)
+
+    op = st.tuples(
+        st.sampled_from(KEYS),
+        st.sampled_from(["any", "match", "absent", "wrong", "delete"]),
+        st.sampled_from("abc"),
+        st.sampled_from([0, 1, 900, 5001]),
+    )
+
+    @rule(target=revisions, op=op)
+    def write(self, op: Any) -> int:
+        operation = self.operation(*op)
+        model, lmdb = self.both(lambda s: s.commit_now(operation))
+        assert isinstance(model, tuple) == isinstance(lmdb, tuple)
+        if isinstance(model, tuple):
+            assert model == lmdb
+        return self.model.revision
+
+    @rule(target=revisions, ops=st.lists(op, min_size=2, max_size=4, unique_by=lambda o: o[0]))
+    def write_group(self, ops: Any) -> int:
+        operations = [self.operation(*op) for op in ops]
+        model, lmdb = self.both(lambda s: s.commit_now(*operations))
+        assert isinstance(model, tuple) == isinstance(lmdb, tuple)
+        if isinstance(model, tuple):
+            assert model == lmdb
+        return self.model.revision
+
+    @rule(revision=st.one_of(st.just(0), revisions), prefix=st.sampled_from(PREFIXES), limit=st.sampled_from([0, 1, 2, 5]),
+          start=st.sampled_from(["", *KEYS]), matcher=st.sampled_from(MATCHERS), count=st.booleans())
+    def read(self, revision: int, prefix: str, limit: int, start: str, matcher: Any, count: bool) -> None:
+        model, lmdb = self.both(lambda s: s.range(prefix, start, limit, revision, matcher, count))
+        if isinstance(model, tuple) and not hasattr(model, "records"):
+            assert model == lmdb
+            return
+        assert [flat(r) for r in model.records] == [flat(r) for r in lmdb.records]
+        if matcher is None or max(map(len, keys(model)), default=0) < 470:
+            assert (model.more, model.next_key, model.remaining) == (lmdb.more, lmdb.next_key, lmdb.remaining)
+        assert model.revision == lmdb.revision
+        page = self.store.range_json(prefix, start, limit, revision, matcher, count)
+        assert page.body == b",".join(r.item_json for r in model.records)
+
+    @rule(revision=revisions, key=st.sampled_from(KEYS))
+    def get(self, revision: int, key: str) -> None:
+        model, lmdb = self.both(lambda s: s.get(key, revision))
+        assert model == lmdb if isinstance(model, tuple) and not hasattr(model, "json") else flat(model) == flat(lmdb)
+
+    @rule(after=revisions, prefix=st.sampled_from(PREFIXES), limit=st.sampled_from([1, 3, 100]))
+    def follow(self, after: int, prefix: str, limit: int) -> None:
+        model, lmdb = self.both(lambda s: s.events(prefix, after, limit))
+        if isinstance(model[0], list):
+            assert [flat_event(e) for e in model[0]] == [flat_event(e) for e in lmdb[0]]
+            assert model[1] == lmdb[1]
+        else:
+            assert model == lmdb
+
+    @rule(revision=revisions, steps=st.sampled_from([1, 3, 100]))
+    def compact(self, revision: int, steps: int) -> None:
+        # Watchers first: whoever has not taken may lose its place, and the two backends dispatch at different moments.
+        self.take()
+        model, lmdb = self.both(lambda s: s.compact(revision, steps))
+        assert model == lmdb
+
+    @rule()
+    def take(self) -> None:
+        self.store.hub.catch_up()
+        for watcher, taken in zip(self.watchers, self.taken, strict=True):
+            while watcher.ready:
+                taken += watcher.take(2)
+        assert [flat_event(e) for e in self.taken[0]] == [flat_event(e) for e in self.taken[1]]
+
+    @invariant()
+    def same_revision(self) -> None:
+        if hasattr(self, "store"):
+            assert self.model.revision == self.store.revision
+
+
+class TestHistories(Histories.TestCase):
+    settings = settings(max_examples=int(os.environ.get("KAS_STORE_EXAMPLES", "60")), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
