@@ -1,0 +1,53 @@
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kas.api.validation import names
+
+FUNCTIONS = [f for n, f in vars(names).items() if n.startswith("is_") and n not in ("is_http_path", "is_port_number")]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_answers_quickly_and_never_raises(function):
+    for text in ("", "a" * 100_000, "a-" * 50_000, "a." * 50_000, "a/" * 1000, "é" * 1000, "\ud800"):
+        start = time.process_time()
+        assert all(isinstance(m, str) for m in function(text))
+        assert time.process_time() - start < 0.5
+
+
+@given(st.text("ab-.A_/*9é"))
+def test_every_label_is_a_subdomain_and_every_subdomain_a_key(text):
+    if not names.is_dns1035_label(text):
+        assert not names.is_dns1123_label(text)
+    if not names.is_dns1123_label(text):
+        assert not names.is_dns1123_subdomain(text)
+    if not names.is_dns1123_subdomain(text):
+        assert not names.is_wildcard_dns1123_subdomain(f"*.{text}") or len(text) > 251
+        assert not names.is_dns1123_subdomain_with_underscore(text)
+        assert not names.is_qualified_name(f"{text}/x")
+
+
+def test_generated_names_may_end_with_a_dash():
+    assert names.dns_subdomain("my-", True) == [] and names.dns_subdomain("my-", False) != []
+
+
+def test_lengths_count_bytes():
+    assert names.is_label_value("é" * 32)[0] == "must be no more than 63 bytes"
+    assert names.is_dns1123_label("a" * 64) == ["must be no more than 63 characters"]
+
+
+def test_newlines_at_the_end_are_seen():
+    for function in (names.is_dns1123_label, names.is_qualified_name, names.is_label_value, names.is_config_map_key, names.is_port_name):
+        assert function("a\n")
+
+
+def test_domain_prefixes():
+    assert names.domain_prefixed_path("f", "acme.io/foo/bar") == []
+    assert [str(e) for e in names.domain_prefixed_path("f", "")] == ["f: Required value"]
+    assert [str(e) for e in names.domain_prefixed_key("f", "foo")] == [
+        'f: Invalid value: "foo": must be a domain-prefixed key (such as "acme.io/foo")'
+    ]
+    assert names.fully_qualified_domain_name("f", "a.b.") == []
+    assert names.fully_qualified_name("f", "a.b") != []
