@@ -11,7 +11,8 @@ from typing import Any
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Authorizer, Outcome, aggregate
 from kas.auth.user import MASTERS, UserInfo
 
-# --authorization-always-allow-paths' default.
+# What upstream's delegating servers leave open by default. kube-apiserver itself opens nothing this way: its health paths
+# are public because of the role system:public-info-viewer, and a SubjectAccessReview must not say otherwise.
 ALWAYS_ALLOW_PATHS = ("/healthz", "/readyz", "/livez")
 
 _ALLOWED: Outcome = (ALLOW, "", "")
@@ -128,9 +129,9 @@ def build(
     node: Authorizer | None = None,
     abac: Authorizer | None = None,
     webhook: Authorizer | None = None,
-    always_allow_paths: Sequence[str] = ALWAYS_ALLOW_PATHS,
+    always_allow_paths: Sequence[str] = (),
 ) -> Union:
-    """The server's authorizer: privileged groups, always-allowed paths, then the modes in the order given.
+    """The server's authorizer: privileged groups, always-allowed paths (none by default), then the modes in the order given.
 
     ``ValueError`` for an unknown, repeated or unconfigured mode; an empty list is refused: nothing is open by accident.
     """
