@@ -227,7 +227,7 @@ def _custom_resources(crd: dict[str, Any], version: dict[str, Any]) -> list[dict
     stored = next((v["name"] for v in spec["versions"] if v.get("storage")), version["name"])
     digest = hashlib.sha256(f"{spec['group']}/{stored}/{names['kind']}".encode()).digest()
     # A terminating definition takes no new objects.
-    verbs = [v for v in _CUSTOM_VERBS if v != "create"] if _is_true(crd, "Terminating") else _CUSTOM_VERBS
+    verbs = tuple(v for v in _CUSTOM_VERBS if v != "create") if _is_true(crd, "Terminating") else _CUSTOM_VERBS
     out = [
         api_resource(
             plural, names["kind"], namespaced=namespaced, verbs=verbs, singular=names.get("singular", ""),
@@ -238,8 +238,8 @@ def _custom_resources(crd: dict[str, Any], version: dict[str, Any]) -> list[dict
     subresources = version.get("subresources") or {}
     for name, gv, kind in (("status", None, names["kind"]), ("scale", ("autoscaling", "v1"), "Scale")):
         if subresources.get(name) is not None:
-            verbs = ("get", "patch", "update")
-            out.append(api_resource(f"{plural}/{name}", kind, namespaced=namespaced, verbs=verbs, group_version=gv))
+            writes = ("get", "patch", "update")
+            out.append(api_resource(f"{plural}/{name}", kind, namespaced=namespaced, verbs=writes, group_version=gv))
     return out
 
 

@@ -96,7 +96,7 @@ def table(
         rows = [{"cells": row(obj, now)} for obj in _printed_form(gvk, objects)]
         if kind == "Pod" and not group:
             for made, obj in zip(rows, objects, strict=True):
-                finished = pod.ROW_CONDITIONS.get((obj.get("status") or {}).get("phase"))
+                finished = pod.ROW_CONDITIONS.get((obj.get("status") or {}).get("phase", ""))
                 if finished:
                     made["conditions"] = finished
     for made, obj in zip(rows or (), objects, strict=True):

@@ -170,7 +170,7 @@ def resource_pool_status_request(obj: Object, now: float) -> list[Any]:
     found = status or {}
     conditions, pools, count = found.get("conditions") or (), found.get("pools") or [], found.get("poolCount") or 0
     state = next((c["type"] for c in conditions if c.get("type") in ("Complete", "Failed") and c.get("status") == "True"), "Pending")
-    done = next((c for c in conditions if c.get("type") == "Complete" and c.get("status") == "True"), {})
+    done: Object = next((c for c in conditions if c.get("type") == "Complete" and c.get("status") == "True"), {})
     if status is None or state == "Failed":
         sums = ["-"] * 5
     else:

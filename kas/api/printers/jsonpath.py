@@ -158,7 +158,7 @@ class _Parser:
             return lambda value: [number]
         for word, constant in (("true", True), ("false", False)):
             if self.take(word):
-                return lambda value, constant=constant: [constant]
+                return _constant(constant)
         raise PathError(f"operand expected at {self.at} of {self.text!r}")
 
     def filter(self) -> Step:
@@ -183,6 +183,10 @@ class _Parser:
             return [item for item in value if keep(item)]
 
         return step
+
+
+def _constant(value: Any) -> Callable[[Any], list[Any]]:
+    return lambda _: [value]
 
 
 def _is_number(value: Any) -> bool:

@@ -72,7 +72,7 @@ def to_v3(name: str, schema: Schema) -> Schema:
 
 
 def _convert(schema: Schema) -> Schema:
-    out = {}
+    out: Schema = {}
     for key, value in schema.items():
         if key == "$ref":
             ref = {"$ref": V3_PREFIX + value[len(V2_PREFIX) :]}
