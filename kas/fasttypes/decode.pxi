@@ -72,14 +72,15 @@ cdef int note_unknown(_Walk w, Path* p, object key) except -1:
     if w.quiet or PyList_GET_SIZE(w.unknown) >= 100:
         return 0
     path = strict_path(p)
-    text = "unknown field " + go_quote_text(f"{path}.{key}" if path else key)
+    text = "unknown field " + go_quote(f"{path}.{key}" if path else key)
     if text not in w.seen:
         w.seen.add(text)
         w.unknown.append(text)
     return 0
 
 
-cdef str go_quote_text(str s):
+cpdef str go_quote(str s):
+    """Go's ``strconv.Quote``."""
     out = ['"']
     for c in s:
         o = ord(c)

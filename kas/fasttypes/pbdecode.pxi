@@ -438,5 +438,5 @@ def open_envelope(bytes data not None):
         else:
             wire_skip(&w, <int>(v & 7), 0)
     if encoding:
-        raise DecodeError(f"unsupported content encoding {go_quote_text(encoding)}")
+        raise DecodeError(f"unsupported content encoding {go_quote(encoding)}")
     return api_version, kind, raw, content_type
