@@ -2,7 +2,7 @@
 
 Owns nothing; reads the method and the already percent-decoded path as ``str`` and makes only the strings that are asked
 for by every request (``parts`` is cut when somebody looks). The rules and their source are told in
-``kas.api.requestinfo``, which also reads the query string of collection requests and registers itself for that.
+``kas.api.requestinfo``, which also reads the query string of collection requests and installs itself for that.
 Why C: every request starts here, and cutting the path into a Python list alone costs more than this whole function
 (``bench/test_api.py``).
 """
@@ -15,12 +15,15 @@ cdef enum:
     LOOK = 9
 
 cdef object _read_query = None
+cdef object _describe = None
 
 
-def set_query_reader(reader):
-    """``reader(info, query)`` completes the RequestInfo of a list or collection delete that has a query."""
-    global _read_query
+def install(reader, describe):
+    """``reader(info, query)`` completes the RequestInfo of a list or collection delete that has a query;
+    ``describe(path, query)`` words a RequestInfoError."""
+    global _read_query, _describe
     _read_query = reader
+    _describe = describe
 
 
 @cython.freelist(64)
@@ -128,7 +131,7 @@ def parse(str method not None, str path not None, query=b""):
         if n - i < 2:
             info.resource = ""
             info.verb = _lower(method)
-            raise RequestInfoError(path, info)
+            raise RequestInfoError(_describe(path, query), info)
         info.verb = info.resource
         info.by_prefix = True
         i += 1

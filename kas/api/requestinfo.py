@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote_to_bytes
 
-from kas._fast_request import RequestInfo, RequestInfoError, parse, set_query_reader
+from kas._fast_request import RequestInfo, RequestInfoError, install, parse
 from kas.api.selectors import SelectorError, parse_field_selector, parse_label_selector
 
-__all__ = ["Query", "RequestInfo", "RequestInfoError", "error_message", "parse"]
+__all__ = ["Query", "RequestInfo", "RequestInfoError", "parse"]
 
 # Go refuses a query of more pairs than this (net/url urlmaxqueryparams); url.Query() then is empty.
 MAX_QUERY_PAIRS = 10_000
@@ -69,8 +69,8 @@ class Query:
         return f"Query({self.raw!r})"
 
 
-def error_message(path: str, query: Query | bytes | str = b"") -> str:
-    """Upstream's text for a RequestInfoError on this path; it shows the URL as Go would write it."""
+def _error_message(path: str, query: Query | bytes | str) -> str:
+    """Upstream's text for a RequestInfoError on this path; it shows the URL as Go writes it."""
     raw = query.raw if isinstance(query, Query) else query
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     return f"unable to determine kind and namespace from url, {quote(path, safe=_PATH_SAFE)}{'?' if text else ''}{text}"
@@ -92,7 +92,7 @@ def _read_query(info: RequestInfo, query: Query | bytes | str) -> None:
         info.label_selector = selector[0]
 
 
-set_query_reader(_read_query)
+install(_read_query, _error_message)
 
 
 def _selected_name(pairs: dict[str, list[str]]) -> str:
