@@ -22,7 +22,7 @@ cdef str escape(str s):
         elif c == 0x09:
             out.append("\\t")
         elif c < 0x20 or c == 0x3C or c == 0x3E or c == 0x26 or c == 0x2028 or c == 0x2029:
-            out.append("\\u%04x" % c)
+            out.append("\\u%04x" % <int>c)
         else:
             out.append(chr(c))
     out.append('"')
