@@ -103,8 +103,6 @@ def _extensions(schema: Schema, path: str) -> list[FieldError]:
         for key in (PRESERVE, EMBEDDED):
             if schema.get(key):
                 errs.append(field.invalid(f"{path}.{key}", True, f"must be false if {INT_OR_STRING} is true"))
-        if schema.get("type"):
-            errs.append(field.invalid(f"{path}.type", schema["type"], f"must be empty if {INT_OR_STRING} is true"))
     return errs
 
 
