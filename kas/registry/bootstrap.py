@@ -134,7 +134,7 @@ def _object(
 
 
 def kubernetes_service(now: str, cluster_ip: str, target_port: int, port: int = 443) -> Entry:
-    port_fields = {".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}}
+    port_fields: Obj = {".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}}
     fields = {
         "f:spec": {
             "f:clusterIP": {},
@@ -180,7 +180,7 @@ def kubernetes_endpoints(now: str, addresses: Sequence[str], port: int) -> list[
 
 def service_cidr(now: str, cidrs: Sequence[str]) -> Entry:
     """The default ServiceCIDR, already Ready."""
-    owned = {".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:status": {}, "f:type": {}}
+    owned: Obj = {".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:status": {}, "f:type": {}}
     api_version = "networking.k8s.io/v1"
     status: Obj = {
         "manager": "kubernetes-service-cidr-controller",
@@ -231,7 +231,7 @@ def token_tracking_config_map(now: str) -> Entry:
 
 
 def _config_map(name: str, now: str, data: dict[str, str]) -> Entry:
-    fields = {"f:data": {".": {}, **{f"f:{k}": {} for k in sorted(data)}}} if data else {}
+    fields: Obj = {"f:data": {".": {}, **{f"f:{k}": {} for k in sorted(data)}}} if data else {}
     obj = _object("ConfigMap", "v1", name, now, "kube-system", fields=fields)
     if data:
         obj["data"] = dict(sorted(data.items()))
@@ -243,7 +243,7 @@ def api_service(now: str, group: str, version: str, automanaged: str = "onstart"
     minimum, priority = _constants()["apiPriorities"].get(f"{group}/{version}", (1000, 100))
     name = f"{version}.{group}"
     spec: Obj = {**({"group": group} if group else {}), "version": version, "groupPriorityMinimum": minimum, "versionPriority": priority}
-    fields = {"f:spec": {f"f:{k}": {} for k in sorted(spec)}}
+    fields: Obj = {"f:spec": {f"f:{k}": {} for k in sorted(spec)}}
     obj = _object("APIService", f"{REGISTRATION}/v1", name, now, labels={AUTOMANAGED: automanaged}, fields=fields)
     obj["spec"] = spec
     available = {"type": "Available", "status": "True", "lastTransitionTime": now, "reason": "Local"}
@@ -263,7 +263,7 @@ def identity_lease(now: str, now_micro: str, hostname: str) -> Entry:
     digest = hashlib.sha256(hostname.encode()).digest()[:16]
     name = "apiserver-" + base64.b32encode(digest).decode().rstrip("=").lower()
     labels = {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": hostname}
-    fields = {"f:spec": {"f:holderIdentity": {}, "f:leaseDurationSeconds": {}, "f:renewTime": {}}}
+    fields: Obj = {"f:spec": {"f:holderIdentity": {}, "f:leaseDurationSeconds": {}, "f:renewTime": {}}}
     obj = _object("Lease", "coordination.k8s.io/v1", name, now, "kube-system", labels, fields=fields)
     obj["spec"] = {"holderIdentity": f"{name}_{uuid.uuid4()}", "leaseDurationSeconds": 3600, "renewTime": now_micro}
     return Entry("coordination.k8s.io", "leases", obj)
@@ -319,8 +319,7 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
     if entry.group == FLOWCONTROL:
         return _flow_control(entry.obj, old)
     if entry.resource == "priorityclasses":
-        keys = ("value", "description", "preemptionPolicy", "globalDefault")
-        if any(entry.obj.get(k) != old.get(k) for k in keys):
+        if any(entry.obj.get(k) != old.get(k) for k in ("value", "description", "preemptionPolicy", "globalDefault")):
             # The value cannot be updated: it takes a new object.
             return "recreate", entry.obj
     if entry.resource == "apiservices":

@@ -43,7 +43,8 @@ class AlwaysAllowPaths:
     """Non-resource paths open to everyone; a trailing ``*`` allows by prefix. ValueError for any other pattern."""
 
     def __init__(self, paths: Sequence[str] = ALWAYS_ALLOW_PATHS) -> None:
-        exact, prefixes = set(), []
+        exact: set[str] = set()
+        prefixes: list[str] = []
         for path in paths:
             p = path.removeprefix("/")
             if not p:

@@ -124,9 +124,9 @@ def _pod_references(pod: Obj) -> Iterator[Key]:
     status = pod.get("status") or {}
     made = {s.get("name"): s.get("resourceClaimName") for s in status.get("resourceClaimStatuses") or ()}
     for claim in spec.get("resourceClaims") or ():
-        name = claim.get("resourceClaimName") or (made.get(claim.get("name")) if claim.get("resourceClaimTemplateName") else None)
-        if name:
-            yield "resourceclaims", namespace, name
+        claimed = claim.get("resourceClaimName") or (made.get(claim.get("name")) if claim.get("resourceClaimTemplateName") else None)
+        if claimed:
+            yield "resourceclaims", namespace, claimed
     extended = (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
     if extended:
         yield "resourceclaims", namespace, extended

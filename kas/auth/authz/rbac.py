@@ -194,7 +194,8 @@ class RbacIndex:
     def rules(self, user: UserInfo, namespace: str) -> tuple[list[Obj], str]:
         """Every PolicyRule that holds for the user in the namespace (and cluster-wide), and the resolution error or ""."""
         m = self._matcher(user)
-        out, errs = [], []
+        out: list[Obj] = []
+        errs: list[str] = []
         for ns in dict.fromkeys(("", namespace)):
             rules, failed = self._scope_rules(m, ns)
             out.extend(r.source for r, _ in rules)

@@ -111,7 +111,7 @@ def _rule_covers(owner: CompiledRule, atom: Rule) -> bool:
             return False
     if owner.names is None:
         return True
-    names = atom.get("resourceNames")
+    names: list[str] = atom.get("resourceNames") or []
     return bool(names) and names[0] in owner.names
 
 

@@ -66,7 +66,17 @@ def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter) -> tu
         lifetime, warn_after = EXTENDED_EXPIRATION_S, expiration
 
     now = timegm(strptime(ctx.now, RFC3339))
-    claims = bound_claims(issuer.signer.issuer, account, spec["audiences"], now, lifetime, warn_after_s=warn_after, **bound)
+    claims = bound_claims(
+        issuer.signer.issuer,
+        account,
+        spec["audiences"],
+        now,
+        lifetime,
+        bound.get("pod"),
+        bound.get("secret"),
+        bound.get("node"),
+        warn_after,
+    )
     head = {"name": name, "namespace": ctx.namespace, "creationTimestamp": ctx.now}
     status = {"token": issuer.signer.sign(claims), "expirationTimestamp": strftime(RFC3339, gmtime(now + expiration))}
     answer = {
