@@ -74,7 +74,7 @@ class Options:
     token_auth_file: str = _flag("", 'CSV of token,user,uid,"group1,group2".', kind="path")
     anonymous_auth: bool = _flag(True, "Requests without credentials are system:anonymous instead of 401.")
     api_audiences: list[str] = _flag((), "Audiences of the API server. [the service-account issuer]", many=True)
-    service_account_issuer: str = _flag("https://kubernetes.default.svc.cluster.local", "Issuer of service-account tokens.")
+    service_account_issuer: str = _flag("https://kubernetes.default.svc", "Issuer of service-account tokens.")
     service_account_signing_key_file: str = _flag("", "Key that signs service-account tokens. [self-made]", kind="path")
     service_account_max_token_expiration: float = _flag(0.0, "Longest life of a service-account token; 0 = no bound.", kind="duration")
     service_account_extend_token_expiration: bool = _flag(True, "Extend the tokens of pods to a year.")

@@ -70,6 +70,7 @@ from kas.observe.logs import setup_logging
 from kas.observe.metrics import Registry as Metrics
 from kas.options import Completed
 from kas.registry import bootstrap
+from kas.registry.core.namespace_registry import NamespaceRegistry
 from kas.registry.generic import Registry
 from kas.runtime_config import enabled_versions
 from kas.store import StoreError, open_store
@@ -121,7 +122,8 @@ class Server:
                 continue
             home = SCHEME.resource(r.storage_gvk[0], r.storage_gvk[1], r.resource) or r
             lease = int(self.options.raw.event_ttl) if home.kind == "Event" else 0
-            self.registries[key] = Registry(home, self.store, clock, lease)
+            make = NamespaceRegistry if home.kind == "Namespace" else Registry
+            self.registries[key] = make(home, self.store, clock, lease)
         self.by_resource: dict[tuple[str, str], Registry] = {}
         for reg in self.registries.values():
             self.by_resource[reg.resource.group, reg.resource.resource] = reg

@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from legacy_types import legacy_rows
+
 FLAGS = {"ptr": 1, "omitempty": 2, "omitzero": 4, "inline": 8, "typeMeta": 16, "required": 32, "pbOnly": 64}
 EXTRAS = (
     "default", "defaultRule", "enum", "keyEnum", "listType", "listMapKeys", "mapType", "patchStrategy", "patchMergeKey", "gates", "rules",
@@ -62,7 +64,8 @@ def lines(key: str, rows: list[Any]) -> str:
 def main(facts: Path) -> None:
     types = json.loads((facts / "types.json").read_text())
     resources = json.loads((facts / "resources.json").read_text())
-    rows = sorted([*(type_row(t) for t in types["types"]), *TABLE_TYPES], key=lambda r: r[0])
+    rows = [*(type_row(t) for t in types["types"]), *TABLE_TYPES]
+    rows = sorted([*rows, *legacy_rows(rows)], key=lambda r: r[0])
     enums = [[e["name"], e["closed"], e["values"]] for e in types["enums"]]
     TABLES.mkdir(parents=True, exist_ok=True)
     (TABLES / "types.json").write_text("{" + lines("types", rows) + ",\n" + lines("enums", enums) + "}\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kas.api import field
@@ -17,6 +18,11 @@ from kas.api.validation import names
 
 class SelectorError(ValueError):
     """A selector that does not parse; ``str()`` is upstream's message."""
+
+
+# Selectors come again: clients reconnect their watches, and authorization reads them before the handler does. What is
+# remembered is bounded in number and in length.
+REMEMBERED_LENGTH = 512
 
 
 class Requirement(NamedTuple):
@@ -303,7 +309,14 @@ class _Parser:
 
 def parse_label_selector(text: str) -> LabelSelector:
     """``labels.Parse``. Raises SelectorError."""
-    return LabelSelector(_Parser(text).parse()) if text else EVERYTHING
+    if not text:
+        return EVERYTHING
+    return _remembered_label_selector(text) if len(text) <= REMEMBERED_LENGTH else LabelSelector(_Parser(text).parse())
+
+
+@lru_cache(maxsize=1024)
+def _remembered_label_selector(text: str) -> LabelSelector:
+    return LabelSelector(_Parser(text).parse())
 
 
 _EXPRESSION_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
@@ -432,6 +445,10 @@ def parse_field_selector(text: str) -> FieldSelector:
     """``fields.ParseSelector``. Raises SelectorError."""
     if not text:
         return ALL_FIELDS
+    return _remembered_field_selector(text) if len(text) <= REMEMBERED_LENGTH else _parse_terms(text)
+
+
+def _parse_terms(text: str) -> FieldSelector:
     terms = []
     for part in sorted(_split_terms(text)):
         if not part:
@@ -442,3 +459,6 @@ def parse_field_selector(text: str) -> FieldSelector:
         op = "!=" if match.group() == "!=" else "="
         terms.append(FieldTerm(part[: match.start()], op, unescape_value(part[match.end() :])))
     return FieldSelector(terms)
+
+
+_remembered_field_selector = lru_cache(maxsize=1024)(_parse_terms)

@@ -190,9 +190,8 @@ def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema) -> None:
             merged = _merge_list(current, new, place, merge_key, False)
         else:
             merged = new
-        listed, rest = _partition(merged, order, merge_key)
-        maps = _element_type(current or [], new or []) is dict
-        out[key] = _ordered(listed, rest, order, current or [], merge_key, maps)
+        _element_type(current or [], new or [])
+        out[key] = _arrange(merged, _keys(merged, merge_key), _keys(order, merge_key), _keys(current or [], merge_key))
         patch.pop(key, None)
 
 
@@ -217,19 +216,17 @@ def _check_order(patch: list, order: list, merge_key: str) -> None:
 def _merge_list(original: list, patch: list, schema: PatchSchema, merge_key: str, deletes: bool) -> list:
     if not original and not patch:
         return original
-    maps = _element_type(original, patch) is dict
-    if not maps:
-        if deletes:
-            gone = {_key(v) for v in patch}
-            return [v for v in original if _key(v) not in gone]
-        merged = list({_key(v): v for v in (*original, *patch)}.values())
-    else:
+    if _element_type(original, patch) is dict:
         if not merge_key:
             raise StrategicMergeError(f"cannot merge lists without merge key for {schema.go_kind}")
         original, patch = _special_elements(original, patch, merge_key)
         merged = _merge_elements(original, patch, merge_key, schema)
-    listed, rest = _partition(merged, patch, merge_key)
-    return _ordered(listed, rest, patch, original, merge_key, maps)
+        return _arrange(merged, _keys(merged, merge_key), _keys(patch, merge_key), _keys(original, merge_key))
+    if deletes:
+        gone = set(_keys(patch, ""))
+        return [v for v in original if _key(v) not in gone]
+    merged = list({_key(v): v for v in (*original, *patch)}.values())
+    return _arrange(merged, _keys(merged, ""), _keys(patch, ""), _keys(original, ""))
 
 
 def _special_elements(original: list[Obj], patch: list[Obj], merge_key: str) -> tuple[list[Obj], list[Obj]]:
@@ -271,68 +268,53 @@ def _merge_elements(original: list[Obj], patch: list[Obj], merge_key: str, schem
     return out
 
 
-def _partition(items: list, by: list, merge_key: str) -> tuple[list, list]:
-    """(those that are in ``by``, the others), each in its own order."""
-    if merge_key:
-        for item in items:
-            _check_map(item)
-        for item in by:
-            if not isinstance(item, dict):
-                raise StrategicMergeError(f"value for key {by.index(item)} is not a map")
-        present = {_key(v[merge_key]) for v in by if merge_key in v}
-        flags = [_key(_merge_value(v, merge_key)) in present for v in items]
-    else:
-        present = {_key(v) for v in by}
-        flags = [_key(v) in present for v in items]
-    return [v for v, f in zip(items, flags, strict=True) if f], [v for v, f in zip(items, flags, strict=True) if not f]
+def _keys(items: list, merge_key: str) -> list[Hashable]:
+    """What tells each item from the others: its merge key, or a scalar itself."""
+    if not merge_key:
+        return [_key(v) for v in items]
+    for item in items:
+        _check_map(item)
+    return [_key(_merge_value(v, merge_key)) for v in items]
 
 
-def _ordered(listed: list, rest: list, order: list, server_order: list, merge_key: str, maps: bool) -> list:
-    """``listed`` in the order asked for and ``rest`` in the server's, interleaved where the server's order tells how."""
-    left = _sorted(rest, server_order, merge_key, maps)
-    right = _sorted(listed, order, merge_key, maps)
-    index = _positions(server_order, merge_key, maps)
+def _arrange(items: list, keys: list[Hashable], order: list[Hashable], server_order: list[Hashable]) -> list:
+    """``items`` named in ``order`` as they stand there, the others in the server's order, interleaved where that tells how.
+
+    Upstream's partition, normalizeElementOrder and mergeSortedSlice. Elements marked for deletion go last of their part.
+    """
+    wanted, server = _positions(order), _positions(server_order)
+    last = len(items) + len(order) + len(server_order)
+
+    def place(i: int, index: dict[Hashable, int]) -> int:
+        item = items[i]
+        return last if isinstance(item, dict) and item.get(PATCH) == "delete" else index.get(keys[i], last - 1)
+
+    right = sorted((i for i, k in enumerate(keys) if k in wanted), key=lambda i: place(i, wanted))
+    if len(right) == len(items):
+        return [items[i] for i in right]
+    left = sorted((i for i, k in enumerate(keys) if k not in wanted), key=lambda i: place(i, server))
     out: list = []
     i = j = 0
     while i < len(left) and j < len(right):
-        li = index.get(_item_key(left[i], merge_key, maps))
-        ri = index.get(_item_key(right[j], merge_key, maps))
+        li, ri = server.get(keys[left[i]]), server.get(keys[right[j]])
         if li is not None and ri is not None and li < ri:
-            out.append(left[i])
+            out.append(items[left[i]])
             i += 1
         else:
-            out.append(right[j])
+            out.append(items[right[j]])
             j += 1
-    return out + right[j:] + left[i:]
+    return out + [items[at] for at in (*right[j:], *left[i:])]
 
 
-def _sorted(items: list, order: list, merge_key: str, maps: bool) -> list:
-    gone: list = []
-    if maps:
-        for element in (*items, *order):
-            _check_map(element)
-            _merge_value(element, merge_key)
-        items, gone = _split_deleted(items)
-    index = _positions(order, merge_key, maps)
-    # Every item comes out of ``order`` or was put there with its key; one that did not would sort last.
-    return sorted(items, key=lambda v: index.get(_item_key(v, merge_key, maps), len(index))) + gone
-
-
-def _positions(order: list, merge_key: str, maps: bool) -> dict[Hashable, int]:
-    out: dict[Hashable, int] = {}
-    for i, item in enumerate(order):
-        out.setdefault(_item_key(item, merge_key, maps), i)
-    return out
-
-
-def _item_key(item: Any, merge_key: str, maps: bool) -> Hashable:
-    if maps:
-        return _key(item.get(merge_key) if isinstance(item, dict) else None)
-    return _key(item)
+def _positions(keys: list[Hashable]) -> dict[Hashable, int]:
+    """Where each key stands first."""
+    return {key: len(keys) - 1 - i for i, key in enumerate(reversed(keys))}
 
 
 def _key(value: Any) -> Hashable:
     """``value`` as Go compares it: 1, 1.0 and true are different."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, (dict, list)):
         return (type(value), _go(value))
     return (type(value), value)

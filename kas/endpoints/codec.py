@@ -118,12 +118,12 @@ def _unrecognized(kind, why: str, body: bytes) -> errors.ApiError:
 
 
 def summary(body: bytes, limit: int = 30) -> str:
-    """The beginning of a body as upstream quotes it: text as text, anything else as hex."""
-    if not body.startswith(b"{") and not body[:1].isspace() and any(b < 0x20 and b not in b"\t\n\r" for b in body[:limit]):
-        text = body[:limit].hex()
-        return text + " ..." if len(body) > limit else text
-    cut = body[:limit].decode("utf-8", "replace")
-    return cut + " ..." if len(body) > limit else cut
+    """The beginning of a body as upstream quotes it: an object as text, anything else as hex."""
+    if not body:
+        return "<empty>"
+    cut = body[:limit]
+    text = cut.decode("utf-8", "replace") if body.startswith(b"{") else cut.hex()
+    return text + " ..." if len(body) > limit else text
 
 
 def _quote(path: str) -> str:

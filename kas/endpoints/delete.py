@@ -6,14 +6,13 @@ from typing import Any
 
 from kas.admission import DELETE
 from kas.api import errors
-from kas.api.fieldlabels import convert_field_selector
 from kas.api.scheme import SCHEME
 from kas.api.validation.options import validate_delete_options
 from kas.edge.http import Request, Response
 from kas.endpoints import respond
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import flag, list_options, number
-from kas.endpoints.selection import matcher_of
+from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
 from kas.endpoints.write import Writer
 
@@ -96,10 +95,8 @@ class Deleter:
         return await served.registry.delete(ctx, name, options, judge)
 
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
-        o = list_options(req.params)
+        o = with_served_fields(served, list_options(req.params))
         options = delete_options(req)
-        if o.field_selector is not None:
-            o = o._replace(field_selector=convert_field_selector(served.record, o.field_selector))
         matcher = matcher_of(o)
         registry = served.registry
         prefix = registry.prefix(namespace)

@@ -7,13 +7,13 @@ from typing import Any
 
 from kas.api import continuetoken, errors, printers
 from kas.api.errors import ApiError, bad_request
-from kas.api.fieldlabels import convert_field_selector
 from kas.api.negotiation import PROTOBUF
 from kas.api.scheme import encode_protobuf, envelope, transcode_json_to_protobuf
+from kas.api.validation.names import is_valid_path_segment_name
 from kas.edge.http import Request, Response
 from kas.endpoints import respond
 from kas.endpoints.options import ListOptions, list_options, resource_version
-from kas.endpoints.selection import matcher_of
+from kas.endpoints.selection import matcher_of, name_requirement, with_served_fields
 from kas.endpoints.served import Served
 from kas.store import Compacted, FutureRevision
 
@@ -39,8 +39,7 @@ def too_large(asked: int, current: int) -> ApiError:
 def list_(req: Request, served: Served, namespace: str, name: str = "") -> Response:
     """A collection, at one consistent revision also over several pages."""
     o = list_options(req.params)
-    if o.field_selector is not None:
-        o = o._replace(field_selector=convert_field_selector(served.record, o.field_selector))
+    o = with_served_fields(served, o)
     m = respond.media(req)
     if m.convert is not None and m.convert.kind == respond.PARTIAL:
         package = served.group.split(".")[0] or "core"
@@ -48,18 +47,27 @@ def list_(req: Request, served: Served, namespace: str, name: str = "") -> Respo
             406, "NotAcceptable", f"you requested PartialObjectMetadata, but the requested object is a list (*{package}.{served.list_kind})"
         )
     revision, start, exact_token = _position(req, served, namespace, o)
+    only = name_requirement(o)
+    if only and not exact_token and is_valid_path_segment_name(only) == []:
+        return _list_one(req, served, namespace, o, revision, only, m)
     # A list that any revision may answer comes from a cache upstream, which knows no pages.
     limit = 0 if o.resource_version == "0" and not o.continue_token else max(o.limit, 0)
     try:
-        if m.plain_json and served.native:
-            return _list_bytes(req, served, namespace, o, revision, start, limit)
-        return _list_decoded(req, served, namespace, o, revision, start, limit, m)
+        return _list_scanned(req, served, namespace, o, revision, start, limit, m)
     except Compacted:
         if exact_token:
             raise _expired_continue(served, namespace, start) from None
         raise errors.expired(EXPIRED_VERSION) from None
     except FutureRevision as e:
         raise too_large(e.requested, e.current) from None
+
+
+def _list_scanned(
+    req: Request, served: Served, namespace: str, o: ListOptions, revision: int, start: str, limit: int, m: respond.Media
+) -> Response:
+    if m.plain_json and served.native:
+        return _list_bytes(req, served, namespace, o, revision, start, limit)
+    return _list_decoded(req, served, namespace, o, revision, start, limit, m)
 
 
 def _position(req: Request, served: Served, namespace: str, o: ListOptions) -> tuple[int, str, bool]:
@@ -134,6 +142,22 @@ def _list_bytes(req: Request, served: Served, namespace: str, o: ListOptions, re
     return respond.raw_list(req, served, result.body)
 
 
+def _list_one(req: Request, served: Served, namespace: str, o: ListOptions, revision: int, name: str, m: respond.Media) -> Response:
+    """``metadata.name=x`` in one namespace (or of a cluster-scoped kind) can only mean one object: no scan."""
+    r = served.registry
+    if served.record.namespaced and not namespace:
+        return _list_scanned(req, served, namespace, o, revision, "", max(o.limit, 0), m)
+    at = revision or r.store.revision
+    rec = r.store.get(r.key(namespace, name), revision)
+    matcher = matcher_of(o)
+    found = [rec] if rec is not None and (matcher is None or matcher.matches(rec)) else []
+    meta = {"resourceVersion": str(max(at, rec.revision) if rec is not None and not revision else at)}
+    if m.plain_json:
+        head = served.list_head + f'{{"resourceVersion":"{meta["resourceVersion"]}"}},"items":['.encode()
+        return respond.raw_list(req, served, b"".join((head, *(served.item(x) for x in found), b"]}\n")))
+    return _encode_list(req, served, meta, found, m)
+
+
 def _counts(o: ListOptions, limit: int) -> bool:
     return bool(limit) and o.label_selector is None and o.field_selector is None
 
@@ -143,15 +167,19 @@ def _list_decoded(
 ) -> Response:
     r = served.registry
     result = r.store.range(r.prefix(namespace), start, limit, revision, matcher_of(o), _counts(o, limit))
-    meta = _list_meta(served, namespace, o, result)
+    return _encode_list(req, served, _list_meta(served, namespace, o, result), result.records, m)
+
+
+def _encode_list(req: Request, served: Served, meta: dict[str, Any], records: list[Any], m: respond.Media) -> Response:
+    """Records as a list in any media type and form."""
     if m.convert is None and m.accepted == PROTOBUF:
         # A list message is {1: ListMeta, 2: items…}; without items the encoder writes just the first.
         parts = [encode_protobuf(served.list_type, {"metadata": meta})]
-        for rec in result.records:
+        for rec in records:
             item = transcode_json_to_protobuf(served.type, served.json(rec))
             parts += (b"\x12", varint(len(item)), item)
         return respond.finish(req, 200, PROTOBUF, envelope(served.api_version, served.list_kind, b"".join(parts)))
-    objects = [served.object(rec) for rec in result.records]
+    objects = [served.object(rec) for rec in records]
     if m.convert is not None and m.convert.kind == respond.TABLE:
         t = printers.table(
             (served.group, served.version, served.kind), objects, now=time.time(), include_object=req.params.get("includeObject"),

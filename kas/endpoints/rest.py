@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kas.api import errors
+from kas.api.negotiation import JSON, PROTOBUF, YAML
 from kas.edge.http import Request, Result
 from kas.endpoints import read
 from kas.endpoints.delete import Deleter
@@ -17,6 +18,29 @@ from kas.endpoints.write import Writer
 Handler = Callable[[Request, Any, str, str], Result]
 
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
+
+
+READ_TYPES = (JSON, YAML, PROTOBUF)
+LIST_TYPES = (*READ_TYPES, f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
+MEMO_SIZE = 1024
+_acceptable: set[tuple[bytes, int]] = set()
+
+
+def check_accept(req: Request, produced: tuple[str, ...]) -> None:
+    """The router's own look at Accept, before negotiation: wildcards but ``*/*`` do not count. Raises 406."""
+    accept = req.raw_header(b"accept")
+    if not accept or (accept, len(produced)) in _acceptable:
+        return
+    for clause in accept.decode("latin-1").split(","):
+        media = clause.partition(";")[0].strip()
+        if media == "*/*" or media in produced:
+            if len(_acceptable) >= MEMO_SIZE:
+                _acceptable.clear()
+            if len(accept) < 1024:
+                _acceptable.add((accept, len(produced)))
+            return
+    shown = ", ".join(produced)
+    raise errors.ApiError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {shown}", {})
 
 
 def method_not_allowed() -> errors.ApiError:
@@ -46,6 +70,7 @@ class Rest:
             raise errors.generic_not_found()
         record = served.record
         verb, name = info.verb, info.name
+        check_accept(req, LIST_TYPES if verb in ("list", "watch") else READ_TYPES)
         namespace = info.namespace if record.namespaced else ""
         if record.namespaced:
             if not namespace and (name or info.subresource):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kas._fastpath import compile_matcher
+from kas.api.errors import bad_request
+from kas.api.fieldlabels import FieldLabelError, convert_field_selector
 from kas.endpoints.options import ListOptions
 
 
@@ -14,6 +16,16 @@ def matcher_of(o: ListOptions) -> Any:
     if labels is None and fields is None:
         return None
     return compile_matcher(labels.requirements if labels is not None else (), fields.requirements if fields is not None else ())
+
+
+def with_served_fields(served: Any, o: ListOptions) -> ListOptions:
+    """The options with field labels checked and rewritten for the kind. Raises 400 for a label it does not know."""
+    if o.field_selector is None:
+        return o
+    try:
+        return o._replace(field_selector=convert_field_selector(served.record, o.field_selector))
+    except FieldLabelError as e:
+        raise bad_request(str(e)) from None
 
 
 def name_requirement(o: ListOptions) -> str:

@@ -17,14 +17,13 @@ import orjson
 from kas._fastpath import frame_record
 from kas.api import errors, printers
 from kas.api.errors import ApiError
-from kas.api.fieldlabels import convert_field_selector
 from kas.api.negotiation import PROTOBUF
 from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, transcode_json_to_protobuf
 from kas.edge.http import Request, Response, Write
 from kas.endpoints import respond
 from kas.endpoints.options import ListOptions, list_options, resource_version
 from kas.endpoints.read import too_large, varint
-from kas.endpoints.selection import matcher_of
+from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
 from kas.store import Compacted, FutureRevision
 
@@ -57,8 +56,7 @@ class Watches:
 def watch(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response:
     """Opens a watch. Errors found before the stream starts are ordinary Statuses; an expired revision is an ERROR event."""
     o = list_options(req.params, force_watch=True)
-    if o.field_selector is not None:
-        o = o._replace(field_selector=convert_field_selector(served.record, o.field_selector))
+    o = with_served_fields(served, o)
     m = respond.media(req, watch=True)
     rv = resource_version(o.resource_version)
     req.long_running = True

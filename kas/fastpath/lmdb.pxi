@@ -201,7 +201,8 @@ cdef int load_engine() except -1:
 
 
 cdef bint is_full(int rc) noexcept nogil:
-    return rc == ERR_MAP_FULL or rc == ERR_TXN_FULL or rc == ENOSPC or rc == EFBIG or rc == EDQUOT
+    # The engine reports a write that the disk took only in part as EIO.
+    return rc == ERR_MAP_FULL or rc == ERR_TXN_FULL or rc == ENOSPC or rc == EFBIG or rc == EDQUOT or rc == EIO
 
 
 cdef object engine_error(int rc, str what):

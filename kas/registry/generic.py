@@ -194,6 +194,7 @@ class Registry:
             if meta.get("uid") and meta["uid"] != old["metadata"].get("uid"):
                 why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['metadata'].get('uid', '')}"
                 raise errors.conflict(r.group, r.resource, name, why)
+            meta["resourceVersion"] = str(rec.revision)
             reserve = None
             if self.allocator is not None and not subresource:
                 reserve = self.allocator.begin_update(ctx, wanted, old)
@@ -207,10 +208,8 @@ class Registry:
                         await pending
                 meta = obj["metadata"]
                 meta.pop("resourceVersion", None)
-                if meta.get("deletionTimestamp") and not meta.get("finalizers") and not self._blocks_removal(obj):
-                    grace = meta.get("deletionGracePeriodSeconds")
-                    if grace in (None, 0) and old["metadata"].get("finalizers"):
-                        return await self._remove_after_update(ctx, key, obj, rec, warnings)
+                if self._delete_instead(obj, old):
+                    return await self._remove_after_update(ctx, key, obj, rec, warnings)
                 if self._same(obj, rec):
                     if reserve is not None:
                         reserve.release()
@@ -232,9 +231,10 @@ class Registry:
                 raise
         raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED)
 
-    def _blocks_removal(self, obj: Obj) -> bool:
-        """A namespace is held by spec.finalizers too."""
-        return self.resource.kind == "Namespace" and bool((obj.get("spec") or {}).get("finalizers"))
+    def _delete_instead(self, obj: Obj, old: Obj) -> bool:
+        """``ShouldDeleteDuringUpdate``: the object was being deleted, and nothing holds it any more."""
+        was = old["metadata"]
+        return bool(was.get("deletionTimestamp")) and not obj["metadata"].get("finalizers") and not was.get("deletionGracePeriodSeconds")
 
     async def _remove_after_update(self, ctx: Context, key: str, obj: Obj, rec, warnings: list[str]):
         """The update took away the last finalizer of an object being deleted: it goes instead of being written."""

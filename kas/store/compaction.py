@@ -19,7 +19,7 @@ class HistoryPolicy:
 
     def target(self, store: LMDBStore, now_s: int) -> int:
         """The revision up to which history may be forgotten now."""
-        revision = store.revision_before(now_s - self.window_s)
+        revision = store.revision_before(max(0, now_s - self.window_s))
         statistics = store.statistics()
         size, entries = statistics["log_bytes"], statistics["log_entries"]
         if size > self.max_bytes and entries:
@@ -35,5 +35,5 @@ class HistoryPolicy:
             while not store.compact(target, self.chunk):
                 pass
         store.check_readers()
-        store.trim_clock(now_s - self.window_s)
+        store.trim_clock(max(0, now_s - self.window_s))
         return store.compacted_revision

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kas._fastpath import Matcher, Op
+
 from kas.store import Compacted, Conflict, FutureRevision
 from kas.store.hub import Hub, Watcher
 

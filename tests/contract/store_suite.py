@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from kas._fastpath import Draft, Op, build_record, compile_matcher
+
 from kas.store import Compacted, Conflict, FutureRevision, KeyTooLong
 
 TYPE = b'{"kind":"ConfigMap","apiVersion":"v1",'

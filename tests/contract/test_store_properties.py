@@ -10,10 +10,10 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from kas._fastpath import Op, compile_matcher
 from model import ModelStore
 from store_suite import draft, keys
 
-from kas._fastpath import Op, compile_matcher
 from kas.store import Compacted, Conflict, FutureRevision, open_store
 
 # Short keys, keys around the engine's bound, and keys beyond it that differ in their last bytes only.

@@ -15,6 +15,7 @@ import sys
 import zlib
 
 from kas._fastpath import Op, build_record
+
 from kas.store import Conflict, open_store
 
 KEYS = [f"/registry/crash/ns{i % 3}/k{i}" for i in range(12)]

@@ -39,11 +39,20 @@ def _matcher(pattern: str) -> Callable[[str], object]:
     return re.compile(pattern, re.ASCII).fullmatch
 
 
-_match_label = _matcher(_DNS1123_LABEL)
-# The quantified pattern above nests repeats, which a backtracking engine pays for: the same language, label by label.
-_match_underscore_label = _matcher(_DNS1123_UNDERSCORE)
-_match_dns1035 = _matcher(_DNS1035_LABEL)
-_match_label_key = _matcher(_LABEL_KEY)
+# The patterns above are upstream's, for its RE2, and stand in messages. A backtracking engine would take quadratic time and
+# worse on their nested repeats; these are the same languages with possessive repeats, which never go back.
+_LINEAR_LABEL = r"[a-z0-9]++(?:-++[a-z0-9]++)*+"
+_LINEAR_SUBDOMAIN = rf"{_LINEAR_LABEL}(?:\.{_LINEAR_LABEL})*+"
+_LINEAR_UNDERSCORE = r"_?[a-z0-9]++(?:[-_]++[a-z0-9]++)*+"
+_LINEAR_KEY = r"[A-Za-z0-9]++(?:[-_.]++[A-Za-z0-9]++)*+"
+
+_match_label = _matcher(_LINEAR_LABEL)
+_match_subdomain = _matcher(_LINEAR_SUBDOMAIN)
+_match_underscore_subdomain = _matcher(rf"{_LINEAR_UNDERSCORE}(?:\.{_LINEAR_UNDERSCORE})*+")
+_match_dns1035 = _matcher(r"[a-z][a-z0-9]*+(?:-++[a-z0-9]++)*+")
+_match_label_key = _matcher(_LINEAR_KEY)
+# A whole qualified name of proper lengths, so that the usual key costs one match.
+_match_qualified_name = _matcher(rf"(?:(?=[^/]{{1,253}}/){_LINEAR_SUBDOMAIN}/)?+(?=[^/]{{1,63}}\Z){_LINEAR_KEY}")
 _match_c_identifier = _matcher(_C_IDENTIFIER)
 _match_env_var = _matcher(_ENV_VAR)
 _match_config_map_key = _matcher(_CONFIG_MAP_KEY)
@@ -127,35 +136,34 @@ _HTTP_HEADER_ERROR = regex_error("a valid HTTP header must consist of alphanumer
 _PERCENT_ERROR = regex_error("a valid percent string must be a numeric string followed by an ending '%'", _PERCENT, "1%", "93%")
 
 
-def _is_subdomain(text: str) -> bool:
-    return all(map(_match_label, text.split(".")))
-
-
 def is_dns1123_label(text: str) -> list[str]:
     errors = [max_length_error(LABEL_MAX_LENGTH)] if byte_length(text) > LABEL_MAX_LENGTH else []
     if not _match_label(text):
         # A valid subdomain that is no label can only have dots too many.
-        errors.append("must not contain dots" if _is_subdomain(text) else _LABEL_ERROR)
+        errors.append("must not contain dots" if _match_subdomain(text) else _LABEL_ERROR)
     return errors
 
 
 def is_dns1123_subdomain(text: str) -> list[str]:
+    valid = _match_subdomain(text) is not None
+    if valid and len(text) <= SUBDOMAIN_MAX_LENGTH:
+        return []
     errors = [max_length_error(SUBDOMAIN_MAX_LENGTH)] if byte_length(text) > SUBDOMAIN_MAX_LENGTH else []
-    if not _is_subdomain(text):
+    if not valid:
         errors.append(_SUBDOMAIN_ERROR)
     return errors
 
 
 def is_dns1123_subdomain_with_underscore(text: str) -> list[str]:
     errors = [max_length_error(SUBDOMAIN_MAX_LENGTH)] if byte_length(text) > SUBDOMAIN_MAX_LENGTH else []
-    if not all(map(_match_underscore_label, text.split("."))):
+    if not _match_underscore_subdomain(text):
         errors.append(_SUBDOMAIN_UNDERSCORE_ERROR)
     return errors
 
 
 def is_wildcard_dns1123_subdomain(text: str) -> list[str]:
     errors = [max_length_error(SUBDOMAIN_MAX_LENGTH)] if byte_length(text) > SUBDOMAIN_MAX_LENGTH else []
-    if not (text.startswith("*.") and _is_subdomain(text[2:])):
+    if not (text.startswith("*.") and _match_subdomain(text[2:])):
         errors.append(_WILDCARD_ERROR)
     return errors
 
@@ -169,6 +177,8 @@ def is_dns1035_label(text: str) -> list[str]:
 
 def is_qualified_name(text: str) -> list[str]:
     """A label or annotation key, finalizer, condition type: ``[prefix/]name``."""
+    if _match_qualified_name(text):
+        return []
     parts = text.split("/")
     if len(parts) > 2:
         return [f"a valid label key {_LABEL_KEY_ERROR} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
@@ -180,7 +190,7 @@ def is_qualified_name(text: str) -> list[str]:
         else:
             if byte_length(prefix) > SUBDOMAIN_MAX_LENGTH:
                 errors.append(f"prefix part {max_bytes_error(SUBDOMAIN_MAX_LENGTH)}")
-            if not _is_subdomain(prefix):
+            if not _match_subdomain(prefix):
                 errors.append(f"prefix part {_SUBDOMAIN_ERROR}")
     name = parts[-1]
     if not name:
@@ -193,8 +203,11 @@ def is_qualified_name(text: str) -> list[str]:
 
 
 def is_label_value(text: str) -> list[str]:
+    valid = not text or _match_label_key(text) is not None
+    if valid and len(text) <= LABEL_MAX_LENGTH:
+        return []
     errors = [max_bytes_error(LABEL_MAX_LENGTH)] if byte_length(text) > LABEL_MAX_LENGTH else []
-    if text and not _match_label_key(text):
+    if not valid:
         errors.append(_LABEL_VALUE_ERROR)
     return errors
 
