@@ -14,6 +14,7 @@ from kas.api.fieldmanager.applying import apply
 from kas.api.fieldmanager.builtin import builtin, type_node
 from kas.api.fieldmanager.crd import crd_schema
 from kas.api.fieldmanager.entries import manager_name, read
+from kas.api.fieldmanager.scale import to_parent, to_scale
 from kas.api.fieldmanager.schema import Schema, deduced_schema
 from kas.api.fieldmanager.timestamps import keep_timestamps
 from kas.api.fieldmanager.updating import field_set, update
@@ -28,6 +29,8 @@ __all__ = [
     "keep_timestamps",
     "manager_name",
     "read",
+    "to_parent",
+    "to_scale",
     "type_node",
     "update",
 ]
