@@ -20,8 +20,8 @@ happened yet.
 
 ``range(prefix, start="", limit=0, revision=0, matcher=None, count=False) -> RangeResult``
     Records in key order from ``start`` (a whole key, inclusive) on. With a matcher only the records it accepts count against
-    ``limit``. ``RangeResult``: ``records``, ``count``, ``revision``, ``more``, ``next_key`` (``start`` of the next page), ``remaining`` (how
-    many keys follow, without looking at the matcher; counted when ``count`` is set and the page is full, else -1 or 0).
+    ``limit``. ``RangeResult``: ``records``, ``count``, ``revision``, ``more``, ``next_key`` (``start`` of the next page) and
+    ``remaining``: how many keys follow, without looking at the matcher; 0 at the end, -1 when ``count`` was not set.
 
 ``range_json(prefix, …, lead=b"{", metadata_only=False, wrap=None) -> RangeResult``
     The same scan for the hot LIST path; ``body`` holds the items as they stand inside ``"items":[…]``, comma separated: ``lead``,
@@ -41,8 +41,8 @@ record as it is now, or None; fails only its own operation or group; GuaranteedU
 (map or disk; nothing was written, reads and deletes go on), ``Busy`` (the queue is at its bound) or ``Closed``. Cancelling the
 future does not undo a queued write.
 
-**Events.** ``Event``: ``revision``, ``op`` (1 create, 2 update, 3 delete), ``type``, ``key``, ``record`` (None for a delete), ``previous`` (None for a
-create), ``frames`` (a dict for the reader's bytes, shared by all watchers of the worker).
+**Events.** ``Event``: ``revision``, ``op`` (1 create, 2 update, 3 delete), ``type``, ``key``, ``record`` (None for a delete),
+``previous`` (None for a create), ``frames`` (a dict for the reader's bytes, shared by all watchers of the worker).
 
 ``events(prefix, after, limit) -> (list[Event], reached)``: every write under ``prefix`` with a revision greater than ``after``, in
 order, without gap or repeat, up to the revision ``reached``.

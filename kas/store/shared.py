@@ -1,8 +1,8 @@
 """What the workers of one supervisor share besides the database: the revision, in-flight counters, wake-ups.
 
 The supervisor calls ``Shared.create(workers)`` before it starts workers, and hands each of them the descriptors
-(``pass_fds=shared.fds``) and the text ``shared.spec``; a worker calls ``Shared.attach(spec, index)``. ``Shared.private()`` is the whole thing
-for a single process. Wake-ups are eventfds, one per worker, that everyone may write; where the system has none, pipes.
+(``pass_fds=shared.fds``) and the text ``shared.spec``; a worker calls ``Shared.attach(spec, index)``. ``Shared.private()`` is
+the whole thing for a single process. Wake-ups are eventfds, one per worker, that everyone may write; where the system has none, pipes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class Shared:
     def drain(self) -> None:
         """Takes the wake-ups that have come in; call it before looking at the revision."""
         with contextlib.suppress(BlockingIOError):
-            while os.read(self.wake_fd, 4096) and len(self._wake) and self._wake[self.memory.index][0] != self._wake[self.memory.index][1]:
+            # One read empties an eventfd; a pipe may hold more than one buffer, and its next read raises.
+            while os.read(self.wake_fd, 4096):
                 pass
 
     def close(self) -> None:

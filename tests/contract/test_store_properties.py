@@ -16,6 +16,7 @@ from store_suite import draft, keys
 
 from kas.store import Compacted, Conflict, FutureRevision, open_store
 
+EXAMPLES = int(os.environ.get("KAS_STORE_EXAMPLES", "60"))
 # Short keys, keys around the engine's bound, and keys beyond it that differ in their last bytes only.
 LONG = "ns/" + "n" * (470 - len("/registry/pods/ns/"))
 TAILS = ["ns/a", "ns/b", "ns/ab", "ns2/a", LONG[:-1], LONG, LONG + "a", LONG + "b", LONG + "ba", LONG + "/c"]
@@ -147,4 +148,4 @@ class Histories(RuleBasedStateMachine):
 
 
 class TestHistories(Histories.TestCase):
-    settings = settings(max_examples=int(os.environ.get("KAS_STORE_EXAMPLES", "60")), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+    settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,0 +1,128 @@
+"""A full map, a full disk: writes are refused whole, reads and deletes go on, and room made is room used."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kas._fastpath import Op, build_record
+
+from kas.store import Full, open_store
+from kas.store.lmdb import LMDBStore
+
+
+def put(key: str, size: int = 20_000, expected: int | None = None) -> Op:
+    return Op(key, build_record(b'{"metadata":{', b'"x":1},"d":"%s"}' % (b"x" * size)), expected)
+
+
+def fill(store: LMDBStore, limit: int = 2000) -> int:
+    for i in range(limit):
+        try:
+            store.commit_now(put(f"/registry/fill/{i:05d}", expected=0))
+        except Full:
+            return i
+    raise AssertionError("it never became full")
+
+
+def check_full(store: LMDBStore, count: int) -> None:
+    """The store is full after ``count`` records: nothing half-written, reads work, deletes make room."""
+    revision = store.revision
+    assert revision == count
+    assert store.count("/registry/fill/") == count
+    assert store.get(f"/registry/fill/{count:05d}") is None
+    assert store.get("/registry/fill/00000").revision == 1
+    events, reached = store.events("/registry/", 0, count + 1)
+    assert (len(events), reached) == (count, revision)
+    for i in range(count // 2):
+        store.commit_now(Op(f"/registry/fill/{i:05d}", None))
+    assert store.revision == revision + count // 2
+    while not store.compact(store.revision, 100):
+        pass
+    for i in range(count // 4):
+        store.commit_now(put(f"/registry/again/{i:05d}", expected=0))
+    assert store.count("/registry/again/") == count // 4
+
+
+def test_full_map(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path), max_size=4 << 20, sync=False)
+    try:
+        count = fill(store)
+        assert count > 100
+        check_full(store, count)
+        assert store.statistics()["file_bytes"] <= (4 << 20) + (2 << 20)
+    finally:
+        store.close()
+
+
+def test_full_map_stays_refusing_until_there_is_room(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path), max_size=4 << 20, sync=False)
+    try:
+        fill(store)
+        # The delete itself may use the reserve above the limit; creates may not.
+        store.commit_now(Op("/registry/fill/00000", None))
+        for i in range(3):
+            with pytest.raises(Full):
+                store.commit_now(put(f"/registry/more/{i}", 400_000))
+    finally:
+        store.close()
+
+
+def test_one_write_too_large_for_the_map_leaves_the_store_usable(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path), max_size=2 << 20, sync=False)
+    try:
+        with pytest.raises(Full):
+            store.commit_now(put("/registry/a/huge", 4 << 20))
+        store.commit_now(put("/registry/a/small", 100))
+        assert store.revision == 1
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB, where the system lets us mount one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    where = tmp_path / "disk"
+    where.mkdir()
+    if libc.mount(b"tmpfs", str(where).encode(), b"tmpfs", 0, b"size=4m") != 0:
+        pytest.skip(f"cannot mount a small disk: {os.strerror(ctypes.get_errno())}")
+    yield where
+    libc.umount(str(where).encode())
+
+
+def test_full_disk(small_disk: Path) -> None:
+    store = open_store(str(small_disk / "data"), max_size=1 << 30)
+    try:
+        count = fill(store)
+        assert count > 50
+        assert store.count("/registry/fill/") == count
+        assert store.get("/registry/fill/00000").revision == 1
+        (small_disk / "data" / "ballast").unlink(missing_ok=True)
+        # Once the disk has room again, so has the store.
+        ctypes.CDLL(None).mount(b"tmpfs", str(small_disk).encode(), b"tmpfs", 32, b"size=16m")
+        store.commit_now(put("/registry/after/1"))
+        assert store.revision == count + 1
+    finally:
+        store.close()
+
+
+def test_file_size_limit(tmp_path: Path) -> None:
+    """A limit on the file's size (ulimit -f) answers like a full disk."""
+    store = open_store(str(tmp_path), max_size=1 << 30, sync=False)
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, old[1]))
+    try:
+        count = fill(store)
+        assert store.count("/registry/fill/") == count == store.revision
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        store.commit_now(put("/registry/after/1"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
+        store.close()

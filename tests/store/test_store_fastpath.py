@@ -1,0 +1,173 @@
+"""Records, selectors and frames of the compiled core."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from kas._fastpath import Op, build_record, compile_matcher, frame_json, frame_record
+
+from kas.store import open_store
+from kas.store.lmdb import LMDBStore
+
+TYPE = b'{"kind":"Pod","apiVersion":"v1",'
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    store = open_store(str(tmp_path), sync=False)
+    yield store
+    store.close()
+
+
+def make(store: LMDBStore, **kwargs):
+    op = Op(
+        "/registry/pods/ns/a",
+        build_record(TYPE + b'"metadata":{"name":"a",', b'"uid":"u"},"spec":{}}', type_prefix_len=len(TYPE), **kwargs),
+    )
+    store.commit_now(op)
+    return op.record
+
+
+# -- selectors --------------------------------------------------------------------------------------------------------
+
+LABELS = {"app": "web", "tier": "", "n": "12", "neg": "-3", "big": "9223372036854775808", "word": "x1"}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "accepted"),
+    [
+        (("app", "=", ("web",)), True),
+        (("app", "==", "web"), True),
+        (("app", "=", ("we",)), False),
+        (("tier", "=", ("",)), True),
+        (("none", "=", ("",)), False),
+        (("app", "!=", ("web",)), False),
+        (("none", "!=", ("web",)), True),
+        (("app", "in", ("a", "web", "z")), True),
+        (("app", "in", ("a", "z")), False),
+        (("none", "in", ("a",)), False),
+        (("app", "notin", ("a", "z")), True),
+        (("app", "notin", ("web",)), False),
+        (("none", "notin", ("web",)), True),
+        (("tier", "exists", ()), True),
+        (("none", "exists", ()), False),
+        (("tier", "!", ()), False),
+        (("none", "!", ()), True),
+        (("n", "gt", ("11",)), True),
+        (("n", "gt", ("12",)), False),
+        (("n", "lt", ("13",)), True),
+        (("neg", "lt", ("-2",)), True),
+        (("neg", "gt", ("-4",)), True),
+        (("big", "gt", ("1",)), False),
+        (("word", "gt", ("0",)), False),
+        (("none", "lt", ("5",)), False),
+    ],
+)
+def test_label_requirement(requirement, accepted: bool) -> None:
+    assert compile_matcher([requirement]).matches_maps(LABELS, {}) is accepted
+
+
+@pytest.mark.parametrize(
+    ("requirement", "accepted"),
+    [
+        (("status.phase", "=", "Running"), True),
+        (("status.phase", "==", "Pending"), False),
+        (("status.phase", "!=", "Running"), False),
+        (("status.phase", "!=", "Pending"), True),
+        (("spec.nodeName", "=", ""), True),
+        (("spec.nodeName", "!=", ""), False),
+    ],
+)
+def test_field_requirement(requirement, accepted: bool) -> None:
+    assert compile_matcher((), [requirement]).matches_maps({}, {"status.phase": "Running"}) is accepted
+
+
+def test_all_requirements_must_hold(store: LMDBStore) -> None:
+    record = make(store, labels={"app": "web", "é": "ü"}, fields={"metadata.name": "a"})
+    assert compile_matcher([("app", "=", ("web",)), ("é", "=", ("ü",))], [("metadata.name", "=", "a")]).matches(record)
+    assert not compile_matcher([("app", "=", ("web",)), ("é", "!", ())]).matches(record)
+    assert compile_matcher().matches(record)
+
+
+def test_unknown_operators_and_bounds_are_refused() -> None:
+    with pytest.raises(ValueError, match="unknown label operator"):
+        compile_matcher([("a", "~", ("b",))])
+    with pytest.raises(ValueError, match="unknown field operator"):
+        compile_matcher((), [("a", "in", "b")])
+    with pytest.raises(ValueError):
+        compile_matcher([("a", "gt", ("x",))])
+
+
+words = st.text(alphabet="ab1-", max_size=3)
+
+
+operators = st.sampled_from(["=", "!=", "in", "notin", "exists", "!"])
+
+
+@given(st.dictionaries(words, words, max_size=4), words, operators, st.lists(words, min_size=1, max_size=3))
+def test_matcher_does_what_python_would(labels, key, operator, values) -> None:
+    there = key in labels
+    wanted = {
+        "=": there and labels.get(key) == values[0],
+        "!=": not there or labels[key] != values[0],
+        "in": there and labels[key] in values,
+        "notin": not there or labels[key] not in values,
+        "exists": there,
+        "!": not there,
+    }[operator]
+    assert compile_matcher([(key, operator, values[:1] if operator in ("=", "!=") else values)]).matches_maps(labels, {}) is wanted
+
+
+# -- records ----------------------------------------------------------------------------------------------------------
+
+
+def test_record_gives_its_parts(store: LMDBStore) -> None:
+    record = make(store, labels={"b": "2", "a": "1"}, fields={"metadata.name": "a"}, metadata_tail=len(b'"uid":"u"}'))
+    assert record.json == TYPE + b'"metadata":{"name":"a","resourceVersion":"1","uid":"u"},"spec":{}}'
+    assert record.metadata_json == b'"metadata":{"name":"a","resourceVersion":"1","uid":"u"}'
+    assert record.labels == {"a": "1", "b": "2"}
+    assert record.protobuf is None
+    assert json.loads(record.json_at(12345))["metadata"]["resourceVersion"] == "12345"
+    assert pickle.loads(pickle.dumps(record)) == record
+    assert store.get(record.key) == record
+
+
+def test_protobuf_section_follows_the_revision(store: LMDBStore) -> None:
+    one = make(store, protobuf=b"\x0a\x010rest", protobuf_revision_at=2, protobuf_revision_len=1)
+    assert one.protobuf == b"\x0a\x011rest"
+    assert one.json.endswith(b'"spec":{}}')
+    # Another number of digits would change the lengths around it: the section is left out.
+    assert make(store, protobuf=b"\x0a\x0200rest", protobuf_revision_at=2, protobuf_revision_len=2).protobuf is None
+    assert store.range_protobuf("/registry/pods/").body is None
+    make(store, protobuf=b"\x0a\x010rest", protobuf_revision_at=2, protobuf_revision_len=1)
+    assert store.range_protobuf("/registry/pods/", wrap=lambda r: (b"<", b">")).body == b"<\x12\x07\x0a\x013rest>"
+
+
+def test_metadata_only_list(store: LMDBStore) -> None:
+    make(store, metadata_tail=len(b'"uid":"u"}'))
+    body = store.range_json("/registry/pods/", metadata_only=True, lead=b'{"kind":"P",').body
+    assert body == b'{"kind":"P","metadata":{"name":"a","resourceVersion":"1","uid":"u"}}'
+    make(store)
+    assert store.range_json("/registry/pods/", metadata_only=True).body is None
+
+
+def test_drafts_with_impossible_offsets_are_refused() -> None:
+    protobuf = {"protobuf": b"xx", "protobuf_revision_at": 2, "protobuf_revision_len": 1}
+    for kwargs in ({"type_prefix_len": 9}, {"metadata_tail": 9}, protobuf):
+        with pytest.raises(ValueError):
+            build_record(b"{", b"}", **kwargs)
+
+
+# -- frames -----------------------------------------------------------------------------------------------------------
+
+
+def test_frames(store: LMDBStore) -> None:
+    record = make(store)
+    assert frame_json("ADDED", b'{"a":1}') == b'{"type":"ADDED","object":{"a":1}}\n'
+    assert frame_record("MODIFIED", record) == b'{"type":"MODIFIED","object":' + record.json + b"}\n"
+    assert frame_record("DELETED", record, 1000) == b'{"type":"DELETED","object":' + record.json_at(1000) + b"}\n"

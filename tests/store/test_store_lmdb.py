@@ -1,0 +1,168 @@
+"""The LMDB backend beyond the contract: opening, persistence, history policy, shared memory, locks, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kas._fastpath import Op, build_record
+
+from kas.store import Busy, Closed, Compacted, Locked, StoreError, committer, open_store
+from kas.store.compaction import HistoryPolicy
+from kas.store.datadir import lock_data_dir
+from kas.store.lmdb import LMDBStore
+from kas.store.shared import Shared
+
+
+ROOT = str(Path(__file__).parents[2])
+
+
+def put(key: str, size: int = 10, lease_s: int = 0) -> Op:
+    return Op(key, build_record(b"{", b'"d":"%s"}' % (b"x" * size), lease_s=lease_s))
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    store = open_store(str(tmp_path / "data"), sync=False)
+    yield store
+    store.close()
+
+
+def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
+    path = str(tmp_path / "deep" / "data")
+    store = open_store(path)
+    for _ in range(5):
+        store.commit_now(put("/registry/a/1"))
+    store.compact(2)
+    store.close()
+    store = open_store(path)
+    assert (store.revision, store.compacted_revision, store.hub.revision) == (5, 2, 5)
+    assert store.get("/registry/a/1", 3).revision == 3
+    store.commit_now(put("/registry/a/1"))
+    assert store.revision == 6
+    store.close()
+
+
+def test_closed_store_refuses(store: LMDBStore) -> None:
+    store.commit_now(put("/registry/a/1"))
+    store.close()
+    store.close()
+    with pytest.raises(StoreError):
+        store.get("/registry/a/1")
+    with pytest.raises(Closed):
+        store.commit_now(put("/registry/a/1"))
+
+
+def test_unusable_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="data directory"):
+        open_store(str(tmp_path / "file" / "data"))
+
+
+def test_commit_needs_a_loop(store: LMDBStore) -> None:
+    with pytest.raises(StoreError, match="start"):
+        store.commit(put("/registry/a/1"))
+    with pytest.raises(ValueError, match="different keys"):
+        store.commit_now(put("/registry/a/1"), put("/registry/a/1"))
+
+
+def test_cancelled_future_does_not_undo_the_write(store: LMDBStore) -> None:
+    async def main() -> None:
+        store.start(asyncio.get_running_loop())
+        store.commit(put("/registry/a/1")).cancel()
+        await store.commit(put("/registry/a/2"))
+
+    asyncio.run(main())
+    assert store.get("/registry/a/1").revision == 1
+
+
+def test_queue_has_a_bound(store: LMDBStore) -> None:
+    unit = committer.Unit([put("/registry/a/1")], lambda error: None, direct=True)
+    for _ in range(committer.QUEUE_UNITS):
+        store._committer.submit(unit)
+    with pytest.raises(Busy):
+        store._committer.submit(unit)
+
+
+def test_history_policy_keeps_the_window(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path), sync=False)
+    now = [1000.0]
+    store._committer._clock = lambda: now[0]
+    for i in range(10):
+        now[0] = 1000 + 100 * i
+        store.commit_now(put("/registry/a/1"))
+        store.commit_now(put("/registry/a/2"))
+    policy = HistoryPolicy(window_s=450, chunk=3)
+    assert policy.target(store, 1900) == 10
+    assert policy.run(store, 1900) == 10
+    assert store.get("/registry/a/1", 10).revision == 9
+    with pytest.raises(Compacted):
+        store.get("/registry/a/1", 9)
+    assert policy.run(store, 1900) == 10
+    # Long after the last write all of the history is old.
+    assert policy.run(store, 9000) == 20
+    assert store.get("/registry/a/1").revision == 19
+    store.close()
+
+
+def test_history_policy_bounds_the_size(store: LMDBStore) -> None:
+    for _ in range(100):
+        store.commit_now(put("/registry/a/1", 20_000))
+    policy = HistoryPolicy(max_bytes=500_000)
+    for _ in range(5):
+        policy.run(store, 0)
+    statistics = store.statistics()
+    assert statistics["log_bytes"] <= 500_000
+    assert statistics["log_entries"] > 5
+
+
+def test_expiry_leaves_renewed_keys_alone(store: LMDBStore) -> None:
+    store.commit_now(put("/registry/events/" + "n" * 500, lease_s=5))
+    now = store.range("/registry/").records[0].lease_expiry
+    store.commit_now(put("/registry/events/" + "n" * 500, lease_s=50))
+    assert store.expire(now) == 0
+    assert store.expire(now + 100) == 1
+    store.close()
+
+
+def test_lock_keeps_a_second_kas_out(tmp_path: Path) -> None:
+    path = str(tmp_path / "data")
+    lock_data_dir(path)
+    code = "import sys\nfrom kas.store.datadir import lock_data_dir\nlock_data_dir(sys.argv[1])"
+    run = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert "Locked" in run.stderr
+    assert "in use by another kas (pid" in run.stderr
+    with pytest.raises(Locked):
+        lock_data_dir(path)
+
+
+def test_shared_counters_and_wake_ups() -> None:
+    shared = Shared.create(3)
+    one, two = Shared.attach(shared.spec, 1), Shared.attach(shared.spec, 2)
+    assert one.memory.enter(True) == 1
+    assert two.memory.enter(True) == 2
+    assert two.memory.enter(False) == 1
+    one.memory.leave(True)
+    assert shared.memory.in_flight(True) == 1
+    one.publish(7)
+    one.memory.publish(3)
+    assert (two.revision, shared.revision) == (7, 7)
+    import select
+
+    assert set(select.select([shared.wake_fd, one.wake_fd, two.wake_fd], [], [], 0)[0]) == {shared.wake_fd, two.wake_fd}
+    two.drain()
+    two.drain()
+    assert two.wake_fd not in select.select([two.wake_fd], [], [], 0)[0]
+    shared.memory.reap(2)
+    assert shared.memory.in_flight(True) == 0
+    shared.close()
+
+
+def test_store_opens_and_imports_fast(tmp_path: Path) -> None:
+    """No event loop library, no codec, nothing heavy comes with the store."""
+    code = "import sys, kas.store.lmdb; print(sorted(m for m in ('uvloop', 'orjson', 'granian', 'msgspec', 'cffi') if m in sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert out.stdout.strip() == "[]"
