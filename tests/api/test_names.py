@@ -1,3 +1,4 @@
+import re
 import time
 
 import pytest
@@ -51,3 +52,24 @@ def test_domain_prefixes():
     ]
     assert names.fully_qualified_domain_name("f", "a.b.") == []
     assert names.fully_qualified_name("f", "a.b") != []
+
+
+@pytest.mark.parametrize(
+    ("function", "pattern"),
+    [
+        (names.is_dns1123_label, names._DNS1123_LABEL),
+        (names.is_dns1123_subdomain, names._DNS1123_SUBDOMAIN),
+        (names.is_dns1123_subdomain_with_underscore, names._DNS1123_SUBDOMAIN_UNDERSCORE),
+        (names.is_wildcard_dns1123_subdomain, names._WILDCARD),
+        (names.is_dns1035_label, names._DNS1035_LABEL),
+        (names.is_qualified_name, rf"({names._DNS1123_SUBDOMAIN}/)?{names._LABEL_KEY}"),
+        (names.is_label_value, names._LABEL_VALUE),
+    ],
+    ids=lambda v: v.__name__ if callable(v) else "",
+)
+def test_the_linear_patterns_are_the_published_ones(function, pattern):
+    @given(st.text("ab1-._A/*\n", max_size=12) | st.from_regex(pattern, fullmatch=True).filter(lambda t: t.isascii() and len(t) < 64))
+    def same(text):
+        assert (not function(text)) == (re.fullmatch(pattern, text, re.ASCII) is not None)
+
+    same()
