@@ -54,6 +54,7 @@ from kas.endpoints.served import Served
 from kas.endpoints.subresources import install as install_subresources
 from kas.endpoints.watch import Watches
 from kas.endpoints.write import Writer
+from kas.endpoints.zpages import ZPages
 from kas.filters import audit, audit_id, cors, deadline, goaway, http_logging, response_headers, shutdown_retry, tracing
 from kas.filters.authentication import authentication, trusted
 from kas.filters.authorization import authorization
@@ -116,11 +117,11 @@ class Server:
         for r in SCHEME.resources:
             if r.etcd_prefix is None or r.storage_gvk is None:
                 continue
-            # Versions of one resource, and Events of two groups, share what is stored.
-            key = (r.etcd_prefix, r.storage_gvk[2])
+            # Versions of one resource share a registry. Events have one per group over the same keys: their rules differ.
+            key = (r.group, r.etcd_prefix)
             if key in self.registries:
                 continue
-            home = SCHEME.resource(r.storage_gvk[0], r.storage_gvk[1], r.resource) or r
+            home = (SCHEME.resource(r.group, r.storage_gvk[1], r.resource) if r.storage_gvk[0] == r.group else None) or r
             lease = int(self.options.raw.event_ttl) if home.kind == "Event" else 0
             make = NamespaceRegistry if home.kind == "Namespace" else Registry
             self.registries[key] = make(home, self.store, clock, lease)
@@ -239,7 +240,7 @@ class Server:
             if answer is not None:
                 self.rest.add(review(r, self.writer, answer))
             elif r.etcd_prefix is not None:
-                self.rest.add(Served(r, self.registries[r.etcd_prefix, r.storage_gvk[2]]))
+                self.rest.add(Served(r, self.registries[r.group, r.etcd_prefix]))
         install_subresources(self)
 
     def _build_documents(self) -> None:
@@ -264,6 +265,7 @@ class Server:
         if raw.profiling:
             Debug(self).install(self.director)
             extra += ["/debug/pprof", "/debug/flags/v"]
+        ZPages(vars(raw), lambda: ["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"]).install(self.director)
         fixed = ["/.well-known/openid-configuration", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/",
                  "/openid/v1/jwks", "/version"]  # fmt: skip
         if raw.enable_swagger_ui:

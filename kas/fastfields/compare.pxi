@@ -240,7 +240,8 @@ cdef bint _added_named(Node n, list items, dict out) except -1:
     return True
 
 
-DEF MOST_FIELDS = 96
+cdef enum:
+    MOST_FIELDS = 96
 
 
 cdef int _added_map(Node n, dict v, dict out) except -1:

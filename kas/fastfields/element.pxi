@@ -73,7 +73,11 @@ cdef str json_text(object v):
     return "[" + ",".join([json_text(x) for x in v]) + "]"
 
 
-DEF TEXTS_LIMIT = 2048
+# The caches below hold short texts only and start anew when full, so that hostile keys cannot grow them.
+cdef enum:
+    TEXTS_LIMIT = 512  # per list type
+    ORDER_LIMIT = 8192
+    CACHED_LENGTH = 128
 
 
 cdef str item_key(Node n, object v):
@@ -107,9 +111,10 @@ cdef str item_key(Node n, object v):
     if p != NULL:
         return <str>p
     text = make_item_key(n, v)
-    if PyDict_Size(n.texts) >= TEXTS_LIMIT:
-        n.texts.clear()
-    n.texts[value] = text
+    if len(text) <= CACHED_LENGTH:
+        if PyDict_Size(n.texts) >= TEXTS_LIMIT:
+            n.texts.clear()
+        n.texts[value] = text
     return text
 
 
@@ -154,7 +159,6 @@ cdef str make_item_key(Node n, object v):
 
 # Sort keys of k: and v: texts, because parsing them again and again would cost more than the sorting.
 cdef dict _order = {}
-DEF ORDER_LIMIT = 8192
 
 
 cdef tuple rank(object v):
@@ -188,9 +192,10 @@ def element_order(str text):
             got = (3, rank(orjson.loads(text[2:])))
         else:
             got = (4, int(text[2:]))
-        if len(_order) >= ORDER_LIMIT:
-            _order.clear()
-        _order[text] = got
+        if len(text) <= CACHED_LENGTH:
+            if len(_order) >= ORDER_LIMIT:
+                _order.clear()
+            _order[text] = got
     return got
 
 

@@ -16,7 +16,6 @@ from kas.store.datadir import lock_data_dir
 from kas.store.lmdb import LMDBStore
 from kas.store.shared import Shared
 
-
 ROOT = str(Path(__file__).parents[2])
 
 

@@ -474,7 +474,7 @@ def pull_policy(policy: str | None, path: str) -> list[FieldError]:
 def _source(volume: Source, pod_name: str, is_pod: bool, path: str) -> list[FieldError]:
     """Rules of the one source; every further one is refused."""
     errs: list[FieldError] = []
-    given = sorted((_ORDER[key] for key in volume if key in _ORDER and volume[key] is not None))
+    given = sorted(_ORDER[key] for key in volume if key in _ORDER and volume[key] is not None)
     name = volume.get("name") or ""
     for n, i in enumerate(given):
         key, segment, complaint, check = _SOURCES[i]
