@@ -11,6 +11,7 @@ cdef struct Path:
 cdef class _Walk:
     cdef list unknown
     cdef set seen
+    cdef bint inexact  # a float stands where its literal text matters
     cdef int quiet  # inside types with own UnmarshalJSON nothing is reported
     cdef TypeDesc root
 
@@ -58,6 +59,8 @@ cdef str json_kind(object v, bint with_number):
 
 cdef object wrong(_Walk w, Path* p, TypeDesc owner, Field f, object v, bint whole):
     # whole: the value of the field itself, not an element of it
+    if isinstance(v, float):
+        w.inexact = True
     cdef bint number = f.kind in (K_INT32, K_INT64, K_INTSTR, K_DOUBLE) and (f.c_card == C_SINGLE or not whole)
     cdef str go_type = f.go_type() if whole else f.go_element()
     if f.kind == K_INTSTR and (not whole or f.c_card == C_SINGLE):
@@ -146,6 +149,8 @@ cdef object decode_element(_Walk w, Field f, TypeDesc owner, object v, Path* p, 
             return v
     elif kind == K_QUANTITY:
         if isinstance(v, (str, int, float)) and v is not True and v is not False:
+            if isinstance(v, float):
+                w.inexact = True
             return canonical_quantity(v)
         raise DecodeError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
     elif kind == K_INTSTR:
@@ -336,13 +341,28 @@ cdef dict decode_struct(_Walk w, TypeDesc t, dict obj, Path* p, int depth):
     return out
 
 
-def decode(TypeDesc type not None, object obj):
+class _Literal(float):
+    """A JSON number that remembers how it was written."""
+
+    def __new__(cls, text):
+        self = float.__new__(cls, text)
+        self.text = text
+        return self
+
+    def __repr__(self):
+        return self.text
+
+
+def decode(TypeDesc type not None, object obj, bytes raw=None):
     """Check a decoded JSON document against ``type``: ``(typed object, unknown fields)``.
 
     The result is a new tree (raw JSON values are shared) in the form encode_json() writes: nulls and what ``omitempty`` drops are
     gone, fields Go always writes are filled with their zero value (lists, maps and times that would be null stay absent), scalars are
     canonical. So ``decode(t, loads(encode_json(t, x)))`` gives x back. Unknown fields come as ``unknown field "spec.foo"`` in document
     order, at most 100. Raises DecodeError with the text of Go's json package.
+
+    ``raw``, the text ``obj`` was parsed from, is looked at again only where the spelling of a number matters (a quantity written as
+    ``1e3``, an error that quotes ``1.0``).
     """
     cdef _Walk w = _Walk()
     w.unknown = []
@@ -353,7 +373,16 @@ def decode(TypeDesc type not None, object obj):
         if obj is None:
             return zero_struct(type), w.unknown
         raise mismatch(w, NULL, None, json_kind(obj, False), _go_name(type.name))
-    out = decode_struct(w, type, <dict>obj, NULL, 0)
+    if raw is None:
+        return decode_struct(w, type, <dict>obj, NULL, 0), w.unknown
+    try:
+        out = decode_struct(w, type, <dict>obj, NULL, 0)
+    except DecodeError:
+        if not w.inexact:
+            raise
+        out = None
+    if w.inexact:
+        return decode(type, json.loads(raw.decode("utf-8", "replace"), parse_float=_Literal))
     return out, w.unknown
 
 

@@ -198,8 +198,6 @@ cdef bint _has_escaped_key(bytes data):
 
 def _duplicate_fields_slow(bytes data):
     """As duplicate_fields, with keys compared as text: for documents whose keys use escapes."""
-    import json
-
     found = []
 
     def pairs(items):

@@ -1,0 +1,71 @@
+"""scalars: JSON text of Time, MicroTime, Duration and IntOrString, seen as fields of real types."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from kas.api import gojson, scalars
+from kas.api.scheme import SCHEME, DecodeError, decode, decode_protobuf, encode_json, encode_protobuf
+
+# kind -> (type with such a field, its JSON name)
+HOLDERS = {
+    "time": ("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "deletionTimestamp"),
+    "microtime": ("io.k8s.api.coordination.v1.LeaseSpec", "renewTime"),
+    "intorstring": ("io.k8s.api.core.v1.ServicePort", "targetPort"),
+}
+
+
+def check(vector: dict, group: list[dict]) -> None:
+    kind = vector["id"].split("/")[1]
+    text, want = vector["in"]["json"], vector["out"]
+    value = gojson.loads(text)
+    if kind == "duration":
+        return check_duration(value, want)
+    name, field = HOLDERS[kind]
+    type = SCHEME.type(name)
+    if want["error"] is not None:
+        with pytest.raises(DecodeError) as caught:
+            decode(type, {field: value}, f'{{"{field}":{text}}}'.encode())
+        # The field's place in its struct is named here; the vector decodes the bare value.
+        plain = f"Go struct field {type.kind_name}.{field} of type"
+        assert str(caught.value).replace(plain, "Go value of type") == want["error"]
+        return None
+    typed, _ = decode(type, {field: value})
+    back = typed.get(field, None if kind != "intorstring" else 0)
+    encoded = gojson.loads(encode_json(type, typed)).get(field)
+    assert encoded == back
+    assert encoded == gojson.loads(want["json"])
+    if "protobuf" in want and back is not None:
+        body = base64.b64decode(want["protobuf"])
+        number = bytes([type.by_name[field].pb << 3 | 2, len(body)])
+        message = encode_protobuf(type, typed)
+        assert number + body in message
+        assert decode_protobuf(type, message) == typed
+    if kind == "intorstring":
+        check_int_or_string(back, want)
+    return None
+
+
+def check_duration(value: object, want: dict) -> None:
+    if want["error"] is not None:
+        with pytest.raises(DecodeError) as caught:
+            scalars.parse_duration(value)
+        assert str(caught.value) == want["error"]
+    else:
+        assert scalars.parse_duration(value) == want["nanoseconds"]
+        assert f'"{scalars.canonical_duration(value)}"' == want["json"]
+
+
+def check_int_or_string(value: int | str, want: dict) -> None:
+    assert scalars.int_value(value) == want["intValue"]
+    assert str(value) == want["string"]
+    scaled = want["scaled10"]
+    for round_up, name in ((False, "down"), (True, "up")):
+        if scaled["error"] is not None:
+            with pytest.raises(DecodeError) as caught:
+                scalars.scaled_int_or_percent(value, 10, round_up)
+            assert str(caught.value) == scaled["error"]
+        else:
+            assert scalars.scaled_int_or_percent(value, 10, round_up) == scaled[name]
