@@ -1,0 +1,82 @@
+"""Endpoints (upstream ``pkg/registry/core/endpoint``, ``pkg/apis/core/validation``). Nothing is sorted or repacked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api import field
+from kas.api.field import FieldError
+from kas.api.validation import names
+from kas.api.validation.checks import legacy_ip, non_special_ip, unsupported
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.api.validation.ip import ip_warnings
+from kas.api.validation.probes import PORT_RANGE, PROTOCOLS
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+
+def _address(address: dict[str, Any], path: str, known: frozenset[str]) -> list[FieldError]:
+    ip, host, node = address.get("ip") or "", address.get("hostname"), address.get("nodeName")
+    errs = legacy_ip(f"{path}.ip", ip, tuple(known))
+    if host:
+        errs += [field.invalid(f"{path}.hostname", host, m) for m in names.is_dns1123_label(host)]
+    if node is not None:
+        errs += [field.invalid(f"{path}.nodeName", node, m) for m in names.is_dns1123_subdomain(node)]
+    return errs + non_special_ip(ip, f"{path}.ip")
+
+
+def _port(port: dict[str, Any], need_name: bool, path: str) -> list[FieldError]:
+    name, number, protocol = port.get("name") or "", port.get("port") or 0, port.get("protocol") or ""
+    errs: list[FieldError] = []
+    if name:
+        errs += [field.invalid(f"{path}.name", name, m) for m in names.is_dns1123_label(name)]
+    elif need_name:
+        errs.append(field.required(f"{path}.name"))
+    if not 1 <= number <= 65535:
+        errs.append(field.invalid(f"{path}.port", number, PORT_RANGE))
+    if protocol not in PROTOCOLS:
+        at = f"{path}.protocol"
+        errs.append(unsupported(at, protocol, PROTOCOLS) if protocol else field.required(at))
+    app = port.get("appProtocol")
+    if app is not None:
+        errs += [field.invalid(f"{path}.appProtocol", app, m) for m in names.is_qualified_name(app)]
+    return errs
+
+
+def _addresses(obj: Obj) -> frozenset[str]:
+    return frozenset(
+        a.get("ip") or "" for s in obj.get("subsets") or () for k in ("addresses", "notReadyAddresses") for a in s.get(k) or ()
+    )
+
+
+def _validate(obj: Obj, known: frozenset[str]) -> list[FieldError]:
+    errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+    for i, subset in enumerate(obj.get("subsets") or ()):
+        at, ports = f"subsets[{i}]", subset.get("ports") or []
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            errs.append(field.required(at, "must specify `addresses` or `notReadyAddresses`"))
+        for kind in ("addresses", "notReadyAddresses"):
+            for j, address in enumerate(subset.get(kind) or ()):
+                errs += _address(address, f"{at}.{kind}[{j}]", known)
+        for j, port in enumerate(ports):
+            errs += _port(port, len(ports) > 1, f"{at}.ports[{j}]")
+    return errs
+
+
+@strategy_for("", "endpoints")
+class EndpointsStrategy(Strategy):
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        return _validate(obj, frozenset())
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        return object_meta_update(obj["metadata"], old["metadata"]) + _validate(obj, _addresses(old))
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        out: list[str] = []
+        for i, subset in enumerate(obj.get("subsets") or ()):
+            for kind in ("addresses", "notReadyAddresses"):
+                for j, address in enumerate(subset.get(kind) or ()):
+                    out += ip_warnings(f"subsets[{i}].{kind}[{j}].ip", address.get("ip") or "")
+        return out
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        return self.warnings_on_create(ctx, obj)

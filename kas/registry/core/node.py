@@ -1,0 +1,162 @@
+"""Nodes (upstream ``pkg/registry/core/node/strategy.go``, ``pkg/apis/core/validation``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api import field
+from kas.api.field import FieldError
+from kas.api.gostruct import render
+from kas.api.validation import names
+from kas.api.validation.checks import legacy_cidr
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.api.validation.ip import cidr_warnings, parse_cidr
+from kas.api.validation.labelselectors import label_name
+from kas.api.validation.resources import resource_quantity
+from kas.api.validation.scheduling import taint_effect
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+KEPT_CIDR = 'node updates may not change podCIDR except from "" to valid'
+KEPT_PROVIDER = 'node updates may not change providerID except from "" to valid'
+
+
+def _taints(items: list[dict[str, Any]], path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    seen: set[tuple] = set()
+    for i, taint in enumerate(items):
+        at, key, value, effect = f"{path}[{i}]", taint.get("key") or "", taint.get("value") or "", taint.get("effect") or ""
+        errs += label_name(key, f"{at}.key")
+        messages = names.is_label_value(value)
+        if messages:
+            errs.append(field.invalid(f"{at}.value", value, ";".join(messages)))
+        errs += taint_effect(effect, False, f"{at}.effect")
+        if (effect, key) in seen:
+            detail = "taints must be unique by key and effect pair"
+            errs.append(FieldError(field.DUPLICATE, at, render("Taint", taint), detail))
+        seen.add((effect, key))
+    return errs
+
+
+def _resources(status: dict[str, Any]) -> list[FieldError]:
+    errs: list[FieldError] = []
+    for kind in ("capacity", "allocatable"):
+        for name in sorted(status.get(kind) or ()):
+            errs += resource_quantity(name, status[kind][name], f"status.{kind}.{name}")
+    return errs
+
+
+def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    errs = object_meta(obj["metadata"], False, names.dns_subdomain)
+    if spec.get("taints"):
+        errs += _taints(spec["taints"], "metadata.taints")
+    errs += _resources(status)
+    cidrs = spec.get("podCIDRs") or []
+    known = tuple(((old or {}).get("spec") or {}).get("podCIDRs") or ())
+    for i, cidr in enumerate(cidrs):
+        errs += legacy_cidr(f"spec.podCIDRs[{i}]", cidr, known)
+    if len(cidrs) > 1:
+        parsed = [parse_cidr(cidr) for cidr in cidrs]
+        if None in parsed:
+            bad = cidrs[parsed.index(None)]
+            message = f"invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{parsed.index(None)}]: {bad}"
+            errs.append(field.internal("spec.podCIDRs", message))
+        families = {c.ip.family for c in parsed if c}
+        if len(families) != 2 or len(cidrs) > 2:
+            message = "may specify no more than one CIDR for each IP family"
+            errs.append(field.invalid("spec.podCIDRs", cidrs, message))
+        errs += [field.duplicate(f"spec.podCIDRs[{i}]", c) for i, c in enumerate(cidrs) if c in cidrs[:i]]
+    return errs
+
+
+def _config_source(source: dict[str, Any] | None, path: str, in_status: bool) -> list[FieldError]:
+    """The abandoned dynamic kubelet configuration is still checked."""
+    if source is None:
+        return []
+    ref = source.get("configMap")
+    if ref is None:
+        message = "exactly one reference subfield must be non-nil"
+        return [field.invalid(path, render("NodeConfigSource", source), message)]
+    path += ".configMap"
+    errs: list[FieldError] = []
+    for key in ("uid", "resourceVersion"):
+        if in_status and not ref.get(key):
+            errs.append(field.required(f"{path}.{key}", f"{key} must be set in status"))
+        if not in_status and ref.get(key):
+            errs.append(field.forbidden(f"{path}.{key}", f"{key} must not be set in spec"))
+    checks = {"namespace": names.is_dns1123_label, "name": names.is_dns1123_subdomain, "kubeletConfigKey": names.is_config_map_key}
+    for key, check in checks.items():
+        value = ref.get(key) or ""
+        if not value:
+            errs.append(field.required(f"{path}.{key}", f"{key} must be set"))
+        else:
+            errs += [field.invalid(f"{path}.{key}", value, m) for m in check(value)]
+    return errs
+
+
+def _update(obj: Obj, old: Obj) -> list[FieldError]:
+    spec, status, before = obj.get("spec") or {}, obj.get("status") or {}, old.get("spec") or {}
+    errs = object_meta_update(obj["metadata"], old["metadata"])
+    errs += _resources(status)
+    seen: list[dict[str, Any]] = []
+    for i, address in enumerate(status.get("addresses") or ()):
+        if address in seen:
+            errs.append(field.duplicate(f"status.addresses[{i}]", render("NodeAddress", address)))
+        seen.append(address)
+    cidrs, was = spec.get("podCIDRs") or [], before.get("podCIDRs") or []
+    if was:
+        if len(was) != len(cidrs):
+            errs.append(field.forbidden("spec.podCIDRs", KEPT_CIDR))
+        else:
+            errs += [field.forbidden("spec.podCIDRs", KEPT_CIDR) for a, b in zip(was, cidrs, strict=True) if a != b]
+    if before.get("providerID") and before["providerID"] != (spec.get("providerID") or ""):
+        errs.append(field.forbidden("spec.providerID", KEPT_PROVIDER))
+    errs += _config_source(spec.get("configSource"), "spec.configSource", False)
+    config = status.get("config") or {}
+    for key in ("assigned", "active", "lastKnownGood"):
+        errs += _config_source(config.get(key), f"status.config.{key}", True)
+    if spec.get("taints"):
+        errs += _taints(spec["taints"], "metadata.taints")
+    if (spec.get("externalID") or "") != (before.get("externalID") or ""):
+        errs.append(field.forbidden("spec.externalID", "may not be updated"))
+    return errs
+
+
+def _warnings(obj: Obj) -> list[str]:
+    spec = obj.get("spec") or {}
+    out = []
+    if spec.get("configSource") is not None:
+        out.append("spec.configSource: the feature is not supported and is going to be removed in the future")
+    if spec.get("externalID"):
+        out.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
+    for i, cidr in enumerate(spec.get("podCIDRs") or ()):
+        out += cidr_warnings(f"spec.podCIDRs[{i}]", cidr)
+    return out
+
+
+@strategy_for("", "nodes")
+class NodeStrategy(Strategy):
+    def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
+        """A kubelet registers its node together with its status."""
+        obj["metadata"].pop("generation", None)
+        (obj.get("spec") or {}).pop("configSource", None)
+
+    def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        super().prepare_for_update(ctx, obj, old)
+        if (old.get("spec") or {}).get("configSource") is None:
+            (obj.get("spec") or {}).pop("configSource", None)
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        return _validate(obj)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        return _validate(obj, old) + _update(obj, old)
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        return _update(obj, old)
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        return _warnings(obj)
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        return _warnings(obj)

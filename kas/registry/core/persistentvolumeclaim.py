@@ -1,0 +1,174 @@
+"""PersistentVolumeClaims (upstream ``pkg/registry/core/persistentvolumeclaim``, ``pkg/api/persistentvolumeclaim``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api import field
+from kas.api.equality import semantic_equal
+from kas.api.field import FieldError
+from kas.api.gostruct import spec_diff
+from kas.api.validation import names
+from kas.api.validation.checks import unsupported
+from kas.api.validation.claims import claim_spec, claim_spec_warnings
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.api.validation.labelselectors import label_selector
+from kas.api.validation.resources import amount, basic_resource, is_native, resource_quantity
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+IMMUTABLE = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+RESIZE_STATES = (
+    "ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizeInProgress", "NodeResizeInfeasible",
+    "NodeResizePending",
+)  # fmt: skip
+
+
+def normalize_data_sources(spec: dict[str, Any]) -> None:
+    """The old and the new way to name a source show the same, where the old one can say it."""
+    source, ref = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source is not None and ref is None:
+        spec["dataSourceRef"] = dict(source)
+    elif ref is not None and source is None and not ref.get("namespace"):
+        spec["dataSource"] = {k: v for k, v in ref.items() if k != "namespace"}
+
+
+def _drop_foreign_source(spec: dict[str, Any], old: dict[str, Any] | None) -> None:
+    """dataSource always ignored what is neither a claim nor a snapshot; dataSourceRef takes anything."""
+    if old is not None and (old.get("dataSource") is not None or old.get("dataSourceRef") is not None):
+        return
+    source = spec.get("dataSource")
+    known = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+    if source is not None and (source.get("apiGroup") or "", source.get("kind")) not in known:
+        del spec["dataSource"]
+
+
+def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
+    before = (old or {}).get("spec") or {}
+    group = any((before.get(k) or {}).get("apiGroup") is not None for k in ("dataSource", "dataSourceRef"))
+    values = bool(label_selector(before.get("selector"), ""))
+    errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+    return errs + claim_spec(obj.get("spec") or {}, "spec", group, values)
+
+
+def _storage(holder: dict[str, Any] | None) -> str:
+    return (holder or {}).get("storage") or "0"
+
+
+def _update(obj: Obj, old: Obj) -> list[FieldError]:
+    errs = object_meta_update(obj["metadata"], old["metadata"]) + _validate(obj, old)
+    spec, before = obj.get("spec") or {}, old.get("spec") or {}
+    notes, old_notes = obj["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
+    munged, clone = dict(spec), dict(before)
+    if not before.get("volumeName"):
+        if "volumeName" in munged:
+            clone["volumeName"] = munged["volumeName"]
+        else:
+            clone.pop("volumeName", None)
+    chosen, had = spec.get("storageClassName"), before.get("storageClassName")
+    annotated = old_notes.get(CLASS_ANNOTATION)
+    from_annotation = annotated is not None and had is None and chosen == annotated
+    if from_annotation and notes.get(CLASS_ANNOTATION, annotated) == annotated:
+        munged.pop("storageClassName", None)
+    else:
+        if notes.get(CLASS_ANNOTATION) != annotated:
+            at = f"metadata.annotations.{CLASS_ANNOTATION}"
+            errs.append(field.invalid(at, notes.get(CLASS_ANNOTATION) or "", "field is immutable"))
+        if chosen is not None and had is None and annotated in (None, chosen):
+            munged.pop("storageClassName", None)
+    if (obj.get("status") or {}).get("phase") == "Bound":
+        requests = (munged.get("resources") or {}).get("requests")
+        if requests is not None:
+            kept = {**requests, "storage": _storage((before.get("resources") or {}).get("requests"))}
+            munged["resources"] = {**munged["resources"], "requests": kept}
+        if munged.get("volumeAttributesClassName") is not None:
+            munged["volumeAttributesClassName"] = clone.get("volumeAttributesClassName")
+    if not semantic_equal(munged, clone):
+        diff = spec_diff("PersistentVolumeClaimSpec", clone, munged)
+        errs.append(field.forbidden("spec", f"{IMMUTABLE}\n{diff}"))
+    new_size = amount(_storage((spec.get("resources") or {}).get("requests")))
+    if new_size < amount(_storage((before.get("resources") or {}).get("requests"))):
+        if new_size <= amount(_storage((old.get("status") or {}).get("capacity"))):
+            at = "spec.resources.requests.storage"
+            errs.append(field.forbidden(at, "field can not be less than status.capacity"))
+    if spec.get("volumeMode") != before.get("volumeMode"):
+        errs.append(field.invalid("volumeMode", spec.get("volumeMode"), "field is immutable"))
+    attributes, at = spec.get("volumeAttributesClassName"), "spec.volumeAttributesClassName"
+    if before.get("volumeAttributesClassName") is not None and attributes != before["volumeAttributesClassName"]:
+        if attributes is None:
+            errs.append(field.forbidden(at, "update from non-nil value to nil is forbidden"))
+        elif not attributes:
+            errs.append(field.forbidden(at, "update from non-nil value to an empty string is forbidden"))
+    return errs
+
+
+def _resource_key(name: str, path: str) -> list[FieldError]:
+    errs = [field.invalid(path, name, m) for m in names.is_qualified_name(name)]
+    if not errs and is_native(name) and name != "storage":
+        errs.append(unsupported(path, name, ("storage",)))
+    return errs
+
+
+def _status_update(obj: Obj, old: Obj) -> list[FieldError]:
+    errs = object_meta_update(obj["metadata"], old["metadata"])
+    status = obj.get("status") or {}
+    if not obj["metadata"].get("resourceVersion"):
+        errs.append(field.required("resourceVersion"))
+    if not (obj.get("spec") or {}).get("accessModes"):
+        errs.append(field.required("Spec.accessModes"))
+    for name in sorted(status.get("capacity") or ()):
+        errs += basic_resource(status["capacity"][name], f"status.capacity[{name}]")
+    path = "status.allocatedResourceStatus"
+    for name, state in sorted((status.get("allocatedResourceStatuses") or {}).items()):
+        errs += _resource_key(name, path)
+        if state not in RESIZE_STATES:
+            errs.append(unsupported(path, name, sorted(RESIZE_STATES)))
+    path = "status.allocatedResources"
+    for name, text in sorted((status.get("allocatedResources") or {}).items()):
+        found = _resource_key(name, path)
+        if not found:
+            found = basic_resource(text, f"{path}[{name}]") or resource_quantity("storage", text, f"{path}[{name}]")
+        errs += found
+    return errs
+
+
+def _warnings(obj: Obj) -> list[str]:
+    out = []
+    if CLASS_ANNOTATION in (obj["metadata"].get("annotations") or {}):
+        out.append(f'metadata.annotations[{CLASS_ANNOTATION}]: deprecated since v1.8; use "storageClassName" attribute instead')
+    return out + claim_spec_warnings(obj.get("spec") or {}, "spec")
+
+
+@strategy_for("", "persistentvolumeclaims")
+class PersistentVolumeClaimStrategy(Strategy):
+    def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
+        super().prepare_for_create(ctx, obj)
+        spec = obj.setdefault("spec", {})
+        _drop_foreign_source(spec, None)
+        normalize_data_sources(spec)
+
+    def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        super().prepare_for_update(ctx, obj, old)
+        spec = obj.setdefault("spec", {})
+        _drop_foreign_source(spec, old.get("spec") or {})
+        normalize_data_sources(spec)
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        return _validate(obj)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        return _validate(obj, old) + _update(obj, old)
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        return _status_update(obj, old)
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        return _warnings(obj)
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        return _warnings(obj)
+
+    def decorate(self, obj: Obj) -> None:
+        """Claims of before dataSourceRef show it too."""
+        if obj.get("spec"):
+            normalize_data_sources(obj["spec"])

@@ -1,0 +1,115 @@
+"""ResourceQuotas (upstream ``pkg/registry/core/resourcequota``, ``pkg/apis/core/validation``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api import field
+from kas.api.field import FieldError
+from kas.api.gostruct import render
+from kas.api.validation import names
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.api.validation.resources import is_standard_quota_resource, quota_resource_name, resource_map
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+SCOPES = frozenset(
+    {
+        "Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity",
+        "VolumeAttributesClass",
+    }
+)  # fmt: skip
+_COMPUTE = frozenset({"cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"})
+_POD_SCOPES = SCOPES - {"BestEffort", "VolumeAttributesClass"}
+_EXISTS_ONLY = frozenset({"BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity"})
+_EXISTS_MESSAGE = (
+    "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
+    "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
+)
+_CONFLICTS = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
+
+
+def _fits(scope: str, resource: str) -> bool:
+    """Whether a quota of this scope can count the resource; an unknown scope is complained about elsewhere."""
+    if scope in _POD_SCOPES:
+        return resource == "pods" or resource in _COMPUTE
+    if scope == "BestEffort":
+        return resource == "pods"
+    if scope == "VolumeAttributesClass":
+        return resource in ("persistentvolumeclaims", "requests.storage")
+    return True
+
+
+def _scopes(spec: dict[str, Any]) -> list[FieldError]:
+    scopes = spec.get("scopes") or []
+    errs: list[FieldError] = []
+    for scope in scopes:
+        if scope not in SCOPES:
+            errs.append(field.invalid("spec.scopes", scopes, "unsupported scope"))
+        for name in sorted(spec.get("hard") or ()):
+            if is_standard_quota_resource(name) and not _fits(scope, name):
+                errs.append(field.invalid("spec.scopes", scopes, "unsupported scope applied to resource"))
+    for pair in _CONFLICTS:
+        if all(scope in scopes for scope in pair):
+            errs.append(field.invalid("spec.scopes", scopes, "conflicting scopes"))
+    return errs
+
+
+def _selector(spec: dict[str, Any]) -> list[FieldError]:
+    selector, path = spec.get("scopeSelector"), "spec.scopeSelector.matchExpressions"
+    if selector is None:
+        return []
+    errs: list[FieldError] = []
+    seen: set[str] = set()
+    for term in selector.get("matchExpressions") or ():
+        scope, operator, values = term.get("scopeName") or "", term.get("operator") or "", term.get("values") or []
+        if scope not in SCOPES:
+            errs.append(field.invalid(f"{path}.scopeName", scope, "unsupported scope"))
+        for name in sorted(spec.get("hard") or ()):
+            if is_standard_quota_resource(name) and not _fits(scope, name):
+                errs.append(field.invalid(path, render("ScopeSelector", selector), "unsupported scope applied to resource"))
+        if scope in _EXISTS_ONLY and operator != "Exists":
+            errs.append(field.invalid(f"{path}.operator", operator, _EXISTS_MESSAGE))
+        if operator in ("In", "NotIn"):
+            if not values:
+                message = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+                errs.append(field.required(f"{path}.values", message))
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                message = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+                errs.append(field.invalid(f"{path}.values", values, message))
+        else:
+            errs.append(field.invalid(f"{path}.operator", operator, "not a valid selector operator"))
+        seen.add(scope)
+    for pair in _CONFLICTS:
+        if seen.issuperset(pair):
+            errs.append(field.invalid("spec.scopeSelector.scopes", spec.get("scopes"), "conflicting scopes"))
+    return errs
+
+
+def _spec(spec: dict[str, Any]) -> list[FieldError]:
+    return resource_map(spec.get("hard"), quota_resource_name, "spec.hard") + _scopes(spec) + _selector(spec)
+
+
+def _status(status: dict[str, Any]) -> list[FieldError]:
+    errs = resource_map(status.get("hard"), quota_resource_name, "status.hard")
+    return errs + resource_map(status.get("used"), quota_resource_name, "status.used")
+
+
+@strategy_for("", "resourcequotas")
+class ResourceQuotaStrategy(Strategy):
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+        return errs + _spec(obj.get("spec") or {}) + _status(obj.get("status") or {})
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errs = object_meta_update(obj["metadata"], old["metadata"]) + _spec(spec)
+        if set(spec.get("scopes") or ()) != set((old.get("spec") or {}).get("scopes") or ()):
+            errs.append(field.invalid("spec.scopes", spec.get("scopes"), "field is immutable"))
+        return errs
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        errs = object_meta_update(obj["metadata"], old["metadata"])
+        if not obj["metadata"].get("resourceVersion"):
+            errs.append(field.required("resourceVersion"))
+        return errs + _status(obj.get("status") or {})
