@@ -11,7 +11,7 @@ def compare(Node n, dict old, dict new):
     if old or n.zeros:
         _compare_maps(n, old, new, changed, removed)
     elif new:
-        _added_map(n, new, changed)
+        changed = _added_map(n, new, False)
     return in_order(changed), in_order(removed)
 
 
@@ -198,8 +198,7 @@ cdef dict _added(Node n, object v):
     if as_form == MAP:
         if n.map_atomic or not PyDict_CheckExact(v) or (PyDict_Size(v) == 0 and not n.zeros):
             return LEAF
-        out = {".": LEAF}
-        _added_map(n, v, out)
+        out = _added_map(n, v, True)
     elif as_form == LIST:
         if n.list_atomic or not PyList_CheckExact(v) or PyList_GET_SIZE(v) == 0:
             return LEAF
@@ -240,81 +239,74 @@ cdef bint _added_named(Node n, list items, dict out) except -1:
     return True
 
 
+cdef extern from *:
+    # Cython's own macro over CPython's presized dict: growing a dict of twenty fields costs two rehashes.
+    dict presized "__Pyx_PyDict_NewPresized"(Py_ssize_t)
+
+
 cdef enum:
     MOST_FIELDS = 96
 
 
-cdef int _added_map(Node n, dict v, dict out) except -1:
-    """Add all of a map's fields to ``out`` in order. Borrowed references are safe: nothing here changes ``v`` or ``n``."""
+cdef dict _added_map(Node n, dict v, bint itself):
+    """All of a map's fields in order, with "." before them if ``itself``.
+
+    Borrowed references are safe: nothing here changes ``v`` or ``n``. A field's rank is below the number of fields, which is
+    at most MOST_FIELDS where the array is used.
+    """
     cdef Py_ssize_t pos = 0
     cdef PyObject *k
     cdef PyObject *p
-    cdef PyObject *fields[MOST_FIELDS]
-    cdef PyObject *values[MOST_FIELDS]
-    cdef int count = 0, i, rank
+    cdef PyObject *slots[MOST_FIELDS]
+    cdef int count = 0, i, total = <int>PyDict_Size(n.fields)
     cdef Field f
     cdef object value
-    cdef dict late
+    cdef dict out, late
     cdef list keys
-    if not n.fields and n.elem is not None:
-        if n.elem.plain:
-            keys = list(v)
-            if len(keys) > 1:
-                keys.sort()
-            for key in keys:
-                PyDict_SetItem(out, "f:" + <str>key, LEAF)
-            return 0
-        late = {}
-        while PyDict_Next(v, &pos, &k, &p):
-            PyDict_SetItem(late, "f:" + <str><object>k, _added(n.elem, <object>p))
-        out.update(in_order(late))
-        return 0
-    if len(n.fields) > MOST_FIELDS:
-        late = {}
-        _added_many(n, v, late)
-        out.update(in_order(late))
-        return 0
+    if total == 0 and n.elem is not None and n.elem.plain:
+        keys = list(v)
+        if len(keys) > 1:
+            keys.sort()
+        out = presized(len(keys) + 1)
+        if itself:
+            PyDict_SetItem(out, ".", LEAF)
+        for key in keys:
+            PyDict_SetItem(out, "f:" + <str>key, LEAF)
+        return out
+    if total == 0 or total > MOST_FIELDS:
+        return _added_many(n, v, itself)
+    for i in range(total):
+        slots[i] = NULL
     while PyDict_Next(v, &pos, &k, &p):
         f = field_of(n, <object>k)
         if f is None:
-            # Fields beside the declared ones: rare, so in two steps.
-            late = {}
-            _added_many(n, v, late)
-            out.update(in_order(late))
-            return 0
+            # Fields beside the declared ones: rare, so the slow way.
+            return _added_many(n, v, itself)
         if f.omit:
             value = value_of(f, <object>p)
             if value is _MISSING:
                 continue
             p = <PyObject *>value
-        if f.skip:
-            continue
-        # At most len(n.fields) <= MOST_FIELDS different fields can pass here and below, so the arrays suffice.
-        rank = f.rank
-        i = count
-        while i > 0 and (<Field>fields[i - 1]).rank > rank:
-            fields[i], values[i] = fields[i - 1], values[i - 1]
-            i -= 1
-        fields[i], values[i] = <PyObject *>f, p
-        count += 1
+        if not f.skip:
+            slots[f.rank] = p
+            count += 1
     for name, f in n.zeros:
-        if PyDict_GetItem(v, name) != NULL:
-            continue
-        rank = f.rank
-        i = count
-        while i > 0 and (<Field>fields[i - 1]).rank > rank:
-            fields[i], values[i] = fields[i - 1], values[i - 1]
-            i -= 1
-        fields[i], values[i] = <PyObject *>f, <PyObject *>f.zero
-        count += 1
-    for i in range(count):
-        f = <Field>fields[i]
-        PyDict_SetItem(out, f.key, LEAF if f.node.plain else _added(f.node, <object>values[i]))
-    return 0
+        if PyDict_GetItem(v, name) == NULL:
+            slots[f.rank] = <PyObject *>f.zero
+            count += 1
+    out = presized(count + 1)
+    if itself:
+        PyDict_SetItem(out, ".", LEAF)
+    for i in range(total):
+        if slots[i] != NULL:
+            f = <Field>PyList_GET_ITEM(n.ranked, i)
+            PyDict_SetItem(out, f.key, LEAF if f.node.plain else _added(f.node, <object>slots[i]))
+    return out
 
 
-cdef int _added_many(Node n, dict v, dict out) except -1:
+cdef dict _added_many(Node n, dict v, bint itself):
     cdef Field f
+    cdef dict out = {".": LEAF} if itself else {}
     for name, value in v.items():
         f = field_of(n, name)
         if f is None:
@@ -328,4 +320,4 @@ cdef int _added_many(Node n, dict v, dict out) except -1:
     for name, f in n.zeros:
         if PyDict_GetItem(v, name) == NULL:
             out[f.key] = _added(f.node, f.zero)
-    return 0
+    return in_order(out)

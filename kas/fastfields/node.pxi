@@ -75,20 +75,21 @@ cdef class Node:
     cdef public tuple keys, sorted_keys
     cdef public Node item
     cdef dict by_key  # "f:name" -> Field
+    cdef list ranked  # the Fields in order of names
     cdef list zeros  # (name, Field) of the fields Go writes when unset
     cdef bint plain  # every value is one leaf, whatever it holds
     cdef dict texts  # path element texts of list items met before, by key value; bounded
 
     def __init__(self):
-        self.fields, self.by_key, self.zeros, self.texts = {}, {}, [], {}
+        self.fields, self.by_key, self.ranked, self.zeros, self.texts = {}, {}, [], [], {}
         self.plain = True
 
     def set_fields(self, dict fields):
         """Declare the fields by name; call once the nodes they refer to exist (types may be recursive)."""
         cdef Field f
         self.fields = fields
-        for rank, name in enumerate(sorted(fields)):
-            f = fields[name]
+        self.ranked = [fields[name] for name in sorted(fields)]
+        for rank, f in enumerate(self.ranked):
             f.rank = rank
         self.by_key = {f.key: f for f in fields.values()}
         self.zeros = [(name, f) for name, f in fields.items() if f.zero is not MISSING]
