@@ -19,6 +19,7 @@ cdef extern from *:
     #include <errno.h>
     #include <pthread.h>
     #include <stdio.h>
+    #include <stdint.h>
     #include <string.h>
     #include <sys/mman.h>
 
@@ -81,6 +82,37 @@ cdef extern from *:
         return NULL;
     }
 
+    /* memcmp() == 0, without the call for the short names and prefixes that scans compare all the time. */
+    static inline int kas_same(const char *a, const char *b, size_t n)
+    {
+        uint64_t x, y;
+        uint32_t u, v;
+        if (n >= 8) {
+            memcpy(&x, a, 8);
+            memcpy(&y, b, 8);
+            if (x != y)
+                return 0;
+            if (n > 16)
+                return memcmp(a + 8, b + 8, n - 8) == 0;
+            memcpy(&x, a + n - 8, 8);
+            memcpy(&y, b + n - 8, 8);
+            return x == y;
+        }
+        if (n >= 4) {
+            memcpy(&u, a, 4);
+            memcpy(&v, b, 4);
+            if (u != v)
+                return 0;
+            memcpy(&u, a + n - 4, 4);
+            memcpy(&v, b + n - 4, 4);
+            return u == v;
+        }
+        while (n--)
+            if (a[n] != b[n])
+                return 0;
+        return 1;
+    }
+
     static void kas_hugepages(char *p, size_t n)
     {
         size_t a = ((size_t)p + 4095) & ~(size_t)4095, e = ((size_t)p + n) & ~(size_t)4095;
@@ -128,7 +160,8 @@ cdef extern from *:
         const char *(*strerror)(int) noexcept nogil
     kas_engine L
     const char *kas_engine_load(const char *path) nogil
-    void kas_hugepages(char *p, size_t n) nogil
+    bint kas_same(const char *a, const char *b, size_t n) noexcept nogil
+    void kas_hugepages(char *p, size_t n) noexcept nogil
     ctypedef struct pthread_rwlock_t:
         pass
     int pthread_rwlock_init(pthread_rwlock_t *, void *) nogil

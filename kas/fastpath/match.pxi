@@ -37,6 +37,8 @@ cdef inline bint among(const Requirement *r, const char *p, size_t n) noexcept n
     """Whether the value is one of the requirement's, which are sorted."""
     cdef size_t lo = 0, hi = r.n_values, mid
     cdef int c
+    if hi == 1:
+        return r.values[0].n == n and kas_same(r.values[0].p, p, n)
     while lo < hi:
         mid = (lo + hi) // 2
         c = compare(r.values[mid].p, r.values[mid].n, p, n)
@@ -80,7 +82,7 @@ cdef inline bint find_pair(const char *block, size_t n, const char *key, size_t 
     cdef const char *name
     cdef size_t name_len
     while next_pair(&at, end, &name, &name_len, value, value_len):
-        if name_len == key_len and memcmp(name, key, key_len) == 0:
+        if name_len == key_len and kas_same(name, key, key_len):
             return True
     return False
 

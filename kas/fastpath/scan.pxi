@@ -108,7 +108,7 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
         k = val(g.start, KEY_INLINE if skipping else g.start_len)
         rc = L.cursor_get(cursor, &k, &h, OP_SET_RANGE)
     while rc == 0:
-        if k.size < g.prefix_len or memcmp(k.data, g.prefix, g.prefix_len):
+        if k.size < g.prefix_len or not kas_same(<char *>k.data, g.prefix, g.prefix_len):
             rc = ERR_NOTFOUND
             break
         if not head_ok(<char *>h.data, h.size):

@@ -35,13 +35,14 @@ ReadEvents = Callable[[str, int, int], tuple[list[Event], int]]
 class Watcher:
     """One stream's place in the sequence of events. Made by ``Hub.watch``; used on the loop's thread only."""
 
-    __slots__ = ("_hub", "_live", "_queue", "_taken", "closed", "key", "limit", "on_ready", "prefix")
+    __slots__ = ("_hub", "_joined", "_live", "_queue", "_taken", "closed", "key", "limit", "on_ready", "prefix")
 
     def __init__(self, hub: Hub, prefix: str, key: str | None, after: int, on_ready: Callable[[], None], limit: int) -> None:
         self._hub, self.prefix, self.key, self.on_ready, self.limit = hub, prefix, key, on_ready, limit
         self._queue: deque[Event] = deque()
         self._taken = after
         self._live = False
+        self._joined = 0
         self.closed = False
 
     @property
@@ -75,10 +76,14 @@ class Watcher:
         """Leaves the hub. Idempotent."""
         if not self.closed:
             self.closed = True
+            self._live = False
             self._queue.clear()
             self._hub._leave(self)
 
     def _push(self, event: Event) -> None:
+        # A callback may end this watcher, or let it join, in the middle of a dispatch whose events it has had from the ring.
+        if not self._live or event.revision <= self._joined:
+            return
         queue = self._queue
         if len(queue) >= self.limit:
             # Falls behind: the log has it all.
@@ -121,12 +126,13 @@ class Hub:
         else:
             self.catch_up()
 
-    def catch_up(self) -> None:
-        """Dispatches everything up to the shared revision. One atomic load when there is nothing to do.
+    def catch_up(self, revision: int = 0) -> None:
+        """Dispatches everything up to the shared revision (and up to ``revision``, which must have happened). One atomic load when
+        there is nothing to do.
 
         Call it before using derived state. Inside a listener it does nothing: the dispatch that runs is the one to wait for.
         """
-        while self._shared_revision() > self.revision and not self._dispatching:
+        while max(self._shared_revision(), revision) > self.revision and not self._dispatching:
             try:
                 events, reached = self._read_events("", self.revision, CHUNK)
             except Compacted as e:
@@ -203,7 +209,9 @@ class Hub:
         """
         watcher = Watcher(self, prefix, key, after, on_ready, limit)
         if after > self.revision:
-            self.catch_up()
+            # Another worker's write can be read a moment before its revision is published.
+            self._read_events(prefix, after, 0)
+            self.catch_up(after)
         if after >= self._ring_after and after <= self.revision:
             backlog = [e for e in self._ring if e.revision > after and (e.key == key if key is not None else e.key.startswith(prefix))]
             if len(backlog) <= limit:
@@ -217,6 +225,7 @@ class Hub:
         index, at = (self._by_prefix, watcher.prefix) if watcher.key is None else (self._by_key, watcher.key)
         index.setdefault(at, {})[watcher] = None
         watcher._live = True
+        watcher._joined = self.revision
         self.watchers += 1
 
     def _leave(self, watcher: Watcher) -> None:

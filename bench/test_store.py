@@ -1,0 +1,118 @@
+"""Store benchmarks. Run: ``python -m pytest bench/test_store.py --benchmark-enable``. Data: 5,000 pods of 6.9 KB, 100 labels."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kas._fastpath import Draft, Op, build_record, compile_matcher, frame_record
+
+from kas.store import open_store
+from kas.store.hub import Hub
+from kas.store.lmdb import LMDBStore
+
+TYPE = b'{"kind":"Pod","apiVersion":"v1",'
+PODS = 5000
+
+
+def draft(name: str, size: int, label: str = "a") -> Draft:
+    head = TYPE + b'"metadata":{"name":"%s","namespace":"ns",' % name.encode()
+    tail = b'"uid":"u"},"spec":{"data":"%s"}}' % (b"x" * size)
+    labels = {"app": label, "tier": "backend", "pod-template-hash": "5d4f8c7b9"}
+    fields = {"metadata.name": name, "metadata.namespace": "ns", "spec.nodeName": "node-1", "status.phase": "Running"}
+    return build_record(head, tail, labels, fields, len(TYPE), metadata_tail=len(b'"uid":"u"}'))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LMDBStore]:
+    store = open_store(str(tmp_path_factory.mktemp("data")), sync=False)
+    for first in range(0, PODS, 500):
+        ops = [Op(f"/registry/pods/ns/pod-{i:05d}", draft(f"pod-{i:05d}", 6700, f"a{i % 100}"), 0) for i in range(first, first + 500)]
+        store.commit_now(*ops)
+    yield store
+    store.close()
+
+
+def test_get(store: LMDBStore, benchmark: Any) -> None:
+    benchmark(lambda: store.get("/registry/pods/ns/pod-02500").json)
+
+
+def test_list_500(store: LMDBStore, benchmark: Any) -> None:
+    result = benchmark(lambda: store.range_json("/registry/pods/", limit=500, count=True))
+    assert (result.count, result.remaining) == (500, PODS - 500)
+
+
+def test_list_5000(store: LMDBStore, benchmark: Any) -> None:
+    result = benchmark(lambda: store.range_json("/registry/pods/", wrap=lambda r: (b'{"items":[', b"]}\n")))
+    assert result.count == PODS
+
+
+def test_list_by_label(store: LMDBStore, benchmark: Any) -> None:
+    matcher = compile_matcher([("app", "=", ("a7",))])
+    result = benchmark(lambda: store.range_json("/registry/pods/", matcher=matcher))
+    assert result.count == 50
+
+
+def test_list_by_field(store: LMDBStore, benchmark: Any) -> None:
+    matcher = compile_matcher((), [("spec.nodeName", "=", "node-2")])
+    assert benchmark(lambda: store.range_json("/registry/pods/", matcher=matcher)).count == 0
+
+
+def test_build_record(benchmark: Any) -> None:
+    benchmark(lambda: draft("pod-00001", 1500))
+
+
+def test_frame(store: LMDBStore, benchmark: Any) -> None:
+    record = store.get("/registry/pods/ns/pod-02500")
+    benchmark(lambda: frame_record("MODIFIED", record))
+
+
+@pytest.mark.parametrize("clients", [1, 64])
+@pytest.mark.parametrize("sync", [True, False], ids=["durable", "no-fsync"])
+def test_create(tmp_path: Path, benchmark: Any, clients: int, sync: bool) -> None:
+    """Time of `clients` concurrent creates of 1.5 KB."""
+    loop = asyncio.new_event_loop()
+    store = open_store(str(tmp_path), sync=sync)
+    store.start(loop)
+    numbers = itertools.count()
+
+    async def create() -> None:
+        futures = []
+        for _ in range(clients):
+            name = f"c{next(numbers)}"
+            futures.append(store.commit(Op(f"/registry/configmaps/ns/{name}", draft(name, 1300), 0)))
+        await asyncio.gather(*futures)
+
+    benchmark(lambda: loop.run_until_complete(create()))
+    store.close()
+    loop.close()
+
+
+@pytest.mark.parametrize("watchers", [1, 1000])
+def test_dispatch(benchmark: Any, watchers: int) -> None:
+    """One event to one of so many watchers, taken and framed."""
+    events: list[Any] = []
+
+    class FakeEvent:
+        key = "/registry/pods/ns7/a"
+
+        def __init__(self, revision: int) -> None:
+            self.revision = revision
+
+        def __len__(self) -> int:
+            return 2000
+
+    hub = Hub(lambda prefix, after, limit: ([], after), lambda: 0, 0)
+    streams = [hub.watch(f"/registry/pods/ns{i + 7}/", 0, lambda: None, None, 1024) for i in range(watchers)]
+    revisions = itertools.count(1)
+
+    def one() -> None:
+        hub.publish([FakeEvent(next(revisions))])
+        events[:] = streams[0].take()
+
+    benchmark(one)
+    assert len(events) == 1

@@ -1,0 +1,120 @@
+"""The hub's corner cases: callbacks that join, leave and take in the middle of a dispatch, revisions not yet published, lost history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kas._fastpath import Op, build_record
+
+from kas.store import Compacted, open_store
+from kas.store.lmdb import LMDBStore
+
+PREFIX = "/registry/x/"
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    store = open_store(str(tmp_path), sync=False)
+    yield store
+    store.close()
+
+
+def put(store: LMDBStore, count: int = 1) -> None:
+    for i in range(count):
+        store.commit_now(Op(f"{PREFIX}{i % 5}", build_record(b"{", b'"d":1}')))
+
+
+def drain(watcher: Any) -> list[int]:
+    got = []
+    while watcher.ready:
+        got += [e.revision for e in watcher.take()]
+    return got
+
+
+def test_watcher_made_by_a_callback_gets_each_event_once(store: LMDBStore) -> None:
+    made = []
+
+    def join() -> None:
+        if not made:
+            made.append(store.watch(PREFIX, 0, lambda: None))
+
+    first = store.watch(PREFIX, 0, join)
+    store.hub.listen(PREFIX, lambda events: made.append(store.watch(PREFIX, 1, lambda: None)) if len(made) == 1 else None)
+    put(store, 3)
+    store.hub.catch_up()
+    put(store, 2)
+    store.hub.catch_up()
+    assert drain(first) == [1, 2, 3, 4, 5]
+    assert drain(made[0]) == [1, 2, 3, 4, 5]
+    assert drain(made[1]) == [2, 3, 4, 5]
+
+
+def test_callback_may_close_another_watcher(store: LMDBStore) -> None:
+    watchers: list[Any] = []
+    watchers.append(store.watch(PREFIX, 0, lambda: watchers[1].close()))
+    watchers.append(store.watch(PREFIX, 0, lambda: None))
+    put(store, 2)
+    store.hub.catch_up()
+    assert drain(watchers[0]) == [1, 2]
+    assert drain(watchers[1]) == []
+    assert store.hub.watchers == 1
+
+
+def test_callback_may_take_at_once(store: LMDBStore) -> None:
+    got: list[int] = []
+    watcher = store.watch(PREFIX, 0, lambda: got.extend(e.revision for e in watcher.take()))
+    put(store, 7)
+    store.hub.catch_up()
+    assert got == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_watch_from_a_revision_that_is_durable_but_not_published(store: LMDBStore) -> None:
+    """Another worker has committed and not yet raised the shared revision: its write can be read, and watched from."""
+    put(store, 2)
+    store.hub.catch_up()
+    published = store.hub._shared_revision
+    store.hub._shared_revision = lambda: 2
+    put(store, 2)
+    watcher = store.watch(PREFIX, 3, lambda: None)
+    assert drain(watcher) == [4]
+    store.hub._shared_revision = published
+    put(store)
+    store.hub.catch_up()
+    assert drain(watcher) == [5]
+
+
+def test_long_backlog_is_pulled_in_chunks(store: LMDBStore) -> None:
+    put(store, 30)
+    store.hub.catch_up()
+    watcher = store.watch(PREFIX, 0, lambda: None, limit=4)
+    assert store.hub.watchers == 0
+    first = watcher.take(7)
+    assert [e.revision for e in first] == list(range(1, 8))
+    assert watcher.progress == 7
+    put(store)
+    store.hub.catch_up()
+    assert drain(watcher) == list(range(8, 32))
+    assert watcher.progress == 31
+    assert store.hub.watchers == 1
+
+
+def test_worker_that_slept_through_compaction_rebuilds(store: LMDBStore) -> None:
+    resets: list[int] = []
+    store.hub.listen(PREFIX, lambda events: None, lambda: resets.append(store.hub.revision))
+    watcher = store.watch(PREFIX, 0, lambda: None)
+    put(store, 10)
+    store.compact(8)
+    store.hub.catch_up()
+    assert (resets, store.hub.revision) == ([8], 10)
+    with pytest.raises(Compacted):
+        drain(watcher)
+
+
+def test_ring_is_bounded(store: LMDBStore) -> None:
+    put(store, 1500)
+    store.hub.catch_up()
+    assert len(store.hub._ring) <= 1024
+    watcher = store.watch(PREFIX, 0, lambda: None)
+    assert drain(watcher) == list(range(1, 1501))
