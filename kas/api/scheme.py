@@ -41,7 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 _fast_types.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)
-_fast_types.install_times(scalars.parse_duration, scalars.format_duration, scalars.format_time)
+_fast_types.install_durations(scalars.parse_duration, scalars.format_duration)
 
 TABLES = Path(__file__).parent / "tables"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."

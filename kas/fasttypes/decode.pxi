@@ -290,55 +290,66 @@ cdef dict decode_struct(_Walk w, TypeDesc t, dict obj, Path* p, int depth):
     cdef Py_ssize_t pos = 0
     cdef PyObject* key
     cdef PyObject* val
-    cdef PyObject* found
+    cdef FieldInfo* info
     cdef Field f
     cdef Path here
     cdef dict out = {}
     cdef object v
+    cdef int i
+    cdef bint seen[MAX_FIELDS]
     if depth > MAX_DEPTH:
         raise DecodeError("exceeded max depth")
     if not t.compiled:
         t._compile()
+    memset(seen, 0, t.n_flat * sizeof(bint))
     here.up = p
     here.key = NULL
     here.index = -1
     while PyDict_Next(obj, &pos, &key, &val):
-        found = PyDict_GetItem(t._by_name, <object>key)
-        if found == NULL:
+        i = t.find_str(key)
+        if i < 0:
             note_unknown(w, p, <object>key)
             continue
         if val == <PyObject*>None:
             continue
-        f = <Field>found
-        here.field = found
+        info = t.infos + i
+        here.field = info.field
         v = <object>val
-        if f.c_card == C_SINGLE:
-            if f.kind == K_STRING:
+        if info.card == C_SINGLE:
+            if info.kind == K_STRING:
                 if not isinstance(v, str):
-                    raise wrong(w, &here, t, f, v, True)
+                    raise wrong(w, &here, t, <Field>info.field, v, True)
             else:
-                v = decode_element(w, f, t, v, &here, depth + 1, True)
+                v = decode_element(w, <Field>info.field, t, v, &here, depth + 1, True)
                 if v is None:
                     continue
-            if f.omitempty and not f.ptr and (f.kind <= K_BYTES or f.kind == K_STRLIST) and not v:
+            if info.drop_zero and not v:
                 continue
-        elif f.c_card == C_LIST:
+        elif info.card == C_LIST:
             if not isinstance(v, list):
-                raise wrong(w, &here, t, f, v, True)
-            v = decode_list(w, f, t, <list>v, &here, depth)
+                raise wrong(w, &here, t, <Field>info.field, v, True)
+            v = decode_list(w, <Field>info.field, t, <list>v, &here, depth)
             if v is None:
                 continue
         else:
             if not isinstance(v, dict):
-                raise wrong(w, &here, t, f, v, True)
-            v = decode_map(w, f, t, <dict>v, &here, depth)
+                raise wrong(w, &here, t, <Field>info.field, v, True)
+            v = decode_map(w, <Field>info.field, t, <dict>v, &here, depth)
             if v is None:
                 continue
-        PyDict_SetItem(out, f.name, v)
-    for f in t.fill:
-        if f.name not in out:
-            out[f.name] = zero_value(f)
+        seen[i] = True
+        PyDict_SetItem(out, <object>info.name, v)
+    fill_missing(t, out, seen)
     return out
+
+
+cdef int fill_missing(TypeDesc t, dict out, bint* seen) except -1:
+    """Zero values of what Go always writes and ``seen`` lacks."""
+    cdef int i
+    for i in range(t.n_flat):
+        if t.infos[i].fill and not seen[i]:
+            PyDict_SetItem(out, <object>t.infos[i].name, zero_value(<Field>t.infos[i].field))
+    return 0
 
 
 class _Literal(float):

@@ -26,6 +26,30 @@ cdef enum:
     C_LIST = 1
     C_MAP = 2
 
+# How an absent field is written.
+cdef enum:
+    A_SKIP = 0
+    A_NULL = 1
+    A_ZERO = 2
+
+# No type has more flattened fields; compiling one that has raises, so walks may keep one slot per field on the C stack.
+cdef enum:
+    MAX_FIELDS = 128
+
+# What the walks need of a Field, without reference counting. The pointers are borrowed from the Field objects, which live as long as the type.
+cdef struct FieldInfo:
+    PyObject* field
+    PyObject* name
+    const char* key  # "name": with quotes and colon
+    int32_t key_n
+    int kind
+    int card
+    int absent
+    bint drop_zero   # omitempty on a plain scalar: a zero value is not written
+    bint fill        # decode() gives it a zero value
+    bint split       # metadata.resourceVersion
+
+
 # Deeper documents are refused by every walk: orjson stops at the same order of magnitude, and the C stack stays bounded.
 cdef enum:
     MAX_DEPTH = 1000
@@ -65,7 +89,7 @@ cdef class Field:
     cdef bytes key_json  # b'"name":'
     cdef bytes tag  # protobuf tag
     cdef int offset  # of embedded messages: where their fields begin in the owner's flat list
-    cdef int place   # in pb_order's owner's own flat list
+    cdef int place   # in the flat list of the type that declares it
     cdef TypeDesc target
     cdef TypeDesc owner
     cdef dict index
@@ -187,11 +211,15 @@ cdef class TypeDesc:
     cdef tuple _fields, flat, fill, pb_order
     cdef dict _by_name
     cdef dict pb_by_number
+    cdef list by_number  # protobuf number -> Field or None
+    cdef FieldInfo* infos
+    cdef int n_flat
     cdef int32_t* table  # open addressing, JSON key -> place in flat; -1 is free
     cdef uint32_t table_mask
 
     def __dealloc__(self):
         free(self.table)
+        free(self.infos)
 
     def __init__(self, list row, dict index):
         self.name, self.attributes, self.rows = row
@@ -230,8 +258,37 @@ cdef class TypeDesc:
                 f.offset = _place(self.flat, f.target.flat[0]) if f.target.flat else 0
             else:
                 f.place = _place(self.flat, f)
+        self.by_number = [None] * (self.pb_order[len(self.pb_order) - 1].pb + 1 if self.pb_order else 1)
+        for f in self.pb_order:
+            self.by_number[f.pb] = f
+        self._build_infos()
         self._build_table()
         self.compiled = True
+        return 0
+
+    cdef int _build_infos(self) except -1:
+        cdef Field f
+        cdef FieldInfo* info
+        cdef int i
+        self.n_flat = len(self.flat)
+        if self.n_flat > MAX_FIELDS:
+            raise ValueError(f"{self.name} has too many fields")
+        self.infos = <FieldInfo*>malloc((self.n_flat + 1) * sizeof(FieldInfo))
+        if self.infos == NULL:
+            raise MemoryError
+        for i in range(self.n_flat):
+            f = self.flat[i]
+            info = self.infos + i
+            info.field = <PyObject*>f
+            info.name = <PyObject*>f.name
+            info.key = PyBytes_AS_STRING(f.key_json)
+            info.key_n = <int32_t>PyBytes_GET_SIZE(f.key_json)
+            info.kind = f.kind
+            info.card = f.c_card
+            info.fill = _needs_fill(f)
+            info.absent = A_NULL if f.nullable else A_ZERO if info.fill else A_SKIP
+            info.drop_zero = (f.c_card == C_SINGLE and f.omitempty and not f.ptr and (f.kind <= K_BYTES or f.kind == K_STRLIST))
+            info.split = f.name == "resourceVersion"
         return 0
 
     cdef int _build_table(self) except -1:
@@ -258,15 +315,23 @@ cdef class TypeDesc:
         """Place of the field with this JSON key in flat, or -1."""
         cdef uint32_t slot = key_hash(key, n) & self.table_mask
         cdef int i
-        cdef bytes name
         while True:
             i = self.table[slot]
             if i < 0:
                 return -1
-            name = (<Field>self.flat[i]).key_json
-            if PyBytes_GET_SIZE(name) == n + 3 and memcmp(PyBytes_AS_STRING(name) + 1, key, n) == 0:
+            if self.infos[i].key_n == n + 3 and memcmp(self.infos[i].key + 1, key, n) == 0:
                 return i
             slot = (slot + 1) & self.table_mask
+
+    cdef int find_str(self, PyObject* key) except -2:
+        """As find, for a str; -1 also for text that has no UTF-8 form."""
+        cdef Py_ssize_t n
+        cdef const char* p
+        try:
+            p = PyUnicode_AsUTF8AndSize(<object>key, &n)
+        except UnicodeEncodeError:
+            return -1
+        return self.find(p, n)
 
     @property
     def fields(self):

@@ -124,84 +124,79 @@ cdef int put_list(Buf* b, TypeDesc owner, Field f, list v, Split* s, int depth) 
     return put_c(b, 93)
 
 
-cdef inline int put_key(Buf* b, Field f, bint first) except -1:
-    if not first:
-        put_c(b, 44)
-    return put(b, PyBytes_AS_STRING(f.key_json), PyBytes_GET_SIZE(f.key_json))
+cdef int gather(TypeDesc t, dict obj, PyObject** slots) except -1:
+    """The values of an object by the place of their field; None counts as absent. The references are borrowed from ``obj``."""
+    cdef PyObject* key
+    cdef PyObject* val
+    cdef Py_ssize_t pos = 0
+    cdef int i
+    memset(slots, 0, t.n_flat * sizeof(PyObject*))
+    while PyDict_Next(obj, &pos, &key, &val):
+        if val != <PyObject*>None:
+            i = t.find_str(key)
+            if i >= 0:
+                slots[i] = val
+    return 0
 
 
 cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1:
-    cdef Field f
+    cdef FieldInfo* info
+    cdef PyObject* slots[MAX_FIELDS]
     cdef PyObject* found
     cdef object v
-    cdef bint first = True, splitting
-    cdef Py_ssize_t i, n, left
+    cdef bint first = True, splitting, empty
+    cdef int i
     if depth > MAX_DEPTH:
         raise EncodeError("exceeded max depth")
     if not t.compiled:
         t._compile()
+    gather(t, obj, slots)
     splitting = s.on and depth == 1 and t.kind_name in ("ObjectMeta", "ListMeta")
     put_c(b, 123)
-    n = len(t.flat)
-    left = PyDict_Size(obj)
-    for i in range(n):
-        f = <Field>t.flat[i]
-        found = PyDict_GetItem(obj, f.name)
-        if splitting and s.cut < 0 and f.name == "resourceVersion":
+    for i in range(t.n_flat):
+        info = t.infos + i
+        found = slots[i]
+        if splitting and info.split and s.cut < 0:
             if not first:
                 put_c(b, 44)
             s.cut = b.n
             first = True
             continue
-        if found == NULL or found == <PyObject*>None:
-            if f.nullable:
-                put_key(b, f, first)
-                put(b, b"null", 4)
-            elif not f.ptr and f.c_card == C_SINGLE and (f.kind == K_STRUCT or f.kind == K_QUANTITY or f.kind == K_DURATION or f.kind == K_INTSTR
-                                                         or (f.kind < K_BYTES and not f.omitempty)):
-                put_key(b, f, first)
-                put_element(b, t, f, None, s, depth + 1)
-            else:
+        empty = False
+        if found == NULL:
+            if info.absent == A_SKIP:
                 continue
-            first = False
-            if splitting and s.cut >= 0:
-                s.after += 1
-            continue
-        v = <object>found
-        if f.c_card == C_SINGLE:
-            if f.omitempty and not f.ptr and (f.kind <= K_BYTES or f.kind == K_STRLIST) and not v:
-                continue
-            put_key(b, f, first)
-            if f.kind == K_STRING and PyUnicode_CheckExact(v):
-                put_str(b, v)
-            else:
-                put_element(b, t, f, v, s, depth + 1)
-        elif f.c_card == C_LIST:
-            if not isinstance(v, list):
-                raise bad_value(t, f, v)
-            if not v and (f.omitempty or s.stored):
-                if f.omitempty:
-                    continue
-                put_key(b, f, first)
-                put(b, b"null", 4)
-            else:
-                put_key(b, f, first)
-                put_list(b, t, f, <list>v, s, depth)
+            empty = info.absent == A_NULL
+            v = None
         else:
-            if not isinstance(v, dict):
-                raise bad_value(t, f, v)
-            if not v and (f.omitempty or s.stored):
-                if f.omitempty:
+            v = <object>found
+            if info.card == C_SINGLE:
+                if info.drop_zero and not v:
                     continue
-                put_key(b, f, first)
-                put(b, b"null", 4)
-            else:
-                put_key(b, f, first)
-                put_map(b, t, f, <dict>v, s, depth)
+            elif not (isinstance(v, list) if info.card == C_LIST else isinstance(v, dict)):
+                raise bad_value(t, <Field>info.field, v)
+            elif not v:
+                if (<Field>info.field).omitempty:
+                    continue
+                empty = s.stored
+        if not first:
+            put_c(b, 44)
         first = False
+        put(b, info.key, info.key_n)
         if splitting and s.cut >= 0:
             s.after += 1
-        if s.on and depth == 0 and f.type_meta and f.name == "apiVersion":
+        if empty:
+            put(b, b"null", 4)
+        elif info.card == C_SINGLE or found == NULL:
+            if info.kind == K_STRING and PyUnicode_CheckExact(v):
+                put_str(b, v)
+            else:
+                put_element(b, t, <Field>info.field, v, s, depth + 1)
+        elif info.card == C_LIST:
+            put_list(b, t, <Field>info.field, <list>v, s, depth)
+        else:
+            put_map(b, t, <Field>info.field, <dict>v, s, depth)
+        if s.on and depth == 0 and i == 1 and (<Field>info.field).type_meta:
             s.prefix = b.n + 1
     return put_c(b, 125)
 

@@ -135,8 +135,7 @@ cdef object wire_time(Wire* w, bint micro):
         raise DecodeError("time is out of range")
     if unix == -62135596800 and (not micro or part < 1000):
         return None
-    text = _slow_format_time(unix)
-    return f"{text[:19]}.{part // 1000:06d}Z" if micro else text
+    return time_text(unix, part // 1000 if micro else -1)
 
 
 cdef object wire_first_bytes(Wire* w, Wire* out, str name):
@@ -324,20 +323,11 @@ cdef int wire_map_entry(Wire* w, Field f, dict out, int depth) except -1:
 
 
 cdef dict wire_struct(Wire* w, TypeDesc t, dict out, int depth):
+    cdef int i
     wire_fields(w, t, out, depth)
-    return tidy(t, out)
-
-
-cdef dict tidy(TypeDesc t, dict out):
-    """Drop what omitempty leaves out, add what is always written."""
-    cdef Field f
-    for f in t.flat:
-        if f.name in out:
-            if f.c_card == C_SINGLE and f.omitempty and not f.ptr and (f.kind <= K_BYTES or f.kind == K_STRLIST) and not out[f.name]:
-                del out[f.name]
-    for f in t.fill:
-        if f.name not in out:
-            out[f.name] = zero_value(f)
+    for i in range(t.n_flat):
+        if t.infos[i].fill and PyDict_GetItem(out, <object>t.infos[i].name) == NULL:
+            PyDict_SetItem(out, <object>t.infos[i].name, zero_value(<Field>t.infos[i].field))
     return out
 
 
@@ -347,6 +337,9 @@ cdef int wire_fields(Wire* w, TypeDesc t, dict out, int depth) except -1:
     cdef PyObject* found
     cdef Field f
     cdef Wire sub
+    cdef object value
+    cdef list items
+    cdef dict entries
     if depth > MAX_DEPTH:
         raise DecodeError("exceeded max depth")
     if not t.compiled:
@@ -358,35 +351,54 @@ cdef int wire_fields(Wire* w, TypeDesc t, dict out, int depth) except -1:
             raise DecodeError(f"proto: {t.kind_name}: illegal tag {<int32_t><uint32_t>number} (wire type {v})")
         if wire == 4:
             raise DecodeError(f"proto: {t.kind_name}: wiretype end group for non-group")
-        found = PyDict_GetItem(t.pb_by_number, number)
-        if found == NULL:
+        f = None
+        if number < <uint64_t>PyList_GET_SIZE(t.by_number):
+            f = t.by_number[<Py_ssize_t>number]
+        if f is None:
             wire_skip(w, wire, 0)
             continue
-        f = <Field>found
         if wire != field_wire(f):
             raise wrong_wire(wire, f.pb_name)
-        if f.kind <= K_BYTES and f.c_card == C_SINGLE:
-            out[f.name] = wire_scalar(w, f)
-        elif f.name is None:
+        if f.name is None:
             wire_bytes(w, &sub)
             wire_fields(&sub, f.target, out, depth + 1)
         elif f.c_card == C_SINGLE:
-            wire_bytes(w, &sub)
-            value = wire_message(&sub, f, out.get(f.name), depth + 1)
-            if value is None:
-                out.pop(f.name, None)
+            if f.kind <= K_BYTES:
+                value = wire_scalar(w, f)
+                if f.omitempty and not f.ptr and not value:
+                    value = None
             else:
-                out[f.name] = value
+                wire_bytes(w, &sub)
+                found = PyDict_GetItem(out, f.name) if f.kind == K_STRUCT else NULL
+                value = wire_message(&sub, f, None if found == NULL else <object>found, depth + 1)
+                if f.kind == K_STRLIST and f.omitempty and not value:
+                    value = None
+            # The last occurrence counts, also when it is a zero that is not written.
+            if value is not None:
+                PyDict_SetItem(out, f.name, value)
+            elif f.name in out:
+                del out[f.name]
         elif f.c_card == C_LIST:
-            items = out.setdefault(f.name, [])
+            found = PyDict_GetItem(out, f.name)
+            if found == NULL:
+                items = []
+                PyDict_SetItem(out, f.name, items)
+            else:
+                items = <list>found
             if f.kind <= K_BYTES:
                 items.append(wire_scalar(w, f))
             else:
                 wire_bytes(w, &sub)
                 items.append(wire_message(&sub, f, None, depth + 1))
         else:
+            found = PyDict_GetItem(out, f.name)
+            if found == NULL:
+                entries = {}
+                PyDict_SetItem(out, f.name, entries)
+            else:
+                entries = <dict>found
             wire_bytes(w, &sub)
-            wire_map_entry(&sub, f, out.setdefault(f.name, {}), depth + 1)
+            wire_map_entry(&sub, f, entries, depth + 1)
     return 0
 
 

@@ -3,13 +3,12 @@
 
 cdef object _slow_parse_duration = None
 cdef object _slow_format_duration = None
-cdef object _slow_format_time = None
 
 
-def install_times(parse_duration, format_duration, format_time):
-    """Durations to and from nanoseconds, and unix seconds to RFC 3339 text."""
-    global _slow_parse_duration, _slow_format_duration, _slow_format_time
-    _slow_parse_duration, _slow_format_duration, _slow_format_time = parse_duration, format_duration, format_time
+def install_durations(parse_duration, format_duration):
+    """Durations to and from nanoseconds."""
+    global _slow_parse_duration, _slow_format_duration
+    _slow_parse_duration, _slow_format_duration = parse_duration, format_duration
 
 
 cdef int back_str(Back* b, object s) except -1:
@@ -184,24 +183,29 @@ cdef int back_map(Back* b, TypeDesc owner, Field f, dict v, int depth) except -1
 
 
 cdef int back_struct(Back* b, TypeDesc t, dict obj, int depth) except -1:
-    cdef Field f
-    cdef PyObject* found
-    cdef object v
-    cdef Py_ssize_t i, j, mark
+    cdef PyObject* slots[MAX_FIELDS]
     if depth > MAX_DEPTH:
         raise EncodeError("exceeded max depth")
     if not t.compiled:
         t._compile()
+    gather(t, obj, slots)
+    return back_fields(b, t, slots, depth)
+
+
+cdef int back_fields(Back* b, TypeDesc t, PyObject** slots, int depth) except -1:
+    """``slots`` holds the values of the type's flattened fields."""
+    cdef Field f
+    cdef object v
+    cdef Py_ssize_t i, j, mark
     for i in range(len(t.pb_order) - 1, -1, -1):
         f = <Field>t.pb_order[i]
         if f.name is None:
             mark = b.cap - b.at
-            back_struct(b, f.target, obj, depth + 1)
+            back_fields(b, f.target, slots + f.offset, depth)
             back_close(b, mark)
             back_tag(b, f)
             continue
-        found = PyDict_GetItem(obj, f.name)
-        v = None if found == NULL else <object>found
+        v = None if slots[f.place] == NULL else <object>slots[f.place]
         if f.c_card == C_SINGLE:
             if f.kind <= K_BYTES:
                 if v is None and (f.ptr or f.kind == K_BYTES):

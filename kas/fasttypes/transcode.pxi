@@ -439,7 +439,7 @@ cdef int tape_struct(Back* b, Tape* tape, TypeDesc t, int32_t at, int depth) exc
         raise DecodeError("exceeded max depth")
     if not t.compiled:
         t._compile()
-    n = len(t.flat)
+    n = t.n_flat
     slots_reserve(tape, n)
     memset(tape.slots + base, 0xFF, n * sizeof(int32_t))
     if at >= 0:

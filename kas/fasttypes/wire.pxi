@@ -130,6 +130,49 @@ cdef int64_t civil_to_days(int64_t y, int m, int d) noexcept:
     return era * 146097 + yoe * 365 + yoe // 4 - yoe // 100 + doy - 719468
 
 
+cdef inline void put_two(char* p, int v) noexcept:
+    p[0] = <char>(48 + v // 10)
+    p[1] = <char>(48 + v % 10)
+
+
+cdef object time_text(int64_t unix, int micros):
+    """RFC 3339 text of unix seconds in the years 0 to 9999; ``micros`` is -1 for a time without fraction."""
+    cdef char s[28]
+    cdef int64_t days = unix // 86400, rest = unix % 86400, z, era, doe, yoe, doy, mp, year
+    cdef int month, day, i
+    if rest < 0:  # C division rounds towards zero
+        rest += 86400
+        days -= 1
+    z = days + 719468
+    era = (z if z >= 0 else z - 146096) // 146097
+    doe = z - era * 146097
+    yoe = (doe - doe // 1460 + doe // 36524 - doe // 146096) // 365
+    doy = doe - (365 * yoe + yoe // 4 - yoe // 100)
+    mp = (5 * doy + 2) // 153
+    day = <int>(doy - (153 * mp + 2) // 5 + 1)
+    month = <int>(mp + 3 if mp < 10 else mp - 9)
+    year = yoe + era * 400 + (1 if month <= 2 else 0)
+    put_two(s, <int>(year // 100))
+    put_two(s + 2, <int>(year % 100))
+    put_two(s + 5, month)
+    put_two(s + 8, day)
+    put_two(s + 11, <int>(rest // 3600))
+    put_two(s + 14, <int>(rest // 60 % 60))
+    put_two(s + 17, <int>(rest % 60))
+    s[4] = s[7] = 45
+    s[10] = 84
+    s[13] = s[16] = 58
+    if micros < 0:
+        s[19] = 90
+        return PyUnicode_DecodeUTF8(s, 20, NULL)
+    s[19] = 46
+    for i in range(3):
+        put_two(s + 24 - 2 * i, micros % 100)
+        micros //= 100
+    s[26] = 90
+    return PyUnicode_DecodeUTF8(s, 27, NULL)
+
+
 cdef int64_t time_seconds(const char* s) noexcept:
     """Unix seconds of a text whose first 19 characters are YYYY-MM-DDTHH:MM:SS."""
     return civil_to_days(two(s, 0) * 100 + two(s, 2), two(s, 5), two(s, 8)) * 86400 + two(s, 11) * 3600 + two(s, 14) * 60 + two(s, 17)
