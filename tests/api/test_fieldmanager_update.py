@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.api.fieldmanager import builtin, crd_schema, deduced_schema, field_set, keep_timestamps, manager_name, update
+from kas.api.fieldmanager import Only, builtin, crd_schema, deduced_schema, field_set, keep_timestamps, manager_name, update
 
 T1, T2, T3 = "2024-01-02T03:04:05Z", "2024-01-02T03:04:06Z", "2024-01-02T03:04:07Z"
 CONFIG_MAP = builtin("", "v1", "ConfigMap")
@@ -113,6 +113,17 @@ def test_subresource_has_an_entry_of_its_own() -> None:
 def test_reset_fields_are_nobodys() -> None:
     obj = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "status": {"phase": "Running"}}
     assert update(POD, None, obj, "m", now=T1, reset_fields=STATUS) == []
+
+
+def test_some_endpoints_take_only_a_few_fields() -> None:
+    old = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}
+    old["metadata"]["managedFields"] = update(POD, None, old, "a", now=T1)
+    container = {"name": "c", "image": "i", "resources": {"limits": {"cpu": "1"}}}
+    new = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}, "spec": {"containers": [container], "nodeName": "n"}}
+    only = Only(["spec.containers.*.resources", "spec.containers.*.resizePolicy"])
+    got = update(POD, old, new, "r", now=T2, subresource="resize", reset_fields=only)
+    resources = {"f:limits": {".": {}, "f:cpu": {}}}
+    assert got[1]["fieldsV1"] == {"f:spec": {"f:containers": {'k:{"name":"c"}': {"f:resources": resources}}}}
 
 
 def test_only_ten_update_managers_are_kept() -> None:

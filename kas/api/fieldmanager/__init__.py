@@ -17,9 +17,10 @@ from kas.api.fieldmanager.entries import manager_name, read
 from kas.api.fieldmanager.scale import to_parent, to_scale
 from kas.api.fieldmanager.schema import Schema, deduced_schema
 from kas.api.fieldmanager.timestamps import keep_timestamps
-from kas.api.fieldmanager.updating import field_set, update
+from kas.api.fieldmanager.updating import Only, field_set, update
 
 __all__ = [
+    "Only",
     "Schema",
     "apply",
     "builtin",

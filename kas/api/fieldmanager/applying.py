@@ -14,7 +14,6 @@ from kas._fast_fields import (
     difference,
     intersection,
     merge,
-    recursive_difference,
     remove_items,
     to_set,
     union,
@@ -26,7 +25,7 @@ from kas.api.fieldmanager import lastapplied
 from kas.api.fieldmanager.conflicts import Conflicts, conflict_error
 from kas.api.fieldmanager.entries import Ident, Managed, Managers, ident_of, read, write
 from kas.api.fieldmanager.schema import Schema
-from kas.api.fieldmanager.updating import NO_FIELDS, STRIPPED, Obj, entries_of, reconciled, settle, track
+from kas.api.fieldmanager.updating import NO_FIELDS, STRIPPED, Obj, Reset, allowed, entries_of, reconciled, settle, track
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 
@@ -40,7 +39,7 @@ def apply(
     now: str,
     subresource: str = "",
     force: bool = False,
-    reset_fields: dict[str, Any] = NO_FIELDS,
+    reset_fields: Reset = NO_FIELDS,
 ) -> Obj:
     """The live object merged with the applied configuration, its managedFields updated; ``live`` is None on create.
 
@@ -112,15 +111,13 @@ def _check(schema: Schema, live: Obj, applied: Obj) -> None:
 
 
 def _apply(
-    schema: Schema, live: Obj, applied: Obj, managers: Managers, ident: Ident, force: bool, reset: dict[str, Any]
+    schema: Schema, live: Obj, applied: Obj, managers: Managers, ident: Ident, force: bool, reset: Reset
 ) -> tuple[Obj | None, Managers]:
     """The merged object, None when nothing changes, and the managers; raises Conflicts."""
     managers = reconciled(schema, live, managers)
     merged = merge(schema.root, live, applied)
     last = managers.get(ident)
-    fields = to_set(schema.root, applied)
-    if reset:
-        fields = recursive_difference(fields, reset)
+    fields = allowed(to_set(schema.root, applied), reset)
     managers[ident] = Managed(fields, schema.api_version, True, last.time if last is not None else "")
     merged = _prune(schema, merged, managers, ident, last)
     managers, _ = settle(schema, live, merged, managers, ident, reset, force)

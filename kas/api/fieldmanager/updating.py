@@ -44,6 +44,52 @@ def field_set(paths: Iterable[str]) -> dict[str, Any]:
     return out
 
 
+class Only:
+    """A filter that leaves nothing but the fields below some paths; for endpoints that can change little else.
+
+    Paths are dotted names where ``*`` stands for any list item or field: ``spec.containers.*.resources``
+    (``fieldpath.NewIncludeMatcherFilter``).
+    """
+
+    __slots__ = ("pattern",)
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.pattern: dict[str, Any] = {}
+        for path in paths:
+            level = self.pattern
+            for name in path.split("."):
+                level = level.setdefault(name if name == "*" else f"f:{name}", {})
+
+    def keep(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return _kept(fields, self.pattern)
+
+
+def _kept(fields: dict[str, Any], pattern: dict[str, Any]) -> dict[str, Any]:
+    if not pattern:
+        return fields
+    out = {}
+    for key, node in fields.items():
+        below = pattern.get("*", pattern.get(key)) if key != "." else None
+        if below is None:
+            continue
+        left = _kept({k: v for k, v in node.items() if k != "."}, below)
+        if left and "." in node:
+            left = {".": {}, **left}
+        if left or not node or "." in node:
+            out[key] = left
+    return out
+
+
+Reset = dict[str, Any] | Only
+
+
+def allowed(fields: dict[str, Any], reset: Reset) -> dict[str, Any]:
+    """The set without what the endpoint's strategy resets."""
+    if not reset:
+        return fields
+    return reset.keep(fields) if isinstance(reset, Only) else recursive_difference(fields, reset)
+
+
 # What the server itself keeps is nobody's: upstream's stripSet.
 STRIPPED = field_set(
     ["apiVersion", "kind", "metadata"]
@@ -65,11 +111,12 @@ def update(
     *,
     now: str,
     subresource: str = "",
-    reset_fields: dict[str, Any] = NO_FIELDS,
+    reset_fields: Reset = NO_FIELDS,
 ) -> Entries:
     """The managedFields of ``new`` after a create, update or patch by ``manager``; empty when there are none.
 
-    ``live`` is None on create. ``reset_fields`` is a set (``field_set``) of what the strategy takes back anyway. Entries a
+    ``live`` is None on create. ``reset_fields`` is a set (``field_set``) of what the strategy takes back anyway, or the Only
+    fields it takes. Entries a
     client sent are taken unless unusable or written through a subresource; an empty list or ``[{}]`` forgets all. When
     nothing changes hands the live list itself is returned. Never refuses: an object that contradicts its schema, or that
     cannot be converted to the version of an entry, keeps the live entries.
@@ -114,7 +161,7 @@ def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries |
 
 
 def track(
-    schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str, subresource: str, now: str, reset: dict[str, Any]
+    schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str, subresource: str, now: str, reset: Reset
 ) -> Managers:
     managers = reconciled(schema, live, managers)
     managers, changed = settle(schema, live, new, managers, None, reset, None)
@@ -149,7 +196,7 @@ def settle(
     new: Obj,
     managers: Managers,
     applier: Ident | None,
-    reset: dict[str, Any],
+    reset: Reset,
     force: bool | None,
 ) -> tuple[Managers, dict[str, Any]]:
     """Take what changed from all managers but ``applier``; with ``force`` False raise Conflicts instead of taking.
@@ -186,7 +233,5 @@ def settle(
     return out, changed
 
 
-def _filtered(found: tuple[dict, dict], reset: dict[str, Any]) -> tuple[dict, dict]:
-    if not reset:
-        return found
-    return recursive_difference(found[0], reset), recursive_difference(found[1], reset)
+def _filtered(found: tuple[dict, dict], reset: Reset) -> tuple[dict, dict]:
+    return allowed(found[0], reset), allowed(found[1], reset)
