@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from kas.api.fieldmanager import Only, builtin, crd_schema, deduced_schema, field_set, keep_timestamps, manager_name, update
+from kas.api.fieldmanager import (
+    Only,
+    builtin,
+    crd_schema,
+    deduced_schema,
+    field_set,
+    keep_timestamps,
+    manager_name,
+    restore_after_admission,
+    update,
+)
 
 T1, T2, T3 = "2024-01-02T03:04:05Z", "2024-01-02T03:04:06Z", "2024-01-02T03:04:07Z"
 CONFIG_MAP = builtin("", "v1", "ConfigMap")
@@ -194,3 +204,13 @@ def test_time_alone_is_no_change() -> None:
     assert keep_timestamps(live, new)["metadata"]["managedFields"] == [entry("a", {"f:data": {}}, time=T1)]
     other = config_map({"x": "2"}, [entry("a", {"f:data": {}}, time=T2)])
     assert keep_timestamps(live, other) is other
+
+
+def test_entries_broken_by_admission_are_put_back() -> None:
+    before = [entry("a", {"f:data": {}})]
+    meta = {"managedFields": [{**before[0], "operation": "Patch"}]}
+    warning = restore_after_admission(before, meta)
+    assert warning is not None
+    assert warning.endswith("please fix your requests: operation must be `Apply` or `Update`")
+    assert meta["managedFields"] is before
+    assert restore_after_admission(before, meta) is None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from kas.api.fieldmanager.applying import apply
 from kas.api.fieldmanager.builtin import builtin, type_node
 from kas.api.fieldmanager.crd import crd_schema
-from kas.api.fieldmanager.entries import manager_name, read
+from kas.api.fieldmanager.entries import manager_name, read, restore_after_admission
 from kas.api.fieldmanager.scale import to_parent, to_scale
 from kas.api.fieldmanager.schema import Schema, deduced_schema
 from kas.api.fieldmanager.timestamps import keep_timestamps
@@ -30,6 +30,7 @@ __all__ = [
     "keep_timestamps",
     "manager_name",
     "read",
+    "restore_after_admission",
     "to_parent",
     "to_scale",
     "type_node",

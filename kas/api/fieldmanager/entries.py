@@ -132,6 +132,28 @@ def cap(managers: Managers) -> None:
         left -= 1
 
 
+def restore_after_admission(before: list[dict[str, Any]] | None, meta: dict[str, Any]) -> str | None:
+    """Put back the entries a mutating plug-in or webhook made unusable; ``meta`` is changed in place.
+
+    Returns the warning for the client, None when the entries are usable (apiserver ``handlers/fieldmanager/admission.go``).
+    """
+    after = meta.get("managedFields")
+    if after is before:
+        return None
+    try:
+        read(after or [], trusted=False)
+    except ValueError as e:
+        if before is None:
+            meta.pop("managedFields", None)
+        else:
+            meta["managedFields"] = before
+        return (
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating "
+            f"admission controller; please fix your requests: {e}"
+        )
+    return None
+
+
 def manager_name(field_manager: str, user_agent: str) -> str:
     """The manager of a request: the fieldManager option, else what stands before "/" in the user agent."""
     if field_manager:
