@@ -118,7 +118,7 @@ def type_invalid(path: str, value: Any, detail: str) -> FieldError:
 
 
 def not_supported(path: str, value: Any, valid: list[str] | tuple[str, ...]) -> FieldError:
-    """``valid`` is listed sorted, as upstream does."""
+    """``valid`` is listed sorted, as the sets are that upstream passes; where it passes a list, build the FieldError itself."""
     detail = "supported values: " + ", ".join(go_quote(v) for v in sorted(valid)) if valid else ""
     return FieldError(NOT_SUPPORTED, path, value, detail)
 

@@ -11,7 +11,7 @@ from kas.api.validation.options import validate_delete_options
 from kas.edge.http import Request, Response
 from kas.endpoints import respond
 from kas.endpoints.codec import decode_body
-from kas.endpoints.options import flag, list_options, number
+from kas.endpoints.options import list_options, number
 from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
 from kas.endpoints.write import Writer
@@ -31,15 +31,13 @@ def delete_options(req: Request) -> dict[str, Any]:
             if q.get("gracePeriodSeconds"):
                 options["gracePeriodSeconds"] = number(q.get("gracePeriodSeconds"))
             if "orphanDependents" in q:
-                options["orphanDependents"] = flag(q.get("orphanDependents"))
+                options["orphanDependents"] = q.flag("orphanDependents")
             if q.get("propagationPolicy"):
                 options["propagationPolicy"] = q.get("propagationPolicy")
             if q.values("dryRun"):
                 options["dryRun"] = q.values("dryRun")
             if "ignoreStoreReadErrorWithClusterBreakingPotential" in q:
-                options["ignoreStoreReadErrorWithClusterBreakingPotential"] = flag(
-                    q.get("ignoreStoreReadErrorWithClusterBreakingPotential")
-                )
+                options["ignoreStoreReadErrorWithClusterBreakingPotential"] = q.flag("ignoreStoreReadErrorWithClusterBreakingPotential")
     found = validate_delete_options(options)
     if found:
         raise errors.invalid("meta.k8s.io", "DeleteOptions", "", found)

@@ -32,10 +32,6 @@ class ListOptions(NamedTuple):
 EVERYTHING = ListOptions(None, None, False, False, "", "", None, 0, "", None)
 
 
-def flag(text: str) -> bool:
-    return text not in ("", "0") and text.lower() != "false"
-
-
 def number(text: str) -> int:
     try:
         if not text or text.strip() != text or "_" in text:
@@ -67,9 +63,9 @@ def list_options(q: Query, force_watch: bool = False) -> ListOptions:
         raise bad_request(str(e)) from None
     timeout = number(get("timeoutSeconds")) if get("timeoutSeconds") else None
     o = ListOptions(
-        labels, fields, force_watch or flag(get("watch")), flag(get("allowWatchBookmarks")), get("resourceVersion"),
+        labels, fields, force_watch or q.flag("watch"), q.flag("allowWatchBookmarks"), get("resourceVersion"),
         get("resourceVersionMatch"), timeout, number(get("limit")) if get("limit") else 0, get("continue"),
-        flag(get("sendInitialEvents")) if "sendInitialEvents" in q else None,
+        q.flag("sendInitialEvents") if "sendInitialEvents" in q else None,
     )  # fmt: skip
     if o.match or o.send_initial_events is not None:
         found = _validate(o)
@@ -145,7 +141,7 @@ def write_options(q: Query, kind: str) -> WriteOptions:
         return NO_WRITE_OPTIONS
     values = q.values("dryRun")
     manager, validation = q.get("fieldManager"), q.get("fieldValidation")
-    force = flag(q.get("force")) if "force" in q else None
+    force = q.flag("force") if "force" in q else None
     o = WriteOptions(bool(values), manager, validation, force)
     found = dry_run_errors(values)
     if kind != "PatchOptions":

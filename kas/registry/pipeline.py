@@ -42,9 +42,32 @@ def from_storage(resource, obj: Obj) -> Obj:
 
 def decode_input(resource, obj: Obj) -> tuple[Obj, list[str]]:
     """Decode (type check, canonical scalars), default and convert; second value: unknown fields. Raises DecodeError."""
-    obj, unknown = decode(resource.type, obj)
-    apply_defaults(resource, obj)
-    return to_storage(resource, obj), unknown
+    typed, unknown = decode(resource.type, obj)
+    _keep_empty(obj, typed)
+    apply_defaults(resource, typed)
+    return to_storage(resource, typed), unknown
+
+
+# Lists of specs that errors print whole, and where label maps are shown.
+_SHOWN_LISTS = frozenset(
+    {
+        "volumes", "initContainers", "ephemeralContainers", "imagePullSecrets", "tolerations", "hostAliases", "readinessGates",
+        "topologySpreadConstraints", "schedulingGates", "resourceClaims", "accessModes", "scopes",
+    }
+)  # fmt: skip
+
+
+def _keep_empty(given: Obj, typed: Obj) -> None:
+    """Decoding drops empty lists and maps, which are never written; some errors still tell them from absent ones."""
+    spec, kept = given.get("spec"), typed.get("spec")
+    if not spec or not kept:
+        return
+    for key, value in spec.items():
+        if value == [] and key in _SHOWN_LISTS:
+            kept.setdefault(key, [])
+    template = spec.get("template")
+    if template and (template.get("metadata") or {}).get("labels") == {}:
+        kept["template"].setdefault("metadata", {}).setdefault("labels", {})
 
 
 def match_namespace(resource, meta: dict[str, Any], namespace: str) -> None:

@@ -49,8 +49,6 @@ async def write(path: str, sync: bool, seed: int) -> None:
                 continue
             for op in done:
                 os.write(1, b"ack %d %s %s\n" % (op.revision, op.key.encode(), mark.encode() if op.draft else b"-"))
-            if rng.random() < 0.02:
-                store.compact(max(0, store.revision - 400), 50)
 
     await asyncio.gather(*(worker(i) for i in range(4)))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import Any
 
 from kas.api import quantity
 
 Obj = dict[str, Any]
-# What makes a volume a volume: anything but its name.
-_NOT_A_SOURCE = frozenset({"name"})
 # Init containers once travelled in these; they are dropped so that no old kubelet sees them.
 LEGACY_ANNOTATIONS = (
     "pod.beta.kubernetes.io/init-containers", "pod.alpha.kubernetes.io/init-containers",
@@ -16,13 +16,24 @@ LEGACY_ANNOTATIONS = (
 )  # fmt: skip
 
 
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_DOMAIN = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*(?::[0-9]+)?|\[[a-fA-F0-9:]+\](?::[0-9]+)?"
+_DIGEST = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}"
+_IMAGE = re.compile(rf"(?:(?:{_DOMAIN})/)?{_PART}(?:/{_PART})*(?::(?P<tag>\w[\w.-]{{0,127}}))?(?:@(?P<digest>{_DIGEST}))?", re.ASCII)
+_HEX_ID = re.compile(r"[a-f0-9]{64}")
+
+
+@lru_cache(maxsize=1024)
 def image_pull_policy(image: str) -> str:
-    """Always for the tag ``latest`` and for an image without tag and digest; a name that does not parse has no tag."""
-    bare, _, digest = image.partition("@")
-    tag = bare.rpartition("/")[2].partition(":")[2]
-    if digest:
-        return "Always" if tag == "latest" else "IfNotPresent"
-    return "Always" if tag in ("", "latest") else "IfNotPresent"
+    """Always for the tag ``latest``, which is also that of an image without tag and digest.
+
+    What is no image reference at all (distribution's grammar) has no tag, and is pulled once.
+    """
+    match = _IMAGE.fullmatch(image)
+    if match is None or _HEX_ID.fullmatch(image):
+        return "IfNotPresent"
+    tag = match["tag"]
+    return "Always" if tag == "latest" or (tag is None and match["digest"] is None) else "IfNotPresent"
 
 
 def round_up(items: dict[str, str] | None) -> None:

@@ -237,7 +237,8 @@ def service(obj: Spec, old: Spec | None = None) -> list[FieldError]:
     """``ValidateService``; addresses that ``old`` has already are not complained about."""
     meta, spec, before = obj["metadata"], obj.get("spec") or {}, (old or {}).get("spec") or {}
     annotations, ports = meta.get("annotations") or {}, spec.get("ports") or []
-    errs = object_meta(meta, True, names.dns_label)
+    # The name of a stored service is immutable, so that only a new one is held to the rule.
+    errs = object_meta(meta, True, names.dns_label if old is None else names.path_segment)
     hints, mode = annotations.get(TOPOLOGY_HINTS), annotations.get(TOPOLOGY_MODE)
     if hints is not None and mode is not None and hints != mode:
         message = f"must match annotations[{TOPOLOGY_HINTS}] when both are specified"

@@ -157,7 +157,7 @@ class PersistentVolumeClaimStrategy(Strategy):
         return _validate(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        return _validate(obj, old) + _update(obj, old)
+        return _update(obj, old)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         return _status_update(obj, old)

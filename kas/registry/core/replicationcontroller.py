@@ -32,16 +32,12 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
 @strategy_for("", "replicationcontrollers")
 class ReplicationControllerStrategy(Strategy):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        return self._whole(obj, DEFAULT)
-
-    @staticmethod
-    def _whole(obj: Obj, options: Options) -> list[FieldError]:
-        return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, options)
+        return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         before = (old.get("spec") or {}).get("template") or {}
         options = options_for(before.get("spec") or {}, before.get("metadata"))
-        errs = self._whole(obj, options) + object_meta_update(obj["metadata"], old["metadata"])
+        errs = object_meta_update(obj["metadata"], old["metadata"])
         return errs + _spec(obj.get("spec") or {}, options)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
