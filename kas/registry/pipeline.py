@@ -29,9 +29,15 @@ def generate_name(base: str) -> str:
 
 
 def to_storage(resource, obj: Obj) -> Obj:
-    """``obj`` in the version it is stored as; the same object when that is its own."""
+    """``obj`` in the version it is stored as, with that version's defaults too; the same object when that is its own."""
     storage, own = resource.storage_gvk, (resource.group, resource.version, resource.kind)
-    return obj if storage is None or storage == own else convert(obj, own, storage)
+    if storage is None or storage == own:
+        return obj
+    converted = convert(obj, own, storage)
+    kind = SCHEME.kind(*storage)
+    if kind is not None:
+        apply_defaults(kind, converted)
+    return converted
 
 
 def from_storage(resource, obj: Obj) -> Obj:

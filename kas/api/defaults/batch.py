@@ -40,6 +40,20 @@ def default_job(obj: Obj) -> None:
         meta["labels"] = dict(labels)
 
 
+# The defaults of a Job are not those of the job in a CronJob's template, which gets them when a job is made of it.
+_JOB_CONSTANTS = (
+    "parallelism", "backoffLimit", "manualSelector", "completionMode", "suspend", "podReplacementPolicy",
+)  # fmt: skip
+_ABSENT = "kas:absent"
+
+
+@early_defaults_for("batch", "v1", "CronJob")
+def early_cron_job(obj: Obj) -> None:
+    """Note for ``default_cron_job`` what the constants are about to fill."""
+    job = ((obj.get("spec") or {}).get("jobTemplate") or {}).get("spec") or {}
+    obj[_ABSENT] = [key for key in _JOB_CONSTANTS if job.get(key) is None]
+
+
 @defaults_for("batch", "v1", "CronJob")
 def default_cron_job(obj: Obj) -> None:
     spec = obj.setdefault("spec", {})
@@ -47,4 +61,6 @@ def default_cron_job(obj: Obj) -> None:
     job_spec = job.get("spec")
     if job_spec is None:
         job_spec = job["spec"] = {}
+    for key in obj.pop(_ABSENT, ()):
+        job_spec.pop(key, None)
     pod_template(job_spec.setdefault("template", {}))

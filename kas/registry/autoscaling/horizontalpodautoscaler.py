@@ -1,0 +1,215 @@
+"""HorizontalPodAutoscalers, stored as v2 (upstream ``pkg/registry/autoscaling``, ``pkg/apis/autoscaling/validation``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api import field
+from kas.api.field import FieldError
+from kas.api.validation import names
+from kas.api.validation.checks import unsupported
+from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.api.validation.resources import amount
+from kas.api.validation.workloads import counts
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+MAX_PERIOD = 1800
+MAX_WINDOW = 3600
+POLICIES = ("Disabled", "Max", "Min")
+# Metric source types, the field each uses, in the order their fields are looked at.
+_SOURCES = (
+    ("Object", "object"), ("External", "external"), ("Pods", "pods"), ("Resource", "resource"),
+    ("ContainerResource", "containerResource"),
+)  # fmt: skip
+_TYPES = tuple(sorted(kind for kind, _ in _SOURCES))
+
+
+def api_version_error(ref: dict[str, Any]) -> str:
+    """Why the reference's apiVersion cannot name something to scale, "" when it can."""
+    text = ref.get("apiVersion") or ""
+    if text.count("/") > 1:
+        return f"unexpected GroupVersion string: {text}"
+    group = text.partition("/")[0] if "/" in text else ""
+    if not group and ref.get("kind") != "ReplicationController":
+        return "apiVersion must specify API group"
+    return ""
+
+
+def _reference(ref: dict[str, Any], path: str, allow_version: bool) -> list[FieldError]:
+    errs: list[FieldError] = []
+    for key in ("kind", "name"):
+        value = ref.get(key) or ""
+        if not value:
+            errs.append(field.required(f"{path}.{key}"))
+        else:
+            errs += [field.invalid(f"{path}.{key}", value, m) for m in names.is_path_segment_name(value)]
+    message = "" if allow_version else api_version_error(ref)
+    if message:
+        errs.append(field.invalid(f"{path}.apiVersion", ref.get("apiVersion") or "", message))
+    return errs
+
+
+def _identifier(metric: dict[str, Any], path: str) -> list[FieldError]:
+    name = metric.get("name") or ""
+    if not name:
+        return [field.required(f"{path}.name", "must specify a metric name")]
+    return [field.invalid(f"{path}.name", name, m) for m in names.is_path_segment_name(name)]
+
+
+def _target(target: dict[str, Any], path: str) -> list[FieldError]:
+    kind = target.get("type") or ""
+    errs: list[FieldError] = []
+    if not kind:
+        errs.append(field.required(f"{path}.type", "must specify a metric target type"))
+    if kind not in ("Utilization", "Value", "AverageValue"):
+        errs.append(field.invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue"))
+    for key in ("value", "averageValue"):
+        if target.get(key) is not None and amount(target[key]) <= 0:
+            errs.append(field.invalid(f"{path}.{key}", target[key], "must be positive"))
+    utilization = target.get("averageUtilization")
+    if utilization is not None and utilization < 1:
+        errs.append(field.invalid(f"{path}.averageUtilization", utilization, "must be greater than 0"))
+    return errs
+
+
+def _resource_source(source: dict[str, Any], path: str, container: bool) -> list[FieldError]:
+    target = source.get("target") or {}
+    errs: list[FieldError] = []
+    if not source.get("name"):
+        errs.append(field.required(f"{path}.name", "must specify a resource name"))
+    if container and not source.get("container"):
+        errs.append(field.required(f"{path}.container", "must specify a container name"))
+    errs += _target(target, f"{path}.target")
+    utilization, average = target.get("averageUtilization"), target.get("averageValue")
+    if utilization is None and average is None:
+        message = "must set either a target raw value or a target utilization"
+        errs.append(field.required(f"{path}.target.averageUtilization", message))
+    if utilization is not None and average is not None:
+        message = "may not set both a target raw value and a target utilization"
+        errs.append(field.forbidden(f"{path}.target.averageValue", message))
+    return errs
+
+
+def _source(kind: str, source: dict[str, Any], path: str) -> list[FieldError]:
+    if kind in ("Resource", "ContainerResource"):
+        return _resource_source(source, path, kind == "ContainerResource")
+    target = source.get("target") or {}
+    value, average = target.get("value"), target.get("averageValue")
+    errs: list[FieldError] = []
+    if kind == "Object":
+        errs += _reference(source.get("describedObject") or {}, f"{path}.describedObject", True)
+    errs += _identifier(source.get("metric") or {}, f"{path}.metric") + _target(target, f"{path}.target")
+    if kind == "Object":
+        if value is None and average is None:
+            errs.append(field.required(f"{path}.target.averageValue", "must set either a target value or averageValue"))
+    elif kind == "Pods":
+        if average is None or amount(average) <= 0:
+            errs.append(field.required(f"{path}.target.averageValue", "must specify a positive target averageValue"))
+    else:
+        if value is None and average is None:
+            message = "must set either a target value for metric or a per-pod target"
+            errs.append(field.required(f"{path}.target.averageValue", message))
+        if value is not None and average is not None:
+            message = "may not set both a target value for metric and a per-pod target"
+            errs.append(field.forbidden(f"{path}.target.value", message))
+    return errs
+
+
+def _metric(metric: dict[str, Any], path: str) -> list[FieldError]:
+    kind = metric.get("type") or ""
+    errs: list[FieldError] = []
+    if not kind:
+        errs.append(field.required(f"{path}.type", "must specify a metric source type"))
+    if kind not in _TYPES:
+        errs.append(unsupported(f"{path}.type", kind, _TYPES))
+    present = [(k, key) for k, key in _SOURCES if metric.get(key) is not None]
+    if present:
+        first, key = present[0]
+        errs += _source(first, metric[key], f"{path}.{key}")
+    expected = dict(_SOURCES).get(kind, "")
+    if not expected:
+        errs.append(unsupported(f"{path}.type", kind, _TYPES))
+    elif metric.get(expected) is None:
+        errs.append(field.required(f"{path}.{expected}", "must populate information for the given metric source"))
+    if len(present) != 1:
+        why = "must populate the given metric source only"
+        errs += [field.forbidden(f"{path}.{key}", why) for _, key in sorted(present, key=lambda p: p[1]) if key != expected]
+    return errs
+
+
+def _rules(rules: dict[str, Any] | None, path: str) -> list[FieldError]:
+    if rules is None:
+        return []
+    errs: list[FieldError] = []
+    window, policy, at = rules.get("stabilizationWindowSeconds"), rules.get("selectPolicy"), f"{path}.stabilizationWindowSeconds"
+    if window is not None and window < 0:
+        errs.append(field.invalid(at, window, "must be greater than or equal to zero"))
+    if window is not None and window > MAX_WINDOW:
+        errs.append(field.invalid(at, window, f"must be less than or equal to {MAX_WINDOW}"))
+    if policy is not None and policy not in POLICIES:
+        errs.append(unsupported(f"{path}.selectPolicy", policy, POLICIES))
+    if not rules.get("policies"):
+        errs.append(field.required(f"{path}.policies", "must specify at least one Policy"))
+    for i, item in enumerate(rules.get("policies") or ()):
+        at, kind = f"{path}.policies[{i}]", item.get("type") or ""
+        value, period = item.get("value") or 0, item.get("periodSeconds") or 0
+        if kind not in ("Percent", "Pods"):
+            errs.append(unsupported(f"{at}.type", kind, ("Percent", "Pods")))
+        if value <= 0:
+            errs.append(field.invalid(f"{at}.value", value, "must be greater than zero"))
+        if period <= 0:
+            errs.append(field.invalid(f"{at}.periodSeconds", period, "must be greater than zero"))
+        if period > MAX_PERIOD:
+            errs.append(field.invalid(f"{at}.periodSeconds", period, f"must be less than or equal to {MAX_PERIOD}"))
+    tolerance = rules.get("tolerance")
+    if tolerance is not None and amount(tolerance) < 0:
+        errs.append(field.invalid(f"{path}.tolerance", tolerance, "must be greater than or equal to 0"))
+    return errs
+
+
+def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
+    low, high = spec.get("minReplicas"), spec.get("maxReplicas") or 0
+    floor = 0 if old is not None and old.get("minReplicas") == 0 else 1
+    errs: list[FieldError] = []
+    if low is not None and low < floor:
+        errs.append(field.invalid("spec.minReplicas", low, f"must be greater than or equal to {floor}"))
+    if high < 1:
+        errs.append(field.required("spec.maxReplicas", "must be set and greater than 0"))
+    if low is not None and high < low:
+        errs.append(field.invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
+    allow = old is not None and bool(api_version_error(old.get("scaleTargetRef") or {}))
+    errs += _reference(spec.get("scaleTargetRef") or {}, "spec.scaleTargetRef", allow)
+    metrics = spec.get("metrics") or []
+    for i, metric in enumerate(metrics):
+        errs += _metric(metric, f"spec.metrics[{i}]")
+    if low == 0 and not any(m.get("type") in ("Object", "External") for m in metrics):
+        message = "must specify at least one Object or External metric to support scaling to zero replicas"
+        errs.append(field.forbidden("spec.metrics", message))
+    behavior = spec.get("behavior")
+    if behavior is not None:
+        errs += _rules(behavior.get("scaleUp"), "spec.behavior.scaleUp")
+        errs += _rules(behavior.get("scaleDown"), "spec.behavior.scaleDown")
+    return errs
+
+
+@strategy_for("autoscaling", "horizontalpodautoscalers")
+class HorizontalPodAutoscalerStrategy(Strategy):
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        errs = object_meta_update(obj["metadata"], old["metadata"])
+        return errs + _spec(obj.get("spec") or {}, old.get("spec") or {})
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        errs = object_meta_update(obj["metadata"], old["metadata"])
+        return errs + counts(obj.get("status") or {}, "status", "currentReplicas", "desiredReplicas")
+
+
+def validate_scale(scale: Obj) -> list[FieldError]:
+    """A Scale written to the /scale subresource of a workload (``ValidateScale``)."""
+    errs = object_meta(scale.get("metadata") or {}, True, names.dns_subdomain)
+    replicas = (scale.get("spec") or {}).get("replicas") or 0
+    if replicas < 0:
+        errs.append(field.invalid("spec.replicas", replicas, "must be greater than or equal to 0"))
+    return errs
