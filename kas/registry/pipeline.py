@@ -95,6 +95,11 @@ def wipe_system_fields(meta: dict[str, Any]) -> None:
         meta.pop(name, None)
 
 
+def _kind_group(resource) -> str:
+    """The group of the internal kind an Invalid names: that of the storage version (Events are core's in both groups)."""
+    return resource.storage_gvk[0] if resource.storage_gvk else resource.group
+
+
 def build_create(
     resource,
     obj: Obj,
@@ -121,10 +126,10 @@ def build_create(
     strategy.prepare_for_create(ctx, obj)
     found = strategy.validate(ctx, obj)
     if found:
-        raise errors.invalid(resource.group, resource.kind, meta.get("name") or "", found)
+        raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
     found = validate_object_meta(meta, resource.namespaced)
     if found:
-        raise errors.invalid(resource.group, resource.kind, meta.get("name") or "", found)
+        raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
     warnings = ctx.warnings + strategy.warnings_on_create(ctx, obj)
     strategy.canonicalize(obj)
     return obj, warnings
@@ -172,7 +177,7 @@ def build_update(
     found += validate_object_meta_update(meta, old_meta)
     found += getattr(strategy, f"validate_{infix}update")(ctx, obj, old)
     if found:
-        raise errors.invalid(resource.group, resource.kind, meta.get("name") or "", found)
+        raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
     warnings = ctx.warnings + strategy.warnings_on_update(ctx, obj, old)
     strategy.canonicalize(obj)
     return obj, warnings
