@@ -58,7 +58,7 @@ def decode_input(resource, obj: Obj) -> tuple[Obj, list[str]]:
 _SHOWN_LISTS = frozenset(
     {
         "volumes", "initContainers", "ephemeralContainers", "imagePullSecrets", "tolerations", "hostAliases", "readinessGates",
-        "topologySpreadConstraints", "schedulingGates", "resourceClaims", "accessModes", "scopes",
+        "topologySpreadConstraints", "schedulingGates", "resourceClaims", "accessModes", "scopes", "rules",
     }
 )  # fmt: skip
 

@@ -24,7 +24,7 @@ def run(vector) -> dict:
     resource = SCHEME.resource(group, version, plural)
     ctx = Context(
         now="2024-01-02T03:04:05Z", now_micro="2024-01-02T03:04:05.000000Z", namespace="ns1" if resource.namespaced else "",
-        uid="00000000-0000-4000-8000-000000000001",
+        uid="00000000-0000-4000-8000-000000000001", user={"username": "admin", "groups": ["system:masters", "system:authenticated"]},
     )  # fmt: skip
     try:
         obj, _ = pipeline.decode_input(resource, json.loads(json.dumps(vector["in"]["object"])))
