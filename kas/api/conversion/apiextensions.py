@@ -37,8 +37,8 @@ def to_v1beta1(obj: Obj) -> Obj:
                 v.pop(name, None)
             if values[0]:
                 spec[top] = values[0]
-    spec["versions"] = versions
     if versions:
+        spec["versions"] = versions
         spec["version"] = versions[0].get("name", "")
     # v1beta1 defaults an unset value to true.
     spec["preserveUnknownFields"] = bool(spec.get("preserveUnknownFields"))
@@ -68,7 +68,8 @@ def to_v1(obj: Obj) -> Obj:
     for v in versions:
         if v.get("additionalPrinterColumns"):
             v["additionalPrinterColumns"] = _rename_path(v["additionalPrinterColumns"], "JSONPath", "jsonPath")
-    spec["versions"] = versions
+    if versions:
+        spec["versions"] = versions
     if spec.get("conversion"):
         conversion = dict(spec["conversion"])
         client, reviews = conversion.pop("webhookClientConfig", None), conversion.pop("conversionReviewVersions", None)

@@ -1,0 +1,91 @@
+"""What strict decoding objects to, in upstream's order: unknown and duplicate fields as sigs.k8s.io/json finds them.
+
+The hot path learns from ``decode`` and ``duplicate_fields`` that there is something to say; only then is the text read once more here,
+because a parsed dict no longer knows in which order things stood.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kas.api.scheme import Field, TypeDesc, go_quote
+
+MAX_FINDINGS = 100
+"""sigs.k8s.io/json stops collecting there."""
+
+# Types that read their own JSON: nothing inside them is looked at.
+_OWN_JSON = frozenset({"raw-json", "raw-json;empty=null", "schema|list-of-schema", "schema|bool", "schema|list-of-string"})
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with its keys in order, repeats included."""
+
+
+class _Findings:
+    def __init__(self) -> None:
+        self.texts: dict[str, None] = {}
+
+    def add(self, what: str, path: str) -> None:
+        if len(self.texts) < MAX_FINDINGS:
+            self.texts[f"{what} field {go_quote(path)}"] = None
+
+    def untyped(self, value: Any, path: str) -> None:
+        if isinstance(value, _Pairs):
+            seen = set()
+            for key, item in value:
+                here = f"{path}.{key}" if path else key
+                if key in seen:
+                    self.add("duplicate", here)
+                seen.add(key)
+                self.untyped(item, here)
+        elif isinstance(value, list):
+            for i, item in enumerate(value):
+                self.untyped(item, f"{path}[{i}]")
+
+    def struct(self, type: TypeDesc, value: _Pairs, path: str) -> None:
+        fields, seen = type.by_name, set()
+        for key, item in value:
+            here = f"{path}.{key}" if path else key
+            field = fields.get(key)
+            if field is None:
+                self.add("unknown", here)
+                continue
+            if key in seen:
+                self.add("duplicate", here)
+            seen.add(key)
+            self.field(field, item, here)
+
+    def field(self, field: Field, value: Any, path: str) -> None:
+        if field.card == "list" and isinstance(value, list) and not isinstance(value, _Pairs):
+            for i, item in enumerate(value):
+                self.element(field, item, f"{path}[{i}]")
+        elif field.card == "map" and isinstance(value, _Pairs):
+            seen = set()
+            for key, item in value:
+                here = f"{path}.{key}"
+                if key in seen:
+                    self.add("duplicate", here)
+                seen.add(key)
+                self.element(field, item, here)
+        elif field.card == "single":
+            self.element(field, value, path)
+
+    def element(self, field: Field, value: Any, path: str) -> None:
+        message = field.message
+        if message is not None and isinstance(value, _Pairs) and message.custom_json not in _OWN_JSON:
+            self.struct(message, value, path)
+
+
+def strict_errors(type: TypeDesc | None, raw: bytes) -> list[str]:
+    """``unknown field "spec.foo"`` and ``duplicate field "data.a"`` of a JSON text, in document order, each once, at most 100.
+
+    ``type`` None looks at untyped objects (custom resources), which have duplicates only. The text must have been parsed before.
+    """
+    findings = _Findings()
+    value = json.loads(raw.decode("utf-8", "replace"), object_pairs_hook=_Pairs)
+    if type is None:
+        findings.untyped(value, "")
+    elif isinstance(value, _Pairs):
+        findings.struct(type, value, "")
+    return list(findings.texts)

@@ -1,0 +1,85 @@
+"""Quantities: canonical text, arithmetic and bounds beyond what the vectors show."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kas.api.quantity import ERR_FORMAT, ERR_SUFFIX, Quantity, canonical, parse, parse_json
+from kas.api.scheme import SCHEME, DecodeError, decode
+
+SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E-2", "e+1"]
+texts = st.builds(
+    lambda sign, whole, fraction, suffix: f"{sign}{whole}{fraction}{suffix}",
+    st.sampled_from(["", "-", "+"]),
+    st.integers(0, 10**12).map(str),
+    st.sampled_from(["", ".", ".5", ".000", ".125", ".0000000001"]),
+    st.sampled_from(SUFFIXES),
+)
+LIMITS = SCHEME.type("core.v1.ResourceRequirements")
+
+
+def exact(q: Quantity) -> Fraction:
+    return Fraction(q.unscaled) / Fraction(10) ** q.scale
+
+
+@given(texts)
+def test_canonical_text_keeps_the_value_and_is_stable(text):
+    q = parse(text)
+    again = parse(q.canonical())
+    # What is larger than E has no suffix upstream, so its canonical text loses its size.
+    if abs(exact(q)) < 10**21:
+        assert again == q
+    assert canonical(canonical(text)) == canonical(text)
+
+
+@given(texts)
+def test_the_quick_test_of_the_codec_agrees_with_the_parser(text):
+    assert decode(LIMITS, {"limits": {"cpu": text}})[0]["limits"]["cpu"] == canonical(text)
+
+
+@given(st.integers(0, 10**12), st.sampled_from(SUFFIXES[:16]))
+def test_plain_integers_agree_too(number, suffix):
+    text = f"{number}{suffix}"
+    assert decode(LIMITS, {"limits": {"cpu": text}})[0]["limits"]["cpu"] == canonical(text)
+
+
+@given(texts, texts)
+def test_sums_and_order_are_exact(a, b):
+    x, y = parse(a), parse(b)
+    assert exact(x + y) == exact(x) + exact(y)
+    assert exact(x - y) == exact(x) - exact(y)
+    assert x.cmp(y) == (exact(x) > exact(y)) - (exact(x) < exact(y))
+    assert (hash(x) == hash(y)) or x != y
+
+
+@given(st.text(max_size=12))
+def test_any_text_parses_or_is_refused(text):
+    try:
+        parse(text)
+    except DecodeError as e:
+        assert str(e) in (ERR_FORMAT, ERR_SUFFIX)
+
+
+def test_an_absurd_exponent_is_refused_without_work():
+    with pytest.raises(DecodeError):
+        parse("1e999999999")
+    assert str(parse("1e-99999")) == "1e-9"
+
+
+def test_rounding_up_to_milli():
+    rounded, is_exact = parse("1500u").round_up(-3)
+    assert (str(rounded), is_exact) == ("2m", False)
+    rounded, is_exact = parse("-1500u").round_up(-3)
+    assert (str(rounded), is_exact) == ("-2m", False)
+    assert str(parse("2Gi").round_up(-3)[0]) == "2Gi"
+
+
+def test_json_values():
+    assert str(parse_json("1500")) == "1500"
+    assert str(parse_json('" 1 "')) == "1"
+    assert canonical(1000) == "1k"
+    assert canonical(0.5) == "500m"
