@@ -35,11 +35,9 @@ from kas._fast_types import (
 from kas.api import quantity, scalars
 
 __all__ = [
-    "SCHEME", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc", "convert",
-    "decode",
-    "decode_protobuf", "default", "duplicate_fields", "encode_json", "encode_json_split", "encode_protobuf", "envelope", "envelope_head", "go_quote",
-    "open_envelope",
-    "pretty_json", "protobuf_list", "transcode_json_to_protobuf", "write_json", "zero",
+    "SCHEME", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc", "convert", "decode",
+    "decode_protobuf", "default", "duplicate_fields", "encode_json", "encode_json_split", "encode_protobuf", "envelope", "envelope_head",
+    "go_quote", "open_envelope", "pretty_json", "protobuf_list", "transcode_json_to_protobuf", "write_json", "zero",
 ]  # fmt: skip
 
 _fast_types.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)
@@ -121,11 +119,10 @@ class Resource:
 
     __slots__ = (
         "allow_create_on_update", "allow_unconditional_update", "api_version", "categories", "delete_returns", "etcd_prefix",
-        "feature_gate", "field_selector_values", "field_selectors", "gc_default", "generation", "graceful_delete", "group", "introduced", "kind",
-        "list_kind",
-        "list_type", "name_validation", "namespaced", "removed_in", "reset_on_spec_write", "resource", "returns",
-        "served_by_default", "short_names", "singular", "stability", "status_reset_on_spec_write", "storage_gvk",
-        "storage_version_hash", "subresources", "type", "verbs", "version",
+        "feature_gate", "field_selector_values", "field_selectors", "gc_default", "generation", "graceful_delete", "group", "introduced",
+        "kind", "list_kind", "list_type", "name_validation", "namespaced", "removed_in", "reset_on_spec_write", "resource", "returns",
+        "served_by_default", "short_names", "singular", "stability", "status_reset_on_spec_write", "storage_gvk", "storage_version_hash",
+        "subresources", "type", "verbs", "version",
     )  # fmt: skip
 
     def __init__(self, record: dict[str, Any], scheme: Scheme) -> None:
@@ -264,6 +261,12 @@ def default(type: TypeDesc, obj: dict[str, Any]) -> None:
     _fast_types.apply_constant_defaults(type, obj)
 
 
-SCHEME = Scheme()
+def convert(obj: dict[str, Any], source: Any, target: Any, to_version: str | None = None, kind: str | None = None) -> dict[str, Any]:
+    """``kas.api.conversion.convert``: ``(obj, gvk, gvk)`` or ``(obj, group, from_version, to_version, kind)``."""
+    # The registry of conversions needs SCHEME, so it can only be imported once there is one.
+    from kas.api import conversion
 
-from kas.api.conversion import convert  # noqa: E402  (the registry of conversions needs SCHEME)
+    return conversion.convert(obj, source, target, to_version, kind)
+
+
+SCHEME = Scheme()

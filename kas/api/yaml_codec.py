@@ -1,7 +1,7 @@
 """YAML as ``sigs.k8s.io/yaml`` reads and writes it: YAML 1.1 through libyaml, with the scalar rules of Go's yaml.v2.
 
-Decoding gives what YAMLToJSON followed by a JSON parser would: ``yes`` is true, timestamps stay text, keys become strings. Input is bounded:
-depth, aliases (a document whose aliases multiply its size is refused) and, by the caller, bytes. Encoding gives the exact bytes
+Decoding gives what YAMLToJSON followed by a JSON parser would: ``yes`` is true, timestamps stay text, keys become strings. Input is
+bounded: depth, aliases (a document whose aliases multiply its size is refused) and, by the caller, bytes. Encoding gives the exact bytes
 kube-apiserver answers for ``application/yaml``: keys in yaml.v2's natural order, its choice of quotes, lines folded at 80 columns.
 """
 
@@ -30,7 +30,7 @@ class YAMLError(ValueError):
 
 
 _RESOLVED: dict[str, Any] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
-for _word, _value in (("y", True), ("yes", True), ("true", True), ("on", True), ("n", False), ("no", False), ("false", False), ("off", False)):
+for _word, _value in [(w, True) for w in ("y", "yes", "true", "on")] + [(w, False) for w in ("n", "no", "false", "off")]:
     _RESOLVED |= {_word: _value, _word.capitalize(): _value, _word.upper(): _value}
 _RESOLVED |= {w: float("nan") for w in (".nan", ".NaN", ".NAN")}
 _RESOLVED |= {s + w: float("inf") for w in (".inf", ".Inf", ".INF") for s in ("", "+")}

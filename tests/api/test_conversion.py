@@ -44,8 +44,10 @@ SPEC = {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "app
 POLICY = {"type": "Pods", "value": 4, "periodSeconds": 15}
 METRICS = [
     {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}},
-    {"type": "Pods", "pods": {"metric": {"name": "p", "selector": {"matchLabels": {"a": "b"}}}, "target": {"type": "AverageValue", "averageValue": "5"}}},
-    {"type": "Object", "object": {"describedObject": {"kind": "Ingress", "name": "i"}, "metric": {"name": "o"}, "target": {"type": "Value", "value": "2k"}}},
+    {"type": "Pods",
+     "pods": {"metric": {"name": "p", "selector": {"matchLabels": {"a": "b"}}}, "target": {"type": "AverageValue", "averageValue": "5"}}},
+    {"type": "Object",
+     "object": {"describedObject": {"kind": "Ingress", "name": "i"}, "metric": {"name": "o"}, "target": {"type": "Value", "value": "2k"}}},
     {"type": "External", "external": {"metric": {"name": "e"}, "target": {"type": "AverageValue", "averageValue": "30"}}},
     {"type": "ContainerResource",
      "containerResource": {"name": "cpu", "container": "c", "target": {"type": "Utilization", "averageUtilization": 50}}},
@@ -89,7 +91,8 @@ def test_events():
 
 
 def test_resource_claims_of_v1beta1():
-    request = {"name": "r", "deviceClassName": "c", "allocationMode": "ExactCount", "count": 2, "selectors": [{"cel": {"expression": "true"}}]}
+    selectors = [{"cel": {"expression": "true"}}]
+    request = {"name": "r", "deviceClassName": "c", "allocationMode": "ExactCount", "count": 2, "selectors": selectors}
     either = {"name": "s", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]}
     obj = typed("resource.k8s.io", "v1beta1", "ResourceClaim", spec={"devices": {"requests": [request, either]}})
     v1 = there_and_back(obj, "resource.k8s.io", "v1beta1", "v1")

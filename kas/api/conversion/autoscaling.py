@@ -83,7 +83,8 @@ def _new_metric(metric: Obj) -> Obj:
             _put(out[name], "container", old.get("container"))
     old = metric.get("pods")
     if old is not None:
-        out["pods"] = {"metric": _named(old, "selector"), "target": {"type": "AverageValue", "averageValue": old.get("targetAverageValue", "0")}}
+        target = {"type": "AverageValue", "averageValue": old.get("targetAverageValue", "0")}
+        out["pods"] = {"metric": _named(old, "selector"), "target": target}
     old = metric.get("object")
     if old is not None:
         target = _target(None, old.get("averageValue"), old.get("targetValue", "0"))
@@ -179,10 +180,10 @@ def _fold(value: Any, names: dict[str, str]) -> Any:
     return value
 
 
-_BEHAVIOR_KEYS = {
-    k.lower(): k
-    for k in ("scaleUp", "scaleDown", "stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance", "type", "value", "periodSeconds")
-}
+_BEHAVIOR_NAMES = (
+    "scaleUp", "scaleDown", "stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance", "type", "value", "periodSeconds",
+)  # fmt: skip
+_BEHAVIOR_KEYS = {name.lower(): name for name in _BEHAVIOR_NAMES}
 
 
 def _list_annotation(kind: str, items: list[Obj]) -> str:
