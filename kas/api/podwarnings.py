@@ -39,6 +39,8 @@ _LATE_VOLUMES = (
     ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
 )
+# Sources that there is something to say about; a projected one only when it carries a token.
+_PLAIN_VOLUMES = frozenset(key for key, *_ in _VOLUMES + _LATE_VOLUMES) | {"ephemeral"}
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
 
 
@@ -116,6 +118,8 @@ def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
     out: list[str] = []
     token_paths: set[str] = set()
     for i, volume in enumerate(volumes):
+        if "projected" not in volume and _PLAIN_VOLUMES.isdisjoint(volume):
+            continue
         out += [f"{path}[{i}].{shown}: {text}" for key, shown, text in _VOLUMES if volume.get(key) is not None]
         template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if template is not None:
@@ -183,34 +187,43 @@ def _env_warnings(items: list[dict[str, Any]], path: str) -> Iterator[str]:
 
 
 def _port_warnings(spec: Obj, path: str) -> Iterator[str]:
-    by_number: dict[tuple, list[tuple[str, Obj]]] = {}
-    by_name: dict[str, tuple[str, str]] = {}
-    for container, at in containers(spec, path):
-        for i, port in enumerate(container.get("ports") or ()):
-            where, ip, host = f"{at}.ports[{i}]", port.get("hostIP") or "", port.get("hostPort") or 0
-            if ip and not host:
-                shown = f"{{Name:{port.get('name') or ''} HostPort:0 ContainerPort:{port.get('containerPort') or 0} "
-                yield f"{where}: hostIP set without hostPort: {shown}Protocol:{port.get('protocol') or ''} HostIP:{ip}}}"
-            others = by_number.setdefault((port.get("containerPort") or 0, port.get("protocol") or ""), [])
-            for other_at, other in others:
-                other_ip, other_host = other.get("hostIP") or "", other.get("hostPort") or 0
-                if ip == other_ip and host == other_host:
-                    yield f"{where}: duplicate port definition with {other_at}"
-                elif not host or not other_host:
-                    yield f"{where}: overlapping port definition with {other_at}"
-                elif host == other_host and (not ip) != (not other_ip):
-                    yield f"{where}: dangerously ambiguous port definition with {other_at}"
-            others.append((where, port))
-    for container, at in containers(spec, path):
-        for i, port in enumerate(container.get("ports") or ()):
-            name = port.get("name")
-            if not name:
-                continue
-            where = f"{at}.ports[{i}].name"
-            owner, first = by_name.setdefault(name, (at, where))
-            if owner != at:
-                text = f"duplicate port name {go_quote(name)} with {first}"
-                yield f"{where}: {text}, services and probes that select ports by name will use {first}"
+    found = [
+        (port, kind, ci, pi)
+        for kind in ("initContainers", "containers", "ephemeralContainers")
+        for ci, container in enumerate(spec.get(kind) or ())
+        for pi, port in enumerate(container.get("ports") or ())
+    ]
+    by_number: dict[tuple, list[tuple]] = {}
+    by_name: dict[str, tuple] = {}
+
+    def at(entry: tuple) -> str:
+        return f"{path}.{entry[1]}[{entry[2]}].ports[{entry[3]}]"
+
+    for entry in found:
+        port = entry[0]
+        ip, host = port.get("hostIP") or "", port.get("hostPort") or 0
+        if ip and not host:
+            shown = f"{{Name:{port.get('name') or ''} HostPort:0 ContainerPort:{port.get('containerPort') or 0} "
+            yield f"{at(entry)}: hostIP set without hostPort: {shown}Protocol:{port.get('protocol') or ''} HostIP:{ip}}}"
+        others = by_number.setdefault((port.get("containerPort") or 0, port.get("protocol") or ""), [])
+        for other in others:
+            other_ip, other_host = other[0].get("hostIP") or "", other[0].get("hostPort") or 0
+            if ip == other_ip and host == other_host:
+                yield f"{at(entry)}: duplicate port definition with {at(other)}"
+            elif not host or not other_host:
+                yield f"{at(entry)}: overlapping port definition with {at(other)}"
+            elif host == other_host and (not ip) != (not other_ip):
+                yield f"{at(entry)}: dangerously ambiguous port definition with {at(other)}"
+        others.append(entry)
+    for entry in found:
+        name = entry[0].get("name")
+        if not name:
+            continue
+        first = by_name.setdefault(name, entry)
+        if first[1:3] != entry[1:3]:
+            known = f"{at(first)}.name"
+            text = f"duplicate port name {go_quote(name)} with {known}"
+            yield f"{at(entry)}.name: {text}, services and probes that select ports by name will use {known}"
 
 
 def _affinity_warnings(affinity: Obj, path: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ a hook that edits something nested in ``obj`` which came from ``old`` copies it 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -181,7 +182,9 @@ class Strategy:
 
 
 STRATEGIES: dict[tuple[str, str], type[Strategy]] = {}
-_GROUPS_LOADED = False
+_LOADED: set[str] = set()
+# Groups whose package is not named after their first label.
+_PACKAGES = {"": "core", "internal.apiserver.k8s.io": "internalapi"}
 
 
 def strategy_for(group: str, resource: str):
@@ -194,19 +197,19 @@ def strategy_for(group: str, resource: str):
     return register
 
 
-def load_strategies() -> None:
-    """Import every ``kas/registry/<group>/<kind>.py``, which registers its strategy. Idempotent."""
-    global _GROUPS_LOADED
-    if _GROUPS_LOADED:
-        return
-    import kas.registry as package
+def load_strategies(group: str) -> None:
+    """Import ``kas/registry/<first label of the group>/*.py``, which register their strategies. Idempotent.
 
-    for group in pkgutil.iter_modules(package.__path__, "kas.registry."):
-        if group.ispkg:
-            module = importlib.import_module(group.name)
-            for kind in pkgutil.iter_modules(module.__path__, group.name + "."):
-                importlib.import_module(kind.name)
-    _GROUPS_LOADED = True
+    Groups load when one of their resources is first written, so that starting costs nothing for the rest.
+    """
+    if group in _LOADED:
+        return
+    name = f"kas.registry.{_PACKAGES.get(group) or group.partition('.')[0]}"
+    if importlib.util.find_spec(name) is not None:
+        package = importlib.import_module(name)
+        for kind in pkgutil.iter_modules(package.__path__, name + "."):
+            importlib.import_module(kind.name)
+    _LOADED.add(group)
 
 
 _INSTANCES: dict[tuple[str, str, str], Strategy] = {}
@@ -217,7 +220,7 @@ def strategy_of(resource) -> Strategy:
     key = (resource.group, resource.version, resource.resource)
     found = _INSTANCES.get(key)
     if found is None or found.resource is not resource:
-        load_strategies()
+        load_strategies(resource.group)
         cls = STRATEGIES.get((resource.group, resource.resource), Strategy)
         found = _INSTANCES[key] = cls(resource)
     return found

@@ -11,7 +11,7 @@ from typing import Any
 
 from kas.api import field
 from kas.api.field import FieldError
-from kas.api.validation import names
+from kas.api.validation import cached, names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.fieldrefs import ENV_FIELDS, object_field, resource_field
 from kas.api.validation.probes import container_ports, host_port_conflicts, lifecycle, probe
@@ -53,7 +53,7 @@ def _env(items: list[dict[str, Any]], volumes: Mapping[str, Any], path: str) -> 
         if not name:
             errs.append(field.required(f"{path}[{i}].name"))
         else:
-            messages = names.is_relaxed_env_var_name(name)
+            messages = cached.env_name(name)
             if messages:
                 errs += [field.invalid(f"{path}[{i}].name", name, m) for m in messages]
         if item.get("valueFrom") is not None:
@@ -89,11 +89,11 @@ def _value_from(item: Container, volumes: Mapping[str, Any], path: str) -> list[
 
 def _key_ref(ref: Container, path: str) -> list[FieldError]:
     name, key = ref.get("name") or "", ref.get("key") or ""
-    errs = [field.invalid(f"{path}.name", name, m) for m in names.is_dns1123_subdomain(name)]
+    errs = [field.invalid(f"{path}.name", name, m) for m in cached.dns_subdomain(name)]
     if not key:
         errs.append(field.required(f"{path}.key"))
     else:
-        errs += [field.invalid(f"{path}.key", key, m) for m in names.is_config_map_key(key)]
+        errs += [field.invalid(f"{path}.key", key, m) for m in cached.config_map_key(key)]
     return errs
 
 
@@ -124,7 +124,7 @@ def _env_from(items: list[dict[str, Any]], path: str) -> list[FieldError]:
     for i, item in enumerate(items):
         at, prefix, count = f"{path}[{i}]", item.get("prefix"), 0
         if prefix:
-            errs += [field.invalid(f"{at}.prefix", prefix, m) for m in names.is_relaxed_env_var_name(prefix)]
+            errs += [field.invalid(f"{at}.prefix", prefix, m) for m in cached.env_name(prefix)]
         for key in ("configMapRef", "secretRef"):
             ref = item.get(key)
             if ref is None:
@@ -292,7 +292,7 @@ def _common(container: Container, pod: PodFacts, path: str) -> list[FieldError]:
     if not name:
         errs.append(field.required(f"{path}.name"))
     else:
-        messages = names.is_dns1123_label(name)
+        messages = cached.dns_label(name)
         if messages:
             errs += [field.invalid(f"{path}.name", name, m) for m in messages]
     if not get("image"):

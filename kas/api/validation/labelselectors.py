@@ -7,13 +7,13 @@ from typing import Any
 
 from kas.api import field
 from kas.api.field import FieldError
-from kas.api.validation import names
+from kas.api.validation import cached
 
 OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
 def label_name(name: str, path: str) -> list[FieldError]:
-    return [field.invalid(path, name, m) for m in names.is_qualified_name(name)]
+    return [field.invalid(path, name, m) for m in cached.qualified_name(name)]
 
 
 def labels(items: Mapping[str, str] | None, path: str) -> list[FieldError]:
@@ -22,8 +22,8 @@ def labels(items: Mapping[str, str] | None, path: str) -> list[FieldError]:
         return []
     errs: list[FieldError] = []
     for key in sorted(items):
-        errs += [field.invalid(path, key, m) for m in names.is_qualified_name(key)]
-        errs += [field.invalid(path, items[key], m) for m in names.is_label_value(items[key])]
+        errs += [field.invalid(path, key, m) for m in cached.qualified_name(key)]
+        errs += [field.invalid(path, items[key], m) for m in cached.label_value(items[key])]
     return errs
 
 
@@ -45,7 +45,7 @@ def label_selector(selector: Mapping[str, Any] | None, path: str, allow_invalid_
         errs += label_name(term.get("key") or "", f"{at}.key")
         if not allow_invalid_values:
             for j, value in enumerate(values):
-                errs += [field.invalid(f"{at}.values[{j}]", value, m) for m in names.is_label_value(value)]
+                errs += [field.invalid(f"{at}.values[{j}]", value, m) for m in cached.label_value(value)]
     return errs
 
 
@@ -68,7 +68,7 @@ def convertible(selector: Mapping[str, Any] | None) -> str:
 
 
 def _bad_requirement(key: str, operator: str, values: Any) -> bool:
-    if names.is_qualified_name(key) or any(names.is_label_value(v) for v in values):
+    if cached.qualified_name(key) or any(cached.label_value(v) for v in values):
         return True
     return (operator in ("In", "NotIn")) != bool(values)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kas.api import field
 from kas.api.field import FieldError
-from kas.api.validation import names
+from kas.api.validation import cached, names
 from kas.api.validation.checks import unsupported
 
 PORT_RANGE = "must be between 1 and 65535, inclusive"
@@ -19,7 +19,7 @@ MORE_THAN_ONE = "may not specify more than 1 handler type"
 def port_num_or_name(port: Any, path: str) -> list[FieldError]:
     """``ValidatePortNumOrName`` of an int-or-string; an absent one is 0."""
     if isinstance(port, str):
-        return [field.invalid(path, port, m) for m in names.is_port_name(port)]
+        return [field.invalid(path, port, m) for m in cached.port_name(port)]
     port = port or 0
     return [] if 1 <= port <= 65535 else [field.invalid(path, port, PORT_RANGE)]
 
@@ -128,7 +128,7 @@ def container_ports(ports: list[dict[str, Any]], path: str) -> list[FieldError]:
     for i, port in enumerate(ports):
         name = port.get("name")
         if name:
-            messages = names.is_port_name(name)
+            messages = cached.port_name(name)
             if messages:
                 errs += [field.invalid(f"{path}[{i}].name", name, m) for m in messages]
             elif name in seen:

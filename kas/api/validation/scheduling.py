@@ -7,7 +7,7 @@ from typing import Any
 
 from kas.api import field
 from kas.api.field import FieldError
-from kas.api.validation import names
+from kas.api.validation import cached, names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.labelselectors import label_name, label_selector
 
@@ -39,7 +39,7 @@ def _node_expression(term: Term, allow_invalid_values: bool, path: str) -> list[
     errs += label_name(term.get("key") or "", f"{path}.key")
     if not allow_invalid_values:
         for i, value in enumerate(values):
-            errs += [field.invalid(f"{path}.values[{i}]", value, m) for m in names.is_label_value(value)]
+            errs += [field.invalid(f"{path}.values[{i}]", value, m) for m in cached.label_value(value)]
     return errs
 
 
@@ -188,7 +188,7 @@ def tolerations(items: list[dict[str, Any]], path: str) -> list[FieldError]:
             message = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             errs.append(field.invalid(f"{at}.effect", effect, message))
         if operator in ("Equal", ""):
-            messages = names.is_label_value(value)
+            messages = cached.label_value(value)
             if messages:
                 errs.append(field.invalid(f"{at}.operator", value, ";".join(messages)))
         elif operator == "Exists":
@@ -251,7 +251,7 @@ def _spread_keys(keys: list[str], selector: Term | None, path: str) -> list[Fiel
         errs.append(field.forbidden(path, "must not be specified when labelSelector is not set"))
     else:
         used = set(selector.get("matchLabels") or ())
-        given = [e for e in selector.get("matchExpressions") or ()]
+        given = selector.get("matchExpressions") or ()
         # Terms merged from the keys at creation do not count; the user's own do.
         for expression in given:
             own = expression.get("operator") == "In" and expression.get("key") in keys

@@ -138,11 +138,23 @@ def _windows_user(text: str) -> list[str]:
     return out
 
 
+def _any_windows_options(spec: Mapping[str, Any]) -> bool:
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(kind) or ():
+            context = container.get("securityContext")
+            if context and context.get("windowsOptions"):
+                return True
+    return False
+
+
 def windows_host_process(spec: Mapping[str, Any], path: str) -> list[FieldError]:
     """HostProcess containers: all of them or none, and only on the host's network."""
+    context = spec.get("securityContext")
+    if not (context and context.get("windowsOptions")) and not _any_windows_options(spec):
+        return []
     errs: list[FieldError] = []
     total = count = 0
-    pod = ((spec.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess")
+    pod = ((context or {}).get("windowsOptions") or {}).get("hostProcess")
     for container, at in containers(spec, path):
         total += 1
         own = ((container.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess")
@@ -298,8 +310,14 @@ def os_rules(spec: Mapping[str, Any], path: str) -> list[FieldError]:
 # -- annotations that fields have replaced -----------------------------------------------------------------------------
 
 
+def has_legacy_profiles(annotations: Mapping[str, str]) -> bool:
+    return any(key.startswith((SECCOMP_POD, SECCOMP_CONTAINER, APPARMOR)) for key in annotations)
+
+
 def pod_annotations(annotations: Mapping[str, str], spec: Mapping[str, Any], path: str) -> list[FieldError]:
     """Seccomp and AppArmor annotations; ``path`` is that of metadata.annotations."""
+    if not has_legacy_profiles(annotations):
+        return []
     errs: list[FieldError] = []
     if SECCOMP_POD in annotations:
         errs += _seccomp_text(annotations[SECCOMP_POD], f"{path}.{SECCOMP_POD}")
@@ -343,7 +361,7 @@ def _matches(what: str, text: str, profile: Context, path: str, runtime: tuple[s
 
 def annotations_match_fields(annotations: Mapping[str, str], spec: Mapping[str, Any], path: str) -> list[FieldError]:
     """On create, a legacy annotation beside its field has to say the same."""
-    if not annotations:
+    if not annotations or not has_legacy_profiles(annotations):
         return []
     errs: list[FieldError] = []
     context = spec.get("securityContext") or {}

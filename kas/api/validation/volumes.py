@@ -8,7 +8,7 @@ from typing import Any
 
 from kas.api import field
 from kas.api.field import FieldError
-from kas.api.validation import names
+from kas.api.validation import cached, names
 from kas.api.validation.checks import csi_driver_name, unsupported
 from kas.api.validation.claims import claim_template
 from kas.api.validation.fieldrefs import VOLUME_FIELDS, object_field, resource_field
@@ -474,7 +474,8 @@ def pull_policy(policy: str | None, path: str) -> list[FieldError]:
 def _source(volume: Source, pod_name: str, is_pod: bool, path: str) -> list[FieldError]:
     """Rules of the one source; every further one is refused."""
     errs: list[FieldError] = []
-    given = sorted(_ORDER[key] for key in volume if key in _ORDER and volume[key] is not None)
+    given = [_ORDER[key] for key in volume if key in _ORDER and volume[key] is not None]
+    given.sort()
     name = volume.get("name") or ""
     for n, i in enumerate(given):
         key, segment, complaint, check = _SOURCES[i]
@@ -515,7 +516,7 @@ def volumes(
         if not name:
             found.append(field.required(f"{at}.name"))
         else:
-            found += [field.invalid(f"{at}.name", name, m) for m in names.is_dns1123_label(name)]
+            found += [field.invalid(f"{at}.name", name, m) for m in cached.dns_label(name)]
         if name in valid:
             found.append(field.duplicate(f"{at}.name", name))
         if found:

@@ -78,7 +78,7 @@ def _merge_term(term: dict[str, Any], labels: dict[str, str]) -> None:
 def apparmor_from_annotations(ctx: Context, pod: Obj) -> None:
     """A legacy AppArmor annotation fills the container's field that it stands for."""
     annotations, spec = pod["metadata"].get("annotations") or {}, pod.get("spec") or {}
-    if not annotations or (spec.get("os") or {}).get("name") == "windows":
+    if not annotations or (spec.get("os") or {}).get("name") == "windows" or not security.has_legacy_profiles(annotations):
         return
     pod_profile = (spec.get("securityContext") or {}).get("appArmorProfile")
     for container, _ in security.containers(spec, "spec"):
@@ -113,12 +113,19 @@ def drop_disabled(spec: Obj, old_spec: Obj | None = None) -> None:
     """Fields of feature gates that are off, unless the stored object uses them."""
     if "schedulingGroup" in spec and not (old_spec or {}).get("schedulingGroup"):
         del spec["schedulingGroup"]
-    if any("stopSignal" in (c.get("lifecycle") or {}) for c, _ in security.containers(old_spec or {}, "")):
-        return
-    for container, _ in security.containers(spec, ""):
-        lifecycle = container.get("lifecycle")
-        if lifecycle and "stopSignal" in lifecycle:
-            container["lifecycle"] = {k: v for k, v in lifecycle.items() if k != "stopSignal"}
+    with_signal = _with_stop_signal(spec)
+    if with_signal and not _with_stop_signal(old_spec or {}):
+        for container in with_signal:
+            container["lifecycle"] = {k: v for k, v in container["lifecycle"].items() if k != "stopSignal"}
+
+
+def _with_stop_signal(spec: Obj) -> list[Obj]:
+    found = []
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(kind) or ():
+            if "stopSignal" in (container.get("lifecycle") or ()):
+                found.append(container)
+    return found
 
 
 @strategy_for("", "pods")
