@@ -26,7 +26,7 @@ extensions = [
     Extension(
         f"kas.{unit}",
         [f"kas/{unit}.pyx"],
-        depends=glob("kas/fastpath/*.pxi"),
+        depends=glob("kas/fast*/*.pxi"),
         extra_compile_args=["-O2", "-g0", "-std=gnu11", "-Wno-unreachable-code"],
     )
     for unit in UNITS

@@ -10,7 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
-READY = re.compile(r"kas ready on (\S+?)(?:,|\s)")
+# The ready line in both log formats.
+READY = re.compile(r'kas ready on (\S+?)[,\s]|"msg": "ready", "addresses": \["([^"]+)"')
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
@@ -62,7 +63,7 @@ class KasServer:
             self._lines.append(line)
             found = READY.search(line)
             if found:
-                self.url = found.group(1)
+                self.url = found.group(1) or found.group(2)
                 self._ready.set()
         self._ready.set()
 

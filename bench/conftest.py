@@ -1,0 +1,62 @@
+"""An in-process server without sockets: the chain is called directly, so that what is measured is our own code."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kas.edge.http import Request, Response
+from kas.options import Options, complete
+
+
+class InProcess:
+    """``call(method, path, body)`` runs one request through the whole handler chain."""
+
+    def __init__(self, directory) -> None:
+        from kas.server import Server
+        from kas.store import open_store
+        from kas.store.shared import Shared
+        from kas.supervisor import prepare
+
+        raw = Options()
+        raw.data_dir, raw.secure_port, raw.workers = str(directory), "6443", 1
+        options = complete(raw)
+        options.run_dir = directory
+        prepare(options)
+        self.loop = asyncio.new_event_loop()
+        self.store = open_store(str(directory / "store"), shared=Shared.private(), sync=False)
+        self.server = Server(options, self.store, self.store.shared, 0)
+        self.store.start(self.loop)
+        self.server.bootstrap()
+        self.store.hub.catch_up()
+        self.server.load_derived()
+        self.server.load_credentials()
+        self.server.started = True
+        token = (directory / "admin.token").read_text()
+        self.headers = [
+            (b"host", b"127.0.0.1:6443"), (b"user-agent", b"bench/1.0"), (b"accept", b"application/json"),
+            (b"authorization", b"Bearer " + token.encode()),
+        ]  # fmt: skip
+
+    def request(self, method: str, path: str, body: bytes = b"", accept: bytes = b"application/json") -> Request:
+        path, _, query = path.partition("?")
+        headers = [*self.headers[:2], (b"accept", accept), self.headers[3]]
+        if body:
+            headers.append((b"content-type", b"application/json"))
+        return Request(method, path, query, headers, body)
+
+    def call(self, method: str, path: str, body: bytes = b"", accept: bytes = b"application/json") -> Response:
+        result = self.server.chain(self.request(method, path, body, accept))
+        return result if isinstance(result, Response) else self.loop.run_until_complete(result)
+
+    def close(self) -> None:
+        self.store.close()
+        self.loop.close()
+
+
+@pytest.fixture(scope="session")
+def api(tmp_path_factory):
+    server = InProcess(tmp_path_factory.mktemp("bench"))
+    yield server
+    server.close()

@@ -1,0 +1,57 @@
+"""What every test may rely on: no process outlives its test, and a panic in a server fails the run."""
+
+from __future__ import annotations
+
+import pytest
+import requests
+
+from kas.testing.server import KasServer
+
+
+class Client:
+    """A small HTTP client of one server: JSON in, (status, JSON) out."""
+
+    def __init__(self, server: KasServer) -> None:
+        self.server = server
+        self.session = requests.Session()
+        self.session.verify = server.ca
+        self.session.headers["Authorization"] = f"Bearer {server.token}"
+
+    def __call__(self, method: str, path: str, body=None, ctype: str = "application/json", **headers: str):
+        r = self.raw(method, path, body, ctype, **headers)
+        try:
+            return r.status_code, r.json()
+        except ValueError:
+            return r.status_code, r.text
+
+    def raw(self, method: str, path: str, body=None, ctype: str = "application/json", **headers: str) -> requests.Response:
+        sent = {k.replace("_", "-"): v for k, v in headers.items()}
+        if body is not None:
+            sent.setdefault("Content-Type", ctype)
+        if isinstance(body, (bytes, str)):
+            return self.session.request(method, self.server.url + path, data=body, headers=sent, timeout=30)
+        return self.session.request(method, self.server.url + path, json=body, headers=sent, timeout=30)
+
+
+@pytest.fixture
+def client(kas) -> Client:
+    """A client of the session's server with all rights."""
+    return Client(kas)
+
+
+@pytest.fixture
+def connect():
+    """``connect(server)`` gives a client of any server."""
+    return Client
+
+
+@pytest.fixture
+def namespace(client: Client, request: pytest.FixtureRequest):
+    """A namespace of the test's own, with its default service account."""
+    import hashlib
+
+    name = "t" + hashlib.sha1(request.node.nodeid.encode()).hexdigest()[:10]
+    status, body = client("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    assert status in (201, 409), body
+    client("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+    return name
