@@ -78,7 +78,12 @@ class LMDBStore:
                 return _fastpath.record_at(self._env, key, revision)
             except LookupError as e:
                 _translate(e)
-        return self._env.get(key)
+        record = self._env.get(key)
+        if record is not None:
+            # Another worker's write can be read a moment before its revision is published (or for longer, when that worker
+            # died in between). What has been shown to a client must not be newer than `revision`.
+            self.shared.memory.publish(record.revision)
+        return record
 
     def range(
         self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False
@@ -131,9 +136,11 @@ class LMDBStore:
         wrap: Wrap | None,
     ) -> RangeResult:
         try:
-            return _fastpath.scan(self._env, prefix, start, limit, revision, matcher, count, mode, lead, wrap)
+            result = _fastpath.scan(self._env, prefix, start, limit, revision, matcher, count, mode, lead, wrap)
         except LookupError as e:
             _translate(e)
+        self.shared.memory.publish(result.revision)
+        return result
 
     # -- writes -------------------------------------------------------------------------------------------------------
 
@@ -217,9 +224,11 @@ class LMDBStore:
 
     def events(self, prefix: str, after: int, limit: int = 1000) -> tuple[list[Event], int]:
         try:
-            return _fastpath.read_events(self._env, prefix, after, limit)
+            events, reached = _fastpath.read_events(self._env, prefix, after, limit)
         except LookupError as e:
             _translate(e)
+        self.shared.memory.publish(reached)
+        return events, reached
 
     def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024) -> Watcher:
         return self.hub.watch(prefix, after, on_ready, key, limit)
@@ -256,12 +265,23 @@ class LMDBStore:
         """Forgets the clock's samples older than a Unix second."""
         _fastpath.trim_clock(self._env, second, max_entries)
 
+    def refresh(self) -> None:
+        """Publishes the newest durable revision and wakes everyone when nobody did: a writer was killed right after its commit.
+        ``expire`` does it too, so the leading worker's loop heals such a gap within a second. Any thread.
+        """
+        newest = self._env.revisions()[0]
+        if newest > self.shared.revision:
+            self.shared.publish(newest)
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self.hub.catch_up)
+
     def check_readers(self) -> int:
         """Lets go of pages that readers of dead processes hold; returns how many such readers there were."""
         return self._env.check_readers()
 
     def expire(self, now_s: int, limit: int = 500) -> int:
         """Queues the deletion of keys whose lease has ended; returns how many. A key that was renewed meanwhile stays."""
+        self.refresh()
         due = _fastpath.due(self._env, now_s, limit)
         for key, revision in due:
             self._committer.submit(Unit([Op(key, None, revision)], lambda error: None))
@@ -273,6 +293,7 @@ class LMDBStore:
         committer = self._committer
         return {
             "revision": newest,
+            "published_revision": self.shared.revision,
             "compacted_revision": compacted,
             **self._env.statistics(),
             "queued": committer.queued,

@@ -131,3 +131,32 @@ def test_commits_on_the_loop(tmp_path: Path) -> None:
         assert (await pending).revision == 501
 
     asyncio.run(main())
+
+
+def test_write_of_a_worker_that_died_before_publishing(tmp_path: Path) -> None:
+    """The write is durable and nobody was told: reading it publishes it, and refresh() heals what nobody reads."""
+    path = str(tmp_path)
+    store = open_store(path, sync=False)
+    code = (
+        "import sys\nfrom kas._fastpath import Op, build_record\nfrom kas.store import open_store\n"
+        "s = open_store(sys.argv[1], sync=False)\ns.commit_now(Op('/registry/x/' + sys.argv[2], build_record(b'{', b'\"d\":1}')))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+    async def main() -> None:
+        store.start(asyncio.get_running_loop())
+        ready = asyncio.Event()
+        watcher = store.watch("/registry/", 0, ready.set)
+        await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code, path, "a"], check=True, env=env, timeout=60)
+        assert store.revision == 0
+        assert store.get("/registry/x/a").revision == 1
+        assert store.revision == 1
+        late = store.watch("/registry/", 1, lambda: None)
+        await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code, path, "b"], check=True, env=env, timeout=60)
+        store.refresh()
+        await asyncio.wait_for(ready.wait(), 10)
+        assert [e.revision for e in watcher.take()] == [1, 2]
+        assert [e.revision for e in late.take()] == [2]
+
+    asyncio.run(main())
+    store.close()
