@@ -173,6 +173,9 @@ class Strategy:
     def canonicalize(self, obj: Obj) -> None:
         """Last touch before storing."""
 
+    def as_read(self, obj: Obj) -> None:
+        """What decoding the stored object will default anew because preparing cleared it; run before it is encoded."""
+
     def decorate(self, obj: Obj) -> None:
         """Read-time change of a stored object (upstream's Decorator). Kinds that need it are decoded on read."""
 

@@ -15,7 +15,7 @@ from kas.api.field import FieldError
 from kas.api.validation import names
 from kas.api.validation.checks import conditions, qualified_name, unsupported
 from kas.api.validation.metadata import validate_object_meta
-from kas.api.validation.webhooks import FAILURE_POLICIES, match_conditions, match_resources
+from kas.api.validation.webhooks import FAILURE_POLICIES, match_conditions, match_resources, mutating_operations
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 GROUP = "admissionregistration.k8s.io"
@@ -23,7 +23,7 @@ MAX_AUDIT_ANNOTATIONS = 20
 MAX_VALUE_EXPRESSION = 5 * 1024
 REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 PATCH_TYPES = ("ApplyConfiguration", "JSONPatch")
-REINVOCATION = ("IfNeeded", "Never")
+REINVOCATION = ("Never", "IfNeeded")
 NEITHER = "validations or auditAnnotations must contain at least one item"
 _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _RESERVED = frozenset(
@@ -109,14 +109,7 @@ class ValidatingAdmissionPolicyStrategy(_PolicyStrategy):
 @strategy_for(GROUP, "mutatingadmissionpolicies")
 class MutatingAdmissionPolicyStrategy(_PolicyStrategy):
     def _constraints(self, constraints: dict[str, Any]) -> list[FieldError]:
-        """A deletion leaves nothing to mutate."""
-        errs: list[FieldError] = []
-        for i, rule in enumerate(constraints.get("resourceRules") or ()):
-            for j, operation in enumerate(rule.get("operations") or ()):
-                if operation == "DELETE":
-                    path = field.index(field.index("spec.matchConstraints.resourceRules", i) + ".operations", j)
-                    errs.append(unsupported(path, operation, ("*", "CONNECT", "CREATE", "UPDATE")))
-        return errs
+        return mutating_operations(constraints, "spec.matchConstraints")
 
     def _rest(self, name: str, spec: dict[str, Any]) -> list[FieldError]:
         errs: list[FieldError] = []
@@ -147,9 +140,9 @@ def _mutation(mutation: dict[str, Any], path: str) -> list[FieldError]:
     if own is None:
         errs.append(field.required(field.child(path, members[kind]), f"must be specified when patchType is {kind}"))
     elif not (own.get("expression") or "").strip():
-        errs.append(field.required(field.child(path, members[kind], "expression"), "expression is not specified"))
+        errs.append(field.required(field.child(path, members[kind], "expression")))
     if mutation.get(other) is not None:
-        errs.append(field.invalid(field.child(path, other), "{}", f"must not be specified when patchType is {kind}"))
+        errs.append(field.invalid(field.child(path, other), f"{{{other}}}", f"must not be specified when patchType is {kind}"))
     return errs
 
 
@@ -184,7 +177,7 @@ def _variable(variable: dict[str, Any], path: str) -> list[FieldError]:
     if not name.strip():
         errs.append(field.required(field.child(path, "name"), "name is not specified"))
     elif not _IDENTIFIER.fullmatch(name) or name in _RESERVED:
-        errs.append(field.invalid(field.child(path, "name"), name, "name is not a valid CEL identifier"))
+        errs.append(field.invalid(field.child(path, "name"), name, "must be a valid CEL identifier"))
     if not (variable.get("expression") or "").strip():
         errs.append(field.required(field.child(path, "expression"), "expression is not specified"))
     return errs
@@ -198,9 +191,9 @@ def _validation(validation: dict[str, Any], path: str) -> list[FieldError]:
     if message_expression and not message_expression.strip():
         errs.append(field.invalid(field.child(path, "messageExpression"), message_expression, "must be non-empty if specified"))
     if message and not message.strip():
-        errs.append(field.invalid(field.child(path, "message"), message, "message must be non-empty if specified"))
+        errs.append(field.invalid(field.child(path, "message"), message, "must be non-empty if specified"))
     elif re.search(r"[\n\r]", message.strip()):
-        errs.append(field.invalid(field.child(path, "message"), message, "message must not contain line breaks"))
+        errs.append(field.invalid(field.child(path, "message"), message, "must not contain line breaks"))
     reason = validation.get("reason")
     if reason is not None and reason not in REASONS:
         errs.append(unsupported(field.child(path, "reason"), reason, REASONS))

@@ -10,7 +10,7 @@ from kas.api.validation import names
 from kas.api.validation.checks import dns_subdomain, invalid_each, unsupported
 from kas.api.validation.labelselectors import label_selector
 from kas.api.validation.metadata import validate_object_meta
-from kas.api.validation.webhooks import match_resources
+from kas.api.validation.webhooks import match_resources, mutating_operations
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 GROUP = "admissionregistration.k8s.io"
@@ -25,7 +25,7 @@ class _BindingStrategy(Strategy):
         name = spec.get("policyName") or ""
         errs += dns_subdomain(name, "spec.policyName") if name else [field.required("spec.policyName")]
         errs += _param_ref(spec.get("paramRef"), "spec.paramRef")
-        return errs + match_resources(spec.get("matchResources"), "spec.matchResouces")  # upstream's spelling of the path
+        return errs + match_resources(spec.get("matchResources"), "spec.matchResources")
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         return self.validate(ctx, obj)
@@ -41,7 +41,8 @@ class ValidatingAdmissionPolicyBindingStrategy(_BindingStrategy):
 
 @strategy_for(GROUP, "mutatingadmissionpolicybindings")
 class MutatingAdmissionPolicyBindingStrategy(_BindingStrategy):
-    """Binds a mutating policy to parameters and resources."""
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        return super().validate(ctx, obj) + mutating_operations((obj.get("spec") or {}).get("matchResources"), "spec.matchResources")
 
 
 def _actions(actions: list[str] | None, path: str) -> list[FieldError]:

@@ -168,6 +168,10 @@ class PersistentVolumeClaimStrategy(Strategy):
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
         return _warnings(obj)
 
+    def as_read(self, obj: Obj) -> None:
+        status = obj.setdefault("status", {})
+        status.setdefault("phase", "Pending")
+
     def decorate(self, obj: Obj) -> None:
         """Claims of before dataSourceRef show it too."""
         if obj.get("spec"):
