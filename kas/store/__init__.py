@@ -50,7 +50,7 @@ order, without gap or repeat, up to the revision ``reached``.
 ``watch(prefix, after, on_ready, key=None, limit=1024) -> Watcher`` and ``listen(prefix, callback)``: see ``hub.py``.
 
 **History.** ``revision`` and ``compacted_revision``; ``compact(revision, max_entries) -> bool`` forgets history in bounded steps, True
-when done; ``expire(now_s, limit)`` deletes what outlived its lease, as ordinary writes with events.
+when done; ``expire(now_s, limit)`` deletes what outlived its lease, as ordinary writes with events. Both block: call them in a thread.
 
 Writers build outside of any transaction; no transaction is ever held across an ``await``.
 """

@@ -10,11 +10,12 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import NoReturn
 
 from kas import _fastpath
 from kas._fastpath import Event, Matcher, Op, RangeResult, Record
-from kas.store import Closed, Compacted, Corrupt, Full, FutureRevision, KeyTooLong, StoreError
+from kas.store import Closed, Compacted, Conflict, Corrupt, Full, FutureRevision, KeyTooLong, StoreError
 from kas.store.committer import Batch, Committer, Unit
 from kas.store.hub import Hub, Watcher
 from kas.store.shared import Shared
@@ -280,11 +281,21 @@ class LMDBStore:
         return self._env.check_readers()
 
     def expire(self, now_s: int, limit: int = 500) -> int:
-        """Queues the deletion of keys whose lease has ended; returns how many. A key that was renewed meanwhile stays."""
+        """Deletes keys whose lease has ended, at most ``limit``, and waits for it: call it in a thread. Returns how many were due.
+
+        Each delete is a write of its own, with a precondition: a key that was renewed meanwhile stays. Raises ``Full``.
+        """
         self.refresh()
         due = _fastpath.due(self._env, now_s, limit)
+        if not due:
+            return 0
+        self.start()
+        ended: SimpleQueue[StoreError | None] = SimpleQueue()
         for key, revision in due:
-            self._committer.submit(Unit([Op(key, None, revision)], lambda error: None))
+            self._committer.submit(Unit([Op(key, None, revision)], ended.put, direct=True))
+        for error in [ended.get() for _ in due]:
+            if error is not None and not isinstance(error, Conflict):
+                raise error
         return len(due)
 
     def statistics(self) -> dict[str, int]:
