@@ -18,6 +18,7 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 import base64
 import json
+import threading
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object o, Py_ssize_t* size) except NULL

@@ -64,6 +64,9 @@ cdef dict SPECIAL_KINDS = {
 cdef dict GO_SCALARS = {"string": "string", "int32": "int32", "int64": "int64", "bool": "bool", "double": "float64", "bytes": "[]uint8"}
 
 
+cdef object _compile_lock = threading.RLock()
+
+
 class DecodeError(ValueError):
     """The input does not fit its type or is malformed; the text is the one Go's decoders give."""
 
@@ -236,6 +239,13 @@ cdef class TypeDesc:
         return self
 
     cdef int _compile(self) except -1:
+        # Walks keep pointers into a compiled type, so it must be compiled once only, whichever threads ask.
+        with _compile_lock:
+            if not self.compiled:
+                self._build()
+        return 0
+
+    cdef int _build(self) except -1:
         cdef Field f
         cdef list flat = []
         cdef list fields = [Field(row, self.index, self) for row in self.rows]

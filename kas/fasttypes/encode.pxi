@@ -220,17 +220,22 @@ def encode_json(TypeDesc type not None, dict obj not None, *, bint stored=False)
     return finish(&b)
 
 
-def encode_json_split(TypeDesc type not None, dict obj not None, *, bint stored=True):
+def stored_as_json(TypeDesc type not None):
+    """Whether upstream keeps objects of the type as JSON (CRDs, APIServices) and not as protobuf."""
+    return type.name.startswith(("io.k8s.apiextensions-apiserver.", "io.k8s.kube-aggregator."))
+
+
+def encode_json_split(TypeDesc type not None, dict obj not None, *, stored=None):
     """``(head, tail, type_prefix_len)``: the bytes of encode_json() cut where metadata.resourceVersion belongs.
 
     ``head + b'"resourceVersion":"123",' + tail`` is the canonical object; a resourceVersion in ``obj`` is ignored. ``type_prefix_len`` is
-    the length of ``{"kind":"Pod","apiVersion":"v1",``. Raises EncodeError when nothing follows in metadata (stored objects always
+    the length of ``{"kind":"Pod","apiVersion":"v1",``. ``stored`` is as for encode_json; by default true unless stored_as_json(type). Raises EncodeError when nothing follows in metadata (stored objects always
     have a creationTimestamp) or the object has no metadata.
     """
     cdef Buf b
     cdef Split s
     s.on = True
-    s.stored = stored
+    s.stored = not stored_as_json(type) if stored is None else stored
     s.cut = -1
     s.after = 0
     s.prefix = 1
