@@ -72,6 +72,7 @@ from kas.observe.metrics import Registry as Metrics
 from kas.options import Completed
 from kas.registry import bootstrap
 from kas.registry.core.namespace_registry import NamespaceRegistry
+from kas.registry.core.pod_registry import PodRegistry
 from kas.registry.generic import Registry
 from kas.runtime_config import enabled_versions
 from kas.store import StoreError, open_store
@@ -123,11 +124,26 @@ class Server:
                 continue
             home = (SCHEME.resource(r.group, r.storage_gvk[1], r.resource) if r.storage_gvk[0] == r.group else None) or r
             lease = int(self.options.raw.event_ttl) if home.kind == "Event" else 0
-            make = NamespaceRegistry if home.kind == "Namespace" else Registry
+            make = {"Namespace": NamespaceRegistry, "Pod": PodRegistry}.get(home.kind, Registry)
             self.registries[key] = make(home, self.store, clock, lease)
         self.by_resource: dict[tuple[str, str], Registry] = {}
         for reg in self.registries.values():
             self.by_resource[reg.resource.group, reg.resource.resource] = reg
+        self._build_allocation()
+
+    def _build_allocation(self) -> None:
+        """Services take addresses and ports; their Endpoints go with them."""
+        o, services, endpoints = self.options, self.registry("", "services"), self.registry("", "endpoints")
+        families = [f"IPv{n.version}" for n in o.service_ranges]
+        services.allocator = ServiceAllocator(
+            families, o.node_ports, self.registry("networking.k8s.io", "ipaddresses"), self.registry("networking.k8s.io", "servicecidrs")
+        )
+
+        async def delete_endpoints(service: dict[str, Any], ctx: Context) -> None:
+            with contextlib.suppress(ApiError):  # there may be none, and somebody may have been quicker
+                await endpoints.delete(ctx, service["metadata"]["name"], {})
+
+        services.after_delete = delete_endpoints
 
     def registry(self, group: str, resource: str) -> Registry:
         return self.by_resource[group, resource]

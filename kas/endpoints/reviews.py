@@ -11,6 +11,7 @@ from kas.endpoints import respond
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import write_options
 from kas.endpoints.rest import Virtual
+from kas.endpoints.subresources.named import own
 from kas.endpoints.write import Writer
 from kas.registry.authentication import reviews as authn
 from kas.registry.authorization import reviews as authz
@@ -30,6 +31,8 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
         ctx = writer.context(req, namespace, o.dry_run)
         if record.namespaced and not obj["metadata"].get("namespace"):
             obj["metadata"]["namespace"] = namespace
+        # Seen only where the answer is the question itself with a status; the others answer a new object.
+        own(req, obj, kind, ctx, o)
         result = answer(ctx, obj)
         return respond.typed(req, respond.media_without_conversion(req), record.type, record.api_version, record.kind, result, 201)
 

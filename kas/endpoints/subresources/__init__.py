@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas.api.fieldmanager import builtin, update
+from kas.endpoints.rest import Virtual
 from kas.endpoints.scale import Scale
+from kas.endpoints.subresources.binding import Binding
+from kas.endpoints.subresources.componentstatuses import ComponentStatuses
+from kas.endpoints.subresources.eviction import Eviction
+from kas.endpoints.subresources.token import Token
+from kas.registry.authentication.token_request import Issuer
+from kas.registry.core.eviction import Evictions
+from kas.registry.strategy import Context, Obj
 
 SCALABLE = (("apps", "deployments"), ("apps", "replicasets"), ("apps", "statefulsets"), ("", "replicationcontrollers"))
+# Whom the server's own writes to a budget are put down to.
+SELF = "kube-apiserver"
 
 
 def install(server: Any) -> None:
@@ -15,3 +26,28 @@ def install(server: Any) -> None:
     scale = Scale(writer)
     for group, resource in SCALABLE:
         rest.subresource(group, resource, "scale", get=scale.get, update=scale.update, patch=scale.patch)
+    pods = server.registry("", "pods")
+    binding = Binding(writer, pods)
+    rest.subresource("", "pods", "binding", create=binding.create)
+    evictions = Evictions(pods, server.registry("policy", "poddisruptionbudgets"), _own_budget)
+    rest.subresource("", "pods", "eviction", create=Eviction(writer, evictions).create)
+    token = Token(writer, lambda: _issuer(server), lambda resource, ns, name: server.object("", resource, ns, name))
+    rest.subresource("", "serviceaccounts", "token", create=token.create)
+    statuses = ComponentStatuses(server._store_check)
+    virtual = {"bindings": {"create": binding.create}, "componentstatuses": {"get": statuses.get, "list": statuses.list}}
+    for record in server.served:
+        if record.group == "" and record.resource in virtual:
+            rest.add(Virtual(record, **virtual[record.resource]))
+
+
+def _issuer(server: Any) -> Issuer:
+    raw = server.options.raw
+    longest = int(raw.service_account_max_token_expiration)
+    return Issuer(server.signer, server.audiences, longest, raw.service_account_extend_token_expiration)
+
+
+def _own_budget(before: Obj, after: Obj, ctx: Context) -> None:
+    schema = builtin("policy", "v1", "PodDisruptionBudget")
+    entries = update(schema, before, after, SELF, now=ctx.now, subresource=ctx.subresource)
+    if entries:
+        after["metadata"]["managedFields"] = entries

@@ -1,0 +1,45 @@
+"""``pods/NAME/binding`` and the older ``bindings``: a pod gets its node (``pkg/registry/core/pod/storage/storage.go``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api import errors, field
+from kas.api.scheme import SCHEME
+from kas.edge.http import Request, Response
+from kas.endpoints.subresources import named
+from kas.endpoints.write import Writer
+from kas.registry.core.pod_registry import PodRegistry
+from kas.registry.strategy import Obj
+
+BINDING = SCHEME.kind("", "v1", "Binding")
+
+
+class Binding:
+    def __init__(self, writer: Writer, pods: PodRegistry) -> None:
+        self.writer, self.pods = writer, pods
+
+    async def create(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """Binds the pod the URL names; for ``bindings`` the one the body names."""
+        subresource = "binding" if served.resource == "pods" else ""
+        posted = await named.read(self.writer, req, served, BINDING, namespace, name, subresource, keep_system=True)
+        given = posted.obj["metadata"].get("name") or ""
+        name = name or given
+        if name != given:
+            raise errors.bad_request("name in URL does not match name in Binding object")
+        found = _validate(posted.obj)
+        if found:
+            raise errors.invalid("", "Binding", name, found)
+        await posted.judge()
+        await self.pods.bind(posted.ctx, name, posted.obj)
+        return named.done(req)
+
+
+def _validate(binding: Obj) -> list[field.FieldError]:
+    target = binding.get("target") or {}
+    out = []
+    if target.get("kind") not in (None, "", "Node"):
+        out.append(field.not_supported("target.kind", target["kind"], ["Node", "<empty>"]))
+    if not target.get("name"):
+        out.append(field.required("target.name"))
+    return out

@@ -1,0 +1,87 @@
+"""``componentstatuses``: whether scheduler, controller manager and store answer (upstream ``pkg/registry/core/componentstatus``).
+
+Deprecated since v1.19 and computed on every read. Scheduler and controller manager are looked for where upstream looks for
+them: their health ports on this host. Selectors are ignored, as there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from kas.api import printers
+from kas.api.errors import ApiError
+from kas.api.scheme import SCHEME
+from kas.edge.http import Request, Response
+from kas.endpoints import respond
+from kas.endpoints.proxy_http import BackendError, Target, connect, insecure_tls
+from kas.registry.strategy import Obj
+
+SCHEDULER, CONTROLLER_MANAGER, STORE = "scheduler", "controller-manager", "etcd-0"
+PORTS = {SCHEDULER: "10259", CONTROLLER_MANAGER: "10257"}
+TIMEOUT_S = 20.0
+MAX_ANSWER = 10 << 10
+DEPRECATED = "v1 ComponentStatus is deprecated in v1.19+"
+
+
+class ComponentStatuses:
+    """``store_check`` answers "" or what is wrong with the store."""
+
+    def __init__(self, store_check: Callable[[], str]) -> None:
+        self._store_check = store_check
+
+    async def get(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        if name not in (*PORTS, STORE):
+            raise ApiError(500, "", f"Component not found: {name}")
+        req.warn(DEPRECATED)
+        return respond.transformed(req, respond.media(req), served, await self._status(name), 200)
+
+    async def list(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        req.warn(DEPRECATED)
+        items = await asyncio.gather(*(self._status(n) for n in (*PORTS, STORE)))
+        m = respond.media(req)
+        if m.convert is not None and m.convert.kind == respond.TABLE:
+            import time
+
+            table = printers.table(
+                (served.group, served.version, served.kind), items, now=time.time(), version=m.convert.version,
+                include_object=req.params.get("includeObject"), list_metadata={},
+            )  # fmt: skip
+            return respond.generic(req, m, table)
+        if m.convert is not None:
+            value = {
+                "kind": respond.PARTIAL_LIST, "apiVersion": f"meta.k8s.io/{m.convert.version}", "metadata": {},
+                "items": [respond.partial(i, m.convert.version) for i in items],
+            }  # fmt: skip
+            return respond.generic(req, m, value)
+        kind = SCHEME.kind("", "v1", "ComponentStatusList")
+        value = {"metadata": {}, "items": [{k: v for k, v in i.items() if k not in ("kind", "apiVersion")} for i in items]}
+        return respond.typed(req, m, kind.type, "v1", kind.kind, value, 200)
+
+    async def _status(self, name: str) -> Obj:
+        if name == STORE:
+            problem = self._store_check()
+            healthy, message = not problem, problem or "ok"
+        else:
+            healthy, message = await _probe(PORTS[name])
+        condition = {"type": "Healthy", "status": "True" if healthy else "False", "message": message}
+        return {"kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name}, "conditions": [condition]}
+
+
+async def _probe(port: str) -> tuple[bool, str]:
+    """(healthy, what it said); as upstream's HTTP prober: what is no 2xx or 3xx is a failure."""
+    target = Target("https", "127.0.0.1", port, "/healthz", tls=insecure_tls())
+    try:
+        connection = await connect(target, TIMEOUT_S)
+        try:
+            await connection.send("GET", target, [(b"user-agent", b"kube-probe/1.36"), (b"accept", b"*/*"), (b"connection", b"close")])
+            await connection.head(TIMEOUT_S)
+            body = (await connection.read(MAX_ANSWER)).decode("utf-8", "replace")
+        finally:
+            connection.close()
+    except BackendError as e:
+        return False, f'Get "{target.url}": {e}'
+    if 200 <= connection.status < 400:
+        return True, body
+    return False, f"HTTP probe failed with statuscode: {connection.status}"

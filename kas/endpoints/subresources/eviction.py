@@ -1,0 +1,55 @@
+"""``pods/NAME/eviction``: policy/v1 Eviction, also in its v1beta1 form (the budgets are in ``registry/core/eviction.py``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from kas.api import errors
+from kas.api.scheme import SCHEME
+from kas.api.validation.options import validate_delete_options
+from kas.edge.http import Request, Response
+from kas.endpoints import respond
+from kas.endpoints.subresources import named
+from kas.endpoints.write import Writer
+from kas.registry.core.eviction import Evictions, TooManyBudgets
+
+EVICTION = SCHEME.kind("policy", "v1", "Eviction")
+EVICTION_BETA = SCHEME.kind("policy", "v1beta1", "Eviction") or EVICTION
+
+
+class Eviction:
+    def __init__(self, writer: Writer, evictions: Evictions) -> None:
+        self.writer, self.evictions = writer, evictions
+
+    async def create(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        posted = await named.read(self.writer, req, served, _kind(req), namespace, name, "eviction")
+        if name != (posted.obj["metadata"].get("name") or ""):
+            raise errors.bad_request("name in URL does not match name in Eviction object")
+        options = dict(posted.obj.get("deleteOptions") or {})
+        asked, own = (["All"] if posted.options.dry_run else []), options.get("dryRun") or []
+        if asked and own and asked != own:
+            listed = [f"[{' '.join(x)}]" for x in (asked, own)]
+            why = f"Non-matching dry-run options in request and content: {listed[0]} and {listed[1]}"
+            raise errors.ApiError(500, "", why)
+        if asked or own:
+            options["dryRun"] = own or asked
+        found = validate_delete_options(options)
+        if found:
+            raise errors.invalid("meta.k8s.io", "DeleteOptions", "", found)
+        await posted.judge()
+        try:
+            await self.evictions.evict(posted.ctx, name, options)
+        except TooManyBudgets as e:
+            return respond.generic(req, respond.media_without_conversion(req), e.status(), 201)
+        return named.done(req)
+
+
+def _kind(req: Request) -> Any:
+    """The version the body says it is of; anything that is no JSON is read as policy/v1."""
+    try:
+        value = orjson.loads(req.body)
+    except orjson.JSONDecodeError:
+        return EVICTION
+    return EVICTION_BETA if isinstance(value, dict) and value.get("apiVersion") == "policy/v1beta1" else EVICTION

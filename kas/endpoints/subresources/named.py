@@ -1,0 +1,74 @@
+"""POST to a named subresource: body to object, managed fields, admission (``handlers/create.go`` with a name in the URL)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kas.admission import CREATE, Attributes
+from kas.api import errors
+from kas.api.fieldmanager import builtin, update
+from kas.edge.http import Request, Response
+from kas.endpoints import managedfields, respond
+from kas.endpoints.codec import decode_body
+from kas.endpoints.options import WriteOptions, write_options
+from kas.endpoints.write import Writer, options_dict
+from kas.registry.strategy import Context, Obj
+
+SYSTEM_FIELDS = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+NAMESPACE_MISMATCH = "the namespace of the provided object does not match the namespace sent on the request"
+
+
+class Posted(NamedTuple):
+    """What was sent, read and admitted. ``judge`` runs the validating plug-ins and is due before anything is written."""
+
+    obj: Obj
+    ctx: Context
+    options: WriteOptions
+    attributes: Attributes
+    writer: Writer
+
+    async def judge(self) -> None:
+        await self.writer.admission.validate(self.attributes)
+
+
+async def read(
+    writer: Writer, req: Request, served: Any, kind: Any, namespace: str, name: str, subresource: str, *, keep_system: bool = False
+) -> Posted:
+    """The posted object of ``kind``, admitted. ``keep_system``: uid and its like stay, as preconditions. Raises what a create raises."""
+    o = write_options(req.params, "CreateOptions")
+    obj = decode_body(req, kind, strictness=o.field_validation)
+    assert obj is not None
+    meta = obj.get("metadata")
+    if meta is None:
+        meta = obj["metadata"] = {}
+    if not keep_system:
+        for field in SYSTEM_FIELDS:
+            meta.pop(field, None)
+    if namespace:
+        if meta.get("namespace") and meta["namespace"] != namespace:
+            raise errors.bad_request(NAMESPACE_MISMATCH)
+        meta["namespace"] = namespace
+    ctx = writer.context(req, namespace, o.dry_run, subresource)
+    own(req, obj, kind, ctx, o)
+    attrs = Attributes(
+        CREATE, served.group, served.version, served.resource, subresource, kind.kind, namespace, name or meta.get("name", ""), obj, None,
+        req.user, options_dict("CreateOptions", o), o.dry_run, ctx.now, req.warn, req.annotate,
+    )  # fmt: skip
+    await writer.admission.mutate(attrs)
+    return Posted(attrs.obj or obj, ctx, o, attrs, writer)
+
+
+def own(req: Request, obj: Obj, kind: Any, ctx: Context, o: WriteOptions) -> None:
+    """Managed fields of an object that is answered but never stored: all of it is the sender's."""
+    manager = managedfields.manager_name(o.field_manager, req)
+    schema = builtin(kind.group, kind.version, kind.kind)
+    entries = update(schema, None, obj, manager, now=ctx.now, subresource=ctx.subresource)
+    if entries:
+        obj["metadata"]["managedFields"] = entries
+    else:
+        obj["metadata"].pop("managedFields", None)
+
+
+def done(req: Request) -> Response:
+    """201 with a Status: what a subresource that only does something answers."""
+    return respond.success(req, status_code=201)

@@ -1,0 +1,34 @@
+"""``serviceaccounts/NAME/token``: TokenRequest (the token itself is made in ``registry/authentication/token_request.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kas.api.scheme import SCHEME
+from kas.edge.http import Request, Response
+from kas.endpoints import respond
+from kas.endpoints.subresources import named
+from kas.endpoints.write import Writer
+from kas.registry.authentication import token_request
+
+TOKEN_REQUEST = SCHEME.kind("authentication.k8s.io", "v1", "TokenRequest")
+
+
+class Token:
+    """``issuer`` is asked for when the first token is: its key may be made while the server already serves."""
+
+    def __init__(self, writer: Writer, issuer: Callable[[], token_request.Issuer], get: token_request.Getter) -> None:
+        self.writer, self._make, self._get = writer, issuer, get
+        self._issuer: token_request.Issuer | None = None
+
+    async def create(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        posted = await named.read(self.writer, req, served, TOKEN_REQUEST, namespace, name, "token")
+        await posted.judge()
+        if self._issuer is None:
+            self._issuer = self._make()
+        answer, warnings = token_request.create(posted.ctx, name, posted.obj, self._issuer, self._get)
+        for text in warnings:
+            req.warn(text)
+        kind = TOKEN_REQUEST
+        return respond.typed(req, respond.media_without_conversion(req), kind.type, kind.api_version, kind.kind, answer, 201)
