@@ -15,6 +15,7 @@ from kas.api.validation.checks import invalid_each, qualified_name, unsupported
 from kas.api.validation.labelselectors import label_selector
 
 OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+MUTATING_OPERATIONS = ("*", "CONNECT", "CREATE", "UPDATE")
 SCOPES = ("*", "Cluster", "Namespaced")
 FAILURE_POLICIES = ("Fail", "Ignore")
 MATCH_POLICIES = ("Equivalent", "Exact")
@@ -214,6 +215,13 @@ def match_resources(match: dict[str, Any] | None, path: str) -> list[FieldError]
         for i, rule in enumerate(match.get(name) or ()):
             errs += _named_rule(rule, field.index(field.child(path, name), i))
     return errs
+
+
+def mutating_operations(match: dict[str, Any] | None, path: str) -> list[FieldError]:
+    """A mutating policy does not see deletions, which leave nothing to mutate; the path names no rule, as upstream's."""
+    at = field.child(path, "resourceRules", "operations")
+    asked = [op for rule in (match or {}).get("resourceRules") or () for op in rule.get("operations") or ()]
+    return [unsupported(at, op, MUTATING_OPERATIONS) for op in asked if op not in MUTATING_OPERATIONS]
 
 
 def _named_rule(rule: dict[str, Any], path: str) -> list[FieldError]:

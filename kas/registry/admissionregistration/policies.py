@@ -27,8 +27,11 @@ REINVOCATION = ("Never", "IfNeeded")
 NEITHER = "validations or auditAnnotations must contain at least one item"
 _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _RESERVED = frozenset(
-    ["true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"]
-)
+    [
+        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
+        "package", "namespace", "return", "var", "void", "while",
+    ]
+)  # fmt: skip
 
 
 class _PolicyStrategy(Strategy):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kas.api.field import FieldError
-from kas.api.validation import events
+from kas.registry.core.event import strict_create, strict_update
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 
@@ -12,7 +12,7 @@ class EventStrategy(Strategy):
     """Objects are in their stored form: ``involvedObject`` for ``regarding``, ``message`` for ``note`` and so on."""
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        return events.create(obj)
+        return strict_create(obj)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        return events.update(obj, old)
+        return strict_update(obj, old)
