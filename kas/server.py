@@ -33,7 +33,8 @@ from kas.auth.authn.tokenfile import TokenFileError, admin_token, load_token_fil
 from kas.auth.authn.union import Authenticators, TokenUnion
 from kas.auth.authz import modes
 from kas.auth.authz.node import NodeAuthorizer
-from kas.auth.authz.node_graph import NodeGraph
+from kas.auth.authz.node_feed import FollowedNodeGraph
+from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.tokens import Signer, Verifier, discovery_document
 from kas.controllers.runner import Runner
@@ -71,9 +72,11 @@ from kas.observe.logs import setup_logging
 from kas.observe.metrics import Registry as Metrics
 from kas.options import Completed
 from kas.registry import bootstrap
+from kas.registry.core.allocation import ServiceAllocator
 from kas.registry.core.namespace_registry import NamespaceRegistry
 from kas.registry.core.pod_registry import PodRegistry
 from kas.registry.generic import Registry
+from kas.registry.strategy import Context
 from kas.runtime_config import enabled_versions
 from kas.store import StoreError, open_store
 from kas.store.shared import Shared
@@ -164,7 +167,8 @@ class Server:
             from kas.auth.authz.abac import load_policy_file
 
             abac = load_policy_file(raw.authorization_policy_file)
-        self.node_graph = NodeGraph()
+        roots = {r: reg.root for (_, r), reg in self.by_resource.items() if r in SOURCES}
+        self.node_graph = FollowedNodeGraph(self.store, roots)
         node = NodeAuthorizer(self.node_graph, bootstrap.role_rules("system:node"))
         self.authorizer = modes.build(raw.authorization_mode, rbac=self.rbac, node=node, abac=abac)
         key = Path(raw.service_account_signing_key_file or o.data_dir / "pki" / "sa.key")
@@ -208,12 +212,24 @@ class Server:
     def load_derived(self) -> None:
         """Builds what is derived from the store and follows it from here on."""
         for resource in RBAC_RESOURCES:
-            reg = self.registry(RBAC_GROUP, resource)
-            for rec in self.store.range(reg.root).records:
-                self.rbac.put(resource, orjson.loads(rec.json))
-            self.store.hub.listen(reg.root, lambda events, resource=resource, root=reg.root: self._rbac_changed(resource, root, events))
+            root = self.registry(RBAC_GROUP, resource).root
+            self._load_rbac(resource, root)
+            self.store.listen(
+                root,
+                lambda events, resource=resource, root=root: self._rbac_changed(resource, root, events),
+                reset=lambda resource=resource, root=root: self._load_rbac(resource, root),
+            )
         for resource in ("serviceaccounts", "secrets", "pods"):
-            self.store.hub.listen(self.registry("", resource).root, self._credentials_changed)
+            self.store.listen(self.registry("", resource).root, self._credentials_changed, reset=lambda: self.bearer.invalidate())
+
+    def _load_rbac(self, resource: str, root: str) -> None:
+        """Every object of an RBAC resource into the index; what is gone meanwhile goes."""
+        there = set()
+        for rec in self.store.range(root).records:
+            obj = orjson.loads(rec.json)
+            there.add((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
+            self.rbac.put(resource, obj)
+        self.rbac.keep_only(resource, there)
 
     def _rbac_changed(self, resource: str, root: str, events: list[Any]) -> None:
         for e in events:
@@ -300,7 +316,8 @@ class Server:
         m.gauge_value("apiserver_longrunning_requests", ("WATCH",), len(self.watches.open))
         if self.index != 0:
             return  # what follows is the same for all workers, and gauges are added up
-        m.gauge_value("apiserver_storage_size_bytes", ("lmdb-0",), self.store.statistics().get("map_used", 0))
+        stats = self.store.statistics()
+        m.gauge_value("apiserver_storage_size_bytes", ("lmdb-0",), stats["file_bytes"] - stats["free_bytes"])
         for (group, resource), reg in self.by_resource.items():
             m.gauge_value("apiserver_resource_objects", (group, resource), self.store.count(reg.root))
 

@@ -14,6 +14,7 @@ class Client:
     def __init__(self, server: KasServer) -> None:
         self.server = server
         self.session = requests.Session()
+        self.session.trust_env = False  # an environment's CA bundle would win over the line below
         self.session.verify = server.ca
         self.session.headers["Authorization"] = f"Bearer {server.token}"
 

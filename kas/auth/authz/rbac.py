@@ -168,6 +168,19 @@ class RbacIndex:
             raise ValueError(f"not an RBAC resource: {resource}")
         self._changed()
 
+    def keep_only(self, resource: str, there: set[tuple[str, str]]) -> None:
+        """Drops what is not among ``there`` (namespace, name): after events were missed."""
+        if resource == "clusterroles":
+            have = [("", name) for name in self._cluster_roles]
+        elif resource == "roles":
+            have = list(self._roles)
+        else:
+            cluster = resource == "clusterrolebindings"
+            have = [(ns, name) for ns, scope in self._scopes.items() if cluster == (not ns) for name in scope.bindings]
+        for namespace, name in have:
+            if (namespace, name) not in there:
+                self.delete(resource, namespace, name)
+
     def _changed(self) -> None:
         self.revision += 1
         if self._matchers:
