@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome
+from kas.auth.authz.node_feed import FollowedNodeGraph
 from kas.auth.authz.node_graph import NodeGraph
 from kas.auth.authz.rules import CompiledRule, Rule
 from kas.auth.user import NODE_PREFIX, NODES, UserInfo
@@ -23,7 +24,7 @@ def _no(reason: str) -> Outcome:
 class NodeAuthorizer:
     """``rules`` are those of the bootstrap role system:node: what every node may do with resources not told apart here."""
 
-    def __init__(self, graph: NodeGraph, rules: Sequence[Rule]) -> None:
+    def __init__(self, graph: NodeGraph | FollowedNodeGraph, rules: Sequence[Rule]) -> None:
         self._graph = graph
         self._rules = [CompiledRule(r) for r in rules]
         self._checks = {
