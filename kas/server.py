@@ -398,6 +398,9 @@ class Server:
         head, tail, prefix = encode_json_split(reg.type, obj)
         fields = selectable_fields(reg.resource, obj)
         yield Op(key, build_record(head, tail, obj["metadata"].get("labels") or {}, fields, prefix), expected)
+        if entry.resource == "services" and change.action == "create":
+            # Its address is taken from the first moment on; when somebody else has it, the repair loop says so.
+            yield from (op for op in reg.allocator.ops(Context(*clock()), obj, None) if self.store.get(op.key) is None)
 
 
 def _endpoint_address(o: Completed) -> str:

@@ -8,8 +8,8 @@ starts over with the newer object. Nothing here knows HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 import orjson
 
@@ -24,11 +24,27 @@ from kas.store import Conflict
 
 MAX_GENERATE_NAME_ATTEMPTS = 8
 MAX_UPDATE_ATTEMPTS = 64  # a writer that loses this often meets a bug, not a race
+MAX_ALLOCATION_ATTEMPTS = 64  # each lost one means that somebody else got what was chosen
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 # (current object or None, attempt) -> the object wanted; may raise ApiError.
 Mutate = Callable[[Obj | None], Obj | Awaitable[Obj]]
 Validate = Callable[[Obj, Obj | None], Awaitable[None] | None]
+
+
+class Allocator(Protocol):
+    """What a kind takes from a shared pool (Services: addresses and ports). All of it happens through the store:
+
+    ``prepare_*`` fills in what is free, before validation, and may raise ``ApiError``; ``ops`` gives the writes that belong to the
+    change from ``old`` to ``new``, which are committed with it or not at all. When one of them meets a Conflict, because another
+    writer took the same, the whole operation starts over.
+    """
+
+    def prepare_create(self, ctx: Context, obj: Obj) -> None: ...
+
+    def prepare_update(self, ctx: Context, obj: Obj, old: Obj) -> None: ...
+
+    def ops(self, ctx: Context, new: Obj | None, old: Obj | None) -> list[Op]: ...
 
 
 class Unstored:
@@ -50,8 +66,8 @@ class Registry:
         self.root = resource.etcd_prefix + "/"
         self.lease_s = event_ttl_s
         self.strategy = strategy_of(resource)
-        # Set by the kinds that allocate (Service): run inside create/update, around the commit.
-        self.allocator: Any = None
+        # Set by the kinds that allocate (Service).
+        self.allocator: Allocator | None = None
         # Called after a delete that removed the object (kinds with dependants of their own).
         self.after_delete: Callable[[Obj, Context], Awaitable[None]] | None = None
 
@@ -113,26 +129,38 @@ class Registry:
         return e
 
     async def _create_once(self, ctx: Context, obj: Obj, validate: Validate | None):
+        if self.allocator is None:
+            return await self._try_create(ctx, obj, validate)
+        template = orjson.dumps(obj)
+        for _ in range(MAX_ALLOCATION_ATTEMPTS):
+            try:
+                return await self._try_create(ctx, orjson.loads(template), validate)
+            except Conflict as e:
+                if not self._lost_allocation(e):
+                    raise
+        raise errors.internal("what was allocated was taken by others again and again")
+
+    def _lost_allocation(self, e: Conflict) -> bool:
+        """Did not the object but something allocated for it exist already?"""
+        return bool(e.key) and not e.key.startswith(self.root)
+
+    async def _try_create(self, ctx: Context, obj: Obj, validate: Validate | None):
         obj["metadata"].pop("resourceVersion", None)
-        reserve = self.allocator.begin_create(ctx, obj) if self.allocator is not None else None
-        try:
-            obj, warnings = pipeline.build_create(self.resource, obj, ctx)
-            if validate is not None:
-                pending = validate(obj, None)
-                if pending is not None:
-                    await pending
-            meta = obj["metadata"]
-            key = self.key(meta.get("namespace", ""), meta["name"])
-            if ctx.dry_run:
-                if self.store.get(key) is not None:
-                    raise Conflict(None)
-                return self._unstored(obj, 0), warnings
-            rec = await self._commit(key, obj, 0, reserve)
-        except BaseException:
-            if reserve is not None:
-                reserve.release()
-            raise
-        return rec, warnings
+        allocator = self.allocator
+        begin = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
+        obj, warnings = pipeline.build_create(self.resource, obj, ctx, begin)
+        if validate is not None:
+            pending = validate(obj, None)
+            if pending is not None:
+                await pending
+        meta = obj["metadata"]
+        key = self.key(meta.get("namespace", ""), meta["name"])
+        if ctx.dry_run:
+            if self.store.get(key) is not None:
+                raise Conflict(None)
+            return self._unstored(obj, 0), warnings
+        more = allocator.ops(ctx, obj, None) if allocator is not None else []
+        return await self._commit(key, obj, 0, more), warnings
 
     # --- update
 
@@ -195,11 +223,10 @@ class Registry:
                 why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['metadata'].get('uid', '')}"
                 raise errors.conflict(r.group, r.resource, name, why)
             meta["resourceVersion"] = str(rec.revision)
-            reserve = None
-            if self.allocator is not None and not subresource:
-                reserve = self.allocator.begin_update(ctx, wanted, old)
+            allocator = self.allocator if not subresource else None
+            begin = (lambda obj, old, a=allocator: a.prepare_update(ctx, obj, old)) if allocator is not None else None
             try:
-                obj, warnings = pipeline.build_update(r, wanted, old, ctx, subresource)
+                obj, warnings = pipeline.build_update(r, wanted, old, ctx, subresource, begin)
                 if settle is not None:
                     obj = settle(old, obj)
                 if validate is not None:
@@ -211,24 +238,18 @@ class Registry:
                 if self._delete_instead(obj, old):
                     return await self._remove_after_update(ctx, key, obj, rec, warnings)
                 if self._same(obj, rec):
-                    if reserve is not None:
-                        reserve.release()
                     return rec, warnings, False
                 if ctx.dry_run:
-                    if reserve is not None:
-                        reserve.release()
                     return self._unstored(obj, rec.revision), warnings, False
-                return await self._commit(key, obj, rec.revision, reserve), warnings, False
+                more = allocator.ops(ctx, obj, old) if allocator is not None else []
+                return await self._commit(key, obj, rec.revision, more), warnings, False
             except Conflict as e:
-                if reserve is not None:
-                    reserve.release()
+                if self._lost_allocation(e):
+                    rec = self.store.get(key)
+                    continue
                 if given and given != "0" and e.current is not None:
                     raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED) from None
                 rec = e.current
-            except BaseException:
-                if reserve is not None:
-                    reserve.release()
-                raise
         raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED)
 
     def _delete_instead(self, obj: Obj, old: Obj) -> bool:
@@ -240,8 +261,7 @@ class Registry:
         """The update took away the last finalizer of an object being deleted: it goes instead of being written."""
         if ctx.dry_run:
             return self._unstored(obj, rec.revision), warnings, False
-        done = await self.store.commit(Op(key, None, rec.revision))
-        await self._deleted(obj, ctx)
+        done = await self._remove(ctx, key, obj, rec.revision)
         return self._unstored(obj, done.revision), warnings, False
 
     def _same(self, obj: Obj, rec) -> bool:
@@ -277,7 +297,7 @@ class Registry:
             try:
                 return await self._delete_once(ctx, key, rec, obj, dict(options))
             except Conflict as e:
-                rec = e.current
+                rec = self.store.get(key) if self._lost_allocation(e) else e.current
         raise errors.conflict(self.resource.group, self.resource.resource, name, errors.OBJECT_MODIFIED)
 
     def check_preconditions(self, name: str, obj: Obj, options: dict[str, Any]) -> None:
@@ -319,11 +339,10 @@ class Registry:
                 return rec, False
             if ctx.dry_run:
                 return self._unstored(obj, rec.revision), False
-            return await self._commit(key, obj, rec.revision, None), False
+            return await self._commit(key, obj, rec.revision), False
         if ctx.dry_run:
             return rec, True
-        done = await self.store.commit(Op(key, None, rec.revision))
-        await self._deleted(obj, ctx)
+        done = await self._remove(ctx, key, obj, rec.revision)
         meta["resourceVersion"] = str(done.revision)
         return Unstored(encode_json(self.type, obj), done.revision, rec.type_prefix_len), True
 
@@ -382,24 +401,33 @@ class Registry:
             kept.append(FOREGROUND)
         return had if set(kept) == set(had) else kept
 
-    async def _deleted(self, obj: Obj, ctx: Context) -> None:
-        if self.allocator is not None:
-            await self.allocator.after_delete(obj)
-        if self.after_delete is not None:
-            await self.after_delete(obj, ctx)
-
     # --- committing
 
-    async def _commit(self, key: str, obj: Obj, expected: int, reserve):
+    async def _remove(self, ctx: Context, key: str, obj: Obj, expected: int) -> Op:
+        """The object goes, with what was allocated for it. Raises Conflict."""
+        op = Op(key, None, expected)
+        more = self.allocator.ops(ctx, None, obj) if self.allocator is not None else []
+        if more:
+            await self.store.commit_many([op, *more])
+        else:
+            await self.store.commit(op)
+        if self.after_delete is not None:
+            await self.after_delete(obj, ctx)
+        return op
+
+    def put(self, key: str, obj: Obj, expected: int) -> Op:
+        """The operation that writes ``obj`` as it stands (no resourceVersion in it)."""
         head, tail, prefix_len = encode_json_split(self.type, obj)
         labels = obj["metadata"].get("labels") or {}
         fields = selectable_fields(self.resource, obj)
-        op = Op(key, build_record(head, tail, labels, fields, prefix_len, self.lease_s), expected)
-        if reserve is not None:
-            await self.store.commit_many([op, *reserve.ops()])
-            reserve.confirm()
-            return op.record
-        await self.store.commit(op)
+        return Op(key, build_record(head, tail, labels, fields, prefix_len, self.lease_s), expected)
+
+    async def _commit(self, key: str, obj: Obj, expected: int, more: Sequence[Op] = ()):
+        op = self.put(key, obj, expected)
+        if more:
+            await self.store.commit_many([op, *more])
+        else:
+            await self.store.commit(op)
         return op.record
 
     def _unstored(self, obj: Obj, revision: int) -> Unstored:

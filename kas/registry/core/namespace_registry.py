@@ -24,7 +24,7 @@ class NamespaceRegistry(Registry):
             meta.pop("resourceVersion", None)
             if ctx.dry_run:
                 return self._unstored(obj, rec.revision), False
-            return await self._commit(key, obj, rec.revision, None), False
+            return await self._commit(key, obj, rec.revision), False
         if (obj.get("spec") or {}).get("finalizers"):
             return rec, False
         return await super()._delete_once(ctx, key, rec, obj, options)

@@ -96,6 +96,7 @@ def drop_type_dependent(obj: Obj, old: Obj) -> None:
         (_load_balanced, "allocateLoadBalancerNodePorts"),
         (_load_balanced, "loadBalancerClass"),
         (externally_accessible, "externalTrafficPolicy"),
+        (needs_cluster_ip, "internalTrafficPolicy"),
     ):
         if needs(was) and not needs(spec) and spec.get(key) == was.get(key):
             spec.pop(key, None)

@@ -1,0 +1,263 @@
+"""Service IPs and node ports through a running server: what is given out, kept, released, and never given out twice."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import pytest
+
+NAMESPACED = "/api/v1/namespaces/"
+ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
+
+
+def call(server: tuple[str, str, str], method: str, path: str, body: object = None, kind: str = "application/json"):
+    """(status, decoded body) of a request to ``server`` = (url, token, ca)."""
+    url, token, ca = server
+    data = None if body is None else json.dumps(body).encode()
+    req = urllib.request.Request(url + path, data, {"Authorization": "Bearer " + token, "Content-Type": kind}, method=method)
+    try:
+        with urllib.request.urlopen(req, context=ssl.create_default_context(cafile=ca), timeout=60) as r:
+            return r.status, json.loads(r.read())
+    except urllib.error.HTTPError as e:
+        return e.code, json.loads(e.read())
+
+
+def service(name: str, **spec: object) -> dict:
+    return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
+
+
+class Client:
+    def __init__(self, server, namespace: str) -> None:
+        self.where = (server.url, server.token, server.ca)
+        self.namespace = namespace
+        self.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+
+    def call(self, method: str, path: str, body: object = None, kind: str = "application/json"):
+        return call(self.where, method, path, body, kind)
+
+    def create(self, obj: dict, query: str = ""):
+        return self.call("POST", f"{NAMESPACED}{self.namespace}/services{query}", obj)
+
+    def patch(self, name: str, spec: dict):
+        return self.call("PATCH", f"{NAMESPACED}{self.namespace}/services/{name}", {"spec": spec}, "application/merge-patch+json")
+
+    def delete(self, name: str):
+        return self.call("DELETE", f"{NAMESPACED}{self.namespace}/services/{name}")
+
+    def addresses(self) -> dict[str, str]:
+        items = self.call("GET", ADDRESSES)[1]["items"]
+        return {i["metadata"]["name"]: "/".join((i["spec"]["parentRef"]["namespace"], i["spec"]["parentRef"]["name"])) for i in items}
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    from kas.testing.server import KasServer
+
+    with KasServer(
+        tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", "--service-cluster-ip-range", "10.7.0.0/28",
+        "--service-node-port-range", "31000-31009", "--controllers", "none", workers=2,
+    ) as server:  # fmt: skip
+        yield server
+
+
+@pytest.fixture(scope="module")
+def dual(tmp_path_factory):
+    from kas.testing.server import KasServer
+
+    ranges = "10.8.0.0/24,fd00:8::/112"
+    with KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", "--service-cluster-ip-range", ranges, "--controllers", "none") as server:
+        yield server
+
+
+def test_an_address_is_an_object_of_its_own_and_goes_with_the_service(single):
+    c = Client(single, "own")
+    code, made = c.create(service("a"))
+    assert code == 201
+    ip = made["spec"]["clusterIP"]
+    assert made["spec"]["clusterIPs"] == [ip]
+    code, obj = c.call("GET", f"{ADDRESSES}/{ip}")
+    assert code == 200
+    assert obj["spec"]["parentRef"] == {"resource": "services", "namespace": "own", "name": "a"}
+    assert obj["metadata"]["labels"] == {
+        "ipaddress.kubernetes.io/ip-family": "IPv4",
+        "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+    }
+    assert c.delete("a")[0] == 200
+    assert ip not in c.addresses()
+
+
+def test_endpoints_go_with_the_service(single):
+    c = Client(single, "endpoints")
+    c.create(service("a", clusterIP="None"))
+    c.call("POST", f"{NAMESPACED}endpoints/endpoints", {"metadata": {"name": "a"}})
+    c.delete("a")
+    assert c.call("GET", f"{NAMESPACED}endpoints/endpoints/a")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("ip", "why"),
+    [
+        ("10.7.0.0", "the provided IP (10.7.0.0) is not in the valid range. The range of valid IPs is 10.7.0.0/28"),
+        ("10.7.0.15", "the provided IP (10.7.0.15) is not in the valid range. The range of valid IPs is 10.7.0.0/28"),
+        ("10.9.0.1", "the provided network does not match the current range"),
+    ],
+)
+def test_an_address_outside_of_the_range_is_refused(single, ip, why):
+    code, status = Client(single, "outside").create(service("a", clusterIP=ip))
+    assert code == 422
+    assert status["details"]["causes"][0]["message"] == f'Invalid value: ["{ip}"]: failed to allocate IP {ip}: {why}'
+
+
+def test_a_taken_address_is_refused(single):
+    c = Client(single, "taken")
+    assert c.create(service("a", clusterIP="10.7.0.3"))[0] == 201
+    code, status = c.create(service("b", clusterIP="10.7.0.3"))
+    assert code == 422
+    assert status["message"].endswith("failed to allocate IP 10.7.0.3: provided IP is already allocated")
+    c.delete("a")
+    assert c.create(service("b", clusterIP="10.7.0.3"))[0] == 201
+    c.delete("b")
+
+
+def test_a_dry_run_and_an_error_take_nothing(single):
+    c = Client(single, "dry")
+    before = c.addresses()
+    code, made = c.create(service("a", type="NodePort"), "?dryRun=All")
+    assert code == 201
+    assert made["spec"]["clusterIP"] == "10.7.0.0"
+    assert c.create(service("a", type="NodePort", ports=[{"port": 80, "targetPort": "NO SUCH"}]))[0] == 422
+    assert c.addresses() == before
+    for i in range(10):  # all ports are still there
+        assert c.create(service(f"s{i}", type="NodePort"))[0] == 201
+    code, status = c.create(service("more", type="NodePort"))
+    assert (code, status["message"]) == (500, "Internal error occurred: failed to allocate a nodePort: range is full")
+    for i in range(10):
+        c.delete(f"s{i}")
+
+
+def test_node_ports_follow_the_type(single):
+    c = Client(single, "types")
+    made = c.create(service("a", type="NodePort"))[1]
+    port = made["spec"]["ports"][0]["nodePort"]
+    assert 31000 <= port <= 31009
+    code, status = c.create(service("b", type="NodePort", ports=[{"port": 80, "nodePort": port}]))
+    assert (code, status["details"]["causes"][0]["field"]) == (422, "spec.ports[0].nodePort")
+    assert status["message"].endswith("provided port is already allocated")
+    code, status = c.create(service("b", type="NodePort", ports=[{"port": 80, "nodePort": 1}]))
+    assert status["message"].endswith("provided port is not in the valid range. The range of valid ports is 31000-31009")
+    changed = c.patch("a", {"type": "ClusterIP"})[1]
+    assert "nodePort" not in changed["spec"]["ports"][0]
+    assert changed["spec"]["clusterIP"] == made["spec"]["clusterIP"]
+    assert c.create(service("b", type="NodePort", ports=[{"port": 80, "nodePort": port}]))[0] == 201
+    gone = c.patch("a", {"type": "ExternalName", "externalName": "x.example"})[1]
+    assert "clusterIP" not in gone["spec"]
+    assert made["spec"]["clusterIP"] not in c.addresses()
+    assert c.patch("a", {"type": "ClusterIP", "externalName": None})[1]["spec"]["clusterIP"] in c.addresses()
+    c.delete("a"), c.delete("b")
+
+
+def test_protocols_of_a_port_share_its_node_port(single):
+    c = Client(single, "protocols")
+    ports = [{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]
+    made = c.create(service("a", type="NodePort", ports=ports))[1]
+    assert made["spec"]["ports"][0]["nodePort"] == made["spec"]["ports"][1]["nodePort"]
+    c.delete("a")
+
+
+def test_health_check_port_is_kept_and_released(single):
+    c = Client(single, "health")
+    made = c.create(service("a", type="LoadBalancer", externalTrafficPolicy="Local"))[1]
+    port = made["spec"]["healthCheckNodePort"]
+    assert c.call("PUT", f"{NAMESPACED}health/services/a", service("a", type="LoadBalancer", externalTrafficPolicy="Local"))[1]["spec"][
+        "healthCheckNodePort"
+    ] == port
+    assert "healthCheckNodePort" not in c.patch("a", {"externalTrafficPolicy": "Cluster"})[1]["spec"]
+    assert c.create(service("b", type="NodePort", ports=[{"port": 80, "nodePort": port}]))[0] == 201
+    c.delete("a"), c.delete("b")
+
+
+def test_no_address_is_given_out_twice_and_a_full_range_says_so(single):
+    """A /28 has 14 addresses; many clients of two workers want 20 at once."""
+    c = Client(single, "race")
+    free = 14 - len(c.addresses())
+    with ThreadPoolExecutor(10) as pool:
+        results = list(pool.map(lambda i: c.create(service(f"s{i}")), range(20)))
+    made = [b["spec"]["clusterIP"] for code, b in results if code == 201]
+    assert len(made) == len(set(made)) == free
+    failed = [b["message"] for code, b in results if code != 201]
+    assert set(failed) == {"Internal error occurred: failed to allocate a serviceIP: range is full"}
+    assert sorted(ip for ip, owner in c.addresses().items() if owner.startswith("race/")) == sorted(made)
+    for i in range(20):
+        c.delete(f"s{i}")
+
+
+def _create_many(where: tuple[str, str, str], prefix: str) -> list[tuple[int, str]]:
+    out = []
+    for i in range(12):
+        code, body = call(where, "POST", f"{NAMESPACED}ports/services", service(f"{prefix}{i}", type="NodePort"))
+        out.append((body["spec"]["ports"][0]["nodePort"], body["spec"]["clusterIP"]) if code == 201 else (code, body["message"]))
+        if code == 201 and i % 2:
+            call(where, "DELETE", f"{NAMESPACED}ports/services/{prefix}{i}")
+    return out
+
+
+def test_node_ports_under_concurrent_processes(single):
+    c = Client(single, "ports")
+    with ProcessPoolExecutor(3) as pool:
+        list(pool.map(_create_many, [c.where] * 3, ["a", "b", "c"]))
+    services = c.call("GET", f"{NAMESPACED}ports/services")[1]["items"]
+    ports = [s["spec"]["ports"][0]["nodePort"] for s in services]
+    ips = [s["spec"]["clusterIP"] for s in services]
+    assert len(set(ports)) == len(ports) == 10 or len(set(ips)) == len(ips)
+    assert len(set(ports)) == len(ports)
+    for s in services:
+        c.delete(s["metadata"]["name"])
+    for i in range(10):
+        assert c.create(service(f"after{i}", type="NodePort"))[0] == 201
+    for i in range(10):
+        c.delete(f"after{i}")
+
+
+def test_dual_stack_comes_and_goes_with_the_policy(dual):
+    c = Client(dual, "dual")
+    made = c.create(service("a"))[1]["spec"]
+    assert (made["ipFamilies"], made["ipFamilyPolicy"]) == (["IPv4"], "SingleStack")
+    up = c.patch("a", {"ipFamilyPolicy": "RequireDualStack"})[1]["spec"]
+    assert up["ipFamilies"] == ["IPv4", "IPv6"]
+    assert up["clusterIPs"][0] == made["clusterIP"]
+    assert up["clusterIPs"][1] in c.addresses()
+    code, status = c.patch("a", {"clusterIPs": up["clusterIPs"][:1]})
+    assert code == 422
+    assert "must be 'SingleStack' to release the secondary cluster IP" in status["message"]
+    down = c.patch("a", {"ipFamilyPolicy": "SingleStack"})[1]["spec"]
+    assert down["clusterIPs"] == up["clusterIPs"][:1]
+    assert up["clusterIPs"][1] not in c.addresses()
+
+
+def test_dual_stack_families_and_addresses_asked_for(dual):
+    c = Client(dual, "asked")
+    made = c.create(service("a", clusterIPs=["fd00:8::9", "10.8.0.9"], clusterIP="fd00:8::9", ipFamilyPolicy="PreferDualStack"))[1]["spec"]
+    assert made["ipFamilies"] == ["IPv6", "IPv4"]
+    six = c.create(service("b", ipFamilies=["IPv6"]))[1]["spec"]
+    assert six["clusterIP"].startswith("fd00:8::")
+    code, status = c.create(service("c", ipFamilies=["IPv4", "IPv6"], ipFamilyPolicy="SingleStack"))
+    assert code == 422
+    assert "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified" in status["message"]
+
+
+def test_a_second_range_is_used_when_the_first_is_full_and_protected(single):
+    c = Client(single, "cidrs")
+    while c.create(service("x" + str(len(c.addresses()))))[0] == 201:
+        pass
+    cidr = {"metadata": {"name": "more"}, "spec": {"cidrs": ["10.7.1.0/28"]}}
+    assert c.call("POST", "/apis/networking.k8s.io/v1/servicecidrs", cidr)[0] == 201
+    code, made = c.create(service("extra"))
+    assert code == 201
+    assert made["spec"]["clusterIP"].startswith("10.7.1.")
+    for s in c.call("GET", f"{NAMESPACED}cidrs/services")[1]["items"]:
+        c.delete(s["metadata"]["name"])
+    c.call("DELETE", "/apis/networking.k8s.io/v1/servicecidrs/more")
