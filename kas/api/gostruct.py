@@ -238,7 +238,7 @@ def render(name: str, obj: Mapping[str, Any] | None) -> dict[str, Any]:
             continue
         value = obj.get(key)
         if kind in _ZERO:
-            out[go] = _ZERO[kind] if value is None else _sorted(value)
+            out[go] = _ZERO[kind] if value is None else in_order(value)
         elif kind[0] == "*":
             out[go] = None if value is None else render(kind[1:], value)
         elif kind[0] == "[":
@@ -251,12 +251,12 @@ def render(name: str, obj: Mapping[str, Any] | None) -> dict[str, Any]:
     return out
 
 
-def _sorted(value: Any) -> Any:
-    """Maps print in key order; a label selector prints its own JSON fields, whose order is alphabetical backwards."""
+def in_order(value: Any) -> Any:
+    """A value as Go prints it: maps in key order, a label selector with its labels first."""
     if isinstance(value, dict):
         if value.keys() <= {"matchLabels", "matchExpressions"} and value:
-            return {k: _sorted(value[k]) for k in ("matchLabels", "matchExpressions") if value.get(k)}
-        return {k: _sorted(value[k]) for k in sorted(value)}
+            return {k: in_order(value[k]) for k in ("matchLabels", "matchExpressions") if value.get(k)}
+        return {k: in_order(value[k]) for k in sorted(value)}
     if isinstance(value, list):
         return [_expression(v) if isinstance(v, dict) else v for v in value]
     return value

@@ -17,7 +17,8 @@ from kas.api.validation.fieldrefs import ENV_FIELDS, object_field, resource_fiel
 from kas.api.validation.probes import container_ports, host_port_conflicts, lifecycle, probe
 from kas.api.validation.resources import container_requirements
 from kas.api.validation.security import container_security
-from kas.api.validation.volumes import PULL_POLICIES, local_descending_path, local_non_reserved_path, no_backsteps, pull_policy
+from kas.api.validation.volumes import PULL_POLICIES, pull_policy
+from kas.api.validation.volumesources import local_descending_path, local_non_reserved_path, no_backsteps
 
 Container = Mapping[str, Any]
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")

@@ -8,7 +8,7 @@ from typing import Any
 from kas.api import field
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
-from kas.api.gostruct import render
+from kas.api.gostruct import in_order, render
 from kas.api.validation import names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.labelselectors import convertible, label_selector, matches
@@ -251,7 +251,7 @@ def job_spec_with_selector(spec: Spec, options: Options) -> list[FieldError]:
     else:
         errs += label_selector(chosen, "spec.selector")
     if not convertible(chosen) and not matches(chosen, template_labels(spec)):
-        errs.append(field.invalid("spec.template.metadata.labels", template_labels(spec), NO_MATCH))
+        errs.append(field.invalid("spec.template.metadata.labels", in_order(template_labels(spec)), NO_MATCH))
     return errs
 
 
@@ -270,7 +270,7 @@ def generated_selector(job: Spec, prefixed: bool) -> list[FieldError]:
             expected[key] = value
             errs += _has_label(labels, key, value)
     if not convertible(spec["selector"]) and not matches(spec["selector"], expected):
-        errs.append(field.invalid("spec.selector", spec["selector"], "`selector` not auto-generated"))
+        errs.append(field.invalid("spec.selector", in_order(spec["selector"]), "`selector` not auto-generated"))
     return errs
 
 
@@ -278,7 +278,7 @@ def _has_label(labels: Mapping[str, str] | None, key: str, value: str) -> list[F
     at, message = f"spec.template.metadata.labels[{key}]", f"must be '{value}'"
     if key not in (labels or {}):
         return [field.required(at, message)]
-    return [] if labels[key] == value else [field.invalid(at, dict(labels), message)]
+    return [] if labels[key] == value else [field.invalid(at, in_order(dict(labels)), message)]
 
 
 def indexed_host_names(job: Spec) -> list[FieldError]:
@@ -300,7 +300,7 @@ def _frozen(spec: Spec, old: Spec, key: str, shown_type: str = "") -> list[Field
     now, before = spec.get(key), old.get(key)
     if semantic_equal(now, before) and (now is None) == (before is None):
         return []
-    shown = render(shown_type, now) if shown_type and now is not None else now
+    shown = render(shown_type, now) if shown_type and now is not None else in_order(now)
     return [field.invalid(f"spec.{key}", shown, IMMUTABLE)]
 
 

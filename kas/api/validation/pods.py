@@ -8,7 +8,7 @@ from typing import Any
 from kas.api import field
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
-from kas.api.gostruct import render, spec_diff
+from kas.api.gostruct import in_order, render, spec_diff
 from kas.api.validation import names, security
 from kas.api.validation.checks import legacy_ip, unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
@@ -112,7 +112,7 @@ def _deleted_gates(new: list[dict], old: list[dict], path: str) -> list[FieldErr
 def _narrowed_node_selector(new: Mapping[str, str], old: Mapping[str, str], path: str) -> list[FieldError]:
     if any(new.get(key) != value for key, value in old.items()):
         message = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        return [field.invalid(path, dict(new), message)]
+        return [field.invalid(path, in_order(dict(new)), message)]
     return []
 
 

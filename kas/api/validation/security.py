@@ -11,7 +11,7 @@ from kas.api.field import FieldError
 from kas.api.gostruct import render
 from kas.api.validation import names
 from kas.api.validation.checks import unsupported
-from kas.api.validation.volumes import local_descending_path
+from kas.api.validation.volumesources import local_descending_path
 
 Context = Mapping[str, Any]
 ID_RANGE = "must be between 0 and 2147483647, inclusive"

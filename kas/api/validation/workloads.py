@@ -7,6 +7,7 @@ from typing import Any
 
 from kas.api import field
 from kas.api.field import FieldError
+from kas.api.gostruct import in_order
 from kas.api.validation import names
 from kas.api.validation.checks import nonnegative, unsupported
 from kas.api.validation.labelselectors import convertible, is_empty, label_selector, matches
@@ -33,7 +34,7 @@ def selector(spec: Spec, path: str, empty_message: str) -> list[FieldError]:
         return [field.required(f"{path}.selector")]
     errs = label_selector(chosen, f"{path}.selector")
     if is_empty(chosen):
-        errs.append(field.invalid(f"{path}.selector", chosen, empty_message))
+        errs.append(field.invalid(f"{path}.selector", in_order(chosen), empty_message))
     return errs
 
 
@@ -45,11 +46,11 @@ def selected_template(spec: Spec, path: str, bad_selector: str, kind: str, optio
     """The template fulfils a convertible selector and is one that is restarted for ever."""
     chosen = spec.get("selector")
     if convertible(chosen):
-        return [field.invalid(f"{path}.selector", chosen, bad_selector)]
+        return [field.invalid(f"{path}.selector", in_order(chosen), bad_selector)]
     errs: list[FieldError] = []
     labels = template_labels(spec)
     if (chosen is None or not is_empty(chosen)) and not matches(chosen, labels):
-        errs.append(field.invalid(f"{path}.template.metadata.labels", labels, NO_MATCH))
+        errs.append(field.invalid(f"{path}.template.metadata.labels", in_order(labels), NO_MATCH))
     errs += template(spec.get("template") or {}, f"{path}.template", options)
     return errs + always_restarted(spec, path, kind)
 

@@ -11,7 +11,7 @@ from kas.api import field
 from kas.api.defaults.apps import TEMPLATE_GENERATION
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
-from kas.api.gostruct import render
+from kas.api.gostruct import in_order, render
 from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.checks import immutable, not_more_than_100_percent, positive_int_or_percent, unsupported
@@ -48,7 +48,7 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
     chosen = spec.get("selector")
     errs = label_selector(chosen, "spec.selector")
     if not convertible(chosen) and not matches(chosen, template_labels(spec)):
-        errs.append(field.invalid("spec.template.metadata.labels", template_labels(spec), NO_MATCH))
+        errs.append(field.invalid("spec.template.metadata.labels", in_order(template_labels(spec)), NO_MATCH))
     if chosen is not None and is_empty(chosen):
         errs.append(field.invalid("spec.selector", chosen, "empty selector is invalid for daemonset"))
     errs += template(spec.get("template") or {}, "spec.template", options)
@@ -90,7 +90,7 @@ class DaemonSetStrategy(Strategy):
         had = before.get("template") or {}
         options = options_for(had.get("spec") or {}, had.get("metadata"))
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        errs += immutable(spec.get("selector"), before.get("selector"), "spec.selector")
+        errs += immutable(in_order(spec.get("selector")), before.get("selector"), "spec.selector")
         return errs + _spec(spec, options)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from kas.api import field
 from kas.api.field import FieldError
-from kas.api.gostruct import render
+from kas.api.gostruct import in_order, render
 from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.checks import immutable, not_more_than_100_percent, positive_int_or_percent, unsupported
@@ -60,7 +60,7 @@ class DeploymentStrategy(Strategy):
         template = before.get("template") or {}
         errs = object_meta_update(obj["metadata"], old["metadata"])
         errs += _spec(spec, options_for(template.get("spec") or {}, template.get("metadata")))
-        return errs + immutable(spec.get("selector"), before.get("selector"), "spec.selector")
+        return errs + immutable(in_order(spec.get("selector")), before.get("selector"), "spec.selector")
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         status = obj.get("status") or {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.api.field import FieldError
+from kas.api.gostruct import in_order
 from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.checks import immutable
@@ -30,7 +31,7 @@ class ReplicaSetStrategy(Strategy):
         template = before.get("template") or {}
         options = options_for(template.get("spec") or {}, template.get("metadata"))
         errs = object_meta_update(obj["metadata"], old["metadata"]) + _spec(spec, options)
-        return errs + immutable(spec.get("selector"), before.get("selector"), "spec.selector")
+        return errs + immutable(in_order(spec.get("selector")), before.get("selector"), "spec.selector")
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         status = obj.get("status") or {}

@@ -6,6 +6,7 @@ from typing import Any
 
 from kas.api import cron, field
 from kas.api.field import FieldError
+from kas.api.gostruct import in_order
 from kas.api.podwarnings import template_warnings
 from kas.api.validation import jobs, names
 from kas.api.validation.checks import unsupported
@@ -62,7 +63,7 @@ def _spec(spec: dict[str, Any], old: dict[str, Any] | None, options: Options) ->
     job = (spec.get("jobTemplate") or {}).get("spec") or {}
     errs += jobs.job_spec(job, "spec.jobTemplate.spec", options)
     if job.get("selector") is not None:
-        errs.append(field.invalid("spec.jobTemplate.spec.selector", job["selector"], "`selector` will be auto-generated"))
+        errs.append(field.invalid("spec.jobTemplate.spec.selector", in_order(job["selector"]), "`selector` will be auto-generated"))
     if job.get("manualSelector"):
         errs.append(unsupported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
     return errs + counts(spec, "spec", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")

@@ -12,9 +12,9 @@ MAX_SIZE = 1024 * 1024
 FROZEN = "field is immutable when `immutable` is set"
 
 
-def decoded_length(text: str) -> int:
-    """Bytes behind canonical base64."""
-    return len(text) * 3 // 4 - text[-2:].count("=")
+def decoded_length(text: str | None) -> int:
+    """Bytes behind canonical base64; null is none."""
+    return len(text) * 3 // 4 - text[-2:].count("=") if text else 0
 
 
 def frozen_fields(obj: Obj, old: Obj, *keys: str) -> list[FieldError]:

@@ -11,7 +11,8 @@ from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
 from kas.api.gostruct import render, spec_diff
 from kas.api.podwarnings import node_selector_term_warnings
-from kas.api.validation import names, volumes
+from kas.api.validation import names
+from kas.api.validation import volumesources as volumes
 from kas.api.validation.checks import csi_driver_name, unsupported
 from kas.api.validation.claims import VOLUME_MODES, access_modes
 from kas.api.validation.coremeta import object_meta, object_meta_update

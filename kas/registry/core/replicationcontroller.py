@@ -6,6 +6,7 @@ from typing import Any
 
 from kas.api import field
 from kas.api.field import FieldError
+from kas.api.gostruct import in_order
 from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.coremeta import object_meta, object_meta_update
@@ -24,7 +25,7 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
         return [*errs, field.required("spec.template")]
     labels = template_labels(spec)
     if any((labels or {}).get(k) != v for k, v in wanted.items()):
-        errs.append(field.invalid("spec.template.metadata.labels", labels, NO_MATCH))
+        errs.append(field.invalid("spec.template.metadata.labels", in_order(labels), NO_MATCH))
     errs += template(spec["template"], "spec.template", options)
     return errs + always_restarted(spec, "spec", "ReplicationController")
 

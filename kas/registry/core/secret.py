@@ -58,7 +58,7 @@ def _validate(obj: Obj) -> list[FieldError]:
         messages = names.is_config_map_key(key)
         if messages:
             errs += [field.invalid(f"data[{key}]", key, m) for m in messages]
-        total += decoded_length(data[key] or "")
+        total += decoded_length(data[key])
     if total > MAX_SIZE:
         errs.append(field.too_long("data", MAX_SIZE))
     if kind in ("Opaque", ""):
