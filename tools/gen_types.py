@@ -1,9 +1,10 @@
-"""Writes ``kas/api/tables/{types,resources}.json`` from a directory of API facts.
+"""Writes ``kas/api/tables/{types,resources}.json`` and ``fields.jsonl`` from a directory of API facts.
 
 ``python tools/gen_types.py <facts directory>``. The facts are ``types.json`` and ``resources.json``; the output is kas' own
 compact form (read by ``kas/api/scheme.py``), one record a line so that a change shows in a diff:
 
-- types: ``[name, attributes, fields]``; a field is ``[json name, protobuf number, cardinality, element, flags, extras]`` with cardinality
+- types: ``[name, attributes, whether it has kind and apiVersion]``; its fields are the line of the same number in fields.jsonl, which is
+  parsed only when the type is used; a field is ``[json name, protobuf number, cardinality, element, flags, extras]`` with cardinality
   ``s`` (single), ``l`` (list) or ``m`` (map with string keys), element a scalar name or the name of a message, and flags the sum of FLAGS.
 - enums: ``[name, closed, values]``.
 """
@@ -68,7 +69,9 @@ def main(facts: Path) -> None:
     rows = sorted([*rows, *legacy_rows(rows)], key=lambda r: r[0])
     enums = [[e["name"], e["closed"], e["values"]] for e in types["enums"]]
     TABLES.mkdir(parents=True, exist_ok=True)
-    (TABLES / "types.json").write_text("{" + lines("types", rows) + ",\n" + lines("enums", enums) + "}\n")
+    index = [[name, attributes, int(any(f[4] & FLAGS["typeMeta"] for f in fields))] for name, attributes, fields in rows]
+    (TABLES / "types.json").write_text("{" + lines("types", index) + ",\n" + lines("enums", enums) + "}\n")
+    (TABLES / "fields.jsonl").write_text("".join(json.dumps(r[2], separators=(",", ":"), ensure_ascii=False) + "\n" for r in rows))
     (TABLES / "resources.json").write_text(
         "{" + lines("groups", resources["groups"]) + ",\n" + lines("resources", resources["resources"]) + "}\n"
     )

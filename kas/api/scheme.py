@@ -173,7 +173,7 @@ class Scheme:
     def __init__(self, tables: Path = TABLES) -> None:
         types = orjson.loads((tables / "types.json").read_bytes())
         resources = orjson.loads((tables / "resources.json").read_bytes())
-        self.types: dict[str, TypeDesc] = _fast_types.build_types(types["types"])
+        self.types: dict[str, TypeDesc] = _fast_types.build_types(types["types"], (tables / "fields.jsonl").read_bytes().splitlines())
         self.enums: dict[str, tuple[bool, tuple[str, ...]]] = {name: (closed, tuple(values)) for name, closed, values in types["enums"]}
         self.groups: dict[str, Group] = {g["group"]: Group(g) for g in resources["groups"]}
         self._kinds: dict[tuple[str, str, str], Kind] = {}

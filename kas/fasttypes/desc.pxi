@@ -203,11 +203,13 @@ cdef str _go_name(str name):
 
 cdef class TypeDesc:
     """A message type. ``fields`` are as declared (embedded messages included), ``json_fields`` flattened in JSON output order,
-    ``by_name`` maps a JSON key to its Field. ``kind_name`` is the last part of the name, ``attributes`` the other keys of the tables."""
+    ``by_name`` maps a JSON key to its Field. ``kind_name`` is the last part of the name, ``attributes`` the other keys of the tables,
+    ``has_type_meta`` whether objects carry kind and apiVersion."""
 
     cdef readonly str name, kind_name
     cdef readonly dict attributes
-    cdef list rows
+    cdef bytes rows  # JSON of the fields, until compiled
+    cdef readonly bint has_type_meta
     cdef dict index
     cdef bint compiled, defaults_known, defaults_below
     cdef int kind
@@ -224,8 +226,9 @@ cdef class TypeDesc:
         free(self.table)
         free(self.infos)
 
-    def __init__(self, list row, dict index):
-        self.name, self.attributes, self.rows = row
+    def __init__(self, list row, bytes fields, dict index):
+        self.name, self.attributes, self.has_type_meta = row
+        self.rows = fields
         self.kind_name = self.name.rpartition(".")[2]
         self.index = index
         self.kind = K_STRUCT
@@ -248,7 +251,7 @@ cdef class TypeDesc:
     cdef int _build(self) except -1:
         cdef Field f
         cdef list flat = []
-        cdef list fields = [Field(row, self.index, self) for row in self.rows]
+        cdef list fields = [Field(row, self.index, self) for row in json.loads(self.rows)]
         for f in fields:
             if f.inline and f.name is None and f.target is not None and self.kind == K_STRUCT:
                 f.target.ready()
@@ -359,11 +362,6 @@ cdef class TypeDesc:
         return self._by_name
 
     @property
-    def has_type_meta(self):
-        """Whether objects of the type carry kind and apiVersion. Does not compile the type."""
-        return any([row[4] & 16 for row in self.rows])
-
-    @property
     def map_type(self):
         return self.attributes.get("mapType")
 
@@ -411,9 +409,9 @@ cdef bint _needs_fill(Field f):
     return f.kind in (K_STRING, K_INT32, K_INT64, K_BOOL, K_DOUBLE) and not f.omitempty
 
 
-def build_types(list rows):
-    """Name -> TypeDesc for the rows of types.json; nothing is compiled yet."""
+def build_types(list rows, list fields):
+    """Name -> TypeDesc for the rows of types.json and the lines of fields.jsonl; nothing is compiled yet."""
     cdef dict index = {}
-    for row in rows:
-        index[row[0]] = TypeDesc(row, index)
+    for row, line in zip(rows, fields, strict=True):
+        index[row[0]] = TypeDesc(row, line, index)
     return index
