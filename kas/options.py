@@ -205,7 +205,7 @@ def complete(o: Options) -> Completed:
     for name in ("request_timeout", "history_window", "event_ttl", "shutdown_grace"):
         if getattr(o, name) <= 0:
             raise OptionError(f"--{name.replace('_', '-')}: must be greater than 0")
-    ports = {f: _port(str(getattr(o, f)), f.replace("_", "-")) for f in ("secure_port", "insecure_port", "read_only_port")}
+    ports: dict[str, Any] = {f: _port(str(getattr(o, f)), f.replace("_", "-")) for f in ("secure_port", "insecure_port", "read_only_port")}
     if not any(ports.values()):
         raise OptionError("--secure-port, --insecure-port and --read-only-port are all off: nothing to serve")
     return Completed(

@@ -21,6 +21,7 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kas.options import Completed
 from kas.store.shared import Shared
@@ -87,7 +88,7 @@ class _Supervisor:
     def _lock_data_dir(self, path: Path) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.lock = open(path / "lock", "a+")
+            self.lock = open(path / "lock", "a+")  # noqa: SIM115 — held as long as the process lives
         except OSError as e:
             raise StartError(f"--data-dir: {path}: {e.strerror}") from None
         try:
@@ -106,7 +107,7 @@ class _Supervisor:
 
     def _reserve_ports(self, o: Completed) -> Completed:
         """Binds every port, so that 'in use' is known now and an automatic one stays ours; the workers listen."""
-        done = {}
+        done: dict[str, Any] = {}
         for name, host in (("secure_port", o.raw.bind_address), ("insecure_port", "127.0.0.1"), ("read_only_port", "127.0.0.1")):
             port = getattr(o, name)
             if port == 0:

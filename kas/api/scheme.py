@@ -219,6 +219,13 @@ class Scheme:
     def kind(self, group: str, version: str, kind: str) -> Kind | None:
         return self._kinds.get((group, version, kind))
 
+    def known(self, group: str, version: str, kind: str) -> Kind:
+        """As kind(), for kinds that are certainly there. Raises LookupError otherwise."""
+        found = self._kinds.get((group, version, kind))
+        if found is None:
+            raise LookupError(f"no kind {kind} in {group or 'core'}/{version}")
+        return found
+
     def kind_for(self, api_version: str, kind: str) -> Kind | None:
         """As kind(), from an object's apiVersion."""
         group, _, version = api_version.rpartition("/")

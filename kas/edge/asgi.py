@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kas.api.errors import ApiError, request_entity_too_large
-from kas.edge.http import MAX_BODY_BYTES, Handler, Request, Response
+from kas.edge.http import MAX_BODY_BYTES, Handler, Request, Response, Stream
+from kas.edge.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
 
 READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
@@ -24,7 +25,6 @@ class App:
 
     def __init__(self, handler: Handler, refuse: Callable[[ApiError], Response], read_only: bool = False) -> None:
         self.handler, self.refuse, self.read_only = handler, refuse, read_only
-        self.upgrade: Callable[[dict, Any, Any, Request], Any] | None = None
 
     async def __call__(self, scope: dict, receive, send) -> None:
         if scope["type"] != "http":
@@ -40,7 +40,7 @@ class App:
         else:
             refused = await _read_body(req, receive)
             resp = self.refuse(refused) if refused is not None else self.handler(req)
-        if type(resp) is not Response:
+        if not isinstance(resp, Response):
             resp = await resp
         if resp.stream is None:
             body = resp.body
@@ -52,18 +52,27 @@ class App:
         await _stream(resp, receive, send)
 
     async def _websocket(self, scope: dict, receive, send) -> None:
-        """A WebSocket handshake goes through the same chain as its GET; a refusal is answered as HTTP."""
+        """A WebSocket handshake goes through the same chain as a GET. What is no upgrade is answered as HTTP, so that the
+        client sees the Status it would have seen; a stream (a watch) is sent as one text message a line."""
         query = scope["query_string"]
-        req = Request("GET", scope["path"], query.decode("latin-1") if query else "", scope["headers"])
+        req = WebSocketRequest(
+            scope["path"], query.decode("latin-1") if query else "", scope["headers"], list(scope.get("subprotocols") or ())
+        )
         client = scope["client"]
         req.client, req.scheme = client[0] if client else "", "https" if scope["scheme"] == "wss" else "http"
         req.read_only_port = self.read_only
         await receive()
-        resp = self.handler(req)
-        if type(resp) is not Response:
+        resp: Any = self.handler(req)
+        if not isinstance(resp, Response):
             resp = await resp
-        # A socket that is closed before it is accepted is answered 403 by the server below.
-        await send({"type": "websocket.close", "code": 1008, "reason": f"{resp.status}"})
+        if isinstance(resp, Upgrade):
+            await _converse(resp, receive, send)
+        elif resp.stream is not None and resp.status == 200:
+            await _converse(Upgrade("", _lines(resp.stream), lambda: None), receive, send)
+        else:
+            headers = [*resp.headers, (b"content-length", str(len(resp.body)).encode())]
+            await send({"type": "websocket.http.response.start", "status": resp.status, "headers": headers})
+            await send({"type": "websocket.http.response.body", "body": resp.body})
 
 
 async def _read_body(req: Request, receive) -> ApiError | None:
@@ -102,6 +111,7 @@ async def _stream(resp: Response, receive, send) -> None:
         main.cancel()
 
     task = asyncio.current_task()
+    assert resp.stream is not None
     main = asyncio.ensure_future(resp.stream(write))
     watcher = asyncio.ensure_future(gone(main))
     try:
@@ -114,3 +124,71 @@ async def _stream(resp: Response, receive, send) -> None:
     finally:
         watcher.cancel()
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Socket:
+    """The client's side of a WebSocket, as ``Upgrade.talk`` sees it."""
+
+    __slots__ = ("_receive", "_send", "closed")
+
+    def __init__(self, receive, send) -> None:
+        self._receive, self._send, self.closed = receive, send, False
+
+    async def receive(self) -> bytes | str | None:
+        if self.closed:
+            return None
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            self.closed = True
+            return None
+        data = message.get("bytes")
+        return data if data is not None else message.get("text") or ""
+
+    async def send(self, message: bytes | str) -> None:
+        if isinstance(message, str):
+            await self._send({"type": "websocket.send", "text": message})
+        else:
+            await self._send({"type": "websocket.send", "bytes": message})
+
+
+async def _converse(upgrade: Upgrade, receive, send) -> None:
+    try:
+        await send({"type": "websocket.accept", "subprotocol": upgrade.subprotocol or None, "headers": []})
+    except BaseException:
+        upgrade.abandon()
+        raise
+    socket = _Socket(receive, send)
+    code = CLOSE_INTERNAL
+    try:
+        code = await upgrade.talk(socket)
+    finally:
+        if not socket.closed:
+            await send({"type": "websocket.close", "code": code})
+
+
+def _lines(stream: Stream) -> Conversation:
+    """A stream of lines as a conversation: every line a text message, until the stream ends or the client closes."""
+
+    async def talk(socket: Socket) -> int:
+        rest = b""
+
+        async def write(data: bytes) -> None:
+            nonlocal rest
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                await socket.send(line.decode("utf-8", "replace") + "\n")
+
+        async def until_closed() -> None:
+            while await socket.receive() is not None:
+                pass
+
+        tasks = [asyncio.ensure_future(stream(write)), asyncio.ensure_future(until_closed())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return CLOSE_NORMAL
+
+    return talk

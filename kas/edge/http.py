@@ -21,8 +21,8 @@ class Request:
     """
 
     __slots__ = (
-        "_header_map", "annotations", "audit_id", "body", "client", "deadline", "headers", "http_version", "in_flight", "info",
-        "known", "long_running", "method", "params", "path", "query", "raw_path", "read_only_port", "scheme", "started", "user", "warnings",
+        "_header_map", "annotations", "audit_id", "body", "client", "deadline", "headers", "http_version", "in_flight", "info", "known",
+        "long_running", "method", "params", "path", "query", "raw_path", "read_only_port", "scheme", "started", "user", "warnings",
     )  # fmt: skip
 
     def __init__(self, method: str, path: str, query: str, headers: Headers, body: bytes = b"") -> None:
@@ -51,8 +51,8 @@ class Request:
             for k, v in self.headers:
                 m[k] = m[k] + b", " + v if k in m else v
             self._header_map = m
-        v = m.get(name)
-        return v.decode("latin-1") if v is not None else ""
+        value = m.get(name)
+        return value.decode("latin-1") if value is not None else ""
 
     def raw_header(self, name: bytes) -> bytes:
         """As ``header``, undecoded."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 from granian._futures import _new_cbscheduler
 from granian._granian import ASGIWorker, WorkerSignal
@@ -32,8 +33,8 @@ class Listener:
     def __init__(self, app, host: str, port: int, tls: TLSFiles | None = None, uds: str = "") -> None:
         self.app, self.host, self.port, self.tls, self.uds = app, host, port, tls, uds
         self._signal = WorkerSignal()
-        self._worker: ASGIWorker | None = None
-        self.stopped: asyncio.Future | None = None
+        self._worker: Any = None
+        self.stopped: Any = None
 
     def start(self, worker_id: int) -> None:
         loop = asyncio.get_running_loop()
@@ -51,8 +52,12 @@ class Listener:
         spec = UnixSocketSpec(self.uds, BACKLOG, 0o600) if self.uds else SocketSpec(self.host, self.port, BACKLOG)
         sock = (None, spec.build()) if self.uds else (spec, None)
         t = self.tls
-        ssl = (True, t.cert, t.key, None, t.min_version, None, [], False) if t else (False, None, None, None, "tls1.2", None, [], False)
-        self._worker = ASGIWorker(
+        # granian's own type stub does not list the arguments of the version it comes with.
+        make: Any = ASGIWorker
+        ssl: tuple[Any, ...] = (
+            (True, t.cert, t.key, None, t.min_version, None, [], False) if t else (False, None, None, None, "tls1.2", None, [], False)
+        )
+        self._worker = make(
             worker_id, sock, None, 1, 8, 1, 30, BACKPRESSURE, "auto",
             HTTP1Settings(max_buffer_size=1 << 20),
             HTTP2Settings(max_concurrent_streams=2000, max_headers_size=1 << 20, keep_alive_interval=30_000),

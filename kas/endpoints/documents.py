@@ -97,9 +97,10 @@ class Documents:
         return self._plain(req, value)
 
     def _plain(self, req: Request, value: dict[str, Any] | None) -> Response:
+        assert value is not None
         m = respond.media_without_conversion(req)
         kind = value["kind"]
-        type_ = SCHEME.kind("", "v1", kind).type
+        type_ = SCHEME.known("", "v1", kind).type
         if m.accepted == respond.PROTOBUF:
             return respond.typed(req, m, type_, "v1", kind, value, 200)
         body = write_json(value)

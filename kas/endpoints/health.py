@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from kas.director import Director, not_found
@@ -52,20 +53,20 @@ class Health:
 
     def install(self, director: Director) -> None:
         for name in self.checks:
-            director.exact(f"/{name}", lambda req, name=name: self._all(req, name))
-            director.prefix(f"/{name}/", lambda req, name=name: self._one(req, name))
+            director.exact(f"/{name}", functools.partial(self._all, name))
+            director.prefix(f"/{name}/", functools.partial(self._one, name))
 
     def paths(self) -> list[str]:
         return [p for name, checks in self.checks.items() for p in (f"/{name}", *(f"/{name}/{c}" for c in checks))]
 
-    def _one(self, req: Request, group: str) -> Response:
+    def _one(self, group: str, req: Request) -> Response:
         check = self.checks[group].get(req.path[len(group) + 2 :])
         if check is None:
             return not_found()
         why = check()
         return text(500, f"internal server error: {why}\n") if why else text(200, "ok")
 
-    def _all(self, req: Request, group: str) -> Response:
+    def _all(self, group: str, req: Request) -> Response:
         q = req.params
         excluded = {v.strip() for e in q.values("exclude") for v in e.split(",") if v.strip()}
         if not req.query and not any(check() for check in self.checks[group].values()):

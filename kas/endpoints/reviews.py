@@ -21,7 +21,7 @@ Answer = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 def review(record, writer: Writer, answer: Answer) -> Virtual:
     """A create-only resource whose answer is the object with its status filled in."""
-    kind = SCHEME.kind(record.group, record.version, record.kind)
+    kind = SCHEME.known(record.group, record.version, record.kind)
 
     def create(req: Request, served: Virtual, namespace: str, name: str) -> Response:
         o = write_options(req.params, "CreateOptions")

@@ -17,7 +17,7 @@ from kas.endpoints.options import write_options
 from kas.endpoints.write import Writer, check_name, options_dict
 from kas.registry.strategy import Obj
 
-SCALE = SCHEME.kind("autoscaling", "v1", "Scale")
+SCALE = SCHEME.known("autoscaling", "v1", "Scale")
 
 
 def scale_of(parent: Obj) -> Obj:

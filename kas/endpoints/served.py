@@ -21,7 +21,7 @@ class Served:
         self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
         self.api_version = f"{record.group}/{record.version}" if record.group else record.version
         self.type = record.type
-        self.kind_record = SCHEME.kind(record.group, record.version, record.kind)
+        self.kind_record = SCHEME.known(record.group, record.version, record.kind)
         self.schema: Any = None  # merge schema of server-side apply, made on first use
         self.reset_sets: dict[str, dict[str, Any]] = {}
         storage = record.storage_gvk

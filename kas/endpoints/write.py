@@ -61,6 +61,7 @@ class Writer:
         """Admission and the registry's create, for an object in the storage version. Returns (record, warnings)."""
         attrs = self.attributes(req, served, CREATE, ctx, obj["metadata"].get("name", ""), obj, None, options)
         await self.admission.mutate(attrs)
+        assert attrs.obj is not None
         obj = attrs.obj
 
         async def judge(final: Obj, old: Obj | None) -> None:
@@ -87,6 +88,7 @@ class Writer:
             # The strategies change what they are given, so a lost race starts from the body again.
             obj = given if first else decode_body(req, served.kind_record, strictness="Ignore")
             first = False
+            assert obj is not None
             if current is not None:
                 managedfields.on_update(served, served.to_served(current), obj, manager, ctx)
             else:

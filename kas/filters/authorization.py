@@ -48,7 +48,7 @@ def authorization(authorizer, registry: Registry) -> Filter:
         if req.read_only_port:
             return
         a = attributes_of(req)
-        decision, reason, error = authorizer.authorize(a)
+        decision, reason, _ = authorizer.authorize(a)
         if decision == ALLOW:
             decisions.inc(("allowed",))
             return

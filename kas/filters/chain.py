@@ -78,7 +78,7 @@ class Chain:
             result = self._refuse(req, e)
         except Exception as e:
             result = self._failed(req, e)
-        if type(result) is Response:
+        if isinstance(result, Response):
             for after in self._after:
                 after(req, result)
             return result

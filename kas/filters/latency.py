@@ -21,12 +21,12 @@ METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 def latency(registry: Registry) -> Filter:
     requests = registry.counter(
         "apiserver_request_total",
-        "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
+        "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and code.",
         ("code", "component", "dry_run", "group", "resource", "scope", "subresource", "verb", "version"),
     )
     durations = registry.histogram(
         "apiserver_request_duration_seconds",
-        "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+        "Response latency distribution in seconds for each verb, dry run value, group, version, resource and subresource.",
         ("component", "dry_run", "group", "resource", "scope", "subresource", "verb", "version"),
         BUCKETS,
     )

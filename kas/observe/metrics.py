@@ -80,7 +80,7 @@ class Registry:
 
     def gauge_value(self, name: str, values: Labels, to: float) -> None:
         """Sets a gauge declared with ``gauge``."""
-        self.metrics[name].values[values] = to
+        self.metrics[name].values[values] = to  # type: ignore[assignment]
 
     def dump(self) -> bytes:
         """This worker's numbers, for another worker to merge."""

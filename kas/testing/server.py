@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 # The ready line in both log formats.
 READY = re.compile(r'kas ready on (\S+?)[,\s]|"msg": "ready", "addresses": \["([^"]+)"')
@@ -25,7 +26,7 @@ class KasServer:
     def __init__(self, directory: Path, *flags: str, workers: int = 1) -> None:
         self.directory, self.flags, self.workers = Path(directory), flags, workers
         self.data_dir = self.directory / "data"
-        self.process: subprocess.Popen | None = None
+        self.process: Any = None
         self.url = ""
         self._lines: list[str] = []
         self._ready = threading.Event()
