@@ -299,7 +299,7 @@ class Server:
             Debug(self).install(self.director)
             extra += ["/debug/pprof", "/debug/flags/v"]
         ZPages(vars(raw), lambda: ["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"]).install(self.director)
-        fixed = ["/.well-known/openid-configuration", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/",
+        fixed = ["/flagz", "/statusz", "/.well-known/openid-configuration", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/",
                  "/openid/v1/jwks", "/version"]  # fmt: skip
         if raw.enable_swagger_ui:
             extra.append("/swagger-ui/")

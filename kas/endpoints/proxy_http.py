@@ -23,6 +23,8 @@ CONNECT_TIMEOUT_S = 30.0
 HEAD_TIMEOUT_S = 300.0
 # What Go's URL.EscapedPath leaves alone.
 PATH_SAFE = "$&+,/:;=@~"
+# A raw query is passed on as it is; what could break the request line is escaped.
+QUERY_SAFE = "!\"#$%&'()*+,/:;<=>?@[\\]^`{|}~"
 
 
 class BackendError(Exception):
@@ -56,7 +58,7 @@ class Target:
 
     @property
     def request_target(self) -> str:
-        return quote(self.path, safe=PATH_SAFE) + (f"?{self.query}" if self.query else "")
+        return quote(self.path, safe=PATH_SAFE) + (f"?{quote(self.query, safe=QUERY_SAFE)}" if self.query else "")
 
 
 class Connection:
@@ -70,9 +72,9 @@ class Connection:
         self.headers: Headers = []
         self._method = ""
 
-    async def send(self, method: str, target: Target, headers: Headers, body: bytes = b"") -> None:
-        """Writes the request. ``headers`` hold neither Host nor framing headers: those are written here."""
-        head = [f"{method} {target.request_target or '/'} HTTP/1.1\r\nHost: {target.authority}\r\n".encode("latin-1")]
+    async def send(self, method: str, target: Target, headers: Headers, body: bytes = b"", host: str = "") -> None:
+        """Writes the request. ``headers`` hold neither Host (``host``, or the target's) nor framing headers."""
+        head = [f"{method} {target.request_target or '/'} HTTP/1.1\r\nHost: {host or target.authority}\r\n".encode("latin-1")]
         for name, value in headers:
             if b"\r" in value or b"\n" in value or b"\r" in name or b"\n" in name:
                 continue

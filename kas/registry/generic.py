@@ -306,13 +306,13 @@ class Registry:
         meta, r = obj["metadata"], self.resource
         if pre.get("uid") is not None and pre["uid"] != meta.get("uid"):
             why = f"the UID in the precondition ({pre['uid']}) does not match the UID in record ({meta.get('uid', '')}). The object might have been deleted and then recreated"
-            raise errors.conflict(r.group, r.kind, name, why)
+            raise errors.conflict(r.storage_gvk[0], r.kind, name, why)
         if pre.get("resourceVersion") is not None and pre["resourceVersion"] != meta.get("resourceVersion"):
             why = (
                 f"the ResourceVersion in the precondition ({pre['resourceVersion']}) does not match the ResourceVersion in record "
                 f"({meta.get('resourceVersion', '')}). The object might have been modified"
             )
-            raise errors.conflict(r.group, r.kind, name, why)
+            raise errors.conflict(r.storage_gvk[0], r.kind, name, why)
 
     async def _delete_once(self, ctx: Context, key: str, rec, obj: Obj, options: dict[str, Any]) -> tuple[Any, bool]:
         graceful, pending = self._before_delete(ctx, obj, options)

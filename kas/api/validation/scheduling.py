@@ -224,7 +224,7 @@ def topology_spread(items: list[dict[str, Any]], path: str, allow_invalid_select
             policy = item.get(name)
             if policy is not None and policy not in ("Honor", "Ignore"):
                 errs.append(unsupported(f"{at}.{name}", policy, ("Honor", "Ignore")))
-        errs += _spread_keys(item.get("matchLabelKeys") or [], item.get("labelSelector"), f"{at}.matchLabelKeys")
+        errs += _match_keys(item, at)
         if not allow_invalid_selector:
             errs += label_selector(item.get("labelSelector"), f"{at}.labelSelector")
     return errs
@@ -239,26 +239,4 @@ def _min_domains(count: int | None, action: str, path: str) -> list[FieldError]:
     if action != "DoNotSchedule":
         message = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
         errs.append(field.invalid(path, count, message))
-    return errs
-
-
-def _spread_keys(keys: list[str], selector: Term | None, path: str) -> list[FieldError]:
-    if not keys:
-        return []
-    errs: list[FieldError] = []
-    used: set[str] = set()
-    if selector is None:
-        errs.append(field.forbidden(path, "must not be specified when labelSelector is not set"))
-    else:
-        used = set(selector.get("matchLabels") or ())
-        given = selector.get("matchExpressions") or ()
-        # Terms merged from the keys at creation do not count; the user's own do.
-        for expression in given:
-            own = expression.get("operator") == "In" and expression.get("key") in keys
-            if not own:
-                used.add(expression.get("key") or "")
-    for i, key in enumerate(keys):
-        errs += label_name(key, f"{path}[{i}]")
-        if key in used:
-            errs.append(field.invalid(f"{path}[{i}]", key, "exists in both matchLabelKeys and labelSelector"))
     return errs

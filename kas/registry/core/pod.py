@@ -6,7 +6,7 @@ from typing import Any
 
 from kas.api.field import FieldError
 from kas.api.podwarnings import pod_warnings
-from kas.api.validation import pods, security
+from kas.api.validation import cached, pods, security
 from kas.api.validation.podspec import options_for
 from kas.api.validation.resources import amount
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
@@ -152,7 +152,12 @@ class PodStrategy(Strategy):
         return pods.update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        return pod_warnings(obj["metadata"], obj.get("spec") or {})
+        out = pod_warnings(obj["metadata"], obj.get("spec") or {})
+        messages = cached.dns_label(obj["metadata"].get("name") or "")
+        if messages:
+            text = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
+            out.insert(0, f"metadata.name: {text}: [{' '.join(messages)}]")
+        return out
 
     def canonicalize(self, obj: Obj) -> None:
         grace = obj["spec"].get("terminationGracePeriodSeconds")
