@@ -1,0 +1,102 @@
+"""Replays the recorded conversations and keeps the list of known differences.
+
+``python tests/clients/replay.py --update`` starts a fresh server and rewrites ``known_differences.txt``: reasons that stand there stay,
+new differences get what differs as their reason, lines that no longer differ go. ``--report FILE`` writes every difference as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+KNOWN = HERE / "known_differences.txt"
+HEADER = """\
+# Answers that differ from the recorded ones of the real server: conversation<TAB>step<TAB>reason. Strict both ways: a difference
+# that is not listed fails, a listed step that does not differ fails. `python tests/clients/replay.py --update` brings it up to date.
+"""
+
+
+def known_differences(path: Path = KNOWN) -> dict[tuple[str, int], str]:
+    """(conversation, step) -> reason. Raises ValueError for a line that is not of that form."""
+    out: dict[tuple[str, int], str] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        parts = line.split("\t")
+        if len(parts) != 3 or not parts[1].isdigit() or not parts[2].strip():
+            raise ValueError(f"{path.name}:{number}: not conversation<TAB>step<TAB>reason: {line!r}")
+        if (parts[0], int(parts[1])) in out:
+            raise ValueError(f"{path.name}:{number}: listed twice")
+        out[parts[0], int(parts[1])] = parts[2].strip()
+    return out
+
+
+def ordered(rows: list[dict]) -> list[dict]:
+    """The conversation about what a fresh server holds comes first."""
+    return sorted(rows, key=lambda r: r["id"] != "http/bootstrap")
+
+
+def converse(module: ModuleType, endpoint: Any, row: dict) -> list[dict]:
+    """The normalised answers to one conversation's requests, in order."""
+    return next(module.run_all(endpoint, [(row["id"][5:], row["in"]["steps"])]))[2]
+
+
+def compare(module: ModuleType, row: dict, got: list[dict]) -> tuple[list[tuple[int, list[str], bool]], int, int]:
+    """(steps that differ: index, what differs, whether only managedFields do), answers with the same status, answers compared."""
+    different, status = [], 0
+    for i, (want, have) in enumerate(zip(row["out"], got, strict=True)):
+        status += want.get("status") == have.get("status")
+        found = module.diff(want, have)
+        if found:
+            loose = module.diff(module.without(want, {"managedFields"}), module.without(have, {"managedFields"}))
+            different.append((i, found if not loose else loose, not loose))
+    return different, status, len(got)
+
+
+def main() -> int:
+    sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+    import vectorfiles
+
+    from kas.testing.server import KasServer
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--update", action="store_true", help="rewrite known_differences.txt")
+    parser.add_argument("--report", help="write every difference to this file")
+    args = parser.parse_args()
+    module, rows = vectorfiles.replayer(), ordered(vectorfiles.lines("http.jsonl"))
+    if module is None or not rows:
+        print(f"no recorded conversations in {vectorfiles.DIRECTORY}", file=sys.stderr)
+        return 2
+    known = known_differences() if KNOWN.exists() else {}
+    lines, report, requests, same_status, loose_only, alike = [], [], 0, 0, 0, 0
+    with tempfile.TemporaryDirectory() as directory, KasServer(Path(directory), "--controllers", "none", "--unsafe-no-fsync") as server:
+        endpoint = module.Endpoint(kubeconfig=server.kubeconfig)
+        for row in rows:
+            name = row["id"][5:]
+            different, status, n = compare(module, row, converse(module, endpoint, row))
+            requests, same_status, alike = requests + n, same_status + status, alike + (not different)
+            for i, what, only_managed in different:
+                loose_only += only_managed
+                step = row["in"]["steps"][i]
+                reason = known.get((name, i)) or f"{step['method']} {step['path'].replace(chr(9), ' ')}: {what[0]}"[:300].replace("\n", " ")
+                lines.append(f"{name}\t{i}\t{reason}")
+                report.append({"conversation": name, "step": i, "method": step["method"], "path": step["path"], "managedFields only": only_managed, "diff": what})
+    print(
+        f"{alike} of {len(rows)} conversations alike; {requests} requests: {same_status} same status code, "
+        f"{requests - len(lines) + loose_only} identical with managedFields ignored, {requests - len(lines)} identical"
+    )
+    if args.report:
+        Path(args.report).write_text(json.dumps(report, indent=1))
+    if args.update:
+        KNOWN.write_text(HEADER + "".join(line + "\n" for line in sorted(lines)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

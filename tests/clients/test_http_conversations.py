@@ -1,0 +1,53 @@
+"""Recorded conversations with the real server, replayed against a fresh server without controllers.
+
+A conversation passes when exactly the steps differ that ``known_differences.txt`` lists for it.
+"""
+
+from __future__ import annotations
+
+import pytest
+import replay
+import vectorfiles
+
+ROWS = replay.ordered(vectorfiles.lines("http.jsonl"))
+MODULE = vectorfiles.replayer()
+MISSING = f"no recorded conversations in {vectorfiles.DIRECTORY}"
+PARAMS = (
+    [pytest.param(row, id=row["id"][5:]) for row in ROWS] if ROWS and MODULE else [pytest.param(None, id="none", marks=pytest.mark.skip(reason=MISSING))]
+)
+
+pytestmark = pytest.mark.client
+
+
+@pytest.fixture(scope="module")
+def endpoint(module_server):
+    server = module_server("--controllers", "none", "--unsafe-no-fsync")
+    return MODULE.Endpoint(kubeconfig=server.kubeconfig)
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[tuple[str, int], str]:
+    return replay.known_differences()
+
+
+@pytest.mark.parametrize("row", PARAMS)
+def test_conversation(row, endpoint, known, tell):
+    name = row["id"][5:]
+    different, status, requests = replay.compare(MODULE, row, replay.converse(MODULE, endpoint, row))
+    loose = requests - sum(not only_managed for _, _, only_managed in different)
+    tell("http", f"conversations=1 alike={int(not different)} requests={requests} status={status} loose={loose} exact={requests - len(different)}")
+    steps = row["in"]["steps"]
+    found = {i: f"step {i} {steps[i]['method']} {steps[i]['path']}: " + "; ".join(what[:4]) for i, what, _ in different}
+    listed = {i for (conversation, i) in known if conversation == name}
+    new = [found[i] for i in sorted(set(found) - listed)]
+    gone = sorted(listed - set(found))
+    assert not new, "answers that differ from the real server's:\n  " + "\n  ".join(new)
+    assert not gone, f"{replay.KNOWN.name} lists steps that do not differ any more: {gone}"
+
+
+def test_every_known_difference_names_a_step(known):
+    """A line about a conversation or step that does not exist would hide nothing but mislead."""
+    if not ROWS:
+        pytest.skip(MISSING)
+    steps = {row["id"][5:]: len(row["in"]["steps"]) for row in ROWS}
+    assert not [key for key in known if key[1] >= steps.get(key[0], 0)]

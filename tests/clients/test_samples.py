@@ -1,0 +1,130 @@
+"""Every built-in kind of the sample objects: create, get, label, list, watch and delete it, and where it is stored.
+
+Beta and alpha versions are switched on. Admission that asks for more than the sample holds is off: the samples were made for the store.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import requests
+import vectorfiles
+
+from kas.api.scheme import SCHEME
+from kas.registry.generic import Registry
+
+SAMPLES = vectorfiles.lines("etcd-samples.jsonl")
+MISSING = f"no sample objects in {vectorfiles.DIRECTORY}"
+NAMESPACE = "ns1"
+# Custom resources are not built in.
+BUILT_IN = [v for v in SAMPLES if SCHEME.resource(v["in"]["group"], v["in"]["version"], v["in"]["resource"]) is not None]
+PARAMS = [pytest.param(v, id=v["id"]) for v in BUILT_IN] or [pytest.param(None, id="none", marks=pytest.mark.skip(reason=MISSING))]
+# Deleted by somebody else than the client who asks: what protects or finalizes them runs in another process of a cluster.
+FINALIZED = {"namespaces", "persistentvolumeclaims", "persistentvolumes"}
+
+pytestmark = pytest.mark.client
+
+
+@pytest.fixture(scope="module")
+def server(module_server):
+    server = module_server(
+        "--unsafe-no-fsync",
+        "--controllers=none",
+        "--runtime-config=api/all=true",
+        "--feature-gates=AllAlpha=true,AllBeta=true",
+        # The range of the sample services' addresses.
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority,PodSecurity",
+    )
+    s = session(server)
+    assert s.post(server.url + "/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}).status_code == 201
+    return server
+
+
+def session(server) -> requests.Session:
+    s = requests.Session()
+    s.verify, s.headers["Authorization"] = server.ca, f"Bearer {server.token}"
+    return s
+
+
+def collection(resource) -> str:
+    root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+    return f"{root}/namespaces/{NAMESPACE}/{resource.resource}" if resource.namespaced else f"{root}/{resource.resource}"
+
+
+def answer(response: requests.Response, *codes: int) -> dict:
+    assert response.status_code in codes, f"{response.request.method} {response.request.url}: {response.status_code} {response.text[:600]}"
+    return response.json()
+
+
+@pytest.mark.parametrize("vector", PARAMS)
+def test_sample(vector, server):
+    given = vector["in"]
+    resource = SCHEME.resource(given["group"], given["version"], given["resource"])
+    name, url, s = given["object"]["metadata"]["name"], server.url + collection(resource), session(server)
+    api_version = f"{given['group']}/{given['version']}" if given["group"] else given["version"]
+
+    created = answer(s.post(url, json={"apiVersion": api_version, "kind": given["kind"], **given["object"]}), 201)
+    assert (created["kind"], created["apiVersion"], created["metadata"]["name"]) == (given["kind"], api_version, name)
+    assert created["metadata"]["uid"] and created["metadata"]["creationTimestamp"]
+    revision = created["metadata"]["resourceVersion"]
+
+    got = answer(s.get(f"{url}/{name}"), 200)
+    assert got == created
+
+    # A watch from the creation on sees the update and the delete, in order.
+    watch = s.get(
+        url, params={"watch": "true", "resourceVersion": revision, "fieldSelector": f"metadata.name={name}", "timeoutSeconds": "60"}, stream=True, timeout=30
+    )
+    assert watch.status_code == 200, watch.text
+    events = (json.loads(line) for line in watch.iter_lines(chunk_size=1) if line)
+
+    got["metadata"].setdefault("labels", {})["tested"] = "yes"
+    updated = answer(s.put(f"{url}/{name}", json=got), 200)
+    assert updated["metadata"]["labels"]["tested"] == "yes"
+    assert updated["metadata"]["resourceVersion"] != revision and updated["metadata"]["uid"] == created["metadata"]["uid"]
+    event = next(events)
+    assert (event["type"], event["object"]) == ("MODIFIED", updated)
+
+    listed = answer(s.get(url, params={"labelSelector": "tested=yes"}), 200)
+    assert listed["kind"] == resource.list_kind
+    assert [o["metadata"]["name"] for o in listed["items"]] == [name]
+    # Items of a list carry no kind of their own.
+    assert listed["items"][0]["spec" if "spec" in updated else "metadata"] == updated["spec" if "spec" in updated else "metadata"]
+
+    deleted = answer(s.delete(f"{url}/{name}", params={"gracePeriodSeconds": "0"}), 200, 202)
+    left = s.get(f"{url}/{name}")
+    if left.status_code == 200:
+        assert given["resource"] in FINALIZED, f"still there after the delete: {deleted}"
+        assert left.json()["metadata"]["deletionTimestamp"]
+        event = next(events)
+        assert (event["type"], event["object"]) == ("MODIFIED", left.json())
+        release(s, url, name, given["resource"])
+    else:
+        assert left.status_code == 404
+    event = next(events)
+    assert event["type"] == "DELETED"
+    assert event["object"]["metadata"]["uid"] == created["metadata"]["uid"]
+    watch.close()
+
+
+def release(s: requests.Session, url: str, name: str, plural: str) -> None:
+    """Does what the controllers of a cluster do for an object that is to go: takes the finalizers away."""
+    if plural == "namespaces":
+        body = answer(s.get(f"{url}/{name}"), 200)
+        body["spec"]["finalizers"] = []
+        answer(s.put(f"{url}/{name}/finalize", json=body), 200)
+    else:
+        answer(s.patch(f"{url}/{name}", data='{"metadata":{"finalizers":null}}', headers={"Content-Type": "application/merge-patch+json"}), 200)
+    assert s.get(f"{url}/{name}").status_code == 404
+
+
+@pytest.mark.parametrize("vector", PARAMS)
+def test_stored_under(vector):
+    """The key an object is stored under is the real server's, so that data moves between the two."""
+    given = vector["in"]
+    resource = SCHEME.resource(given["group"], given["version"], given["resource"])
+    home = SCHEME.resource(resource.group, resource.storage_gvk[1], resource.resource) if resource.storage_gvk[0] == resource.group else None
+    registry = Registry(home or resource, None, lambda: ("", ""))
+    assert registry.key(NAMESPACE, given["object"]["metadata"]["name"]) == vector["out"]["etcdPath"]
