@@ -81,6 +81,14 @@ class Options:
     authorization_mode: list[str] = _flag(("Node", "RBAC"), "Authorizers in order: Node, RBAC, ABAC, AlwaysAllow, AlwaysDeny.", many=True)
     authorization_policy_file: str = _flag("", "ABAC policy, one JSON object a line.", kind="path")
 
+    # Kubelets
+    kubelet_certificate_authority: str = _flag("", "CA (PEM) that kubelets' certificates must be of. [any is believed]", kind="path")
+    kubelet_client_certificate: str = _flag("", "Certificate (PEM) shown to kubelets.", kind="path")
+    kubelet_client_key: str = _flag("", "Its key (PEM).", kind="path")
+    kubelet_preferred_address_types: list[str] = _flag(
+        ("InternalIP", "ExternalIP", "Hostname"), "Which of a node's addresses its kubelet is reached at, in order.", many=True
+    )
+
     # API
     runtime_config: list[str] = _flag((), "API versions on or off: api/all=true, api/beta=true, apps/v1=false, …", many=True)
     feature_gates: list[str] = _flag((), "Feature gates: Name=true|false.", many=True)
@@ -170,12 +178,17 @@ def complete(o: Options) -> Completed:
         raise OptionError(f"--bind-address: {o.bind_address!r} is not an IP address") from None
     if bool(o.tls_cert_file) != bool(o.tls_private_key_file):
         raise OptionError("--tls-cert-file and --tls-private-key-file go together")
+    if bool(o.kubelet_client_certificate) != bool(o.kubelet_client_key):
+        raise OptionError("--kubelet-client-certificate and --kubelet-client-key go together")
     for flag in (
         "tls_cert_file",
         "tls_private_key_file",
         "token_auth_file",
         "service_account_signing_key_file",
         "authorization_policy_file",
+        "kubelet_certificate_authority",
+        "kubelet_client_certificate",
+        "kubelet_client_key",
     ):
         path = getattr(o, flag)
         if path:

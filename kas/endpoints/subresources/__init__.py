@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from kas.api.fieldmanager import builtin, update
+from kas.endpoints.proxy_locations import KubeletAccess, Locations
 from kas.endpoints.rest import Virtual
 from kas.endpoints.scale import Scale
 from kas.endpoints.subresources.binding import Binding
 from kas.endpoints.subresources.componentstatuses import ComponentStatuses
+from kas.endpoints.subresources.connect import Connects
 from kas.endpoints.subresources.eviction import Eviction
+from kas.endpoints.subresources.log import Log
 from kas.endpoints.subresources.token import Token
 from kas.registry.authentication.token_request import Issuer
 from kas.registry.core.eviction import Evictions
@@ -35,9 +38,30 @@ def install(server: Any) -> None:
     rest.subresource("", "serviceaccounts", "token", create=token.create)
     statuses = ComponentStatuses(server._store_check)
     virtual = {"bindings": {"create": binding.create}, "componentstatuses": {"get": statuses.get, "list": statuses.list}}
+    _install_connects(server, pods)
     for record in server.served:
         if record.group == "" and record.resource in virtual:
             rest.add(Virtual(record, **virtual[record.resource]))
+
+
+def _install_connects(server: Any, pods: Any) -> None:
+    raw, rest = server.options.raw, server.rest
+    access = KubeletAccess(
+        raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority
+    )
+
+    def objects(group: str, resource: str, namespace: str) -> list[Obj]:
+        registry = server.registry(group, resource)
+        return [registry.object(rec) for rec in registry.store.range(registry.prefix(namespace)).records]
+
+    locations = Locations(server.object, objects, access)
+    connects = Connects(server.writer, locations, server.authorizer, pods)
+    rest.subresource("", "pods", "log", get=Log(locations).get)
+    for name, handler in (("exec", connects.exec), ("attach", connects.attach), ("portforward", connects.portforward)):
+        rest.subresource("", "pods", name, get=handler, create=handler)
+    for resource, handler in (("nodes", connects.node_proxy), ("pods", connects.pod_proxy), ("services", connects.service_proxy)):
+        # OPTIONS has no verb of its own.
+        rest.subresource("", resource, "proxy", **dict.fromkeys(("get", "create", "update", "patch", "delete", ""), handler))
 
 
 def _issuer(server: Any) -> Issuer:

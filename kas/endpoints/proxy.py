@@ -1,0 +1,169 @@
+"""Passing requests on to a backend: nodes/proxy, pods/proxy, services/proxy (apimachinery's ``util/proxy``).
+
+The answer streams: a piece is read from the backend when the client has taken the one before. Hop-by-hop and identity headers
+stay here in both directions, CORS headers of the backend are dropped, redirects are given to the client (rewritten below the
+proxy's own path) and never followed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import replace
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from kas.api import errors
+from kas.api.errors import ApiError
+from kas.edge.http import Headers, Request, Response, Write
+from kas.edge.websocket import CLOSE_INTERNAL, Socket, Upgrade, WebSocketRequest
+from kas.endpoints.proxy_http import PATH_SAFE, BackendError, Connection, Target, connect
+from kas.endpoints.proxy_websocket import WebSocket, open_websocket, relay
+
+HOP_BY_HOP = frozenset((
+    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
+    b"transfer-encoding", b"upgrade",
+))  # fmt: skip
+# Written anew for the request that is sent.
+OWN = frozenset((b"host", b"content-length", b"expect", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-uri"))
+IDENTITY = frozenset((b"authorization",))
+IDENTITY_PREFIXES = (b"impersonate-", b"x-remote-")
+CORS = frozenset((
+    b"access-control-allow-origin", b"access-control-allow-credentials", b"access-control-allow-headers",
+    b"access-control-allow-methods", b"access-control-expose-headers", b"access-control-max-age",
+))  # fmt: skip
+MAX_REFUSAL = 64 << 10
+
+
+def joined(base: str, path: str) -> str:
+    """Go's ``path.Join`` that keeps a trailing slash; "" when there is nothing to join."""
+    if not base and not path:
+        return ""
+    out = posixpath.normpath("/" + f"{base}/{path}".lstrip("/"))
+    if path.endswith("/") and not out.endswith("/"):
+        out += "/"
+    return out
+
+
+async def forward(req: Request, target: Target, path: str) -> Response:
+    """Sends the request to ``target`` at ``path`` and answers what comes back. Raises 503 when the backend cannot be reached."""
+    target = replace(target, path=joined(target.path, path), query=req.query)
+    host = req.header(b"host")
+    if isinstance(req, WebSocketRequest):
+        return await _upgrade(req, target, request_headers(req), host)
+    if not target.path:
+        # Relative links in the answer would lead astray without the slash (kubernetes#4958).
+        location = req.path + "/" + (f"?{req.query}" if req.query else "")
+        return Response(301, [(b"location", quote(location, safe=PATH_SAFE + "?%=&").encode())])
+    try:
+        connection = await connect(target)
+    except BackendError as e:
+        raise _unreachable(e) from None
+    try:
+        await connection.send(req.method, target, [*request_headers(req), (b"connection", b"close")], req.body, host)
+        await connection.head()
+    except BackendError as e:
+        connection.close()
+        raise _unreachable(e) from None
+    except BaseException:
+        connection.close()
+        raise
+    prepend = req.path.removesuffix(target.path)
+    headers = answer_headers(connection, lambda location: _relocated(location, prepend, target, host))
+    return Response(connection.status, headers, stream=piped(connection))
+
+
+def piped(connection: Connection):
+    """The backend's body as a response stream; the connection ends with it, or with the client."""
+
+    async def stream(write: Write) -> None:
+        try:
+            async for piece in connection.body():
+                await write(piece)
+        finally:
+            connection.close()
+
+    return stream
+
+
+def request_headers(req: Request) -> Headers:
+    """The client's headers as the backend may see them."""
+    named = {h.strip().lower().encode("latin-1", "replace") for h in req.header(b"connection").split(",")}
+    out: Headers = []
+    for name, value in req.headers:
+        if name in HOP_BY_HOP or name in OWN or name in IDENTITY or name in named or name.startswith(IDENTITY_PREFIXES):
+            continue
+        if not name.startswith((b":", b"sec-websocket-")):
+            out.append((name, value))
+    before = req.header(b"x-forwarded-for")
+    out.append((b"x-forwarded-for", f"{before}, {req.client}".encode() if before else req.client.encode()))
+    out.append((b"x-forwarded-host", req.raw_header(b"host")))
+    out.append((b"x-forwarded-proto", req.scheme.encode()))
+    out.append((b"x-forwarded-uri", quote(req.path, safe=PATH_SAFE).encode()))
+    return out
+
+
+def answer_headers(connection: Connection, relocate=None) -> Headers:
+    """The backend's headers as the client may see them."""
+    named = {h.strip().lower() for h in connection.header(b"connection").split(b",")}
+    out: Headers = []
+    for name, value in connection.headers:
+        if name in HOP_BY_HOP or name in CORS or name in named:
+            continue
+        if name == b"location" and relocate is not None:
+            value = relocate(value.decode("latin-1")).encode("latin-1", "replace")
+        out.append((name, value))
+    return out
+
+
+def _relocated(location: str, prepend: str, target: Target, host: str) -> str:
+    """A redirect within the backend leads back through the proxy; any other stays as it is."""
+    try:
+        url = urlsplit(location)
+    except ValueError:
+        return location
+    if (url.netloc and url.netloc not in (target.authority, host)) or not url.path.startswith("/"):
+        return location
+    path = url.path if url.path.startswith(prepend) else joined(prepend, url.path)
+    return urlunsplit(("", "", path, url.query, url.fragment))
+
+
+async def _upgrade(req: WebSocketRequest, target: Target, headers: Headers, host: str) -> Response:
+    try:
+        connection, backend = await open_websocket(target, headers, req.subprotocols, host)
+    except BackendError as e:
+        raise dialling(e) from None
+    if backend is None:
+        return await refused(connection)
+    chosen = connection.header(b"sec-websocket-protocol").decode("latin-1")
+    return upgraded(chosen, connection, backend)
+
+
+def upgraded(chosen: str, connection: Connection, backend: WebSocket, outgoing=None) -> Upgrade:
+    async def talk(client: Socket) -> int:
+        try:
+            return await relay(client, backend, outgoing)
+        except BackendError:
+            return CLOSE_INTERNAL
+
+    return Upgrade(chosen, talk, connection.close)
+
+
+async def refused(connection: Connection) -> Response:
+    """The backend's own answer to a handshake it does not want."""
+    try:
+        body = await connection.read(MAX_REFUSAL)
+    except BackendError as e:
+        raise dialling(e) from None
+    finally:
+        connection.close()
+    if connection.status == 101:
+        raise dialling(BackendError("unexpected protocol"))
+    return Response(connection.status, [h for h in answer_headers(connection) if h[0] != b"content-length"], body)
+
+
+def dialling(e: BackendError) -> ApiError:
+    """500: what upstream answers when the backend of an upgrade is not there."""
+    return ApiError(500, "", f"error dialing backend: {e}")
+
+
+def _unreachable(e: BackendError) -> ApiError:
+    return errors.service_unavailable(f"error trying to reach service: {e}")

@@ -1,0 +1,194 @@
+"""Where the API server reaches a kubelet, a pod or a service (upstream's ``ResourceLocation`` functions and ``NodeConnectionInfoGetter``).
+
+Everything a target is made of comes from stored objects, which users write in part: addresses that point back at this host or
+link are refused where upstream refuses them (``proxyutil.IsProxyableIP``), and a service leads only to pods that really have the
+address. Nothing is dialled here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import random
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kas.api import errors
+from kas.api.errors import ApiError, bad_request
+from kas.api.field import go_quote
+from kas.endpoints.proxy_http import Target, insecure_tls, verified_tls
+from kas.registry.strategy import Obj
+
+KUBELET_PORT = "10250"
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+NOT_ALLOWED = "address not allowed"
+# (group, resource, namespace, name) -> the object or None
+Getter = Callable[[str, str, str, str], Obj | None]
+# (group, resource, namespace) -> the objects
+Lister = Callable[[str, str, str], list[Obj]]
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletAccess:
+    """How kubelets are spoken to: the API server's own certificate, the CA theirs must be of ("" believes any), and which of
+    a node's addresses is tried."""
+
+    address_types: Sequence[str]
+    certificate: str = ""
+    key: str = ""
+    ca: str = ""
+
+
+class Locations:
+    """``get`` and ``list`` read the store. Refusals are ``ApiError``."""
+
+    def __init__(self, get: Getter, list_: Lister, kubelet: KubeletAccess) -> None:
+        self._get, self._list, self._access = get, list_, kubelet
+        self._contexts: dict[str, ssl.SSLContext] = {}
+
+    def kubelet(self, node: str, asked: tuple[str, str] = ("", "nodes"), verify: bool = True) -> Target:
+        """A node's kubelet. ``asked`` is the group and resource of the request, which a 404 names as upstream does."""
+        obj = self._get("", "nodes", "", node)
+        if obj is None:
+            raise errors.not_found(*asked, node)
+        status = obj.get("status") or {}
+        addresses = status.get("addresses") or []
+        host = next((a["address"] for t in self._access.address_types for a in addresses if a.get("type") == t and a.get("address")), "")
+        if not host:
+            shown = " ".join(f"{{{a.get('type', '')} {a.get('address', '')}}}" for a in addresses)
+            raise ApiError(500, "", f"no preferred addresses found; known addresses: [{shown}]")
+        port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
+        return Target("https", host, str(port) if port > 0 else KUBELET_PORT, tls=self._tls("kubelet" if verify else "unverified"))
+
+    async def node(self, ident: str) -> Target:
+        """``nodes/[scheme:]name[:port]/proxy``: the kubelet, or another port of the node."""
+        scheme, name, port = _split(ident, "node")
+        kubelet = self.kubelet(name)
+        if port in ("", kubelet.port):
+            return kubelet
+        await _check_host(kubelet.host)
+        return self._target(scheme, kubelet.host, port)
+
+    def pod(self, namespace: str, ident: str) -> Target:
+        """``pods/[scheme:]name[:port]/proxy``: the pod's address, at its first declared port unless one is named."""
+        scheme, name, port = _split(ident, "pod")
+        pod = self._get("", "pods", namespace, name)
+        if pod is None:
+            raise errors.not_found("", "pods", name)
+        if not port:
+            ports = (p for c in pod["spec"].get("containers") or () for p in c.get("ports") or ())
+            port = next((str(p["containerPort"]) for p in ports if p.get("containerPort")), "")
+        status = pod.get("status") or {}
+        ips = status.get("podIPs") or []
+        ip = (ips[0].get("ip") if ips else status.get("podIP")) or ""
+        _check_ip(ip)
+        return self._target(scheme, ip, port)
+
+    def service(self, namespace: str, ident: str) -> Target:
+        """``services/[scheme:]name[:port]/proxy``: a ready endpoint that is a pod of the namespace."""
+        scheme, name, port = _split(ident, "service")
+        service = self._get("", "services", namespace, name)
+        if service is None:
+            raise errors.not_found("", "services", name)
+        if _number(port) is not None:
+            declared = next((p for p in service["spec"].get("ports") or () if p.get("port") == _number(port)), None)
+            if declared is None:
+                raise errors.service_unavailable(f"no service port {port} found for service {go_quote(name)}")
+            port = declared.get("name") or ""
+        candidates = [*self._slices(namespace, name, port), *self._endpoints(namespace, name, port)]
+        random.shuffle(candidates)
+        for ip, number, ref in candidates:
+            if self._is_pod(namespace, ip, ref):
+                _check_ip(ip)
+                return self._target(scheme, ip, str(number))
+        raise errors.service_unavailable(f"no endpoints available for service {go_quote(name)}")
+
+    def _slices(self, namespace: str, name: str, port: str) -> list[tuple[str, int, Obj]]:
+        out = []
+        for s in self._list("discovery.k8s.io", "endpointslices", namespace):
+            if (s["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL) != name:
+                continue
+            number = next((p.get("port") for p in s.get("ports") or () if (p.get("name") or "") == port), None)
+            if not number:
+                continue
+            for e in s.get("endpoints") or ():
+                if (e.get("conditions") or {}).get("ready") is not False and e.get("addresses"):
+                    out.append((e["addresses"][0], number, e.get("targetRef") or {}))
+        return out
+
+    def _endpoints(self, namespace: str, name: str, port: str) -> list[tuple[str, int, Obj]]:
+        obj = self._get("", "endpoints", namespace, name) or {}
+        out = []
+        for subset in obj.get("subsets") or ():
+            number = next((p.get("port") for p in subset.get("ports") or () if (p.get("name") or "") == port), None)
+            if number:
+                out += [(a.get("ip") or "", number, a.get("targetRef") or {}) for a in subset.get("addresses") or ()]
+        return out
+
+    def _is_pod(self, namespace: str, ip: str, ref: Obj) -> bool:
+        """Whether an endpoint is what it says: a pod of the namespace that has the address."""
+        if not ref.get("name") or ref.get("namespace") != namespace:
+            return False
+        status = (self._get("", "pods", namespace, ref["name"]) or {}).get("status") or {}
+        return any(p.get("ip") == ip for p in status.get("podIPs") or ())
+
+    def _target(self, scheme: str, host: str, port: str) -> Target:
+        if port and not 0 < (_number(port) or 0) < 1 << 16:
+            raise ApiError(503, "ServiceUnavailable", f"error trying to reach service: dial tcp: address {port}: invalid port")
+        scheme = scheme or "http"
+        return Target(scheme, host, port, tls=self._tls("any") if scheme == "https" else None)
+
+    def _tls(self, which: str) -> ssl.SSLContext:
+        found = self._contexts.get(which)
+        if found is None:
+            a = self._access
+            if which == "any":
+                found = insecure_tls()
+            elif which == "kubelet" and a.ca:
+                found = verified_tls(a.ca, a.certificate, a.key)
+            else:
+                found = insecure_tls(a.certificate, a.key)
+            self._contexts[which] = found
+        return found
+
+
+def _split(ident: str, what: str) -> tuple[str, str, str]:
+    """(scheme, name, port) of ``[scheme:]name[:port]`` (``utilnet.SplitSchemeNamePort``)."""
+    parts = ident.split(":")
+    scheme, name, port = {1: ("", ident, ""), 2: ("", parts[0], parts[-1]), 3: tuple(parts)}.get(len(parts), ("", "", ""))
+    if not name or scheme not in ("", "http", "https"):
+        raise bad_request(f"invalid {what} request {go_quote(ident)}")
+    return scheme, name, port
+
+
+def _check_ip(text: str) -> None:
+    """Global unicast as Go has it: private ranges pass, this host, this link, groups and nobody do not. Raises 400."""
+    try:
+        ip = ipaddress.ip_address(text)
+    except ValueError:
+        raise bad_request(NOT_ALLOWED) from None
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    if ip.is_loopback or ip.is_link_local or ip.is_multicast or ip.is_unspecified or text == "255.255.255.255":
+        raise bad_request(NOT_ALLOWED)
+
+
+async def _check_host(host: str) -> None:
+    """As ``_check_ip`` for every address a name has."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError:
+            raise bad_request(f"lookup {host}: no such host") from None
+        for *_, address in found:
+            _check_ip(address[0].partition("%")[0])
+    else:
+        _check_ip(host)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+

@@ -1,0 +1,205 @@
+"""The client side of a WebSocket (RFC 6455) on a ``proxy_http.Connection``: handshake, frames, and relaying to a socket of ours.
+
+Enough for what a kubelet or a pod speaks: text and binary messages, fragments, ping, pong and close. No extensions. A message
+is bounded; both directions wait for the other side to take what was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import os
+import struct
+from collections.abc import Callable
+
+from kas.edge.http import Headers
+from kas.edge.websocket import CLOSE_GOING_AWAY, CLOSE_INTERNAL, CLOSE_NORMAL, Socket
+from kas.endpoints.proxy_http import CHUNK, BackendError, Connection, Target, connect
+
+GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+MAX_MESSAGE = 16 << 20
+MAX_CONTROL = 125
+
+
+class WebSocket:
+    """An open WebSocket towards a backend."""
+
+    __slots__ = ("_connection", "code")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.code = CLOSE_NORMAL
+
+    async def receive(self) -> bytes | str | None:
+        """The next message, None once the backend closed (``code`` is then why). Raises BackendError."""
+        kind, parts, size = 0, [], 0
+        while True:
+            opcode, final, payload = await self._frame()
+            if opcode == CLOSE:
+                self.code = struct.unpack("!H", payload[:2])[0] if len(payload) >= 2 else CLOSE_NORMAL
+                return None
+            if opcode == PING:
+                await self._send(PONG, payload)
+                continue
+            if opcode == PONG:
+                continue
+            if (opcode == CONTINUATION) == (not kind):
+                raise BackendError("websocket: unexpected continuation")
+            kind = kind or opcode
+            parts.append(payload)
+            size += len(payload)
+            if size > MAX_MESSAGE:
+                raise BackendError("websocket: message too large")
+            if final:
+                data = b"".join(parts)
+                return data.decode("utf-8", "replace") if kind == TEXT else data
+
+    async def _frame(self) -> tuple[int, bool, bytes]:
+        read = self._connection.reader.readexactly
+        try:
+            first, second = await read(2)
+            length = second & 0x7F
+            if length == 126:
+                (length,) = struct.unpack("!H", await read(2))
+            elif length == 127:
+                (length,) = struct.unpack("!Q", await read(8))
+            if first & 0x70 or second & 0x80:
+                raise BackendError("websocket: bad frame")
+            opcode = first & 0x0F
+            if length > (MAX_CONTROL if opcode >= CLOSE else MAX_MESSAGE):
+                raise BackendError("websocket: message too large")
+            return opcode, bool(first & 0x80), await read(length) if length else b""
+        except asyncio.IncompleteReadError:
+            raise BackendError("websocket: EOF") from None
+        except OSError as e:
+            raise BackendError(f"websocket: {e.strerror or e}") from e
+
+    async def send(self, message: bytes | str) -> None:
+        """Returns when the backend has taken enough. Raises BackendError."""
+        if isinstance(message, str):
+            await self._send(TEXT, message.encode())
+        else:
+            await self._send(BINARY, message)
+
+    async def close(self, code: int = CLOSE_NORMAL) -> None:
+        """Says goodbye and closes the connection."""
+        try:
+            await self._send(CLOSE, struct.pack("!H", code))
+        except BackendError:
+            pass  # it is gone already, which is what was wanted
+        finally:
+            self._connection.close()
+
+    async def _send(self, opcode: int, payload: bytes) -> None:
+        size = len(payload)
+        if size < 126:
+            head = struct.pack("!BB", 0x80 | opcode, 0x80 | size)
+        elif size < 1 << 16:
+            head = struct.pack("!BBH", 0x80 | opcode, 0x80 | 126, size)
+        else:
+            head = struct.pack("!BBQ", 0x80 | opcode, 0x80 | 127, size)
+        key = os.urandom(4)
+        writer = self._connection.writer
+        try:
+            writer.write(head + key + _masked(payload, key))
+            await writer.drain()
+        except OSError as e:
+            raise BackendError(f"websocket: {e.strerror or e}") from e
+
+
+def _masked(payload: bytes, key: bytes) -> bytes:
+    size = len(payload)
+    mask = (key * (size // 4 + 1))[:size]
+    return (int.from_bytes(payload, "little") ^ int.from_bytes(mask, "little")).to_bytes(size, "little")
+
+
+async def open_websocket(target: Target, headers: Headers, subprotocols: list[str], host: str = "") -> tuple[Connection, WebSocket | None]:
+    """Dials and shakes hands. The socket is None when the backend answered something else: its answer is in the connection.
+
+    The subprotocol chosen is the connection's ``sec-websocket-protocol`` header. Raises BackendError.
+    """
+    key = base64.b64encode(os.urandom(16))
+    asked = [*headers, (b"connection", b"Upgrade"), (b"upgrade", b"websocket")]
+    asked += [(b"sec-websocket-version", b"13"), (b"sec-websocket-key", key)]
+    if subprotocols:
+        asked.append((b"sec-websocket-protocol", ", ".join(subprotocols).encode("latin-1", "replace")))
+    connection = await connect(target)
+    try:
+        await connection.send("GET", target, asked, host=host)
+        await connection.head()
+        if connection.status != 101:
+            return connection, None
+        want = base64.b64encode(hashlib.sha1(key + GUID, usedforsecurity=False).digest())
+        if connection.header(b"upgrade").lower() != b"websocket" or connection.header(b"sec-websocket-accept") != want:
+            raise BackendError("websocket: bad handshake")
+    except BaseException:
+        connection.close()
+        raise
+    return connection, WebSocket(connection)
+
+
+async def relay(client: Socket, backend: WebSocket, outgoing: Callable[[bytes | str], bool] | None = None) -> int:
+    """Passes messages both ways until one side closes; returns the code to close the client with.
+
+    ``outgoing`` may hold back messages of the client that the backend would not understand.
+    """
+
+    async def up() -> int:
+        while (message := await client.receive()) is not None:
+            if outgoing is None or outgoing(message):
+                await backend.send(message)
+        return CLOSE_NORMAL
+
+    async def down() -> int:
+        while (message := await backend.receive()) is not None:
+            await client.send(message)
+        # 1004 to 1006 and 1015 say what happened to a connection and must never be sent.
+        return backend.code if 1000 <= backend.code < 5000 and backend.code not in (1004, 1005, 1006, 1015) else CLOSE_NORMAL
+
+    try:
+        return await _first(up(), down())
+    finally:
+        await backend.close(CLOSE_GOING_AWAY)
+
+
+async def tunnel(client: Socket, connection: Connection) -> int:
+    """A raw byte stream over a WebSocket: every message is a piece of it (KEP-4006's port forwarding)."""
+
+    async def up() -> int:
+        while (message := await client.receive()) is not None:
+            try:
+                connection.writer.write(message.encode() if isinstance(message, str) else message)
+                await connection.writer.drain()
+            except OSError as e:
+                raise BackendError(f"write: {e.strerror or e}") from e
+        return CLOSE_NORMAL
+
+    async def down() -> int:
+        try:
+            while piece := await connection.reader.read(CHUNK):
+                await client.send(piece)
+        except OSError as e:
+            raise BackendError(f"read: {e.strerror or e}") from e
+        return CLOSE_NORMAL
+
+    try:
+        return await _first(up(), down())
+    finally:
+        connection.close()
+
+
+async def _first(*sides) -> int:
+    """Runs both directions until one is done; a broken backend closes the client with an error."""
+    tasks = [asyncio.ensure_future(s) for s in sides]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            return next(iter(done)).result()
+        except BackendError:
+            return CLOSE_INTERNAL
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

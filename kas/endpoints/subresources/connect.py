@@ -1,0 +1,189 @@
+"""What connects a client with something else: pods' exec, attach, portforward and proxy, nodes/proxy, services/proxy.
+
+Upstream's ``handlers/rest.go: ConnectResource`` and ``pkg/registry/core/{pod/rest,node/rest,service}``. Every one passes
+CONNECT admission first. exec, attach and portforward want a WebSocket; SPDY, which takes over a raw connection, is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+from kas.admission import CONNECT
+from kas.api import errors
+from kas.api.errors import ApiError, bad_request
+from kas.auth.attributes import ALLOW, Attributes, Authorizer
+from kas.edge.http import Headers, Request, Response
+from kas.edge.websocket import Socket, Upgrade, WebSocketRequest
+from kas.endpoints import proxy
+from kas.endpoints.options import number
+from kas.endpoints.proxy_http import BackendError, Target, connect
+from kas.endpoints.proxy_locations import Locations
+from kas.endpoints.proxy_websocket import open_websocket, tunnel
+from kas.endpoints.subresources.containers import chosen
+from kas.endpoints.write import Writer
+from kas.registry.strategy import Obj
+
+V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
+SPDY_TUNNEL = "SPDY/3.1+"
+PORT_FORWARD = "portforward.k8s.io"
+STREAM_PROTOCOL = b"x-stream-protocol-version"
+# A v5 message that says a stream's end; older backends know none.
+CLOSE_SIGNAL = 255
+STREAMS = (("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty"))
+NO_SPDY = "SPDY streams are not supported: use a client that upgrades to a WebSocket (kubectl v1.31 or newer)"
+
+
+class Connects:
+    def __init__(self, writer: Writer, locations: Locations, authorizer: Authorizer, pods: Any) -> None:
+        self._writer, self._locations, self._authorizer, self._pods = writer, locations, authorizer, pods
+
+    # --- streams to a container
+
+    async def exec(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        options = _stream_options(req)
+        options["command"] = req.params.values("command")
+        return await self._stream(req, served, namespace, name, "exec", "PodExecOptions", options)
+
+    async def attach(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        return await self._stream(req, served, namespace, name, "attach", "PodAttachOptions", _stream_options(req))
+
+    async def portforward(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        ports = [number(p) for p in req.params.values("ports")]
+        return await self._stream(req, served, namespace, name, "portForward", "PodPortForwardOptions", {"ports": ports})
+
+    async def _stream(self, req: Request, served: Any, namespace: str, name: str, path: str, kind: str, options: Obj) -> Response:
+        await self._admit(req, served, namespace, name, kind, options)
+        self._authorize_create(req)
+        pod = self._pods.object(self._pods.get(namespace, name))
+        at = f"/{path}/{namespace}/{name}"
+        if path != "portForward":
+            at += "/" + chosen(pod, options.get("container") or "")
+        node = (pod.get("spec") or {}).get("nodeName") or ""
+        if not node:
+            raise bad_request(f"pod {name} does not have a host assigned")
+        kubelet = self._locations.kubelet(node, ("", "pods"))
+        if not isinstance(req, WebSocketRequest):
+            if req.header(b"upgrade"):
+                raise ApiError(501, "NotImplemented", NO_SPDY, {})
+            raise bad_request("Upgrade request required")
+        target = replace(kubelet, path=at, query=urlencode(_kubelet_query(options), quote_via=quote_plus))
+        tunnelled = next((p for p in req.subprotocols if p.startswith(SPDY_TUNNEL)), "")
+        if path == "portForward" and tunnelled:
+            return await _tunnelled(target, tunnelled)
+        return await _relayed(req, target)
+
+    def _authorize_create(self, req: Request) -> None:
+        """A WebSocket comes as GET, yet does what SPDY's POST does: it needs the right to create (kubernetes#133515)."""
+        info = req.info
+        if info.verb == "create" or req.read_only_port:
+            return
+        a = Attributes(
+            req.user, "create", info.namespace, info.api_group, info.api_version, info.resource, info.subresource, info.name, True, info.path
+        )  # fmt: skip
+        decision, reason, _ = self._authorizer.authorize(a)
+        if decision != ALLOW:
+            raise errors.forbidden(info.api_group, info.resource, info.name, reason)
+
+    # --- proxies
+
+    async def node_proxy(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        path = _sub_path(req)
+        await self._admit(req, served, namespace, name, "NodeProxyOptions", {"path": path})
+        return await proxy.forward(req, await self._locations.node(name), path)
+
+    async def pod_proxy(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        path = _sub_path(req)
+        await self._admit(req, served, namespace, name, "PodProxyOptions", {"path": path})
+        return await proxy.forward(req, self._locations.pod(namespace, name), path)
+
+    async def service_proxy(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        path = _sub_path(req)
+        await self._admit(req, served, namespace, name, "ServiceProxyOptions", {"path": path})
+        return await proxy.forward(req, self._locations.service(namespace, name), path)
+
+    async def _admit(self, req: Request, served: Any, namespace: str, name: str, kind: str, options: Obj) -> None:
+        if req.read_only_port:
+            # Nobody was asked there whether this may be done, and it does more than read.
+            raise errors.forbidden(served.group, served.resource, name, "the read-only port connects to nothing")
+        ctx = self._writer.context(req, namespace, False, req.info.subresource)
+        obj = {"kind": kind, "apiVersion": "v1", **options}
+        attributes = self._writer.attributes(req, served, CONNECT, ctx, name, obj, None, {})
+        attributes.kind = kind
+        await self._writer.admission.mutate(attributes)
+        await self._writer.admission.validate(attributes)
+
+
+def _stream_options(req: Request) -> Obj:
+    out: Obj = {ours: True for ours, _ in STREAMS if req.params.flag(ours)}
+    if req.params.get("container"):
+        out["container"] = req.params.get("container")
+    return out
+
+
+def _kubelet_query(options: Obj) -> list[tuple[str, str]]:
+    """The options by the names the kubelet knows them under, sorted as Go encodes them."""
+    out = [("command", c) for c in options.get("command") or ()]
+    out += [(theirs, "1") for ours, theirs in STREAMS if options.get(ours)]
+    if options.get("ports"):
+        out.append(("port", ",".join(map(str, options["ports"]))))
+    return sorted(out, key=lambda p: p[0])
+
+
+def _sub_path(req: Request) -> str:
+    """What follows the subresource in the URL, with its slashes."""
+    path = "/".join(req.info.parts[3:])
+    if path and not path.startswith("/"):
+        path = "/" + path
+    if req.path.endswith("/") and not path.endswith("/"):
+        path += "/"
+    return path
+
+
+async def _relayed(req: WebSocketRequest, target: Target) -> Response:
+    """Messages go through as they are. A client that speaks only v5 is also served by a kubelet that stopped at v4."""
+    offered = [p for p in req.subprotocols if "bearer.authorization" not in p]
+    asked = [*offered, V4] if V5 in offered and V4 not in offered else offered
+    headers: Headers = [(b"user-agent", req.raw_header(b"user-agent"))] if req.has_header(b"user-agent") else []
+    try:
+        connection, backend = await open_websocket(target, headers, asked)
+    except BackendError as e:
+        raise proxy.dialling(e) from None
+    if backend is None:
+        return await proxy.refused(connection)
+    protocol = connection.header(b"sec-websocket-protocol").decode("latin-1")
+    if protocol == V4 and V4 not in offered:
+        return proxy.upgraded(V5, connection, backend, _known_to_v4)
+    return proxy.upgraded(protocol, connection, backend)
+
+
+def _known_to_v4(message: bytes | str) -> bool:
+    return not (isinstance(message, bytes) and message[:1] == bytes((CLOSE_SIGNAL,)))
+
+
+async def _tunnelled(target: Target, protocol: str) -> Response:
+    """Port forwarding as kubectl does it: SPDY within the WebSocket's messages, which only the kubelet has to understand."""
+    inner = protocol.removeprefix(SPDY_TUNNEL)
+    if inner != PORT_FORWARD:
+        raise bad_request(f"unable to negotiate protocol: client supports [{protocol}], server accepts [{SPDY_TUNNEL}{PORT_FORWARD}]")
+    headers: Headers = [(b"connection", b"Upgrade"), (b"upgrade", b"SPDY/3.1"), (STREAM_PROTOCOL, inner.encode())]
+    try:
+        connection = await connect(target)
+        try:
+            await connection.send("POST", target, headers)
+            await connection.head()
+        except BaseException:
+            connection.close()
+            raise
+    except BackendError as e:
+        raise proxy.dialling(e) from None
+    if connection.status != 101 or connection.header(b"upgrade").lower() != b"spdy/3.1":
+        return await proxy.refused(connection)
+
+    async def talk(client: Socket) -> int:
+        return await tunnel(client, connection)
+
+    return Upgrade(protocol, talk, connection.close)
+
+

@@ -1,0 +1,114 @@
+"""``pods/NAME/log``: a container's log from its kubelet, streamed (upstream ``pkg/registry/core/pod/rest/log.go``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+from kas.api import errors, field, scalars
+from kas.api.errors import ApiError
+from kas.api.requestinfo import Query
+from kas.edge.http import Request, Response
+from kas.endpoints.options import number
+from kas.endpoints.proxy import piped
+from kas.endpoints.proxy_http import BackendError, Connection, Target, connect
+from kas.endpoints.proxy_locations import Locations
+from kas.endpoints.subresources.containers import chosen
+
+MAX_REFUSAL = 10 << 10
+NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")
+# apimachinery's NewGenericServerResponse: what a client is told of a server's bare status code.
+_REASONS = {
+    401: ("Unauthorized", "the server has asked for the client to provide credentials"),
+    403: ("Forbidden", ""),
+    404: ("NotFound", "the server could not find the requested resource"),
+    405: ("MethodNotAllowed", "the server does not allow this method on the requested resource"),
+    409: ("Conflict", "the server reported a conflict"),
+    429: ("TooManyRequests", "the server has received too many requests and has asked us to try again later"),
+    503: ("ServiceUnavailable", ""),
+    504: ("Timeout", "the server was unable to return a response in the time allotted, but may still be processing the request"),
+}  # fmt: skip
+
+
+class Log:
+    def __init__(self, locations: Locations) -> None:
+        self._locations = locations
+
+    async def get(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """The log; 204 for a pod no node has yet. Raises 400, 404, 422, and 500 when the kubelet cannot be reached."""
+        wanted = _options(req.params, name)
+        pod = served.registry.object(served.registry.get(namespace, name))
+        container = chosen(pod, req.params.get("container"))
+        node = (pod.get("spec") or {}).get("nodeName") or ""
+        if not node:
+            return Response(204, [])
+        verify = not req.params.flag("insecureSkipTLSVerifyBackend")
+        kubelet = self._locations.kubelet(node, ("", "pods"), verify)
+        target = _at(kubelet, f"/containerLogs/{namespace}/{name}/{container}", wanted)
+        try:
+            connection = await connect(target)
+        except BackendError as e:
+            raise ApiError(500, "", f'Get "{target.url}": {e}') from None
+        try:
+            await connection.send("GET", target, [(b"accept", b"*/*"), (b"connection", b"close")])
+            await connection.head()
+            if not 200 <= connection.status <= 206:
+                raise await _refusal(connection, name)
+        except BackendError as e:
+            connection.close()
+            raise ApiError(500, "", f'Get "{target.url}": {e}') from None
+        except BaseException:
+            connection.close()
+            raise
+        return Response(200, [(b"content-type", b"text/plain")], stream=piped(connection))
+
+
+def _at(kubelet: Target, path: str, params: list[tuple[str, str]]) -> Target:
+    return replace(kubelet, path=path, query=urlencode(sorted(params), quote_via=quote_plus))
+
+
+def _options(q: Query, name: str) -> list[tuple[str, str]]:
+    """The query's PodLogOptions, validated, as the kubelet wants them."""
+    given = {k: number(q.get(k)) for k in NUMBERS if k in q and q.get(k)}
+    since = q.get("sinceTime")
+    errs: list[field.FieldError] = []
+    if given.get("tailLines", 0) < 0:
+        errs.append(field.invalid("tailLines", given["tailLines"], "must be greater than or equal to 0"))
+    if given.get("limitBytes", 1) < 1:
+        errs.append(field.invalid("limitBytes", given["limitBytes"], "must be greater than 0"))
+    if "sinceSeconds" in given and since:
+        errs.append(field.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+    elif given.get("sinceSeconds", 1) < 1:
+        errs.append(field.invalid("sinceSeconds", given["sinceSeconds"], "must be greater than 0"))
+    if errs:
+        raise errors.invalid("", "PodLogOptions", name, errs)
+    out = [(k, "true") for k in ("follow", "previous", "timestamps") if q.flag(k)]
+    if since:
+        try:
+            out.append(("sinceTime", scalars.canonical_time(since)))
+        except ValueError as e:
+            raise errors.bad_request(str(e)) from None
+    return out + [(k, str(v)) for k, v in given.items()]
+
+
+async def _refusal(connection: Connection, name: str) -> ApiError:
+    """A kubelet's error as the API's (``GenericHttpResponseChecker``)."""
+    code = connection.status
+    text = (await connection.read(MAX_REFUSAL)).decode("utf-8", "replace")
+    if code == 500:
+        return errors.internal(text)
+    if code == 400:
+        return errors.bad_request(text)
+    reason, message = _REASONS.get(code, ("", ""))
+    if not reason:
+        reason = "InternalError" if code >= 500 else "Unknown"
+    if not message:
+        if code in (403, 503):
+            message = text
+        elif code >= 500:
+            message = f"an error on the server ({field.go_quote(text)}) has prevented the request from succeeding"
+        else:
+            message = f"the server responded with the status code {code} but did not return more information"
+    message = f"{message} ( pods/log {name})"
+    return ApiError(code, reason, message, {"name": name, "kind": "pods/log"})
