@@ -301,8 +301,6 @@ class Server:
         ZPages(vars(raw), lambda: ["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"]).install(self.director)
         fixed = ["/flagz", "/statusz", "/.well-known/openid-configuration", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/",
                  "/openid/v1/jwks", "/version"]  # fmt: skip
-        if raw.enable_swagger_ui:
-            extra.append("/swagger-ui/")
         self.documents.index_paths = lambda: sorted({*discovery.paths(versions), *self.health.paths(), *fixed, *extra})
 
     def _store_check(self) -> str:

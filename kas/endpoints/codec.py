@@ -11,6 +11,7 @@ from kas.api import errors, gojson, yaml_codec
 from kas.api.defaults import apply_defaults
 from kas.api.negotiation import PROTOBUF, YAML, body_media_type
 from kas.api.scheme import SCHEME, DecodeError, decode, decode_protobuf, duplicate_fields, open_envelope
+from kas.api.strictness import strict_errors
 from kas.edge.http import Request
 
 JSON_ERROR_STRUCT = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
@@ -54,11 +55,14 @@ def decode_value(
         raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
     given_kind, given_version = check_type_meta(value, kind, body)
     try:
-        obj, unknown = decode(kind.type, value)
+        obj, unknown = decode(kind.type, value, body if body[:1] == b"{" else None)
     except DecodeError as e:
         raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
     if strictness != "Ignore":
-        unknown = unknown + findings
+        if (unknown or findings) and body[:1] == b"{":
+            unknown = strict_errors(kind.type, body)  # both sorts, in the order of the document
+        else:
+            unknown = unknown + findings
         if unknown:
             if strictness == "Strict":
                 why = "strict decoding error: " + ", ".join(unknown)

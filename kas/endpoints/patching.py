@@ -148,7 +148,8 @@ def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptio
     try:
         value, repeated = yaml_codec.decode(req.body)
     except yaml_codec.YAMLError as e:
-        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {e}") from None
+        text = str(e)
+        raise errors.bad_request(f"error decoding YAML: {'error converting YAML to JSON: ' * text.startswith('yaml: ')}{text}") from None
     if not isinstance(value, dict):
         raise errors.bad_request(
             f"error decoding YAML: json: cannot unmarshal {gojson.go_type(value)} into Go value of type map[string]interface {{}}"

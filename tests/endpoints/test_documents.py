@@ -1,0 +1,152 @@
+"""Probes, documents and ports of a running server."""
+
+from __future__ import annotations
+
+import pytest
+import requests
+
+
+def test_health_checks_are_addressable(client):
+    assert client("GET", "/readyz") == (200, "ok")
+    status, body = client("GET", "/livez?verbose")
+    assert status == 200 and body.startswith("[+]ping ok\n") and body.endswith("livez check passed\n")
+    assert "[+]etcd excluded: ok" in client("GET", "/livez?verbose&exclude=etcd")[1]
+    assert client("GET", "/healthz/poststarthook/rbac/bootstrap-roles") == (200, "ok")
+    assert client("GET", "/readyz/nope") == (404, "404 page not found\n")
+    assert 'no matches for "nope"' in client("GET", "/readyz?verbose&exclude=nope")[1]
+
+
+def test_version_and_index(client):
+    assert client("GET", "/version")[1]["gitVersion"].startswith("v1.36.")
+    assert {"/api", "/apis/apps/v1", "/openapi/v3", "/metrics"} <= set(client("GET", "/")[1]["paths"])
+
+
+def test_metrics_are_prometheus_text(client):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    client("GET", "/api/v1/namespaces/default")
+    text = client.raw("GET", "/metrics").text
+    families = {f.name: f for f in text_string_to_metric_families(text)}
+    found = [s for s in families["apiserver_request"].samples if s.labels.get("resource") == "namespaces" and s.labels.get("verb") == "GET"]
+    assert found and found[0].labels["code"] == "200"
+    assert "apiserver_request_duration_seconds" in families
+    assert "apiserver_current_inflight_requests" in families
+
+
+def test_unknown_paths_do_not_grow_the_metrics(client):
+    for i in range(20):
+        client("GET", f"/apis/nope{i}.example.com/v1/things")
+        client("GET", f"/api/v1/things{i}")
+    assert "nope7" not in client.raw("GET", "/metrics").text and "things7" not in client.raw("GET", "/metrics").text
+
+
+def test_openapi_has_entity_tags_and_hashed_addresses(client):
+    first = client.raw("GET", "/openapi/v2")
+    assert client.raw("GET", "/openapi/v2", If_None_Match=first.headers["etag"]).status_code == 304
+    index = client("GET", "/openapi/v3")[1]
+    address = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
+    answer = client.raw("GET", address)
+    assert answer.status_code == 200 and "immutable" in answer.headers["cache-control"]
+    assert "/apis/apps/v1/namespaces/{namespace}/deployments" in answer.json()["paths"]
+    moved = client.session.get(client.server.url + "/openapi/v3/apis/apps/v1?hash=OLD", allow_redirects=False, timeout=10)
+    assert moved.status_code == 301 and moved.headers["location"] == address
+
+
+def test_aggregated_discovery_has_an_entity_tag(client):
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    first = client.raw("GET", "/apis", Accept=accept)
+    assert first.json()["kind"] == "APIGroupDiscoveryList"
+    assert client.raw("GET", "/apis", Accept=accept, If_None_Match=first.headers["etag"]).status_code == 304
+
+
+def test_swagger_ui(client):
+    assert "swagger-ui" in client.raw("GET", "/swagger-ui/").text
+    assert client.raw("GET", "/swagger-ui/../../cli.py").status_code == 404
+
+
+def test_large_answers_are_compressed(client, namespace):
+    client("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "big"}, "data": {"a": "x" * 200_000}})
+    answer = client.raw("GET", f"/api/v1/namespaces/{namespace}/configmaps/big", Accept_Encoding="gzip")
+    assert answer.headers["content-encoding"] == "gzip" and len(answer.json()["data"]["a"]) == 200_000
+    assert "content-encoding" not in client.raw("GET", "/version", Accept_Encoding="gzip").headers
+
+
+def test_credentials(client):
+    url, ca = client.server.url, client.server.ca
+    anonymous = requests.Session()
+    anonymous.trust_env = False
+    assert anonymous.get(url + "/api/v1/pods", verify=ca, timeout=10).status_code == 403
+    assert anonymous.get(url + "/healthz", verify=ca, timeout=10).status_code == 200
+    wrong = anonymous.get(url + "/api", headers={"Authorization": "Bearer nope"}, verify=ca, timeout=10)
+    assert wrong.status_code == 401 and wrong.json()["reason"] == "Unauthorized"
+
+
+def test_static_tokens_and_rbac(kas_server, connect, tmp_path):
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text('jane-token,jane,u1,"devs,testers"\nroot-token,root,u2,system:masters\n')
+    server = kas_server("--token-auth-file", str(tokens))
+    admin, jane = connect(server), connect(server)
+    jane.session.headers["Authorization"] = "Bearer jane-token"
+    assert jane("GET", "/api/v1/namespaces/default/configmaps")[0] == 403
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]
+    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
+    assert admin("POST", rbac + "/roles", {"metadata": {"name": "r"}, "rules": rules})[0] == 201
+    binding = {"metadata": {"name": "b"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+               "subjects": [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "devs"}]}  # fmt: skip
+    assert admin("POST", rbac + "/rolebindings", binding)[0] == 201
+    assert jane("GET", "/api/v1/namespaces/default/configmaps")[0] == 200
+    who = jane("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})[1]["status"]["userInfo"]
+    assert (who["username"], who["groups"]) == ("jane", ["devs", "testers", "system:authenticated"])
+    assert admin("DELETE", rbac + "/rolebindings/b")[0] == 200
+    assert jane("GET", "/api/v1/namespaces/default/configmaps")[0] == 403
+
+
+def test_bad_token_file_is_refused(tmp_path):
+    from tests.server.test_lifecycle import serve
+
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text("only-one-column\n")
+    done = serve("--data-dir", str(tmp_path / "d"), "--secure-port", "auto", "--token-auth-file", str(tokens))
+    assert done.returncode != 0 and "tokens.csv:1" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_plain_ports(kas_server):
+    import re
+
+    server = kas_server("--insecure-port", "auto", "--read-only-port", "auto", "--api-burst", "5", "--api-rate", "0.001")
+    insecure, read_only = re.findall(r"http://127\.0\.0\.1:\d+", server.output)
+    s = requests.Session()
+    s.trust_env = False
+    made = s.post(insecure + "/api/v1/namespaces/default/configmaps", json={"metadata": {"name": "a"}}, timeout=10)
+    assert made.status_code == 201
+    assert s.get(read_only + "/api/v1/namespaces/default/configmaps/a", timeout=10).status_code == 200
+    assert s.delete(read_only + "/api/v1/namespaces/default/configmaps/a", timeout=10).status_code == 405
+    assert s.get(read_only + "/api/v1/secrets", timeout=10).status_code in (403, 429)
+    statuses = [s.get(read_only + "/api/v1/namespaces", timeout=10).status_code for _ in range(6)]
+    assert 429 in statuses
+
+
+def test_profiling_and_logs_are_off_unless_asked_for(kas_server, connect, client, tmp_path):
+    assert client("GET", "/debug/pprof/")[0] == 404 and client("GET", "/logs/")[0] == 404
+    (tmp_path / "a.log").write_text("line\n")
+    (tmp_path.parent / "secret").write_text("no")
+    server = kas_server("--profiling", "--enable-logs-handler", "--log-dir", str(tmp_path))
+    api = connect(server)
+    assert "a.log" in api("GET", "/logs/")[1] and api("GET", "/logs/a.log") == (200, "line\n")
+    assert api.raw("GET", "/logs/%2e%2e/secret").status_code in (403, 404)
+    assert "store" in api("GET", "/debug/pprof/heap")[1]
+    assert "thread" in api("GET", "/debug/pprof/threads")[1]
+    assert client.raw("GET", "/flagz").text.startswith("\nkube-apiserver flags")
+
+
+@pytest.mark.parametrize("path", ["/api/v1/namespaces/a%2Fb", "/api/v1/namespaces/..%2f..%2fetc", "/api/v1/namespaces/%25"])
+def test_no_name_leaves_its_prefix(client, path):
+    assert client.raw("GET", path).status_code in (400, 404)
+
+
+def test_runtime_config(kas_server, connect):
+    server = kas_server("--runtime-config", "api/beta=true,autoscaling/v1=false")
+    api = connect(server)
+    assert api("GET", "/apis/networking.k8s.io/v1beta1")[0] == 200
+    assert api("GET", "/apis/autoscaling/v1")[0] == 404
+    assert [v["version"] for v in api("GET", "/apis/autoscaling")[1]["versions"]] == ["v2"]
