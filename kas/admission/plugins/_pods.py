@@ -1,0 +1,130 @@
+"""What several plug-ins ask of a pod: its containers, what it refers to, what it needs.
+
+Upstream: ``pkg/api/pod/util.go`` (the visitors) and ``component-helpers/resource/helpers.go`` (the sums).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kas.api.quantity import Quantity
+from kas.api.quantity import cached as quantity
+
+Obj = dict[str, Any]
+Amounts = dict[str, Quantity]
+
+MIRROR = "kubernetes.io/config.mirror"
+# Volume sources that name a secret in a reference of their own.
+SECRET_REFS = {
+    "cephfs": "secretRef", "cinder": "secretRef", "flexVolume": "secretRef", "rbd": "secretRef", "scaleIO": "secretRef", "iscsi": "secretRef",
+    "storageos": "secretRef", "csi": "nodePublishSecretRef",
+}  # fmt: skip
+
+
+def is_mirror(pod: Obj) -> bool:
+    return MIRROR in (pod["metadata"].get("annotations") or {})
+
+
+def containers(spec: Obj) -> Iterator[Obj]:
+    """Init, regular and ephemeral containers, in upstream's order of visiting."""
+    for kind in ("initContainers", "containers", "ephemeralContainers"):
+        yield from spec.get(kind) or ()
+
+
+def secret_names(spec: Obj) -> Iterator[str]:
+    """Every secret the pod refers to, pull secrets and volumes included."""
+    for ref in spec.get("imagePullSecrets") or ():
+        yield ref.get("name") or ""
+    yield from _from_containers(spec, "secretRef", "secretKeyRef")
+    for volume in spec.get("volumes") or ():
+        if volume.get("azureFile"):
+            yield volume["azureFile"].get("secretName") or ""
+        for kind, field in SECRET_REFS.items():
+            ref = (volume.get(kind) or {}).get(field)
+            if ref:
+                yield ref.get("name") or ""
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if source.get("secret"):
+                yield source["secret"].get("name") or ""
+        if volume.get("secret"):
+            yield volume["secret"].get("secretName") or ""
+
+
+def config_map_names(spec: Obj) -> Iterator[str]:
+    yield from _from_containers(spec, "configMapRef", "configMapKeyRef")
+    for volume in spec.get("volumes") or ():
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if source.get("configMap"):
+                yield source["configMap"].get("name") or ""
+        if volume.get("configMap"):
+            yield volume["configMap"].get("name") or ""
+
+
+def _from_containers(spec: Obj, all_of: str, key_of: str) -> Iterator[str]:
+    for container in containers(spec):
+        for source in container.get("envFrom") or ():
+            if source.get(all_of):
+                yield source[all_of].get("name") or ""
+        for env in container.get("env") or ():
+            ref = (env.get("valueFrom") or {}).get(key_of)
+            if ref:
+                yield ref.get("name") or ""
+
+
+def amounts(items: dict[str, str] | None) -> Amounts:
+    return {name: quantity(text) for name, text in (items or {}).items()}
+
+
+def add(total: Amounts, more: Amounts) -> None:
+    for name, need in more.items():
+        total[name] = total[name] + need if name in total else need
+
+
+def _at_least(total: Amounts, other: Amounts) -> None:
+    for name, need in other.items():
+        if name not in total or total[name] < need:
+            total[name] = need
+
+
+def pod_level(name: str) -> bool:
+    """Whether the pod as a whole may say how much it needs of a resource."""
+    return name in ("cpu", "memory") or name.startswith("hugepages-")
+
+
+def effective(spec: Obj, kind: str, overhead: bool = False) -> Amounts:
+    """What the scheduler counts of ``kind`` ("requests" or "limits"): containers and sidecars together, or the largest init step."""
+    total: Amounts = {}
+    for container in spec.get("containers") or ():
+        add(total, amounts((container.get("resources") or {}).get(kind)))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        own = amounts((container.get("resources") or {}).get(kind))
+        step = dict(sidecars)
+        add(step, own)
+        if container.get("restartPolicy") == "Always":
+            add(total, own)
+            sidecars = step
+        _at_least(peak, step)
+    _at_least(total, peak)
+    for name, need in amounts((spec.get("resources") or {}).get(kind)).items():
+        if pod_level(name):
+            total[name] = need
+    if overhead:
+        for name, need in amounts(spec.get("overhead")).items():
+            if kind == "requests":
+                add(total, {name: need})
+            elif name in total and not total[name].is_zero():
+                total[name] = total[name] + need
+    return total
+
+
+def tolerates(toleration: Obj, taint: Obj) -> bool:
+    """``v1.Toleration.ToleratesTaint``."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    return operator == "Exists" or (operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or ""))

@@ -1,0 +1,64 @@
+"""AlwaysPullImages: who starts a pod must be able to pull its images. Upstream: ``plugin/pkg/admission/alwayspullimages``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission.plugins import _pods
+from kas.api.errors import ApiError
+from kas.api.field import go_quote
+
+Obj = dict[str, Any]
+KINDS = ("initContainers", "containers", "ephemeralContainers")
+
+
+def _image_volumes(spec: Obj) -> list[tuple[int, Obj]]:
+    return [(i, v["image"]) for i, v in enumerate(spec.get("volumes") or ()) if v.get("image") is not None]
+
+
+class Plugin:
+    name = "AlwaysPullImages"
+
+    def __init__(self, server: Any) -> None:
+        pass
+
+    def handles(self, a: Attributes) -> bool:
+        if a.resource != "pods" or a.group or a.operation not in (CREATE, UPDATE):
+            return False
+        return a.subresource in ("", "ephemeralcontainers")
+
+    def mutate(self, a: Attributes) -> None:
+        # An update that brings no new image leaves the policies as they are: pods from before the plug-in was on keep working.
+        if a.operation == UPDATE and not _new_images(a.obj["spec"], a.old["spec"]):
+            return
+        for container in _pods.containers(a.obj["spec"]):
+            container["imagePullPolicy"] = "Always"
+        for _, image in _image_volumes(a.obj["spec"]):
+            image["pullPolicy"] = "Always"
+
+    def validate(self, a: Attributes) -> None:
+        spec = a.obj["spec"]
+        if a.operation == UPDATE and not _new_images(spec, a.old["spec"]):
+            return
+        found = []
+        for kind in KINDS:
+            for i, container in enumerate(spec.get(kind) or ()):
+                if container.get("imagePullPolicy") != "Always":
+                    found.append((f"spec.{kind}[{i}].imagePullPolicy", container.get("imagePullPolicy") or ""))
+        for i, image in _image_volumes(spec):
+            if image.get("pullPolicy") != "Always":
+                found.append((f"spec.volumes[{i}].image.pullPolicy", image.get("pullPolicy") or ""))
+        if found:
+            raise _refused(a, found)
+
+
+def _refused(a: Attributes, found: list[tuple[str, str]]) -> ApiError:
+    texts = [f'{path}: Unsupported value: {go_quote(value)}: supported values: "Always"' for path, value in found]
+    return a.forbid(texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]")
+
+
+def _new_images(spec: Obj, old: Obj) -> bool:
+    had = {c.get("image") for c in _pods.containers(old)} | {i.get("reference") for _, i in _image_volumes(old)}
+    wanted = [c.get("image") for c in _pods.containers(spec)] + [i.get("reference") for _, i in _image_volumes(spec)]
+    return any(image not in had for image in wanted)

@@ -1,0 +1,170 @@
+"""LimitRanger: containers get a namespace's default requests and limits; what is outside its bounds is refused.
+
+Uses ``server.store`` (LimitRanges, followed). Upstream: ``plugin/pkg/admission/limitranger/admission.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission.plugins import _pods
+from kas.admission.plugins._derived import Followed
+from kas.api.quantity import Quantity
+from kas.api.quantity import cached as quantity
+from kas.auth.attributes import aggregate
+
+Obj = dict[str, Any]
+ANNOTATION = "kubernetes.io/limit-ranger"
+# Beyond this a quantity has no int64 of milli units, and whole units are compared (resource.MaxMilliValue).
+MAX_MILLI = ((1 << 63) - 1) // 1000
+ZERO = Quantity(0)
+
+
+class Plugin:
+    name = "LimitRanger"
+
+    def __init__(self, server: Any) -> None:
+        self._ranges = Followed(server, "", "limitranges", lambda obj: obj["spec"].get("limits") or [])
+
+    def handles(self, a: Attributes) -> bool:
+        if a.group:
+            return False
+        if a.resource == "pods":
+            return (a.operation == CREATE and not a.subresource) or (a.operation == UPDATE and a.subresource == "resize")
+        return a.resource == "persistentvolumeclaims" and not a.subresource and a.operation in (CREATE, UPDATE)
+
+    def _limits(self, a: Attributes) -> list[list[Obj]]:
+        ranges = self._ranges.namespace(a.namespace)
+        # What is being deleted is left alone, so that its finalizers can be taken away.
+        if not ranges or (a.old is not None and a.old["metadata"].get("deletionTimestamp")):
+            return []
+        return list(ranges.values())
+
+    def mutate(self, a: Attributes) -> None:
+        if a.resource == "pods":
+            for limits in self._limits(a):
+                _set_defaults(a.obj, limits)
+
+    def validate(self, a: Attributes) -> None:
+        for limits in self._limits(a):
+            found = list(_check_pod(a.obj["spec"], limits) if a.resource == "pods" else _check_claim(a.obj["spec"], limits))
+            if found:
+                raise a.forbid(aggregate(found))
+
+
+def _set_defaults(pod: Obj, limits: list[Obj]) -> None:
+    requests: dict[str, str] = {}
+    maxima: dict[str, str] = {}
+    for item in limits:
+        if item.get("type") == "Container":
+            requests.update(item.get("defaultRequest") or {})
+            maxima.update(item.get("default") or {})
+    said = []
+    for kind, title in (("containers", "container"), ("initContainers", "init container")):
+        for container in pod["spec"].get(kind) or ():
+            for field, defaults, word in (("requests", requests, "request"), ("limits", maxima, "limit")):
+                new = _merge(container, field, defaults)
+                if new:
+                    said.append(f"{', '.join(new)} {word} for {title} {container.get('name', '')}")
+    if said:
+        meta = pod["metadata"]
+        meta["annotations"] = {**(meta.get("annotations") or {}), ANNOTATION: "LimitRanger plugin set: " + "; ".join(said)}
+
+
+def _merge(container: Obj, field: str, defaults: dict[str, str]) -> list[str]:
+    have = (container.get("resources") or {}).get(field) or {}
+    new = sorted(k for k in defaults if k not in have)
+    if new:
+        container["resources"] = {**(container.get("resources") or {}), field: {**have, **{k: defaults[k] for k in new}}}
+    return new
+
+
+def _check_claim(spec: Obj, limits: list[Obj]) -> Iterator[str]:
+    requests = _pods.amounts((spec.get("resources") or {}).get("requests"))
+    for item in limits:
+        if item.get("type") != "PersistentVolumeClaim":
+            continue
+        for name, bound in sorted((item.get("min") or {}).items()):
+            yield from _minimum(item["type"], name, bound, requests, {})
+        for name, bound in sorted((item.get("max") or {}).items()):
+            yield from _maximum_request(item["type"], name, bound, requests)
+
+
+def _check_pod(spec: Obj, limits: list[Obj]) -> Iterator[str]:
+    for item in limits:
+        kind = item.get("type")
+        if kind == "Container":
+            for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+                resources = container.get("resources") or {}
+                yield from _check(item, _pods.amounts(resources.get("requests")), _pods.amounts(resources.get("limits")))
+        elif kind == "Pod":
+            yield from _check(item, _pods.effective(spec, "requests"), _pods.effective(spec, "limits"))
+
+
+def _check(item: Obj, requests: _pods.Amounts, limits: _pods.Amounts) -> Iterator[str]:
+    kind = item["type"]
+    for name, bound in sorted((item.get("min") or {}).items()):
+        yield from _minimum(kind, name, bound, requests, limits)
+    for name, bound in sorted((item.get("max") or {}).items()):
+        yield from _maximum(kind, name, bound, requests, limits)
+    for name, bound in sorted((item.get("maxLimitRequestRatio") or {}).items()):
+        yield from _ratio(kind, name, bound, requests, limits)
+
+
+def _values(request: Quantity, limit: Quantity, bound: Quantity) -> tuple[int, int, int]:
+    values = request.value(), limit.value(), bound.value()
+    if max(values) <= MAX_MILLI:
+        return request.milli_value(), limit.milli_value(), bound.milli_value()
+    return values
+
+
+def _minimum(kind: str, name: str, text: str, requests: _pods.Amounts, limits: _pods.Amounts) -> Iterator[str]:
+    bound = quantity(text)
+    says = f"minimum {name} usage per {kind} is {bound}"
+    request, limit, least = _values(requests.get(name, ZERO), limits.get(name, ZERO), bound)
+    if name not in requests:
+        yield f"{says}.  No request is specified"
+    elif request < least:
+        yield f"{says}, but request is {requests[name]}"
+    elif name in limits and limit < least:
+        yield f"{says}, but limit is {limits[name]}"
+
+
+def _maximum_request(kind: str, name: str, text: str, requests: _pods.Amounts) -> Iterator[str]:
+    bound = quantity(text)
+    says = f"maximum {name} usage per {kind} is {bound}"
+    request, _, most = _values(requests.get(name, ZERO), ZERO, bound)
+    if name not in requests:
+        yield f"{says}.  No request is specified"
+    elif request > most:
+        yield f"{says}, but request is {requests[name]}"
+
+
+def _maximum(kind: str, name: str, text: str, requests: _pods.Amounts, limits: _pods.Amounts) -> Iterator[str]:
+    bound = quantity(text)
+    says = f"maximum {name} usage per {kind} is {bound}"
+    request, limit, most = _values(requests.get(name, ZERO), limits.get(name, ZERO), bound)
+    if name not in limits:
+        yield f"{says}.  No limit is specified"
+    elif limit > most:
+        yield f"{says}, but limit is {limits[name]}"
+    elif name in requests and request > most:
+        yield f"{says}, but request is {requests[name]}"
+
+
+def _ratio(kind: str, name: str, text: str, requests: _pods.Amounts, limits: _pods.Amounts) -> Iterator[str]:
+    bound = quantity(text)
+    says = f"{name} max limit to request ratio per {kind} is {bound}, but"
+    request, limit, _ = _values(requests.get(name, ZERO), limits.get(name, ZERO), bound)
+    if not request:
+        yield f"{says} no request is specified or request is 0"
+        return
+    if not limit:
+        yield f"{says} no limit is specified or limit is 0"
+        return
+    observed = limit / request
+    milli = bound.value() <= MAX_MILLI
+    if (observed * 1000 if milli else observed) > (bound.milli_value() if milli else bound.value()):
+        yield f"{says} provided ratio is {observed:f}"

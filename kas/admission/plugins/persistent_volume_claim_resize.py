@@ -1,0 +1,42 @@
+"""PersistentVolumeClaimResize: a claim grows only where its class allows it.
+
+Uses ``server.store`` (StorageClasses, followed). Upstream: ``plugin/pkg/admission/storage/persistentvolume/resize``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.admission import UPDATE, Attributes
+from kas.admission.plugins._derived import Followed
+from kas.api.quantity import cached as quantity
+
+CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+
+
+def _storage(claim: dict[str, Any]) -> str:
+    return ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage") or "0"
+
+
+class Plugin:
+    name = "PersistentVolumeClaimResize"
+
+    def __init__(self, server: Any) -> None:
+        self._classes = Followed(server, "storage.k8s.io", "storageclasses")
+
+    def handles(self, a: Attributes) -> bool:
+        return a.operation == UPDATE and a.resource == "persistentvolumeclaims" and not a.group and not a.subresource
+
+    def validate(self, a: Attributes) -> None:
+        wanted, had = quantity(_storage(a.obj)), quantity(_storage(a.old))
+        if wanted <= had:
+            return
+        if (a.old.get("status") or {}).get("phase") != "Bound":
+            raise a.forbid("Only bound persistent volume claims can be expanded")
+        annotations = a.obj["metadata"].get("annotations") or {}
+        name = annotations.get(CLASS_ANNOTATION) or a.obj["spec"].get("storageClassName") or ""
+        if name and (self._classes.all().get(name) or {}).get("allowVolumeExpansion"):
+            return
+        raise a.forbid(
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
+        )

@@ -1,0 +1,88 @@
+"""Priority: a pod's class becomes its number; there is one default class.
+
+Uses ``server.store`` (PriorityClasses, followed). Upstream: ``plugin/pkg/admission/priority/admission.go``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission.plugins import _pods
+from kas.admission.plugins._derived import Followed
+
+GROUP = "scheduling.k8s.io"
+LOWER = "PreemptLowerPriority"
+
+
+class Plugin:
+    name = "Priority"
+
+    def __init__(self, server: Any) -> None:
+        self._classes = Followed(server, GROUP, "priorityclasses")
+
+    def handles(self, a: Attributes) -> bool:
+        if a.subresource or a.operation not in (CREATE, UPDATE):
+            return False
+        return (a.group, a.resource) in (("", "pods"), (GROUP, "priorityclasses"))
+
+    def mutate(self, a: Attributes) -> None:
+        if a.resource != "pods":
+            return
+        spec = a.obj["spec"]
+        if a.operation == UPDATE:
+            old = a.old["spec"]
+            # A client that does not know the numbers sends none; neither can change.
+            if spec.get("priority") is None and old.get("priority") is not None:
+                spec["priority"] = old["priority"]
+            if spec.get("preemptionPolicy") is None and old.get("preemptionPolicy") is not None:
+                spec["preemptionPolicy"] = old["preemptionPolicy"]
+            return
+        self._resolve(a, spec)
+
+    def _resolve(self, a: Attributes, spec: dict[str, Any]) -> None:
+        name = spec.get("priorityClassName")
+        policy: str | None
+        if not name:
+            if _pods.is_mirror(a.obj) and spec.get("priority") is not None:
+                return
+            name, value, policy = self._default()
+            if name:
+                spec["priorityClassName"] = name
+        else:
+            found = self._classes.all().get(name)
+            if found is None:
+                raise a.forbid(f"no PriorityClass with name {name} was found")
+            value, policy = found.get("value") or 0, found.get("preemptionPolicy") or LOWER
+        if spec.get("priority") is not None and spec["priority"] != value:
+            raise a.forbid(
+                f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission controller "
+                f"computed {value} from the given PriorityClass name"
+            )
+        spec["priority"] = value
+        given = spec.get("preemptionPolicy")
+        if given is not None and given != policy:
+            raise a.forbid(
+                f"the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller "
+                f"computed {policy} from the given PriorityClass name"
+            )
+        spec["preemptionPolicy"] = policy
+
+    def _default(self) -> tuple[str, int, str]:
+        """The default class with the lowest number; several can only come about by racing writes."""
+        default = None
+        for found in self._classes.all().values():
+            if found.get("globalDefault") and (default is None or (found.get("value") or 0) < (default.get("value") or 0)):
+                default = found
+        if default is None:
+            return "", 0, LOWER
+        return default["metadata"]["name"], default.get("value") or 0, default.get("preemptionPolicy") or LOWER
+
+    def validate(self, a: Attributes) -> None:
+        if a.resource != "priorityclasses" or not a.obj.get("globalDefault"):
+            return
+        # A class stays the default it is; another one may not become it besides.
+        own = a.obj["metadata"].get("name")
+        for name, found in self._classes.all().items():
+            if found.get("globalDefault") and (a.operation == CREATE or name != own):
+                raise a.forbid(f"PriorityClass {name} is already marked as default. Only one default can exist")

@@ -1,0 +1,105 @@
+"""RuntimeClass: a pod carries what its class costs and is scheduled where the class can run.
+
+Uses ``server.store`` (RuntimeClasses, followed). Upstream: ``plugin/pkg/admission/runtimeclass``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.admission import CREATE, Attributes
+from kas.admission.plugins import _pods
+from kas.admission.plugins._derived import Followed
+
+Obj = dict[str, Any]
+
+
+class Plugin:
+    name = "RuntimeClass"
+
+    def __init__(self, server: Any) -> None:
+        self._classes = Followed(server, "node.k8s.io", "runtimeclasses")
+
+    def handles(self, a: Attributes) -> bool:
+        return a.operation == CREATE and a.resource == "pods" and not a.group and not a.subresource
+
+    def _class(self, a: Attributes) -> Obj | None:
+        name = a.obj["spec"].get("runtimeClassName")
+        if name is None:
+            return None
+        found = self._classes.all().get(name)
+        if found is None:
+            raise a.forbid(f'pod rejected: RuntimeClass "{name}" not found')
+        return found
+
+    def mutate(self, a: Attributes) -> None:
+        found = self._class(a)
+        if found is None:
+            return
+        spec = a.obj["spec"]
+        overhead = (found.get("overhead") or {}).get("podFixed")
+        if overhead:
+            if spec.get("overhead") is not None and _pods.amounts(spec["overhead"]) != _pods.amounts(overhead):
+                raise a.forbid("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+            spec["overhead"] = dict(overhead)
+        scheduling = found.get("scheduling")
+        if scheduling is not None:
+            _schedule(a, spec, scheduling)
+
+    def validate(self, a: Attributes) -> None:
+        found = self._class(a)
+        given = a.obj["spec"].get("overhead")
+        if found is None:
+            if given:
+                raise a.forbid("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+            return
+        overhead = (found.get("overhead") or {}).get("podFixed")
+        if overhead:
+            if _pods.amounts(given) != _pods.amounts(overhead):
+                raise a.forbid("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+        elif given:
+            raise a.forbid("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+
+
+def _schedule(a: Attributes, spec: Obj, scheduling: Obj) -> None:
+    own, wanted = spec.get("nodeSelector") or {}, scheduling.get("nodeSelector") or {}
+    for key, value in sorted(wanted.items()):
+        if key in own and own[key] != value:
+            raise a.forbid(
+                f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {own[key]}"
+            )
+    if wanted:
+        spec["nodeSelector"] = {**own, **wanted}
+    merged = merge_tolerations(spec.get("tolerations") or [], scheduling.get("tolerations") or [])
+    if merged:
+        spec["tolerations"] = merged
+
+
+def merge_tolerations(first: list[Obj], second: list[Obj]) -> list[Obj]:
+    """Both lists without what another one covers (``pkg/util/tolerations.MergeTolerations``)."""
+    out: list[Obj] = []
+    everything = [*first, *second]
+    for i, one in enumerate(everything):
+        covered = any(_superset(t, one) for t in out) or any(
+            one != other and _superset(other, one) for other in everything[i + 1 :]
+        )
+        if not covered:
+            out.append(one)
+    return out
+
+
+def _superset(a: Obj, b: Obj) -> bool:
+    """Whether ``a`` tolerates everything ``b`` does (``isSuperset``)."""
+    if a == b:
+        return True
+    operator = a.get("operator") or "Equal"
+    if a.get("key", "") != b.get("key", "") and not (not a.get("key") and operator == "Exists"):
+        return False
+    if a.get("effect") and a["effect"] != b.get("effect", ""):
+        return False
+    if a.get("effect") == "NoExecute" and a.get("tolerationSeconds") is not None:
+        if b.get("tolerationSeconds") is None or a["tolerationSeconds"] < b["tolerationSeconds"]:
+            return False
+    if operator == "Equal":
+        return (b.get("operator") or "Equal") == "Equal" and a.get("value", "") == b.get("value", "")
+    return True

@@ -1,0 +1,181 @@
+"""ServiceAccount: a pod runs as an account that exists, gets its pull secrets and a token it can call the API with.
+
+Uses ``server.object``. Upstream: ``plugin/pkg/admission/serviceaccount/admission.go``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission.plugins import _pods
+from kas.api.field import go_quote
+
+Obj = dict[str, Any]
+MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+VOLUME_PREFIX = "kube-api-access-"
+ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+ENFORCE_MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
+TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))  # what strconv.ParseBool takes
+# An hour and a little: the kubelet's client code tells such a token from one that was asked for.
+TOKEN_EXPIRATION_S = 3607
+
+
+class Plugin:
+    name = "ServiceAccount"
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def handles(self, a: Attributes) -> bool:
+        if a.group or a.resource != "pods":
+            return False
+        return (a.operation == CREATE and not a.subresource) or (a.operation == UPDATE and a.subresource == "ephemeralcontainers")
+
+    def mutate(self, a: Attributes) -> None:
+        if a.operation != CREATE:
+            return
+        pod = a.obj
+        if _pods.is_mirror(pod):
+            # The kubelet compares a mirror pod with its file: it is judged, never changed.
+            _check_mirror(a)
+            return
+        spec = pod["spec"]
+        if not spec.get("serviceAccountName"):
+            spec["serviceAccountName"] = "default"
+        spec["serviceAccount"] = spec["serviceAccountName"]
+        account = self._account(a, spec["serviceAccountName"])
+        if _automounts(spec, account):
+            _mount_token(spec)
+        if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
+            spec["imagePullSecrets"] = [{"name": s.get("name") or ""} for s in account["imagePullSecrets"]]
+        self._check_secrets(a, account, spec)
+
+    def validate(self, a: Attributes) -> None:
+        spec = a.obj["spec"]
+        if a.operation == UPDATE:
+            if spec.get("ephemeralContainers"):
+                account = self._account(a, spec.get("serviceAccountName") or "")
+                if _enforces(account):
+                    _refuse_first(a, _foreign_ephemeral(account, spec))
+            return
+        if _pods.is_mirror(a.obj):
+            _check_mirror(a)
+            return
+        if not spec.get("serviceAccountName"):
+            raise a.forbid(f"no service account specified for pod {a.namespace}/{a.obj['metadata'].get('name', '')}")
+        self._check_secrets(a, self._account(a, spec["serviceAccountName"]), spec)
+
+    def _account(self, a: Attributes, name: str) -> Obj:
+        account = self._server.object("", "serviceaccounts", a.namespace, name)
+        if account is None:
+            raise a.forbid(f'error looking up service account {a.namespace}/{name}: serviceaccount "{name}" not found')
+        return account
+
+    def _check_secrets(self, a: Attributes, account: Obj, spec: Obj) -> None:
+        if _enforces(account):
+            _refuse_first(a, _foreign_secrets(account, spec))
+
+
+def _automounts(spec: Obj, account: Obj) -> bool:
+    for source in (spec, account):
+        if source.get("automountServiceAccountToken") is not None:
+            return source["automountServiceAccountToken"]
+    return True
+
+
+def _mount_token(spec: Obj) -> None:
+    volumes = spec.get("volumes") or []
+    name = next((v["name"] for v in volumes if v.get("name", "").startswith(VOLUME_PREFIX)), "")
+    there = bool(name)
+    name = name or VOLUME_PREFIX + "".join(secrets.choice(ALPHABET) for _ in range(5))
+    needed = False
+    for kind in ("initContainers", "containers"):
+        for container in spec.get(kind) or ():
+            mounts = container.get("volumeMounts") or []
+            if any(m.get("mountPath") == MOUNT_PATH for m in mounts):
+                continue
+            container["volumeMounts"] = [*mounts, {"name": name, "readOnly": True, "mountPath": MOUNT_PATH}]
+            needed = True
+    if needed and not there:
+        spec["volumes"] = [*volumes, {"name": name, "projected": token_source()}]
+
+
+def token_source() -> Obj:
+    """The volume with a token, the cluster's CA and the pod's namespace."""
+    field_ref = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+    return {
+        "sources": [
+            {"serviceAccountToken": {"expirationSeconds": TOKEN_EXPIRATION_S, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": field_ref}]}},
+        ],
+        "defaultMode": 0o644,
+    }
+
+
+def _check_mirror(a: Attributes) -> None:
+    spec = a.obj["spec"]
+    if spec.get("serviceAccountName"):
+        raise a.forbid("a mirror pod may not reference service accounts")
+    if next(_pods.secret_names(spec), None) is not None:
+        raise a.forbid("a mirror pod may not reference secrets")
+    if next(_pods.config_map_names(spec), None) is not None:
+        raise a.forbid("a mirror pod may not reference configmaps")
+    for volume in spec.get("volumes") or ():
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if source.get("serviceAccountToken") is not None:
+                raise a.forbid("a mirror pod may not use ServiceAccountToken volume projections")
+
+
+def _enforces(account: Obj) -> bool:
+    return (account["metadata"].get("annotations") or {}).get(ENFORCE_MOUNTABLE_SECRETS) in TRUE
+
+
+def _refuse_first(a: Attributes, found: Iterator[str]) -> None:
+    for text in found:
+        raise a.forbid(text)
+
+
+def _foreign_secrets(account: Obj, spec: Obj) -> Iterator[str]:
+    own = {s.get("name") or "" for s in account.get("secrets") or ()}
+    who = account["metadata"]["name"]
+    for volume in spec.get("volumes") or ():
+        secret = (volume.get("secret") or {}).get("secretName")
+        if volume.get("secret") is not None and secret not in own:
+            yield f"volume with secret.secretName={_raw(secret)} is not allowed because service account {who} does not reference that secret"
+    for kind, title in (("initContainers", "init container"), ("containers", "container")):
+        for container in spec.get(kind) or ():
+            yield from _foreign_env(container, title, own, who)
+    pull = {s.get("name") or "" for s in account.get("imagePullSecrets") or ()}
+    for i, ref in enumerate(spec.get("imagePullSecrets") or ()):
+        if (ref.get("name") or "") not in pull:
+            yield (
+                f"imagePullSecrets[{i}].name={_raw(ref.get('name'))} is not allowed because service account {who} does not "
+                "reference that imagePullSecret"
+            )
+
+
+def _foreign_ephemeral(account: Obj, spec: Obj) -> Iterator[str]:
+    own = {s.get("name") or "" for s in account.get("secrets") or ()}
+    for container in spec.get("ephemeralContainers") or ():
+        yield from _foreign_env(container, "ephemeral container", own, account["metadata"]["name"])
+
+
+def _foreign_env(container: Obj, title: str, own: set[str], who: str) -> Iterator[str]:
+    because = f"is not allowed because service account {who} does not reference that secret"
+    name = container.get("name", "")
+    for env in container.get("env") or ():
+        ref = (env.get("valueFrom") or {}).get("secretKeyRef")
+        if ref is not None and (ref.get("name") or "") not in own:
+            yield f"{title} {name} with envVar {env.get('name', '')} referencing secret.secretName={_raw(ref.get('name'))} {because}"
+    for source in container.get("envFrom") or ():
+        ref = source.get("secretRef")
+        if ref is not None and (ref.get("name") or "") not in own:
+            yield f"{title} {name} with envFrom referencing secret.secretName={_raw(ref.get('name'))} {because}"
+
+
+def _raw(text: str | None) -> str:
+    return go_quote(text or "")
