@@ -1,0 +1,269 @@
+"""Logs, exec, port forwarding and proxies, against a kubelet that pretends."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+
+import pytest
+from fakekubelet import FakeKubelet, make_certificate
+
+from kas.endpoints.proxy_http import Target, insecure_tls
+from kas.endpoints.proxy_websocket import open_websocket
+
+V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
+POD = {"spec": {"nodeName": "", "containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 1}]}]}}
+
+
+@pytest.fixture
+def kubelet(tmp_path, client, namespace):
+    """A kubelet whose node is called as the namespace, with the pod ``p`` on it."""
+    with FakeKubelet(certificate=make_certificate(tmp_path, "127.0.0.1")) as k:
+        client("POST", "/api/v1/nodes", {"metadata": {"name": namespace}})
+        status = {"addresses": [{"type": "InternalIP", "address": k.host}], "daemonEndpoints": {"kubeletEndpoint": {"Port": k.port}}}
+        code, body = client("PATCH", f"/api/v1/nodes/{namespace}/status", {"status": status}, "application/merge-patch+json")
+        assert code == 200, body
+        make_pod(client, namespace, "p", namespace)
+        yield k
+        client("DELETE", f"/api/v1/nodes/{namespace}")
+
+
+def make_pod(client, namespace: str, name: str, node: str = "", port: int = 1, **status):
+    spec = {"containers": [{"name": "c", "image": "x", "ports": [{"containerPort": port}]}]}
+    if node:
+        spec["nodeName"] = node
+    code, body = client("POST", f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name}, "spec": spec})
+    assert code == 201, body
+    if status:
+        code, body = client("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status}, "application/merge-patch+json")
+        assert code == 200, body
+
+
+def handshake(client, path: str, query: str, protocols: list[str], **headers: str):
+    """(connection, socket, its loop) of a WebSocket to the API server."""
+    loop = asyncio.new_event_loop()
+    target = Target("https", "127.0.0.1", str(client.server.port), path, query, insecure_tls())
+    sent = [(b"authorization", f"Bearer {client.server.token}".encode())]
+    sent = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()] or sent
+    connection, ws = loop.run_until_complete(asyncio.wait_for(open_websocket(target, sent, protocols), 10))
+    return connection, ws, loop
+
+
+def test_log_is_streamed_as_it_grows(client, namespace, kubelet):
+    url = f"{client.server.url}/api/v1/namespaces/{namespace}/pods/p/log?follow=true&tailLines=5&timestamps=1"
+    with client.session.get(url, stream=True, timeout=20) as r:
+        assert (r.status_code, r.headers["content-type"]) == (200, "text/plain")
+        lines = r.iter_lines()
+        assert next(lines) == b"first line"
+        kubelet.more_log.set()
+        assert next(lines) == b"second line"
+        assert list(lines) == []
+    seen = kubelet.seen[-1]
+    assert seen["path"] == f"/containerLogs/{namespace}/p/c"
+    assert seen["query"] == "follow=true&tailLines=5&timestamps=true"
+    assert "authorization" not in seen["headers"]
+
+
+def test_log_refusals(client, namespace, kubelet):
+    base = f"/api/v1/namespaces/{namespace}/pods"
+    code, body = client("GET", f"{base}/p/log?previous=true")
+    assert (code, body["message"]) == (400, 'previous terminated container "c" in pod "p" not found')
+    code, body = client("GET", f"{base}/p/log?container=zz")
+    assert (code, body["message"]) == (400, "container zz is not valid for pod p")
+    code, body = client("GET", f"{base}/p/log?tailLines=-1&limitBytes=0")
+    assert code == 422
+    assert [c["field"] for c in body["details"]["causes"]] == ["tailLines", "limitBytes"]
+    make_pod(client, namespace, "lost", "no-such-node")
+    code, body = client("GET", f"{base}/lost/log")
+    assert (code, body["message"]) == (404, 'pods "no-such-node" not found')
+    make_pod(client, namespace, "idle")
+    assert client("GET", f"{base}/idle/log") == (204, "")
+
+
+def test_log_of_a_dead_kubelet(client, namespace, kubelet):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        free = s.getsockname()[1]
+    patch = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": free}}}}
+    client("PATCH", f"/api/v1/nodes/{namespace}/status", patch, "application/merge-patch+json")
+    code, body = client("GET", f"/api/v1/namespaces/{namespace}/pods/p/log")
+    assert code == 500
+    assert body["message"].endswith(f"dial tcp 127.0.0.1:{free}: connect: connection refused")
+
+
+def test_exec_over_websocket(client, namespace, kubelet):
+    path = f"/api/v1/namespaces/{namespace}/pods/p/exec"
+    connection, ws, loop = handshake(client, path, "command=cat&command=a+b&stdin=true&stdout=true", [V5])
+    assert connection.header(b"sec-websocket-protocol") == V5.encode()
+    run = loop.run_until_complete
+    run(ws.send(b"\x00hello"))
+    assert run(ws.receive()) == b"\x01HELLO"
+    run(ws.send(b"\xff\x00"))
+    assert run(ws.receive()) == b'\x03{"metadata":{},"status":"Success"}'
+    assert run(ws.receive()) is None
+    run(ws.close())
+    seen = kubelet.seen[-1]
+    assert (seen["path"], seen["query"]) == (f"/exec/{namespace}/p/c", "command=cat&command=a+b&input=1&output=1")
+    assert "authorization" not in seen["headers"]
+
+
+def test_exec_with_a_kubelet_of_v4(client, namespace, kubelet):
+    kubelet.protocols = (V4,)
+    connection, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/exec", "command=cat&stdin=1&stdout=1", [V5])
+    assert connection.header(b"sec-websocket-protocol") == V5.encode()
+    run = loop.run_until_complete
+    run(ws.send(b"\xff\x00"))  # a v4 kubelet would not know what this is
+    run(ws.send(b"\x00bye"))
+    assert run(ws.receive()) == b"\x01BYE"
+    run(ws.close())
+
+
+def test_closing_the_client_closes_the_kubelet(client, namespace, kubelet):
+    _, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/attach", "stdout=1", [V5])
+    loop.run_until_complete(ws.close())
+    assert kubelet.gone.wait(10)
+
+
+def test_a_refused_upgrade_is_told(client, namespace, kubelet):
+    base = f"/api/v1/namespaces/{namespace}/pods"
+    for path, code, text in (
+        (f"{base}/nope/exec", 404, b'pods \\"nope\\" not found'),
+        (f"{base}/p/exec", 403, b"no protocol"),
+    ):
+        connection, ws, loop = handshake(client, path, "command=x&stdout=1", ["unknown"])
+        assert ws is None
+        assert connection.status == code
+        assert text in loop.run_until_complete(connection.read(10000))
+        connection.close()
+
+
+def test_exec_needs_an_upgrade_and_speaks_no_spdy(client, namespace, kubelet):
+    path = f"/api/v1/namespaces/{namespace}/pods/p/exec?command=x&stdout=1"
+    code, body = client("GET", path)
+    assert (code, body["message"]) == (400, "Upgrade request required")
+    code, body = client("POST", path, Upgrade="SPDY/3.1", Connection="Upgrade")
+    assert (code, body["reason"]) == (501, "NotImplemented")
+
+
+def test_get_alone_does_not_allow_exec(client, namespace, kubelet):
+    rules = [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get"]}]
+    client("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles", {"metadata": {"name": "r"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "b"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+        "subjects": [{"kind": "User", "name": "jane"}],
+    }  # fmt: skip
+    client("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", binding)
+    path = f"/api/v1/namespaces/{namespace}/pods/p/exec"
+    who = {"authorization": f"Bearer {client.server.token}", "impersonate_user": "jane"}
+    connection, ws, _ = handshake(client, path, "command=x&stdout=1", [V5], **who)
+    assert (ws, connection.status) == (None, 403)
+    connection.close()
+
+
+def test_port_forward_tunnels_what_it_does_not_understand(client, namespace, kubelet):
+    protocol = "SPDY/3.1+portforward.k8s.io"
+    connection, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/portforward", "", [protocol])
+    assert connection.header(b"sec-websocket-protocol") == protocol.encode()
+    run = loop.run_until_complete
+    run(ws.send(b"abc"))
+    assert run(ws.receive()) == b"cba"
+    run(ws.close())
+    seen = kubelet.seen[-1]
+    assert (seen["path"], seen["headers"]["x-stream-protocol-version"]) == (f"/portForward/{namespace}/p", "portforward.k8s.io")
+
+
+def test_watch_over_websocket(client, namespace):
+    _, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/configmaps", "watch=1", [])
+    client("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "w"}})
+    text = loop.run_until_complete(asyncio.wait_for(ws.receive(), 10))
+    assert text.startswith('{"type":"ADDED","object":{"kind":"ConfigMap"')
+    loop.run_until_complete(ws.close())
+
+
+# --- proxies
+
+
+def test_node_proxy_passes_requests_without_identity(client, namespace, kubelet):
+    code, body = client("POST", f"/api/v1/nodes/{namespace}/proxy/a%20b/c/?x=1&y=%2F", "hi", "text/plain", X_Custom="1", TE="gzip")
+    assert code == 200
+    assert (body["method"], body["path"], body["query"], body["body"]) == ("POST", "/a%20b/c/", "x=1&y=%2F", "hi")
+    headers = body["headers"]
+    assert headers["x-custom"] == "1"
+    assert headers["x-forwarded-uri"] == f"/api/v1/nodes/{namespace}/proxy/a%20b/c/"
+    assert not {"authorization", "te"} & set(headers)
+    assert not any(h.startswith(("impersonate", "x-remote")) for h in headers)
+    r = client.raw("HEAD", f"/api/v1/nodes/{namespace}/proxy/x")
+    assert (r.status_code, r.content) == (200, b"")
+    assert "keep-alive" not in r.headers
+
+
+def test_redirects_are_not_followed(client, namespace, kubelet):
+    r = client.session.get(f"{client.server.url}/api/v1/nodes/{namespace}/proxy/redirect", allow_redirects=False, timeout=10)
+    assert (r.status_code, r.headers["location"]) == (302, f"/api/v1/nodes/{namespace}/proxy/elsewhere")
+    assert "access-control-allow-origin" not in r.headers
+    assert kubelet.seen[-1]["path"] == "/redirect"
+    r = client.session.get(f"{client.server.url}/api/v1/nodes/{namespace}/proxy?a=1", allow_redirects=False, timeout=10)
+    assert (r.status_code, r.headers["location"]) == (301, f"/api/v1/nodes/{namespace}/proxy/?a=1")
+
+
+def test_other_ports_of_this_host_are_refused(client, namespace, kubelet):
+    code, body = client("GET", f"/api/v1/nodes/{namespace}:1/proxy/")
+    assert (code, body["message"]) == (400, "address not allowed")
+    code, body = client("GET", "/api/v1/nodes/a:b:c:d/proxy/")
+    assert (code, body["message"]) == (400, 'invalid node request "a:b:c:d"')
+
+
+@pytest.mark.parametrize("ip", ["127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0", "224.0.0.1"])
+def test_pods_at_addresses_of_the_server_are_refused(client, namespace, ip):
+    name = "p" + ip.replace(":", "-").replace(".", "-").strip("-") + "x"
+    make_pod(client, namespace, name, "n", phase="Running", podIP=ip, podIPs=[{"ip": ip}])
+    code, body = client("GET", f"/api/v1/namespaces/{namespace}/pods/{name}:10250/proxy/")
+    assert (code, body["message"]) == (400, "address not allowed")
+
+
+def global_address() -> str:
+    """An address of this host that is not loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(("192.0.2.1", 9))  # sends nothing
+            found = s.getsockname()[0]
+        except OSError:
+            found = "127.0.0.1"
+    if ipaddress.ip_address(found).is_loopback:
+        pytest.skip("this host has only loopback addresses")
+    return found
+
+
+def test_pod_and_service_proxy(client, namespace):
+    ip = global_address()
+    with FakeKubelet(ip) as web:
+        make_pod(client, namespace, "web", "n", web.port, phase="Running", podIP=ip, podIPs=[{"ip": ip}])
+        code, body = client("GET", f"/api/v1/namespaces/{namespace}/pods/web/proxy/x")
+        assert (code, body["path"]) == (200, "/x")
+        service = {"metadata": {"name": "s"}, "spec": {"ports": [{"name": "http", "port": 80}], "clusterIP": "None"}}
+        code, body = client("POST", f"/api/v1/namespaces/{namespace}/services", service)
+        assert code == 201, body
+        code, body = client("GET", f"/api/v1/namespaces/{namespace}/services/s:80/proxy/y")
+        assert (code, body["message"]) == (503, 'no endpoints available for service "s"')
+        piece = {
+            "metadata": {"name": "s-1", "labels": {"kubernetes.io/service-name": "s"}}, "addressType": "IPv4",
+            "ports": [{"name": "http", "port": web.port, "protocol": "TCP"}],
+            "endpoints": [{"addresses": [ip], "targetRef": {"kind": "Pod", "name": "web", "namespace": namespace}}],
+        }  # fmt: skip
+        code, body = client("POST", f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices", piece)
+        assert code == 201, body
+        for ident in ("s:80", "s:http", "http:s:http"):
+            code, body = client("GET", f"/api/v1/namespaces/{namespace}/services/{ident}/proxy/y?z=1")
+            assert (code, body["path"], body["query"]) == (200, "/y", "z=1")
+        code, body = client("GET", f"/api/v1/namespaces/{namespace}/services/s:81/proxy/y")
+        assert (code, body["message"]) == (503, 'no service port 81 found for service "s"')
+
+
+def test_a_client_that_leaves_ends_the_connection_behind(client, namespace):
+    ip = global_address()
+    with FakeKubelet(ip) as web:
+        make_pod(client, namespace, "web", "n", web.port, phase="Running", podIP=ip, podIPs=[{"ip": ip}])
+        with client.session.get(f"{client.server.url}/api/v1/namespaces/{namespace}/pods/web/proxy/big", stream=True, timeout=10) as r:
+            assert len(r.raw.read(100_000)) == 100_000
+        assert web.gone.wait(10), "the backend's connection outlived the client's"
