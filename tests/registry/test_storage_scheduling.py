@@ -1,0 +1,147 @@
+"""Storage, scheduling, node and coordination kinds: what is fixed after creation and what is refused at once."""
+
+from __future__ import annotations
+
+import pytest
+from written import FORBIDDEN, INVALID, REQUIRED, Kind, changed
+
+CLASSES = Kind("storage.k8s.io/v1/storageclasses")
+DRIVERS = Kind("storage.k8s.io/v1/csidrivers")
+NODES = Kind("storage.k8s.io/v1/csinodes")
+CAPACITIES = Kind("storage.k8s.io/v1/csistoragecapacities")
+ATTACHMENTS = Kind("storage.k8s.io/v1/volumeattachments")
+ATTRIBUTES = Kind("storage.k8s.io/v1/volumeattributesclasses")
+PRIORITIES = Kind("scheduling.k8s.io/v1/priorityclasses")
+RUNTIMES = Kind("node.k8s.io/v1/runtimeclasses")
+LEASES = Kind("coordination.k8s.io/v1/leases")
+
+CLASS = {"provisioner": "example.com/disk", "parameters": {"type": "fast"}}
+
+
+def test_a_storage_class_is_completed():
+    stored = CLASSES.create(CLASS)
+    assert (stored["reclaimPolicy"], stored["volumeBindingMode"]) == ("Delete", "Immediate")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"provisioner": "a/b"}, {"parameters": {}}, {"reclaimPolicy": "Retain"}, {"volumeBindingMode": "WaitForFirstConsumer"}],
+)
+def test_what_volumes_were_made_by_is_fixed(change):
+    old = CLASSES.create(CLASS)
+    refused = {path for path, _ in CLASSES.refusals(old | change, old)}
+    assert set(change) <= refused
+
+
+def test_what_new_volumes_may_do_can_change():
+    old = CLASSES.create(CLASS)
+    assert CLASSES.update(old | {"allowVolumeExpansion": True, "mountOptions": ["ro"]}, old)["allowVolumeExpansion"] is True
+
+
+def _topologies(*terms: dict[str, list[str]]) -> list[dict]:
+    return [{"matchLabelExpressions": [{"key": k, "values": v} for k, v in term.items()]} for term in terms]
+
+
+@pytest.mark.parametrize(
+    ("obj", "path"),
+    [
+        (CLASS | {"provisioner": ""}, "provisioner"),
+        (CLASS | {"reclaimPolicy": "Recycle"}, "reclaimPolicy"),
+        (CLASS | {"parameters": {"": "x"}}, "parameters"),
+        (CLASS | {"allowedTopologies": _topologies({"zone": []})}, "allowedTopologies[0].matchLabelExpressions[0].values"),
+        (CLASS | {"allowedTopologies": _topologies({"z": ["a", "a"]})}, "allowedTopologies[0].matchLabelExpressions[0].values[1]"),
+        (CLASS | {"allowedTopologies": _topologies({"z": ["a", "b"]}, {"z": ["b", "a"]})}, "allowedTopologies[1].matchLabelExpressions"),
+    ],
+)
+def test_a_storage_class_is_refused(obj, path):
+    assert path in {found for found, _ in CLASSES.refusals(obj)}
+
+
+def test_a_deprecated_topology_label_warns():
+    CLASSES.create(CLASS | {"allowedTopologies": _topologies({"failure-domain.beta.kubernetes.io/zone": ["a"]})})
+    assert len(CLASSES.warnings) == 1
+
+
+def test_a_driver_is_completed_and_partly_fixed():
+    old = DRIVERS.create({"spec": {}})
+    assert (old["spec"]["attachRequired"], old["spec"]["fsGroupPolicy"]) == (True, "ReadWriteOnceWithFSType")
+    assert old["spec"]["volumeLifecycleModes"] == ["Persistent"]
+    assert ("spec.attachedRequired", INVALID) in DRIVERS.refusals(changed(old, "spec.attachRequired", False), old)
+    assert DRIVERS.update(changed(old, "spec.requiresRepublish", True), old)["metadata"]["generation"] == 1
+
+
+def test_a_driver_of_a_node_keeps_its_identity():
+    driver = {"name": "d.example.com", "nodeID": "n", "topologyKeys": ["zone"]}
+    old = NODES.create({"spec": {"drivers": [driver]}})
+    assert NODES.refusals(changed(old, "spec.drivers.0.nodeID", "m"), old)
+    assert NODES.update(changed(old, "spec.drivers", []), old)["spec"]["drivers"] == []
+    assert NODES.refusals({"spec": {"drivers": [driver, driver]}})
+    assert ("spec.drivers[0].nodeID", REQUIRED) in NODES.refusals({"spec": {"drivers": [driver | {"nodeID": ""}]}})
+
+
+def test_a_capacity_keeps_class_and_topology():
+    old = CAPACITIES.create({"storageClassName": "fast", "capacity": "1Gi"})
+    assert CAPACITIES.update(old | {"capacity": "2Gi"}, old)["capacity"] == "2Gi"
+    assert ("storageClassName", INVALID) in CAPACITIES.refusals(old | {"storageClassName": "slow"}, old)
+    assert ("capacity", INVALID) in CAPACITIES.refusals({"storageClassName": "fast", "capacity": "-1"})
+
+
+def test_an_attachment_is_fixed_and_its_status_apart():
+    spec = {"attacher": "d.example.com", "nodeName": "n", "source": {"persistentVolumeName": "pv"}}
+    old = ATTACHMENTS.create({"spec": spec, "status": {"attached": True}})
+    assert old["status"] == {"attached": False}
+    assert ("spec", INVALID) in ATTACHMENTS.refusals(changed(old, "spec.nodeName", "m"), old)
+    assert ATTACHMENTS.update(changed(old, "status.attached", True), old, "status")["status"]["attached"] is True
+    assert ("spec.nodeName", INVALID) in ATTACHMENTS.refusals({"spec": spec | {"nodeName": ""}})
+
+
+def test_attributes_of_a_class_are_fixed_and_not_empty():
+    old = ATTRIBUTES.create({"driverName": "d.example.com", "parameters": {"iops": "1"}})
+    assert ("parameters", FORBIDDEN) in ATTRIBUTES.refusals(old | {"parameters": {"iops": "2"}}, old)
+    assert ("parameters", REQUIRED) in ATTRIBUTES.refusals({"driverName": "d.example.com"})
+
+
+def test_a_priority_is_fixed():
+    old = PRIORITIES.create({"value": 5})
+    assert old["preemptionPolicy"] == "PreemptLowerPriority"
+    assert PRIORITIES.refusals(old | {"value": 6}, old) == [("value", FORBIDDEN)]
+    assert PRIORITIES.refusals(old | {"preemptionPolicy": "Never"}, old) == [("preemptionPolicy", INVALID)]
+    assert PRIORITIES.update(old | {"description": "x"}, old)["description"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("obj", "path"),
+    [
+        ({"value": 1_000_000_001}, "value"),
+        ({"metadata": {"name": "system-mine"}, "value": 1}, "metadata.name"),
+        ({"metadata": {"name": "system-node-critical"}, "value": 1}, "metadata.name"),
+        ({"value": 1, "preemptionPolicy": "Ask"}, "preemptionPolicy"),
+    ],
+)
+def test_a_priority_is_refused(obj, path):
+    assert path in {found for found, _ in PRIORITIES.refusals(obj)}
+
+
+def test_the_handler_of_a_runtime_is_fixed():
+    old = RUNTIMES.create({"handler": "runc", "overhead": {"podFixed": {"cpu": "10m"}}})
+    assert ("handler", INVALID) in RUNTIMES.refusals(old | {"handler": "other"}, old)
+    assert ("handler", INVALID) in RUNTIMES.refusals({"handler": "Not_a_label"})
+    assert RUNTIMES.refusals({"handler": "runc", "scheduling": {"nodeSelector": {"a b": "c"}}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({"leaseDurationSeconds": 0}, ("spec.leaseDurationSeconds", INVALID)),
+        ({"leaseTransitions": -1}, ("spec.leaseTransitions", INVALID)),
+    ],
+)
+def test_a_lease_is_refused(spec, want):
+    assert want in LEASES.refusals({"spec": spec})
+
+
+def test_a_gang_of_pods_is_fixed():
+    groups = Kind("scheduling.k8s.io/v1alpha2/podgroups")
+    old = groups.create({"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})
+    assert groups.refusals(changed(old, "spec.schedulingPolicy.gang.minCount", 3), old)
+    assert groups.refusals({"spec": {"schedulingPolicy": {"gang": {"minCount": 0}}}})
