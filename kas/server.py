@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from kas import __version__
+from kas import __version__, controllers
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
 from kas.api.errors import ApiError
@@ -37,7 +37,7 @@ from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_feed import FollowedNodeGraph
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.rbac import RbacIndex
-from kas.auth.tokens import Signer, Verifier, discovery_document
+from kas.auth.tokens import LEGACY_ISSUER, Signer, Verifier, discovery_document
 from kas.controllers.runner import Runner
 from kas.director import Director
 from kas.edge.asgi import App
@@ -107,6 +107,7 @@ class Server:
         m.gauge("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", ("group", "resource"))
         self.started = self.shutting_down = self.not_accepting = False
         self.waiting = WaitGroup()
+        self.chosen = controllers.chosen(options.raw.controllers)
         self.enabled = enabled_versions(SCHEME, raw.runtime_config)
         self._build_storage()
         self._build_auth()
@@ -200,7 +201,7 @@ class Server:
     @property
     def verifier(self) -> Verifier:
         if self._verifier is None:
-            self._verifier = Verifier([self.signing_key.read_bytes()], [self.options.raw.service_account_issuer])
+            self._verifier = Verifier([self.signing_key.read_bytes()], [self.options.raw.service_account_issuer, LEGACY_ISSUER])
         return self._verifier
 
     def oidc(self) -> tuple[bytes, bytes]:
@@ -351,8 +352,8 @@ class Server:
         )  # fmt: skip
 
     def controllers(self) -> list[Any]:
-        """The controllers that are on (``--controllers``); run by the worker that leads."""
-        return []
+        """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``."""
+        return [make(self) for make in (*controllers.ALWAYS, *self.chosen)]
 
     # --- bootstrap
 
@@ -361,17 +362,7 @@ class Server:
         o = self.options
         with open(o.run_dir / "bootstrap.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            service_ip = str(o.service_ranges[0].network_address + 1)
-            groups = sorted({(r.group, r.version) for r in self.served})
-            wanted = bootstrap.initial(
-                clock()[0],
-                service_ip,
-                [str(n) for n in o.service_ranges],
-                [_endpoint_address(o)],
-                o.secure_port or o.insecure_port or 443,
-                groups,
-            )
-            changes = bootstrap.plan(wanted, self.object)
+            changes = bootstrap.plan(self._wanted(), self.object)
             ops = [op for change in changes for op in self._bootstrap_ops(change)]
             if len({op.key for op in ops}) == len(ops):
                 if ops:
@@ -379,6 +370,18 @@ class Server:
             else:
                 for op in ops:  # a recreated binding is two operations on one key
                     self.store.commit_now(op)
+
+    def _wanted(self) -> list[bootstrap.Entry]:
+        o = self.options
+        service_ip = str(o.service_ranges[0].network_address + 1)
+        groups = sorted({(r.group, r.version) for r in self.served})
+        cidrs, port = [str(n) for n in o.service_ranges], o.secure_port or o.insecure_port or 443
+        return bootstrap.initial(clock()[0], service_ip, cidrs, [_endpoint_address(o)], port, groups)
+
+    def missing(self, resources: frozenset[str]) -> list[list[Any]]:
+        """The writes, each group for itself, that bring bootstrap objects of these resources back to what they have to be."""
+        wanted = [e for e in self._wanted() if e.resource in resources]
+        return [ops for ops in (list(self._bootstrap_ops(c)) for c in bootstrap.plan(wanted, self.object)) if ops]
 
     def _bootstrap_ops(self, change: bootstrap.Change):
         from kas._fastpath import Op, build_record
@@ -451,6 +454,7 @@ def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec
     import uvloop
 
     setup_logging(options.raw.v, options.raw.logging_format)
+    log.info("start: worker %d imported %.0f ms after its fork", index, (time.clock_gettime(time.CLOCK_BOOTTIME) - _born()) * 1000)
     try:
         uvloop.run(_serve(options, index, report_fd, go_fd, shared_spec))
     except (StoreError, TokenFileError, OSError, ValueError) as e:
@@ -463,6 +467,12 @@ def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec
     os._exit(0)
 
 
+def _born() -> float:
+    """When this process was made, in seconds since boot (/proc/self/stat, field 22)."""
+    ticks = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()[19]
+    return int(ticks) / os.sysconf("SC_CLK_TCK")
+
+
 async def _serve(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -470,16 +480,22 @@ async def _serve(options: Completed, index: int, report_fd: int, go_fd: int, sha
         loop.add_signal_handler(s, stop.set)
     shared = Shared.attach(shared_spec, index)
     raw = options.raw
+    step = _steps()
     store = open_store(str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared)
+    step("store open")
     server = Server(options, store, shared, index)
+    step("server built")
     store.start(loop)
     server.bootstrap()
+    step("bootstrap objects there")
     server.store.hub.catch_up()
     server.load_derived()
+    step("derived state loaded")
     while os.read(go_fd, 1):  # noqa: ASYNC — start-up, nothing else runs yet
         pass
     os.close(go_fd)
     server.load_credentials()
+    step("credentials loaded")
     listeners = _listeners(server)
     server.started = True
     for listener in listeners:
@@ -496,6 +512,16 @@ async def _serve(options: Completed, index: int, report_fd: int, go_fd: int, sha
         loop.set_debug(True)
     await stop.wait()
     await _shut_down(server, listeners, runner)
+
+
+def _steps():
+    """Logs what of the start took how long, at -v 1."""
+    began = time.monotonic()
+
+    def step(what: str) -> None:
+        log.info("start: %s after %.0f ms", what, (time.monotonic() - began) * 1000)
+
+    return step
 
 
 def _listeners(server: Server) -> list[Listener]:

@@ -1,0 +1,66 @@
+"""Says of every FlowSchema whether its priority level exists (apiserver's ``util/flowcontrol/apf_controller.go``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api.field import go_quote
+from kas.controllers.client import Client, split_key
+from kas.controllers.queue import WorkQueue
+
+GROUP = "flowcontrol.apiserver.k8s.io"
+MANAGER = "api-priority-and-fairness-config-consumer-v1"
+
+
+class FlowControlStatus:
+    name = "priority-and-fairness-config-consumer"
+
+    def __init__(self, server: Any) -> None:
+        self.client = Client(server, MANAGER, "system:apiserver")
+        self.schemas = server.registry(GROUP, "flowschemas")
+        self.levels = server.registry(GROUP, "prioritylevelconfigurations")
+        self.queue = WorkQueue(self._sync, self.name)
+
+    async def run(self) -> None:
+        listen = self.client.store.hub.listen
+        ends = [listen(self.schemas.root, self._schema_events, self._resync), listen(self.levels.root, self._level_events, self._resync)]
+        try:
+            self._resync()
+            await self.queue.run()
+        finally:
+            for end in ends:
+                end()
+
+    def _resync(self) -> None:
+        for rec in self.client.store.range(self.schemas.root).records:
+            self.queue.add(split_key(self.schemas, rec.key)[1])
+
+    def _schema_events(self, events: list[Any]) -> None:
+        for e in events:
+            if e.record is not None:
+                self.queue.add(split_key(self.schemas, e.key)[1])
+
+    def _level_events(self, events: list[Any]) -> None:
+        # Only their coming and going matters.
+        if any(e.record is None or e.previous is None for e in events):
+            self._resync()
+
+    async def _sync(self, name: str) -> None:
+        schema = self.client.get(GROUP, "flowschemas", "", name)
+        if schema is None:
+            return
+        level = schema["spec"].get("priorityLevelConfiguration", {}).get("name", "")
+        there = self.client.get(GROUP, "prioritylevelconfigurations", "", level) is not None
+        text = "and it exists" if there else "but there is no such object"
+        condition = {
+            "type": "Dangling",
+            "status": "False" if there else "True",
+            "reason": "Found" if there else "NotFound",
+            "message": f"This FlowSchema references the PriorityLevelConfiguration object named {go_quote(level)} {text}",
+        }
+        had = next((c for c in (schema.get("status") or {}).get("conditions") or () if c.get("type") == "Dangling"), None)
+        if had is not None and all(had.get(k) == v for k, v in condition.items()):
+            return
+        same = had is not None and had.get("status") == condition["status"]
+        condition["lastTransitionTime"] = had["lastTransitionTime"] if same else self.client.context().now
+        await self.client.apply(self.schemas, "", name, {"status": {"conditions": [condition]}}, "status")

@@ -1,0 +1,270 @@
+"""Deletes objects whose owners are gone, and carries out foreground and orphaning deletions (``pkg/controller/garbagecollector``)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+
+from kas.api.errors import ApiError
+from kas.controllers.client import Client, split_key
+from kas.controllers.graph import FOREGROUND, ORPHAN, Graph, Node, uid_of
+from kas.controllers.queue import WorkQueue
+from kas.registry.generic import Registry
+
+WORKERS = 16  # deletions in flight share group commits
+PAGE = 500
+UNKNOWN_KIND_S = 30.0
+# These say nothing of ownership to the collector upstream either.
+IGNORED = frozenset({("", "events"), ("events.k8s.io", "events")})
+INTERNAL_ROOTS = ("/registry/ranges/", "/registry/events/")
+
+
+class GarbageCollector:
+    name = "garbage-collector-controller"
+
+    def __init__(self, server: Any) -> None:
+        self.client = Client(server, "kube-controller-manager", "system:serviceaccount:kube-system:generic-garbage-collector")
+        self.store = server.store
+        self.graph = Graph()
+        self.queue = WorkQueue(self._work, self.name)
+        self._roots: dict[str, Registry] = {}
+        self._lost = asyncio.Event()
+        self._told: dict[tuple[str, str], None] = {}
+
+    async def run(self) -> None:
+        end = self.store.hub.listen("/registry/", self._events, self._lost.set)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.queue.run(WORKERS))
+                while True:
+                    await self._scan()
+                    await self._lost.wait()
+                    self._lost.clear()
+                    self.graph.clear()
+                    self.queue.clear()
+        finally:
+            end()
+            self.graph.clear()
+
+    async def _scan(self) -> None:
+        """Takes in everything there is, in pages; events that come meanwhile are newer and win."""
+        for reg in self.client.registries():
+            if (reg.resource.group, reg.resource.resource) in IGNORED:
+                continue
+            start = ""
+            while True:
+                page = self.store.range(reg.root, start, PAGE)
+                for rec in page.records:
+                    for key in self.graph.put(rec.key, rec.json, rec.revision):
+                        self.queue.add(key)
+                if not page.more:
+                    break
+                start = page.next_key
+                await asyncio.sleep(0)
+
+    def _events(self, events: list[Any]) -> None:
+        graph, add = self.graph, self.queue.add
+        for e in events:
+            if e.key.startswith(INTERNAL_ROOTS):
+                continue
+            if e.record is not None:
+                for key in graph.put(e.key, e.record.json, e.record.revision):
+                    add(key)
+            elif graph.nodes:
+                for key in graph.remove(e.key, uid_of(e.previous.json)):
+                    add(key)
+
+    def _registry(self, key: str) -> Registry | None:
+        """The registry a key belongs to."""
+        parent = key.rpartition("/")[0] + "/"
+        for root in (parent, parent[:-1].rpartition("/")[0] + "/"):
+            if root in self._roots:
+                return self._roots[root]
+        self._roots = {reg.root: reg for reg in self.client.registries()}
+        return self._roots.get(parent) or self._roots.get(parent[:-1].rpartition("/")[0] + "/")
+
+    # --- one object
+
+    async def _work(self, key: str) -> float | None:
+        node, reg = self.graph.nodes.get(key), self._registry(key)
+        if node is None or reg is None:
+            return None
+        if node.orphaning:
+            await self._orphan(reg, node)
+            return None
+        if node.foreground:
+            await self._foreground(reg, node)
+            return None
+        if node.deleting:
+            return None  # it goes by itself; its dependents are looked at then
+        return await self._collect(reg, node)
+
+    async def _collect(self, reg: Registry, node: Node) -> float | None:
+        """``attemptToDeleteItem``: what becomes of an object depends on which of its owners are there."""
+        rec = self.store.get(node.key)
+        if rec is None:
+            return None
+        meta = orjson.loads(rec.json)["metadata"]
+        refs = meta.get("ownerReferences") or []
+        if meta.get("uid") != node.uid or not refs:
+            return None
+        namespace, name = split_key(reg, node.key)
+        solid, dangling, waiting = [], [], []
+        for ref in refs:
+            state = self._owner_state(reg, namespace, ref)
+            if state is None:
+                return UNKNOWN_KIND_S
+            if state == "invalid":
+                await self._tell_invalid(reg, node, namespace, name, ref)
+                return None
+            {"solid": solid, "dangling": dangling, "waiting": waiting}[state].append(ref)
+        if solid:
+            if dangling or waiting:
+                await self._drop_references(reg, node, {r["uid"] for r in (*dangling, *waiting)})
+            return None
+        for ref in dangling:
+            await self._tell_if_elsewhere(reg, node, namespace, name, ref)
+        dependents = self.graph.dependents.get(node.uid)
+        finalizers = meta.get("finalizers") or ()
+        if waiting and dependents:
+            if any(d.foreground for d in self.graph.dependents_of(node.uid)):
+                # A cycle of objects that wait for each other: nobody in it may block its owner.
+                await self._unblock(reg, node)
+            policy = "Foreground"
+        elif ORPHAN in finalizers:
+            policy = "Orphan"
+        elif FOREGROUND in finalizers:
+            policy = "Foreground"
+        else:
+            policy = "Background"
+        await self._delete(reg, namespace, name, rec, node.uid, policy)
+        return None
+
+    async def _delete(self, reg: Registry, namespace: str, name: str, rec: Any, uid: str, policy: str) -> None:
+        """With the object as it was judged as precondition: references changed since then are judged again."""
+        fresh = self.store.get(rec.key)
+        if fresh is None or uid_of(fresh.json) != uid:
+            return
+        if fresh.revision != rec.revision and self._references(fresh) != self._references(rec):
+            self.queue.add(rec.key)
+            return
+        options = {"preconditions": {"uid": uid, "resourceVersion": str(fresh.revision)}, "propagationPolicy": policy}
+        try:
+            await reg.delete(self.client.context(namespace), name, options)
+        except ApiError as e:
+            if e.code == 409:
+                self.queue.add(rec.key)
+            elif e.code != 404:
+                raise
+
+    @staticmethod
+    def _references(rec: Any) -> Any:
+        return orjson.loads(rec.json)["metadata"].get("ownerReferences")
+
+    def _owner_state(self, reg: Registry, namespace: str, ref: dict[str, Any]) -> str | None:
+        """solid, dangling, waiting (for its dependents, this one too) or invalid; None when the kind is not served."""
+        owners = self.client.registry_of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
+        if owners is None:
+            return None
+        if owners.resource.namespaced and not namespace:
+            return "invalid"
+        rec = self.store.get(owners.root + (f"{namespace}/" if owners.resource.namespaced else "") + ref.get("name", ""))
+        if rec is None or uid_of(rec.json) != ref.get("uid"):
+            return "dangling"
+        owner = self.graph.nodes.get(rec.key)
+        if b'"deletionTimestamp":' in rec.json and b'"foregroundDeletion"' in rec.json:
+            meta = orjson.loads(rec.json)["metadata"]
+            if meta.get("deletionTimestamp") and FOREGROUND in (meta.get("finalizers") or ()):
+                return "waiting"
+        return "waiting" if owner is not None and owner.foreground else "solid"
+
+    # --- foreground and orphaning deletion
+
+    async def _foreground(self, reg: Registry, node: Node) -> None:
+        """``processDeletingDependentsItem``: dependents go first; those that block hold the owner until they are gone."""
+        blocking = [d for d in self.graph.dependents_of(node.uid) if d.blocks(node.uid)]
+        if not blocking:
+            await self._remove_finalizer(reg, node, FOREGROUND)
+            return
+        for d in blocking:
+            if not d.foreground:
+                self.queue.add(d.key)
+
+    async def _orphan(self, reg: Registry, node: Node) -> None:
+        for d in list(self.graph.dependents_of(node.uid)):
+            owner_of = self._registry(d.key)
+            if owner_of is not None:
+                await self._drop_references(owner_of, d, {node.uid})
+        await self._remove_finalizer(reg, node, ORPHAN)
+
+    async def _remove_finalizer(self, reg: Registry, node: Node, finalizer: str) -> None:
+        def change(obj: dict[str, Any]) -> bool:
+            had = obj["metadata"].get("finalizers") or []
+            obj["metadata"]["finalizers"] = [f for f in had if f != finalizer]
+            return finalizer in had
+
+        namespace, name = split_key(reg, node.key)
+        await self.client.update(reg, namespace, name, change, uid=node.uid)
+
+    async def _drop_references(self, reg: Registry, node: Node, uids: set[str]) -> None:
+        def change(obj: dict[str, Any]) -> bool:
+            had = obj["metadata"].get("ownerReferences") or []
+            obj["metadata"]["ownerReferences"] = [r for r in had if r.get("uid") not in uids]
+            return len(obj["metadata"]["ownerReferences"]) != len(had)
+
+        namespace, name = split_key(reg, node.key)
+        await self.client.update(reg, namespace, name, change, uid=node.uid)
+
+    async def _unblock(self, reg: Registry, node: Node) -> None:
+        def change(obj: dict[str, Any]) -> bool:
+            changed = False
+            for ref in obj["metadata"].get("ownerReferences") or ():
+                if ref.get("blockOwnerDeletion"):
+                    ref["blockOwnerDeletion"] = False
+                    changed = True
+            return changed
+
+        namespace, name = split_key(reg, node.key)
+        await self.client.update(reg, namespace, name, change, uid=node.uid)
+
+    # --- references across namespaces
+
+    async def _tell_if_elsewhere(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
+        """An owner that exists, but in another namespace, is a mistake worth an event."""
+        owners = self.client.registry_of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
+        if owners is None or not owners.resource.namespaced:
+            return
+        wanted = f'"uid":"{ref.get("uid")}"'.encode()
+        for rec in self.store.range(owners.root).records:
+            if wanted in rec.json and uid_of(rec.json) == ref.get("uid"):
+                if split_key(owners, rec.key)[0] != namespace:
+                    await self._tell_invalid(reg, node, namespace, name, ref)
+                return
+
+    async def _tell_invalid(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
+        if (node.uid, ref["uid"]) in self._told:
+            return
+        if len(self._told) >= 1000:
+            self._told.pop(next(iter(self._told)))
+        self._told[node.uid, ref["uid"]] = None
+        r, now = reg.resource, self.client.context()
+        where = f"[{ref['apiVersion']}/{ref['kind']}, namespace: {namespace}, name: {ref['name']}, uid: {ref['uid']}]"
+        involved = {"kind": r.kind, "namespace": namespace, "name": name, "uid": node.uid}
+        involved["apiVersion"] = f"{r.group}/{r.version}" if r.group else r.version
+        event = {
+            "kind": "Event",
+            "apiVersion": "v1",
+            "metadata": {"name": f"{name}.{int(asyncio.get_running_loop().time() * 1e9):x}", "namespace": namespace or "default"},
+            "involvedObject": {k: v for k, v in involved.items() if v},
+            "reason": "OwnerRefInvalidNamespace",
+            "message": f'ownerRef {where} does not exist in namespace "{namespace}"',
+            "source": {"component": self.name},
+            "firstTimestamp": now.now,
+            "lastTimestamp": now.now,
+            "count": 1,
+            "type": "Warning",
+            "reportingComponent": self.name,
+        }
+        await self.client.create("", "events", event)

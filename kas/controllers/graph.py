@@ -1,0 +1,118 @@
+"""Who owns whom: the part of the object graph the garbage collector needs, kept from store events.
+
+Only objects with owner references, and those that wait for their dependents, have a node; of everything else nothing is kept. What an
+event costs then is two searches in its bytes: owners are found by the uid their dependents name, and whether one exists is asked of
+the store. JSON is decoded when one of the two searches hits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+_OWNERS, _FINALIZERS = b'"ownerReferences":', b'"finalizers":'
+_HEAD = re.compile(rb'\{"kind":"[^"]*","apiVersion":"[^"]*","metadata":\{(?:"(?:name|generateName|namespace)":"[^"]*",)*"uid":"([^"]*)"')
+
+
+@dataclass(slots=True)
+class Node:
+    key: str
+    uid: str
+    revision: int
+    owners: tuple[dict[str, Any], ...]
+    deleting: bool
+    foreground: bool  # waits until its dependents that block are gone
+    orphaning: bool  # waits until its dependents forget it
+
+    def blocks(self, owner_uid: str) -> bool:
+        return any(o.get("uid") == owner_uid and o.get("blockOwnerDeletion") for o in self.owners)
+
+
+class Graph:
+    """Nodes by key, and keys of dependents by the uid of their owner."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.dependents: dict[str, set[str]] = {}
+        self._waiting: dict[str, str] = {}  # uid to key of owners that wait for dependents
+
+    def clear(self) -> None:
+        self.nodes.clear()
+        self.dependents.clear()
+        self._waiting.clear()
+
+    def put(self, key: str, json: bytes, revision: int) -> list[str]:
+        """Takes an object in; returns the keys that have to be looked at because of it."""
+        if _OWNERS not in json and _FINALIZERS not in json and key not in self.nodes:
+            return []
+        old = self.nodes.get(key)
+        if old is not None and old.revision >= revision:
+            return []
+        node = _node(key, json, revision)
+        look: list[str] = []
+        if old is not None and old.uid != node.uid:
+            look += self.remove(key, old.uid)
+            old = None
+        if not node.owners and not (node.foreground or node.orphaning):
+            if old is not None:
+                look += self._unlink(old, ())
+            return look
+        if old is not None:
+            look += self._unlink(old, node.owners)
+        self.nodes[key] = node
+        for owner in node.owners:
+            self.dependents.setdefault(owner["uid"], set()).add(key)
+        if node.foreground or node.orphaning:
+            self._waiting[node.uid] = key
+            if old is None or not (old.foreground or old.orphaning):
+                look.append(key)
+                look += self.dependents.get(node.uid, ())
+        if old is None or old.owners != node.owners:
+            look.append(key)
+        return look
+
+    def _unlink(self, old: Node, owners: tuple[dict[str, Any], ...]) -> list[str]:
+        """Takes back what ``old`` said; owners that it no longer blocks may be able to go."""
+        blocking = {o["uid"] for o in owners if o.get("blockOwnerDeletion")}
+        look = []
+        for owner in old.owners:
+            found = self.dependents.get(owner["uid"])
+            if found is not None:
+                found.discard(old.key)
+                if not found:
+                    del self.dependents[owner["uid"]]
+            if owner["uid"] not in blocking and owner["uid"] in self._waiting:
+                look.append(self._waiting[owner["uid"]])
+        self.nodes.pop(old.key, None)
+        self._waiting.pop(old.uid, None)
+        return look
+
+    def remove(self, key: str, uid: str) -> list[str]:
+        """The object is gone: its dependents and the owners that waited for it have to be looked at."""
+        old = self.nodes.get(key)
+        look = self._unlink(old, ()) if old is not None else []
+        return look + list(self.dependents.get(uid, ()))
+
+    def dependents_of(self, uid: str) -> Iterable[Node]:
+        return [self.nodes[k] for k in self.dependents.get(uid, ())]
+
+
+def uid_of(json: bytes) -> str:
+    """metadata.uid, without decoding where the object begins as the server writes built-in kinds."""
+    found = _HEAD.match(json)
+    return found.group(1).decode() if found is not None else orjson.loads(json)["metadata"].get("uid", "")
+
+
+def _node(key: str, json: bytes, revision: int) -> Node:
+    meta = orjson.loads(json)["metadata"]
+    finalizers = meta.get("finalizers") or ()
+    deleting = bool(meta.get("deletionTimestamp"))
+    owners = tuple(o for o in meta.get("ownerReferences") or () if o.get("uid"))
+    return Node(
+        key, meta.get("uid", ""), revision, owners, deleting, deleting and FOREGROUND in finalizers, deleting and ORPHAN in finalizers
+    )

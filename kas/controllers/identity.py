@@ -1,0 +1,75 @@
+"""This server's Lease, by which the API servers of a cluster know one another, and the removal of those left behind.
+
+Upstream: ``pkg/controlplane/apiserver/server.go`` (controller and garbage collector of identity leases).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import socket
+from typing import Any
+
+from kas.controllers.client import Client
+from kas.registry import bootstrap
+
+GROUP, NAMESPACE = "coordination.k8s.io", "kube-system"
+RENEW_EVERY_S = 10.0
+COLLECT_EVERY_S = 3600.0
+LABEL, VALUE = "apiserver.kubernetes.io/identity", "kube-apiserver"
+
+
+class IdentityLease:
+    name = "kube-apiserver-identity-lease-controller"
+
+    def __init__(self, server: Any) -> None:
+        self.client = Client(server, "kube-apiserver", "system:apiserver")
+        self.registry = server.registry(GROUP, "leases")
+        self.holder = ""
+
+    async def run(self) -> None:
+        while True:
+            await self._renew()
+            await asyncio.sleep(RENEW_EVERY_S)
+
+    async def _renew(self) -> None:
+        now = self.client.context()
+        wanted = bootstrap.identity_lease(now.now, now.now_micro, socket.gethostname().lower()).obj
+        self.holder = self.holder or wanted["spec"]["holderIdentity"]
+        wanted["spec"]["holderIdentity"] = self.holder
+        wanted["metadata"].pop("managedFields", None)
+
+        def renew(lease: dict[str, Any]) -> bool:
+            lease["spec"] = {**(lease.get("spec") or {}), **wanted["spec"]}
+            return True
+
+        name = wanted["metadata"]["name"]
+        if await self.client.update(self.registry, NAMESPACE, name, renew) is None:
+            await self.client.create(GROUP, "leases", wanted)
+
+
+class IdentityLeaseCollector:
+    name = "kube-apiserver-identity-lease-gc"
+
+    def __init__(self, server: Any) -> None:
+        self.client = Client(server, "kube-apiserver", "system:apiserver")
+        self.registry = server.registry(GROUP, "leases")
+
+    async def run(self) -> None:
+        while True:
+            await self.collect(datetime.datetime.now(datetime.UTC))
+            await asyncio.sleep(COLLECT_EVERY_S)
+
+    async def collect(self, now: datetime.datetime) -> None:
+        """Deletes the identity leases that ended before ``now``."""
+        for lease in self.client.list(GROUP, "leases", NAMESPACE):
+            meta = lease["metadata"]
+            if (meta.get("labels") or {}).get(LABEL) == VALUE and _ended(lease.get("spec") or {}, now):
+                await self.client.delete(self.registry, NAMESPACE, meta["name"], meta["uid"])
+
+
+def _ended(spec: dict[str, Any], now: datetime.datetime) -> bool:
+    renewed, seconds = spec.get("renewTime"), spec.get("leaseDurationSeconds")
+    if renewed is None or seconds is None:
+        return True
+    return datetime.datetime.fromisoformat(renewed) + datetime.timedelta(seconds=seconds) < now

@@ -1,0 +1,149 @@
+"""Empties namespaces that are being deleted, and lets them go (``pkg/controller/namespace``).
+
+Pods come first and everything else waits for them (KEP-5080), so that nothing a pod is still protected by vanishes before it.
+A pass deletes what is there, writes what is left into the conditions, and finalizes once nothing is left. The next pass comes when
+something in the namespace went away, or after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+
+from kas.api.errors import ApiError
+from kas.controllers.client import Client, split_key
+from kas.controllers.namespace_conditions import Findings, updated
+from kas.controllers.queue import WorkQueue
+from kas.registry.generic import Registry
+
+FINALIZER = "kubernetes"
+AT_ONCE = 64  # deletions in flight; they share group commits
+PAGE = 500
+SOON_S, LATER_S, LATEST_S = 0.05, 1.0, 15.0
+WORKERS = 4
+
+
+class NamespaceController:
+    name = "namespace-controller"
+
+    def __init__(self, server: Any) -> None:
+        self.client = Client(server, "kube-controller-manager", "system:serviceaccount:kube-system:namespace-controller")
+        self.registry = server.registry("", "namespaces")
+        self.queue = WorkQueue(self._sync, self.name)
+        self.ending: dict[str, float] = {}  # namespaces being deleted, and the pause before the next pass by itself
+
+    async def run(self) -> None:
+        hub = self.client.store.hub
+        ends = [hub.listen(self.registry.root, self._namespace_events, self._resync), hub.listen("/registry/", self._content_events)]
+        try:
+            self._resync()
+            await self.queue.run(WORKERS)
+        finally:
+            for end in ends:
+                end()
+
+    def _resync(self) -> None:
+        for rec in self.client.store.range(self.registry.root).records:
+            self._look(rec.key, rec.json)
+
+    def _look(self, key: str, json: bytes) -> None:
+        if b'"deletionTimestamp":' in json:
+            name = split_key(self.registry, key)[1]
+            if name not in self.ending:
+                self.ending[name] = LATER_S
+            self.queue.add(name)
+
+    def _namespace_events(self, events: list[Any]) -> None:
+        for e in events:
+            name = split_key(self.registry, e.key)[1]
+            if e.record is None:
+                self.ending.pop(name, None)
+            elif name not in self.ending:
+                self._look(e.key, e.record.json)
+
+    def _content_events(self, events: list[Any]) -> None:
+        """Something left a namespace that waits for it."""
+        if not self.ending:
+            return
+        for e in events:
+            if e.record is None:
+                namespace = e.key.rpartition("/")[0].rpartition("/")[2]
+                if namespace in self.ending:
+                    self.ending[namespace] = LATER_S
+                    self.queue.add_after(namespace, SOON_S)
+
+    async def _sync(self, name: str) -> float | None:
+        namespace = self.client.get("", "namespaces", "", name)
+        if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
+            self.ending.pop(name, None)
+            return None
+        if FINALIZER not in ((namespace.get("spec") or {}).get("finalizers") or ()):
+            return None  # others have to finish; their write ends it
+        found = await self._delete_content(name)
+        now = self.client.context().now
+
+        def note(obj: dict[str, Any]) -> bool:
+            status = obj.setdefault("status", {})
+            conditions = updated(status.get("conditions") or [], found, now)
+            if conditions is None and status.get("phase") == "Terminating":
+                return False
+            status["phase"] = "Terminating"
+            if conditions is not None:
+                status["conditions"] = conditions
+            return True
+
+        uid = namespace["metadata"]["uid"]
+        await self.client.update(self.registry, "", name, note, "status", uid)
+        if found.empty:
+            await self.client.update(self.registry, "", name, _finalize, "finalize", uid)
+            return None
+        pause = self.ending.get(name, LATER_S)
+        self.ending[name] = min(LATEST_S, pause * 2)
+        return pause
+
+    async def _delete_content(self, namespace: str) -> Findings:
+        found = Findings()
+        pods = self.client.registry("", "pods")
+        await self._empty(pods, namespace, found)
+        if found.empty:
+            for reg in self.client.registries():
+                if reg.resource.namespaced and reg is not pods and "delete" in reg.resource.verbs:
+                    await self._empty(reg, namespace, found)
+        return found
+
+    async def _empty(self, reg: Registry, namespace: str, found: Findings) -> None:
+        """Deletes all objects of a kind in a namespace and counts those that stay."""
+        prefix, store = reg.prefix(namespace), self.client.store
+        start = ""
+        while True:
+            page = store.range(prefix, start, PAGE)
+            todo = [split_key(reg, rec.key)[1] for rec in page.records]
+            for i in range(0, len(todo), AT_ONCE):
+                results = await asyncio.gather(
+                    *(self.client.delete(reg, namespace, n, propagationPolicy="Background") for n in todo[i : i + AT_ONCE]),
+                    return_exceptions=True,
+                )
+                for e in results:
+                    if isinstance(e, ApiError):
+                        found.failures.append(e.message)
+                    elif isinstance(e, BaseException):
+                        raise e
+            if not page.more:
+                break
+            start = page.next_key
+        left = store.range(prefix).records
+        if left:
+            r = reg.resource
+            found.remaining[f"{r.resource}.{r.group}"] += len(left)
+            for rec in left:
+                for finalizer in set(orjson.loads(rec.json)["metadata"].get("finalizers") or ()):
+                    found.finalizers[finalizer] += 1
+
+
+def _finalize(namespace: dict[str, Any]) -> bool:
+    spec = namespace.setdefault("spec", {})
+    had = spec.get("finalizers") or []
+    spec["finalizers"] = [f for f in had if f != FINALIZER]
+    return len(spec["finalizers"]) != len(had)

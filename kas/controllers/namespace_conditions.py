@@ -1,0 +1,70 @@
+"""What a namespace being deleted says about itself (``pkg/controller/namespace/deletion/status_condition_utils.go``). Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+Condition = dict[str, Any]
+
+DISCOVERY, PARSING, CONTENT = (
+    "NamespaceDeletionDiscoveryFailure",
+    "NamespaceDeletionGroupVersionParsingFailure",
+    "NamespaceDeletionContentFailure",
+)
+REMAINING, FINALIZERS = "NamespaceContentRemaining", "NamespaceFinalizersRemaining"
+# In the order they are written, with reason and message of the good case.
+FINE = {
+    DISCOVERY: ("ResourcesDiscovered", "All resources successfully discovered"),
+    PARSING: ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+    CONTENT: ("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+    REMAINING: ("ContentRemoved", "All content successfully removed"),
+    FINALIZERS: ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+}
+
+
+class Findings:
+    """What one pass over a namespace came upon."""
+
+    def __init__(self) -> None:
+        self.remaining: Counter[str] = Counter()  # "<resource>.<group>"
+        self.finalizers: Counter[str] = Counter()
+        self.failures: list[str] = []
+
+    @property
+    def empty(self) -> bool:
+        return not self.remaining and not self.failures
+
+    def bad(self) -> dict[str, tuple[str, str]]:
+        """Type to (reason, message) of what is not in order."""
+        out = {}
+        if self.failures:
+            text = ", ".join(self.failures)
+            text = f"[{text}]" if len(self.failures) > 1 else text
+            out[CONTENT] = ("ContentDeletionFailed", f"Failed to delete all resource types, {len(self.failures)} remaining: {text}")
+        if self.remaining:
+            parts = sorted(f"{name} has {n} resource instances" for name, n in self.remaining.items())
+            out[REMAINING] = ("SomeResourcesRemain", "Some resources are remaining: " + ", ".join(parts))
+        if self.finalizers:
+            parts = sorted(f"{name} in {n} resource instances" for name, n in self.finalizers.items())
+            out[FINALIZERS] = ("SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: " + ", ".join(parts))
+        return out
+
+
+def updated(had: list[Condition], found: Findings, now: str) -> list[Condition] | None:
+    """The conditions with those of this pass; None when nothing changed. Conditions of others stay."""
+    out = [dict(c) for c in had]
+    bad, changed = found.bad(), False
+    for kind, fine in FINE.items():
+        reason, message = bad.get(kind, fine)
+        status = "True" if kind in bad else "False"
+        old = next((c for c in out if c.get("type") == kind), None)
+        if old is None:
+            out.append({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message})
+            changed = True
+        elif (old.get("status"), old.get("reason"), old.get("message")) != (status, reason, message):
+            if old.get("status") != status:
+                old["lastTransitionTime"] = now
+            old.update(status=status, reason=reason, message=message)
+            changed = True
+    return out if changed else None

@@ -1,0 +1,93 @@
+"""A work queue: every item at most once, failed ones again with a growing pause (client-go's ``workqueue``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any
+
+from kas.api.errors import ApiError
+from kas.store import StoreError
+
+log = logging.getLogger("kas.controllers")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 60.0
+
+
+class WorkQueue:
+    """Items are keys: what is to be done is looked up when their turn comes, so that many events make one piece of work.
+
+    Bounded by the number of different keys. An item that is added while it is being worked on comes again afterwards.
+    """
+
+    def __init__(self, work: Callable[[Any], Awaitable[float | None]], name: str) -> None:
+        """``work(item)`` may return after how many seconds the item is to come again by itself."""
+        self._work, self._name = work, name
+        self._waiting: dict[Hashable, None] = {}
+        self._running: set[Hashable] = set()
+        self._failures: dict[Hashable, int] = {}
+        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+        self._ready = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._running)
+
+    def add(self, item: Hashable) -> None:
+        timer = self._timers.pop(item, None)
+        if timer is not None:
+            timer.cancel()
+        self._waiting[item] = None
+        self._ready.set()
+
+    def add_after(self, item: Hashable, seconds: float) -> None:
+        """Not later than in ``seconds``; an earlier date stays."""
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(item)
+        if item in self._waiting or (timer is not None and timer.when() <= loop.time() + seconds):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers[item] = loop.call_later(seconds, self.add, item)
+
+    def clear(self) -> None:
+        """Forgets everything that waits."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._waiting.clear()
+        self._failures.clear()
+
+    async def run(self, workers: int = 1) -> None:
+        """Works until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(workers):
+                    group.create_task(self._loop())
+        finally:
+            self.clear()
+            self._running.clear()
+
+    async def _loop(self) -> None:
+        while True:
+            item = next((i for i in self._waiting if i not in self._running), None)
+            if item is None:
+                self._ready.clear()
+                await self._ready.wait()
+                continue
+            del self._waiting[item]
+            self._running.add(item)
+            try:
+                again = await self._work(item)
+                self._failures.pop(item, None)
+                if again is not None:
+                    self.add_after(item, again)
+            except (ApiError, StoreError) as e:
+                n = self._failures[item] = self._failures.get(item, 0) + 1
+                if n > 3:
+                    log.warning("%s: %s: %s", self._name, item, e)
+                self.add_after(item, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**n))
+            finally:
+                self._running.discard(item)
+                if item in self._waiting:
+                    self._ready.set()

@@ -1,0 +1,123 @@
+"""What every namespace has: the service account ``default`` and the ConfigMap with the cluster's CA.
+
+Upstream: ``pkg/controller/serviceaccount/serviceaccounts_controller.go``, ``pkg/controller/certificates/rootcacertpublisher``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from kas.api.errors import ApiError
+from kas.controllers.client import Client, split_key
+from kas.controllers.queue import WorkQueue
+
+MANAGER = "kube-controller-manager"
+CONFIG_MAP = "kube-root-ca.crt"
+DESCRIPTION = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or "
+    "kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
+)
+
+
+class _PerNamespace:
+    """Follows namespaces, and the one object each of them shall have."""
+
+    name = ""
+    resource = ""
+    object_name = ""
+
+    def __init__(self, server: Any) -> None:
+        self.client = Client(server, MANAGER, f"system:serviceaccount:kube-system:{self.account}")
+        self.namespaces = server.registry("", "namespaces")
+        self.registry = server.registry("", self.resource)
+        self.queue = WorkQueue(self._sync, self.name)
+
+    account = ""
+
+    async def run(self) -> None:
+        listen = self.client.store.hub.listen
+        ends = [listen(self.namespaces.root, self._namespace_events, self._resync), listen(self.registry.root, self._object_events)]
+        try:
+            self._resync()
+            await self.queue.run(4)
+        finally:
+            for end in ends:
+                end()
+
+    def _resync(self) -> None:
+        for rec in self.client.store.range(self.namespaces.root).records:
+            self.queue.add(split_key(self.namespaces, rec.key)[1])
+
+    def _namespace_events(self, events: list[Any]) -> None:
+        for e in events:
+            if e.record is not None:
+                self.queue.add(split_key(self.namespaces, e.key)[1])
+
+    def _object_events(self, events: list[Any]) -> None:
+        for e in events:
+            if e.key.endswith("/" + self.object_name) and self._interesting(e):
+                self.queue.add(split_key(self.registry, e.key)[0])
+
+    def _interesting(self, event: Any) -> bool:
+        return event.record is None
+
+    async def _sync(self, namespace: str) -> None:
+        obj = self.client.get("", "namespaces", "", namespace)
+        if obj is None or obj["metadata"].get("deletionTimestamp") or (obj.get("status") or {}).get("phase") == "Terminating":
+            return
+        await self._ensure(namespace)
+
+    async def _ensure(self, namespace: str) -> None:
+        raise NotImplementedError
+
+
+class DefaultServiceAccounts(_PerNamespace):
+    name, resource, object_name, account = "serviceaccount-controller", "serviceaccounts", "default", "service-account-controller"
+
+    async def _ensure(self, namespace: str) -> None:
+        if self.client.get("", self.resource, namespace, self.object_name) is None:
+            meta = {"name": self.object_name, "namespace": namespace}
+            await self.client.create("", self.resource, {"kind": "ServiceAccount", "apiVersion": "v1", "metadata": meta})
+
+
+class RootCA(_PerNamespace):
+    """Publishes the certificate that clients inside of the cluster trust: our own CA, or the serving certificate that was given."""
+
+    name, resource, object_name = "root-ca-certificate-publisher-controller", "configmaps", CONFIG_MAP
+    account = "root-ca-cert-publisher"
+
+    def __init__(self, server: Any) -> None:
+        super().__init__(server)
+        raw = server.options.raw
+        self._path = Path(raw.tls_cert_file) if raw.tls_cert_file else server.options.data_dir / "pki" / "ca.crt"
+
+    def _interesting(self, event: Any) -> bool:
+        return event.record is None or self._wrong(orjson.loads(event.record.json))
+
+    def _data(self) -> dict[str, str]:
+        return {"ca.crt": self._path.read_text()}
+
+    def _wrong(self, config_map: dict[str, Any]) -> bool:
+        return config_map.get("data") != self._data()
+
+    async def _ensure(self, namespace: str) -> None:
+        have = self.client.get("", self.resource, namespace, CONFIG_MAP)
+        if have is None:
+            meta = {"name": CONFIG_MAP, "namespace": namespace, "annotations": {"kubernetes.io/description": DESCRIPTION}}
+            await self.client.create("", self.resource, {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": self._data()})
+        elif self._wrong(have):
+
+            def repair(obj: dict[str, Any]) -> bool:
+                obj["data"] = self._data()
+                meta = obj["metadata"]
+                meta["annotations"] = {**(meta.get("annotations") or {}), "kubernetes.io/description": DESCRIPTION}
+                return True
+
+            try:
+                await self.client.update(self.registry, namespace, CONFIG_MAP, repair)
+            except ApiError as e:
+                if e.code != 422:
+                    raise  # an immutable one stays as somebody made it

@@ -1,0 +1,121 @@
+"""Keeps ServiceCIDRs until no service address needs them, and says when they are ready (``pkg/controller/servicecidrs``)."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from kas.controllers.client import Client, split_key
+from kas.controllers.queue import WorkQueue
+from kas.registry.core.allocation import CONTROLLER, MANAGED_BY
+
+GROUP = "networking.k8s.io"
+FINALIZER = "networking.k8s.io/service-cidr-finalizer"
+READY = "Kubernetes Service CIDR is ready"
+IN_USE = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
+# Allocators of other workers and servers need a moment to see that the range is going away.
+DELETION_GRACE_S = 1.0
+RECHECK_S = 10.0
+
+
+class ServiceCIDRs:
+    name = "service-cidr-controller"
+
+    def __init__(self, server: Any) -> None:
+        self.client = Client(server, self.name, "system:serviceaccount:kube-system:service-cidrs-controller")
+        self.registry = server.registry(GROUP, "servicecidrs")
+        self.addresses = server.registry(GROUP, "ipaddresses")
+        self.queue = WorkQueue(self._sync, self.name)
+        self.going: set[str] = set()
+
+    async def run(self) -> None:
+        listen = self.client.store.hub.listen
+        ends = [listen(self.registry.root, self._events, self._resync), listen(self.addresses.root, self._address_events)]
+        try:
+            self._resync()
+            await self.queue.run()
+        finally:
+            for end in ends:
+                end()
+
+    def _resync(self) -> None:
+        for rec in self.client.store.range(self.registry.root).records:
+            self.queue.add(split_key(self.registry, rec.key)[1])
+
+    def _events(self, events: list[Any]) -> None:
+        for e in events:
+            if e.record is not None:
+                self.queue.add(split_key(self.registry, e.key)[1])
+        # A range that comes or goes changes what the others are needed for.
+        for name in self.going:
+            self.queue.add(name)
+
+    def _address_events(self, events: list[Any]) -> None:
+        if self.going and any(e.record is None for e in events):
+            for name in self.going:
+                self.queue.add(name)
+
+    async def _sync(self, name: str) -> float | None:
+        cidr = self.client.get(GROUP, "servicecidrs", "", name)
+        if cidr is None:
+            self.going.discard(name)
+            return None
+        meta = cidr["metadata"]
+        if meta.get("deletionTimestamp"):
+            if FINALIZER not in (meta.get("finalizers") or ()):
+                return None
+            if name not in self.going:
+                self.going.add(name)
+                return DELETION_GRACE_S
+            if self._needed(cidr):
+                await self._condition(cidr, "False", "Terminating", IN_USE)
+                return RECHECK_S
+            await self.client.update(self.registry, "", name, _let_go, uid=meta["uid"])
+            return None
+        if FINALIZER not in (meta.get("finalizers") or ()):
+            await self.client.update(self.registry, "", name, _hold, uid=meta["uid"])
+        await self._condition(cidr, "True", "", READY)
+        return None
+
+    async def _condition(self, cidr: dict[str, Any], status: str, reason: str, message: str) -> None:
+        had = next((c for c in (cidr.get("status") or {}).get("conditions") or () if c.get("type") == "Ready"), None)
+        if had is not None and had.get("status") == status and (status == "True" or had.get("message") == message):
+            return
+        now = self.client.context().now
+        condition = {"type": "Ready", "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
+        await self.client.apply(self.registry, "", cidr["metadata"]["name"], {"status": {"conditions": [condition]}}, "status")
+
+    def _needed(self, cidr: dict[str, Any]) -> bool:
+        """Is there a service address in it that no other range, which stays, covers?"""
+        own = [ipaddress.ip_network(c) for c in cidr["spec"]["cidrs"]]
+        others = [
+            ipaddress.ip_network(c)
+            for o in self.client.list(GROUP, "servicecidrs")
+            if o["metadata"]["name"] != cidr["metadata"]["name"] and not o["metadata"].get("deletionTimestamp")
+            for c in o["spec"]["cidrs"]
+        ]
+        for address in self.client.list(GROUP, "ipaddresses"):
+            if (address["metadata"].get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
+                continue
+            ip = ipaddress.ip_address(address["metadata"]["name"])
+            if any(ip in n for n in own) and not any(ip in n for n in others):
+                return True
+        return False
+
+
+def _hold(obj: dict[str, Any]) -> bool:
+    meta = obj["metadata"]
+    if meta.get("deletionTimestamp") or FINALIZER in (meta.get("finalizers") or ()):
+        return False
+    meta["finalizers"] = [*(meta.get("finalizers") or ()), FINALIZER]
+    return True
+
+
+def _let_go(obj: dict[str, Any]) -> bool:
+    meta = obj["metadata"]
+    kept = [f for f in meta.get("finalizers") or () if f != FINALIZER]
+    changed = len(kept) != len(meta.get("finalizers") or ())
+    meta["finalizers"] = kept
+    if not kept:
+        del meta["finalizers"]
+    return changed

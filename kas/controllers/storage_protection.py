@@ -1,0 +1,117 @@
+"""Lets PersistentVolumeClaims and PersistentVolumes go once nothing uses them (``pkg/controller/volume/{pvc,pv}protection``).
+
+Admission gives every one of them a finalizer; deleted ones keep it while a pod uses the claim, or a claim the volume.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from kas.controllers.client import Client, split_key
+from kas.controllers.queue import WorkQueue
+
+PVC, PV = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"
+RECHECK_S = 30.0
+
+
+class _Protection:
+    name = ""
+    resource = ""
+    finalizer = ""
+    user = ""
+
+    def __init__(self, server: Any) -> None:
+        self.client = Client(server, "kube-controller-manager", f"system:serviceaccount:kube-system:{self.user}")
+        self.registry = server.registry("", self.resource)
+        self.queue = WorkQueue(self._sync, self.name)
+
+    async def run(self) -> None:
+        ends = [self.client.store.hub.listen(self.registry.root, self._events, self._resync), *self._more()]
+        try:
+            self._resync()
+            await self.queue.run(2)
+        finally:
+            for end in ends:
+                end()
+
+    def _more(self) -> list[Any]:
+        return []
+
+    def _resync(self) -> None:
+        for rec in self.client.store.range(self.registry.root).records:
+            if b'"deletionTimestamp":' in rec.json:
+                self.queue.add(rec.key)
+
+    def _events(self, events: list[Any]) -> None:
+        for e in events:
+            if e.record is not None and b'"deletionTimestamp":' in e.record.json:
+                self.queue.add(e.key)
+
+    async def _sync(self, key: str) -> float | None:
+        namespace, name = split_key(self.registry, key)
+        obj = self.client.get("", self.resource, namespace, name)
+        if obj is None:
+            return None
+        meta = obj["metadata"]
+        if not meta.get("deletionTimestamp") or self.finalizer not in (meta.get("finalizers") or ()):
+            return None
+        if self._used(obj):
+            return RECHECK_S
+        await self.client.update(self.registry, namespace, name, self._let_go, uid=meta["uid"])
+        return None
+
+    def _let_go(self, obj: dict[str, Any]) -> bool:
+        obj["metadata"]["finalizers"] = [f for f in obj["metadata"].get("finalizers") or () if f != self.finalizer]
+        return True
+
+    def _used(self, obj: dict[str, Any]) -> bool:
+        raise NotImplementedError
+
+
+class ClaimProtection(_Protection):
+    name = "persistentvolumeclaim-protection-controller"
+    resource, finalizer, user = "persistentvolumeclaims", PVC, "pvc-protection-controller"
+
+    def _more(self) -> list[Any]:
+        self.pods = self.client.registry("", "pods")
+        return [self.client.store.hub.listen(self.pods.root, self._pod_events)]
+
+    def _pod_events(self, events: list[Any]) -> None:
+        """A pod that went, or ended, may have been the last user of a claim."""
+        for e in events:
+            rec = e.record or e.previous
+            if b'"persistentVolumeClaim":' in rec.json or b'"ephemeral":' in rec.json:
+                pod = orjson.loads(rec.json)
+                for name in _claims(pod):
+                    self.queue.add_after(f"{self.registry.root}{pod['metadata']['namespace']}/{name}", 0.01)
+
+    def _used(self, obj: dict[str, Any]) -> bool:
+        meta = obj["metadata"]
+        for rec in self.client.store.range(self.pods.prefix(meta["namespace"])).records:
+            pod = orjson.loads(rec.json)
+            phase = (pod.get("status") or {}).get("phase")
+            # Pods that never reached a node use nothing yet, and one that is over nothing any more.
+            if (pod.get("spec") or {}).get("nodeName") and phase not in ("Succeeded", "Failed") and meta["name"] in _claims(pod):
+                return True
+        return False
+
+
+class VolumeProtection(_Protection):
+    name = "persistentvolume-protection-controller"
+    resource, finalizer, user = "persistentvolumes", PV, "pv-protection-controller"
+
+    def _used(self, obj: dict[str, Any]) -> bool:
+        return (obj.get("status") or {}).get("phase") == "Bound"
+
+
+def _claims(pod: dict[str, Any]) -> set[str]:
+    """Names of the claims a pod uses."""
+    out = set()
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        if volume.get("persistentVolumeClaim"):
+            out.add(volume["persistentVolumeClaim"].get("claimName"))
+        elif volume.get("ephemeral"):
+            out.add(f"{pod['metadata']['name']}-{volume['name']}")
+    return out
