@@ -1,0 +1,212 @@
+"""Ownership through a running server: what goes with its owner, what stays, and in which order."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+WORKLOAD = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    from kas.testing.server import KasServer
+
+    with KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", workers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def call(server, connect):
+    return connect(server)
+
+
+def until(check, seconds: float = 10.0):
+    """The first true value of ``check()``; fails when there is none in time."""
+    end = time.monotonic() + seconds
+    while True:
+        value = check()
+        if value:
+            return value
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.02)
+
+
+def path(kind: str, namespace: str, name: str = "") -> str:
+    group = {"Deployment": "/apis/apps/v1", "ReplicaSet": "/apis/apps/v1"}.get(kind, "/api/v1")
+    plural = kind.lower() + "s"
+    return f"{group}/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
+
+
+def make(call, kind: str, namespace: str, name: str, owner: dict | None = None, block: bool = True, **more) -> dict:
+    meta: dict = {"name": name}
+    if owner:
+        ref = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+        meta["ownerReferences"] = [{**ref, "controller": True, "blockOwnerDeletion": block}]
+    code, made = call("POST", path(kind, namespace), {"metadata": meta, **more})
+    assert code == 201, made
+    return made
+
+
+def new_namespace(call, name: str) -> str:
+    assert call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
+    until(lambda: call("GET", path("ServiceAccount", name, "default"))[0] == 200)
+    return name
+
+
+def chain(call, namespace: str) -> tuple[dict, dict, list[dict]]:
+    deployment = make(call, "Deployment", namespace, "d", spec=WORKLOAD)
+    replica_set = make(call, "ReplicaSet", namespace, "r", deployment, spec=WORKLOAD)
+    pods = [make(call, "Pod", namespace, f"p{i}", replica_set, spec=TEMPLATE["spec"]) for i in range(3)]
+    return deployment, replica_set, pods
+
+
+def gone(call, kind: str, namespace: str, name: str) -> bool:
+    return call("GET", path(kind, namespace, name))[0] == 404
+
+
+def test_background_deletes_the_chain_from_the_top(call):
+    ns = new_namespace(call, "background")
+    chain(call, ns)
+    assert call("DELETE", path("Deployment", ns, "d"))[0] == 200
+    assert gone(call, "Deployment", ns, "d")
+    until(lambda: gone(call, "ReplicaSet", ns, "r"))
+    until(lambda: all(gone(call, "Pod", ns, f"p{i}") for i in range(3)))
+
+
+def test_foreground_deletes_the_chain_from_the_bottom(call):
+    ns = new_namespace(call, "foreground")
+    chain(call, ns)
+    held = call("GET", path("Pod", ns, "p0"))[1]
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    assert call("PUT", path("Pod", ns, "p0"), held)[0] == 200
+    code, answer = call("DELETE", path("Deployment", ns, "d") + "?propagationPolicy=Foreground")
+    assert code == 200
+    assert answer["metadata"]["finalizers"] == ["foregroundDeletion"]
+    until(lambda: gone(call, "Pod", ns, "p1") and gone(call, "Pod", ns, "p2"))
+    time.sleep(0.3)
+    meta = call("GET", path("ReplicaSet", ns, "r"))[1]["metadata"]
+    assert meta["finalizers"] == ["foregroundDeletion"]
+    assert not gone(call, "Deployment", ns, "d")
+    call("PATCH", path("Pod", ns, "p0"), {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+    until(lambda: gone(call, "Deployment", ns, "d"))
+    assert gone(call, "ReplicaSet", ns, "r")
+    assert gone(call, "Pod", ns, "p0")
+
+
+def test_foreground_does_not_wait_for_dependents_that_do_not_block(call):
+    ns = new_namespace(call, "unblocked")
+    owner = make(call, "Deployment", ns, "d", spec=WORKLOAD)
+    code, made = call(
+        "POST",
+        path("ConfigMap", ns),
+        {
+            "metadata": {
+                "name": "c",
+                "finalizers": ["example.com/hold"],
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": owner["metadata"]["uid"]}],
+            }
+        },
+    )
+    assert code == 201, made
+    call("DELETE", path("Deployment", ns, "d") + "?propagationPolicy=Foreground")
+    until(lambda: gone(call, "Deployment", ns, "d"))
+    until(lambda: call("GET", path("ConfigMap", ns, "c"))[1]["metadata"].get("deletionTimestamp"))
+    call("PATCH", path("ConfigMap", ns, "c"), {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+    until(lambda: gone(call, "ConfigMap", ns, "c"))
+
+
+def test_orphan_leaves_the_dependents_without_owner(call):
+    ns = new_namespace(call, "orphans")
+    chain(call, ns)
+    assert call("DELETE", path("Deployment", ns, "d") + "?propagationPolicy=Orphan")[0] == 200
+    until(lambda: gone(call, "Deployment", ns, "d"))
+    assert "ownerReferences" not in call("GET", path("ReplicaSet", ns, "r"))[1]["metadata"]
+    time.sleep(0.2)
+    assert call("GET", path("Pod", ns, "p0"))[1]["metadata"]["ownerReferences"][0]["name"] == "r"
+
+
+def test_owner_that_never_was(call):
+    ns = new_namespace(call, "absent")
+    ghost = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "ghost", "uid": "no-such-uid"}}
+    make(call, "ConfigMap", ns, "c", ghost)
+    until(lambda: gone(call, "ConfigMap", ns, "c"))
+
+
+def test_owner_of_another_uid(call):
+    ns = new_namespace(call, "otheruid")
+    owner = make(call, "ConfigMap", ns, "owner")
+    owner |= {"apiVersion": "v1", "kind": "ConfigMap"}
+    owner["metadata"]["uid"] = "of-a-predecessor"
+    make(call, "ConfigMap", ns, "c", owner)
+    until(lambda: gone(call, "ConfigMap", ns, "c"))
+    assert not gone(call, "ConfigMap", ns, "owner")
+
+
+def test_one_owner_of_two_goes(call):
+    ns = new_namespace(call, "two")
+    owners = [make(call, "ConfigMap", ns, f"o{i}") for i in range(2)]
+    refs = [{"apiVersion": "v1", "kind": "ConfigMap", "name": o["metadata"]["name"], "uid": o["metadata"]["uid"]} for o in owners]
+    assert call("POST", path("ConfigMap", ns), {"metadata": {"name": "c", "ownerReferences": refs}})[0] == 201
+    call("DELETE", path("ConfigMap", ns, "o0"))
+    until(lambda: len(call("GET", path("ConfigMap", ns, "c"))[1]["metadata"]["ownerReferences"]) == 1)
+    call("DELETE", path("ConfigMap", ns, "o1"))
+    until(lambda: gone(call, "ConfigMap", ns, "c"))
+
+
+def test_owner_in_another_namespace_is_none_and_worth_an_event(call):
+    here, there = new_namespace(call, "here"), new_namespace(call, "there")
+    owner = make(call, "ConfigMap", there, "owner")
+    make(call, "ConfigMap", here, "c", owner)
+    until(lambda: gone(call, "ConfigMap", here, "c"))
+    events = until(lambda: call("GET", path("Event", here))[1]["items"])
+    uid = owner["metadata"]["uid"]
+    assert events[0]["reason"] == "OwnerRefInvalidNamespace"
+    assert events[0]["message"] == (
+        f'ownerRef [v1/ConfigMap, namespace: here, name: owner, uid: {uid}] does not exist in namespace "here"'
+    )
+
+
+def test_namespaced_owner_of_a_cluster_scoped_object_is_ignored(call):
+    ns = new_namespace(call, "cluster")
+    owner = make(call, "ConfigMap", ns, "owner")
+    ref = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    body = {"metadata": {"name": "scoped", "ownerReferences": [ref]}, "value": 1}
+    assert call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)[0] == 201
+    call("DELETE", path("ConfigMap", ns, "owner"))
+    until(lambda: call("GET", path("Event", "default") + "?fieldSelector=reason=OwnerRefInvalidNamespace")[1]["items"])
+    assert call("GET", "/apis/scheduling.k8s.io/v1/priorityclasses/scoped")[0] == 200
+
+
+def test_cycle_of_blocking_owners_ends(call):
+    ns = new_namespace(call, "cycle")
+    a = make(call, "ConfigMap", ns, "a")
+    make(call, "ConfigMap", ns, "b", a)
+    b = call("GET", path("ConfigMap", ns, "b"))[1]
+    ref = {"apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": b["metadata"]["uid"], "blockOwnerDeletion": True}
+    call("PATCH", path("ConfigMap", ns, "a"), {"metadata": {"ownerReferences": [ref]}}, "application/merge-patch+json")
+    call("DELETE", path("ConfigMap", ns, "a") + "?propagationPolicy=Foreground")
+    until(lambda: gone(call, "ConfigMap", ns, "a") and gone(call, "ConfigMap", ns, "b"))
+
+
+def test_what_was_owned_before_a_restart_is_collected_after_it(tmp_path_factory, connect):
+    from kas.testing.server import KasServer
+
+    server = KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", "--controllers", "none").start()
+    try:
+        call = connect(server)
+        call("POST", "/api/v1/namespaces", {"metadata": {"name": "late"}})
+        owner = make(call, "ConfigMap", "late", "owner")
+        make(call, "ConfigMap", "late", "c", owner)
+        call("DELETE", path("ConfigMap", "late", "owner"))
+        time.sleep(0.3)
+        assert not gone(call, "ConfigMap", "late", "c")
+        server.stop()
+        server.flags = ("--unsafe-no-fsync",)
+        server.start()
+        call = connect(server)
+        until(lambda: gone(call, "ConfigMap", "late", "c"))
+    finally:
+        server.stop()

@@ -1,0 +1,155 @@
+"""Namespaces: what they get, how they end, and what they say meanwhile."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kas.controllers import chosen
+from kas.controllers.namespace_conditions import Findings, updated
+
+MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    from kas.testing.server import KasServer
+
+    with KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", workers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def call(server, connect):
+    return connect(server)
+
+
+def until(check, seconds: float = 15.0):
+    end = time.monotonic() + seconds
+    while True:
+        value = check()
+        if value:
+            return value
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.02)
+
+
+def conditions(call, name: str) -> dict[str, dict]:
+    return {c["type"]: c for c in call("GET", f"/api/v1/namespaces/{name}")[1].get("status", {}).get("conditions", [])}
+
+
+def test_every_namespace_has_a_service_account_and_the_ca(call, server):
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "new"}})
+    base = "/api/v1/namespaces/new"
+    until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
+    until(lambda: call("GET", f"{base}/configmaps/kube-root-ca.crt")[0] == 200)
+    with open(server.ca) as f:
+        assert call("GET", f"{base}/configmaps/kube-root-ca.crt")[1]["data"] == {"ca.crt": f.read()}
+    call("DELETE", f"{base}/serviceaccounts/default")
+    call("PATCH", f"{base}/configmaps/kube-root-ca.crt", {"data": {"ca.crt": "x", "other": "y"}}, MERGE)
+    until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
+    until(lambda: list(call("GET", f"{base}/configmaps/kube-root-ca.crt")[1]["data"].values()) not in (["x", "y"],))
+
+
+def test_a_namespace_full_of_objects_ends(call):
+    base = "/api/v1/namespaces/full"
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "full"}})
+    until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    workload = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    for i in range(150):
+        assert call("POST", f"{base}/configmaps", {"metadata": {"name": f"c{i}"}})[0] == 201
+    for i in range(5):
+        for path, body in (
+            (f"{base}/pods", {"spec": template["spec"]}),
+            (f"{base}/services", {"spec": {"ports": [{"port": 80}]}}),
+            (f"{base}/secrets", {}),
+            (f"{base}/persistentvolumeclaims", {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}),
+            ("/apis/apps/v1/namespaces/full/deployments", {"spec": workload}),
+            ("/apis/batch/v1/namespaces/full/jobs", {"spec": {"template": {"spec": {**template["spec"], "restartPolicy": "Never"}}}}),
+            ("/apis/rbac.authorization.k8s.io/v1/namespaces/full/roles", {}),
+        ):
+            code, made = call("POST", path, {"metadata": {"name": f"o{i}"}, **body})
+            assert code == 201, made
+    addresses = call("GET", "/apis/networking.k8s.io/v1/ipaddresses")[1]["items"]
+    assert sum(a["spec"]["parentRef"]["namespace"] == "full" for a in addresses) == 5
+    code, answer = call("DELETE", base)
+    assert (code, answer["status"]["phase"]) == (200, "Terminating")
+    until(lambda: call("GET", base)[0] == 404)
+    assert call("GET", f"{base}/configmaps")[1]["items"] == []
+    addresses = call("GET", "/apis/networking.k8s.io/v1/ipaddresses")[1]["items"]
+    assert not [a for a in addresses if a["spec"]["parentRef"]["namespace"] == "full"]
+    assert call("POST", "/api/v1/namespaces", {"metadata": {"name": "full"}})[0] == 201
+
+
+def test_conditions_say_what_remains(call):
+    base = "/api/v1/namespaces/held"
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "held"}})
+    call("POST", f"{base}/configmaps", {"metadata": {"name": "c", "finalizers": ["example.com/hold"]}})
+    call("DELETE", base)
+    until(lambda: conditions(call, "held").get("NamespaceContentRemaining", {}).get("status") == "True")
+    found = conditions(call, "held")
+    assert list(found) == [
+        "NamespaceDeletionDiscoveryFailure", "NamespaceDeletionGroupVersionParsingFailure", "NamespaceDeletionContentFailure",
+        "NamespaceContentRemaining", "NamespaceFinalizersRemaining",
+    ]  # fmt: skip
+    assert found["NamespaceContentRemaining"]["message"] == "Some resources are remaining: configmaps. has 1 resource instances"
+    assert found["NamespaceContentRemaining"]["reason"] == "SomeResourcesRemain"
+    text = "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+    assert found["NamespaceFinalizersRemaining"]["message"] == text
+    assert found["NamespaceDeletionContentFailure"]["reason"] == "ContentDeleted"
+    call("PATCH", f"{base}/configmaps/c", {"metadata": {"finalizers": None}}, MERGE)
+    until(lambda: call("GET", base)[0] == 404)
+
+
+def test_everything_waits_for_pods_on_nodes(call):
+    base = "/api/v1/namespaces/pods"
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "pods"}})
+    until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
+    call("POST", f"{base}/pods", {"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}})
+    call("POST", f"{base}/configmaps", {"metadata": {"name": "c"}})
+    call("DELETE", base)
+    until(lambda: conditions(call, "pods"))
+    text = "Some resources are remaining: pods. has 1 resource instances"
+    assert conditions(call, "pods")["NamespaceContentRemaining"]["message"] == text
+    assert call("GET", f"{base}/configmaps/c")[0] == 200
+    assert call("GET", f"{base}/pods/p")[1]["metadata"]["deletionGracePeriodSeconds"] == 30
+    call("DELETE", f"{base}/pods/p?gracePeriodSeconds=0")
+    until(lambda: call("GET", base)[0] == 404)
+
+
+def test_other_finalizers_hold_the_namespace(call):
+    base = "/api/v1/namespaces/others"
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "others"}, "spec": {"finalizers": ["example.com/mine"]}})
+    call("DELETE", base)
+    until(lambda: call("GET", base)[1]["spec"].get("finalizers") == ["example.com/mine"])
+    obj = call("GET", base)[1]
+    obj["spec"]["finalizers"] = []
+    assert call("PUT", f"{base}/finalize", obj)[0] == 200
+    assert call("GET", base)[0] == 404
+
+
+def test_conditions_change_their_time_only_with_their_status():
+    found = Findings()
+    found.remaining["pods."] = 2
+    first = updated([], found, "t1")
+    assert updated(first, found, "t2") is None
+    found.remaining["pods."] = 1
+    second = updated(first, found, "t2")
+    assert {c["lastTransitionTime"] for c in second} == {"t1"}
+    third = {c["type"]: c for c in updated(second, Findings(), "t3")}
+    assert third["NamespaceContentRemaining"] == {
+        "type": "NamespaceContentRemaining", "status": "False", "lastTransitionTime": "t3", "reason": "ContentRemoved",
+        "message": "All content successfully removed",
+    }  # fmt: skip
+
+
+def test_controllers_are_chosen_by_name():
+    everything = {c.name for c in chosen(["*"])}
+    assert "namespace-controller" in everything
+    assert chosen(["none"]) == []
+    assert [c.name for c in chosen(["garbage-collector-controller"])] == ["garbage-collector-controller"]
+    assert {c.name for c in chosen(["*", "-namespace-controller"])} == everything - {"namespace-controller"}
+    with pytest.raises(ValueError, match="is not one of"):
+        chosen(["nope"])

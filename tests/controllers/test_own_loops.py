@@ -1,0 +1,128 @@
+"""What runs in every kube-apiserver, whatever ``--controllers`` says, and the smaller controllers."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+NETWORKING, FLOWCONTROL = "/apis/networking.k8s.io/v1", "/apis/flowcontrol.apiserver.k8s.io/v1"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+MERGE = "application/merge-patch+json"
+
+
+def until(check, seconds: float = 15.0):
+    end = time.monotonic() + seconds
+    while True:
+        value = check()
+        if value:
+            return value
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    from kas.testing.server import KasServer
+
+    with KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", "--controllers", "none", workers=2) as running:
+        yield running
+
+
+def dangling(call, name: str) -> dict:
+    found = call("GET", f"{FLOWCONTROL}/flowschemas/{name}")[1]
+    return next((c for c in found.get("status", {}).get("conditions", []) if c["type"] == "Dangling"), {})
+
+
+def test_flow_schemas_know_whether_their_level_exists(bare, connect):
+    call = connect(bare)
+    body = {"metadata": {"name": "fs"}, "spec": {"priorityLevelConfiguration": {"name": "missing"}}}
+    assert call("POST", f"{FLOWCONTROL}/flowschemas", body)[0] == 201
+    until(lambda: dangling(call, "fs").get("status") == "True")
+    assert dangling(call, "fs")["message"] == (
+        'This FlowSchema references the PriorityLevelConfiguration object named "missing" but there is no such object'
+    )
+    level = {"metadata": {"name": "missing"}, "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}}
+    assert call("POST", f"{FLOWCONTROL}/prioritylevelconfigurations", level)[0] == 201
+    until(lambda: dangling(call, "fs").get("status") == "False")
+    assert dangling(call, "fs")["reason"] == "Found"
+    fields = call("GET", f"{FLOWCONTROL}/flowschemas/fs")[1]["metadata"]["managedFields"]
+    assert ("api-priority-and-fairness-config-consumer-v1", "Apply", "status") in [
+        (f["manager"], f["operation"], f.get("subresource")) for f in fields
+    ]
+
+
+def test_the_server_has_a_lease_that_it_renews(bare, connect):
+    call = connect(bare)
+    leases = until(lambda: call("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")[1]["items"])
+    assert leases[0]["metadata"]["labels"]["apiserver.kubernetes.io/identity"] == "kube-apiserver"
+
+
+def test_what_every_cluster_has_comes_back(bare, connect):
+    call = connect(bare)
+    assert call("DELETE", "/api/v1/namespaces/default/services/kubernetes")[0] == 200
+    call("DELETE", "/api/v1/namespaces/default/endpoints/kubernetes")
+    until(lambda: call("GET", "/api/v1/namespaces/default/services/kubernetes")[0] == 200, 20)
+    until(lambda: call("GET", "/api/v1/namespaces/default/endpoints/kubernetes")[0] == 200)
+    assert call("GET", f"{NETWORKING}/ipaddresses/10.0.0.1")[1]["spec"]["parentRef"]["name"] == "kubernetes"
+
+
+def test_nothing_else_runs_without_controllers(bare, connect):
+    call = connect(bare)
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "plain"}})
+    time.sleep(0.3)
+    assert call("GET", "/api/v1/namespaces/plain/serviceaccounts")[1]["items"] == []
+    cidr = {"metadata": {"name": "r"}, "spec": {"cidrs": ["10.50.0.0/24"]}}
+    assert call("POST", f"{NETWORKING}/servicecidrs", cidr)[0] == 201
+    time.sleep(0.2)
+    assert "finalizers" not in call("GET", f"{NETWORKING}/servicecidrs/r")[1]["metadata"]
+
+
+def test_service_ranges_are_kept_while_in_use(kas, connect):
+    call = connect(kas)
+    name = "/apis/networking.k8s.io/v1/servicecidrs/extra"
+    call("POST", f"{NETWORKING}/servicecidrs", {"metadata": {"name": "extra"}, "spec": {"cidrs": ["10.60.0.0/28"]}})
+    until(lambda: call("GET", name)[1].get("status", {}).get("conditions"))
+    obj = call("GET", name)[1]
+    assert obj["metadata"]["finalizers"] == ["networking.k8s.io/service-cidr-finalizer"]
+    condition = obj["status"]["conditions"][0]
+    assert (condition["status"], condition["message"]) == ("True", "Kubernetes Service CIDR is ready")
+    service = {"metadata": {"name": "user"}, "spec": {"clusterIP": "10.60.0.5", "ports": [{"port": 80}]}}
+    code, made = call("POST", "/api/v1/namespaces/default/services", service)
+    assert code == 201, made
+    call("DELETE", name)
+    until(lambda: call("GET", name)[1]["status"]["conditions"][0]["status"] == "False")
+    assert call("GET", name)[1]["status"]["conditions"][0]["reason"] == "Terminating"
+    service["metadata"]["name"], service["spec"]["clusterIP"] = "second", "10.60.0.6"
+    assert call("POST", "/api/v1/namespaces/default/services", service)[0] == 422
+    call("DELETE", "/api/v1/namespaces/default/services/user")
+    until(lambda: call("GET", name)[0] == 404)
+
+
+def test_cluster_roles_are_aggregated(kas, connect):
+    call = connect(kas)
+    rules = [{"apiGroups": ["example.com"], "resources": ["things"], "verbs": ["get"]}]
+    selector = {"clusterRoleSelectors": [{"matchLabels": {"collect": "yes"}}]}
+    assert call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "whole"}, "aggregationRule": selector, "rules": []})[0] == 201
+    assert call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "part", "labels": {"collect": "yes"}}, "rules": rules})[0] == 201
+    until(lambda: call("GET", f"{RBAC}/clusterroles/whole")[1].get("rules") == rules)
+    call("DELETE", f"{RBAC}/clusterroles/part")
+    until(lambda: not call("GET", f"{RBAC}/clusterroles/whole")[1].get("rules"))
+
+
+def test_claims_are_kept_while_a_pod_uses_them(kas, connect):
+    call = connect(kas)
+    base = "/api/v1/namespaces/claims"
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "claims"}})
+    until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    meta = {"name": "c", "finalizers": ["kubernetes.io/pvc-protection"]}
+    assert call("POST", f"{base}/persistentvolumeclaims", {"metadata": meta, "spec": spec})[0] == 201
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    pod = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n", "volumes": volumes}
+    assert call("POST", f"{base}/pods", {"metadata": {"name": "p"}, "spec": pod})[0] == 201
+    call("DELETE", f"{base}/persistentvolumeclaims/c")
+    time.sleep(0.3)
+    assert call("GET", f"{base}/persistentvolumeclaims/c")[1]["metadata"]["deletionTimestamp"]
+    call("DELETE", f"{base}/pods/p?gracePeriodSeconds=0")
+    until(lambda: call("GET", f"{base}/persistentvolumeclaims/c")[0] == 404)
