@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import fcntl
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -43,7 +44,7 @@ from kas.director import Director
 from kas.edge.asgi import App
 from kas.edge.http import Request, Response
 from kas.edge.listener import Listener, TLSFiles
-from kas.endpoints import discovery, openapi, respond, translate
+from kas.endpoints import discovery, respond, translate
 from kas.endpoints.debug import Debug
 from kas.endpoints.delete import Deleter
 from kas.endpoints.documents import Documents
@@ -284,7 +285,7 @@ class Server:
         version = f"v{__version__}"
         address = f"{self.options.advertise_address}:{self.options.secure_port}"
         self.documents = Documents(
-            lambda: versions, lambda: openapi.OpenAPI([openapi.builtin(r) for r in self.served], version), address, self.oidc
+            lambda: versions, lambda: _openapi(self.served, version), address, self.oidc
         )
         self.documents.install(self.director, raw.enable_swagger_ui)
         self.health = Health(lambda: self.started, self._store_check, lambda: self.shutting_down)
@@ -410,6 +411,12 @@ def _endpoint_address(o: Completed) -> str:
     return o.advertise_address
 
 
+def _openapi(served: list[Any], version: str) -> Any:
+    from kas.endpoints import openapi  # large, and wanted by the first kubectl only
+
+    return openapi.OpenAPI([openapi.builtin(r) for r in served], version)
+
+
 class _Deferred:
     """A filter made when the first request comes, because its parts are not there while the chain is built."""
 
@@ -508,9 +515,11 @@ async def _serve(options: Completed, index: int, report_fd: int, go_fd: int, sha
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     os.write(report_fd, b"ready\n")
+    warming = loop.create_task(_warm(server))
     if raw.v >= 4:
         loop.set_debug(True)
     await stop.wait()
+    warming.cancel()
     await _shut_down(server, listeners, runner)
 
 
@@ -522,6 +531,17 @@ def _steps():
         log.info("start: %s after %.0f ms", what, (time.monotonic() - began) * 1000)
 
     return step
+
+
+async def _warm(server: Server) -> None:
+    """Loads in small steps, between requests, what the first client would otherwise wait for."""
+    steps = [lambda reg=reg: reg.strategy for reg in server.registries.values()]
+    steps += [lambda name=name: importlib.import_module(name) for name in ("kas.api.printers.core", "kas.api.yaml_codec", "isal.igzip")]
+    for one in steps:
+        await asyncio.sleep(0.02)
+        one()
+    gc.collect()
+    gc.freeze()
 
 
 def _listeners(server: Server) -> list[Listener]:

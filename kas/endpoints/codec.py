@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.api import errors, gojson, yaml_codec
+from kas.api import errors, gojson
 from kas.api.defaults import apply_defaults
 from kas.api.negotiation import PROTOBUF, YAML, body_media_type
 from kas.api.scheme import SCHEME, DecodeError, decode, decode_protobuf, duplicate_fields, open_envelope
@@ -33,17 +33,24 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
     findings: list[str] = []
     try:
         if form == YAML:
-            value, repeated = yaml_codec.decode(body)
+            value, repeated = _from_yaml(kind, body)
             findings += repeated
         else:
             value = gojson.loads(body)
             if strictness != "Ignore":
                 findings += [f"duplicate field {_quote(p)}" for p in duplicate_fields(body)]
-    except yaml_codec.YAMLError as e:
-        raise _unrecognized(kind, f"{e}", body) from None
     except gojson.JSONError as e:
         raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
     return decode_value(req, value, kind, strictness, findings, body)
+
+
+def _from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
+    from kas.api import yaml_codec  # PyYAML is large and few clients send YAML
+
+    try:
+        return yaml_codec.decode(body)
+    except yaml_codec.YAMLError as e:
+        raise _unrecognized(kind, f"{e}", body) from None
 
 
 def decode_value(

@@ -16,9 +16,8 @@ from kas.api.errors import ApiError, generic_not_found
 from kas.api.scheme import SCHEME, write_json
 from kas.director import Director, not_found
 from kas.edge.http import Request, Response
-from kas.endpoints import discovery, openapi, respond
+from kas.endpoints import discovery, respond
 from kas.endpoints.discovery import Version
-from kas.endpoints.openapi import ui
 from kas.endpoints.rest import method_not_allowed
 
 DISCOVERY_TYPE = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
@@ -31,13 +30,13 @@ class Documents:
     def __init__(
         self,
         versions: Callable[[], Sequence[Version]],
-        make_openapi: Callable[[], openapi.OpenAPI],
+        make_openapi: Callable[[], Any],
         address: str,
         oidc: Callable[[], tuple[bytes, bytes]],
     ) -> None:
         self._versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
         self._cache: dict[Any, Any] = {}
-        self._openapi: openapi.OpenAPI | None = None
+        self._openapi: Any = None
         self.index_paths: Callable[[], list[str]] = list
 
     def refresh(self) -> None:
@@ -105,7 +104,7 @@ class Documents:
             return respond.typed(req, m, type_, "v1", kind, value, 200)
         body = write_json(value)
         if m.accepted == respond.YAML:
-            return respond.finish(req, 200, respond.YAML, respond.yaml_codec.encode(value))
+            return respond.finish(req, 200, respond.YAML, respond.to_yaml(value))
         if m.pretty:
             return respond.finish(req, 200, respond.JSON, respond.pretty_json(body))
         return respond.finish(req, 200, respond.JSON, body + b"\n")
@@ -135,7 +134,7 @@ class Documents:
     # --- OpenAPI
 
     @property
-    def openapi(self) -> openapi.OpenAPI:
+    def openapi(self) -> Any:
         if self._openapi is None:
             self._openapi = self._make_openapi()
         return self._openapi
@@ -164,6 +163,8 @@ class Documents:
     @staticmethod
     def _spec(req: Request, version: str, get: Callable[[str], Any]) -> Response:
         _get_only(req)
+        from kas.endpoints import openapi
+
         kind = openapi.negotiate(req.header(b"accept"), version)
         if kind is None:
             return Response(406, [])
@@ -219,7 +220,7 @@ def _get_only(req: Request) -> None:
         raise method_not_allowed()
 
 
-def _document(req: Request, d: openapi.Document) -> Response:
+def _document(req: Request, d: Any) -> Response:
     headers = [(b"content-type", d.content_type.encode()), (b"etag", d.etag.encode()), (b"vary", b"Accept-Encoding"), (b"vary", b"Accept")]
     if req.header(b"if-none-match") == d.etag:
         return Response(304, headers)
@@ -238,6 +239,8 @@ def _compressed(req: Request, resp: Response) -> Response:
 def swagger_ui(req: Request) -> Response:
     """The packaged Swagger UI."""
     _get_only(req)
+    from kas.endpoints.openapi import ui
+
     found = ui.file(req.path[len("/swagger-ui/") :], accepts_gzip="gzip" in req.header(b"accept-encoding"))
     if found is None:
         return not_found()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kas.api import errors, field, gojson, jsonpatch, mergepatch, strategicmerge, yaml_codec
+from kas.api import errors, field, gojson, jsonpatch, mergepatch, strategicmerge
 from kas.api.defaults import apply_defaults
 from kas.api.errors import ApiError
 from kas.api.fieldmanager import apply
@@ -145,6 +145,8 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions) 
 
 def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptions) -> Callable[[Obj | None], Obj]:
     """Server-side apply as a function of the current object, None when it does not exist yet."""
+    from kas.api import yaml_codec  # PyYAML is large; loaded by the first apply
+
     try:
         value, repeated = yaml_codec.decode(req.body)
     except yaml_codec.YAMLError as e:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from kas.api import printers, yaml_codec
 from kas.api.errors import ApiError
 from kas.api.negotiation import JSON, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream
 from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, pretty_json, transcode_json_to_protobuf, write_json
@@ -72,6 +71,8 @@ def transformed(req: Request, m: Media, served, value: dict[str, Any], status: i
     if m.convert is None:
         return typed(req, m, served.type, served.api_version, served.kind, value, status)
     if m.convert.kind == TABLE:
+        from kas.api import printers
+
         t = printers.table(
             (served.group, served.version, served.kind), [value], now=time.time(),
             include_object=req.params.get("includeObject"), version=m.convert.version,
@@ -106,11 +107,17 @@ def typed(req: Request, m: Media, type_, api_version: str, kind: str, value: dic
         return finish(req, status, PROTOBUF, envelope(api_version, kind, encode_protobuf(type_, value)))
     body = encode_json(type_, {"kind": kind, "apiVersion": api_version, **value})
     if m.accepted == YAML:
-        return finish(req, status, YAML, yaml_codec.encode(orjson.loads(body)))
+        return finish(req, status, YAML, to_yaml(orjson.loads(body)))
     if m.pretty:
         body = pretty_json(body)
         return finish(req, status, JSON, body)
     return finish(req, status, JSON, body + b"\n")
+
+
+def to_yaml(value: Any) -> bytes:
+    from kas.api import yaml_codec  # PyYAML is large and few clients ask for YAML
+
+    return yaml_codec.encode(value)
 
 
 def status(req: Request, e: ApiError) -> Response:

@@ -5,9 +5,13 @@ Writes go through the parent's own update, so its strategy, generation and manag
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from kas.admission import UPDATE
 from kas.api import errors, field
+from kas.api.fieldmanager import builtin, keep_timestamps, to_parent, to_scale, update
 from kas.api.scheme import SCHEME
 from kas.api.selectors import format_label_selector
 from kas.edge.http import Request, Response
@@ -15,10 +19,11 @@ from kas.endpoints import managedfields, patching, respond
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import write_options
 from kas.endpoints.write import Writer, check_name, options_dict
-from kas.registry.strategy import Obj
+from kas.registry.strategy import Context, Obj
 
 SCALE = SCHEME.known("autoscaling", "v1", "Scale")
 
+SUBRESOURCE = "scale"
 
 def scale_of(parent: Obj) -> Obj:
     """The Scale of an object of a scalable kind."""
@@ -55,42 +60,69 @@ class Scale:
         given = decode_body(req, SCALE, strictness=o.field_validation)
         assert given is not None
         check_name(given, namespace, name)
-        return await self._write(req, served, namespace, name, lambda scale: given, o, "UpdateOptions")
+        ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
+        manager = managedfields.manager_name(o.field_manager, req)
+
+        def change(old: Obj) -> Obj:
+            return owned(old, {**given, "metadata": dict(given["metadata"])}, manager, ctx)
+
+        return await self._write(req, served, ctx, name, change, options_dict("UpdateOptions", o))
 
     async def patch(self, req: Request, served: Any, namespace: str, name: str) -> Response:
         kind = patching.patch_type(req)
         o = write_options(req.params, "PatchOptions")
         patching.check_options(kind, o)
+        ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
         view = _View(served)
         if kind == patching.APPLY:
-            ctx = self.writer.context(req, namespace, o.dry_run, "")
             change = patching.applier(req, view, ctx, name, o)
         else:
-            change = patching.plain_patcher(req, view, kind, o)
-        return await self._write(req, served, namespace, name, change, o, "PatchOptions")
+            patched = patching.plain_patcher(req, view, kind, o)
+            manager = managedfields.manager_name(o.field_manager, req)
 
-    async def _write(self, req: Request, served: Any, namespace: str, name: str, change, o, options: str) -> Response:
-        ctx = self.writer.context(req, namespace, o.dry_run)
-        manager = managedfields.manager_name(o.field_manager, req)
+            def change(old: Obj) -> Obj:
+                scale = patched(old)
+                check_name(scale, namespace, name)
+                return owned(old, scale, manager, ctx)
 
-        def wanted(current: Obj | None) -> Obj:
+        return await self._write(req, served, ctx, name, change, options_dict("PatchOptions", o))
+
+    async def _write(
+        self, req: Request, served: Any, ctx: Context, name: str, change: Callable[[Obj], Obj], options: dict[str, Any]
+    ) -> Response:
+        """Admission sees Scales, the registry their parents; managed fields are handed from one to the other."""
+        admission = self.writer.admission
+        attributes = self.writer.attributes(req, served, UPDATE, ctx, name, None, None, options)
+        attributes.kind = SCALE.kind
+        replicas = {served.api_version: "spec.replicas"}
+
+        async def wanted(current: Obj | None) -> Obj:
             assert current is not None
             live = served.to_served(current)
-            scale = change(scale_of(live))
-            replicas = (scale.get("spec") or {}).get("replicas", 0)
-            if replicas < 0:
-                found = field.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
-                raise errors.invalid("autoscaling", "Scale", name, [found])
-            given = (scale.get("metadata") or {}).get("resourceVersion")
-            if given and given != live["metadata"].get("resourceVersion"):
-                raise errors.conflict(served.group, served.resource, name, errors.OBJECT_MODIFIED)
-            obj = {**live, "metadata": dict(live["metadata"]), "spec": {**live["spec"], "replicas": replicas}}
-            ctx.subresource = "scale"
-            managedfields.on_update(served, live, obj, manager, ctx)
-            ctx.subresource = ""
-            return served.to_storage(obj)
+            old, entries = scale_of(live), live["metadata"].get("managedFields")
+            shown = to_scale(entries, replicas)
+            if shown:
+                old["metadata"]["managedFields"] = shown
+            attributes.obj, attributes.old = change(old), scale_of(live)
+            await admission.mutate(attributes)
+            scale = attributes.obj
+            assert scale is not None
+            _check(scale, live, served, name)
+            meta = dict(live["metadata"])
+            meta["resourceVersion"] = scale["metadata"].get("resourceVersion") or ""
+            owners = to_parent(entries, scale["metadata"].get("managedFields"), served.api_version, replicas)
+            meta.pop("managedFields", None)
+            if owners:
+                meta["managedFields"] = owners
+            return served.to_storage({**live, "metadata": meta, "spec": {**live["spec"], "replicas": _replicas(scale)}})
 
-        rec, warnings, _ = await self.writer.write_object(req, served, ctx, name, wanted, options_dict(options, o))
+        async def judge(final: Obj, old: Obj | None) -> None:
+            assert old is not None
+            attributes.obj, attributes.old = scale_of(served.to_served(final)), scale_of(served.to_served(old))
+            await admission.validate(attributes)
+
+        # The parent's own strategy decides what the write means: no view's.
+        rec, warnings, _ = await served.registry.update(replace(ctx, subresource=""), name, wanted, judge, settle=keep_timestamps)
         for text in warnings:
             req.warn(text)
         return self._answer(req, scale_of(served.object(rec)), 200)
@@ -100,6 +132,30 @@ class Scale:
         if m.convert is not None and m.convert.kind == respond.TABLE:
             return respond.transformed(req, m, _SCALE_VIEW, scale, status)
         return respond.typed(req, respond.media_without_conversion(req), SCALE.type, "autoscaling/v1", "Scale", scale, status)
+
+
+def _replicas(scale: Obj) -> int:
+    return (scale.get("spec") or {}).get("replicas") or 0
+
+
+def _check(scale: Obj, live: Obj, served: Any, name: str) -> None:
+    """``ValidateScale`` and the uid as a precondition; the registry sees to the resource version."""
+    if _replicas(scale) < 0:
+        found = field.invalid("spec.replicas", _replicas(scale), "must be greater than or equal to 0")
+        raise errors.invalid("autoscaling", "Scale", name, [found])
+    uid, have = scale["metadata"].get("uid"), live["metadata"].get("uid", "")
+    if uid and uid != have:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {have}"
+        raise errors.conflict(served.group, f"{served.resource}/scale", name, why)
+
+
+def owned(old: Obj, scale: Obj, manager: str, ctx: Context) -> Obj:
+    """``scale`` with the managed fields of an update of ``old``."""
+    entries = update(builtin(SCALE.group, SCALE.version, SCALE.kind), old, scale, manager, now=ctx.now, subresource=ctx.subresource)
+    scale["metadata"].pop("managedFields", None)
+    if entries:
+        scale["metadata"]["managedFields"] = entries
+    return scale
 
 
 class _View:

@@ -8,6 +8,7 @@ starts over with the newer object. Nothing here knows HTTP.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -65,11 +66,15 @@ class Registry:
         self.type = pipeline.stored_type(resource)
         self.root = resource.etcd_prefix + "/"
         self.lease_s = event_ttl_s
-        self.strategy = strategy_of(resource)
         # Set by the kinds that allocate (Service).
         self.allocator: Allocator | None = None
         # Called after a delete that removed the object (kinds with dependants of their own).
         self.after_delete: Callable[[Obj, Context], Awaitable[None]] | None = None
+
+    @functools.cached_property
+    def strategy(self):
+        """Made on first use: a kind's module is loaded by its first write, or in the background after the start."""
+        return strategy_of(self.resource)
 
     # --- keys and reading
 

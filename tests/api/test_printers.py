@@ -58,7 +58,7 @@ def test_every_printed_kind_has_a_row_for_each_column():
     for group, kind in ROWS:
         columns = printers.registered_columns(group, kind)
         assert columns, f"{group}/{kind} has no columns"
-        row = printers.cells(group, kind, {"metadata": {"name": "x"}}, NOW)
+        row = printers.row_cells(group, kind, {"metadata": {"name": "x"}}, NOW)
         extra = 1 if kind == "IPAddress" else 0
         assert len(row) == len(columns) + extra, f"{group}/{kind}"
 
@@ -149,7 +149,7 @@ def test_selectors_as_text(value, text):
 
 def test_a_port_of_an_ipv6_endpoint_is_bracketed_and_only_three_are_shown():
     subsets = [{"addresses": [{"ip": "::1"}, {"ip": "10.0.0.1"}], "ports": [{"port": 80}, {"port": 81}]}]
-    row = printers.cells("", "Endpoints", {"metadata": {"name": "e"}, "subsets": subsets}, NOW)
+    row = printers.row_cells("", "Endpoints", {"metadata": {"name": "e"}, "subsets": subsets}, NOW)
     assert row[1] == "[::1]:80,10.0.0.1:80,[::1]:81 + 1 more..."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import kubectl
 import pytest
 
 from kas.testing.server import KasServer
@@ -63,3 +64,39 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             f"http conversations: {c['conversations']} replayed, {c['alike']} alike throughout; {c['requests']} requests: "
             f"{c['status']} same status code, {c['loose']} identical with managedFields ignored, {c['exact']} identical"
         )
+
+
+# --- kubectl
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_version: runs with every kubectl found, not only with the main ones")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "k" not in metafunc.fixturenames:
+        return
+    programs = kubectl.found()
+    every = metafunc.definition.get_closest_marker("every_version") is not None
+    versions = list(programs) if every else kubectl.main_versions(programs)
+    params = [pytest.param(v, id=v) for v in versions] or [pytest.param(None, id="none", marks=pytest.mark.skip(reason=kubectl.NONE_FOUND))]
+    metafunc.parametrize("k", params, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def kubectl_server(module_server) -> KasServer:
+    return module_server("--unsafe-no-fsync", "-v", "0")
+
+
+@pytest.fixture(scope="module")
+def k(request: pytest.FixtureRequest, kubectl_server: KasServer, tmp_path_factory: pytest.TempPathFactory) -> kubectl.Kubectl:
+    """A kubectl in a namespace of its own; the test runs once for each version."""
+    home = tmp_path_factory.mktemp("home")
+    return kubectl.Kubectl(kubectl.found()[request.param], request.param, kubectl_server, home).prepare()
+
+
+@pytest.fixture(scope="module")
+def applied(k: kubectl.Kubectl) -> kubectl.Kubectl:
+    """The kubectl after ``apply`` of every manifest."""
+    k.apply("network-config.yaml", "workloads.yaml", "policy.yaml", "pods.yaml")
+    return k

@@ -312,3 +312,80 @@ def test_a_node_sees_what_its_pods_refer_to(kas_server, connect, tmp_path):
     assert may("other")
     client("DELETE", "/api/v1/namespaces/default/pods/before?gracePeriodSeconds=0")
     assert (may("mine"), may("other")) == (False, True)
+
+
+# --- scale
+
+DEPLOYMENT = {
+    "metadata": {"name": "d"},
+    "spec": {
+        "replicas": 1, "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}},
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def scale(client, namespace):
+    """``scale(method, body, type)`` on a new Deployment's scale; ``scale.parent()`` is the Deployment."""
+    url = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    code, body = client("POST", f"{url}?fieldManager=maker", DEPLOYMENT)
+    assert code in (201, 409), body
+
+    def call(method: str, body=None, ctype: str = "application/json", query: str = ""):
+        return client(method, f"{url}/d/scale{query}", body, ctype)
+
+    call.parent = lambda: client("GET", f"{url}/d")[1]
+    yield call
+    client("DELETE", f"{url}/d")
+
+
+def owners(parent) -> dict[str, str]:
+    """Who owns the replica count, and by what operation."""
+    return {
+        m["manager"]: f"{m['operation']} {m.get('subresource', '')}"
+        for m in parent["metadata"]["managedFields"]
+        if "f:replicas" in m["fieldsV1"].get("f:spec", {})
+    }
+
+
+def test_scale_moves_the_ownership_of_replicas(scale):
+    code, body = scale("GET")
+    assert (code, body["spec"], body["status"]) == (200, {"replicas": 1}, {"replicas": 0, "selector": "a=b"})
+    body["spec"]["replicas"] = 3
+    code, body = scale("PUT", body, query="?fieldManager=putter")
+    assert (code, body["spec"]["replicas"], "managedFields" in body["metadata"]) == (200, 3, False)
+    parent = scale.parent()
+    assert (parent["metadata"]["generation"], owners(parent)) == (2, {"putter": "Update scale"})
+    applied = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 4}}
+    code, body = scale("PATCH", applied, "application/apply-patch+yaml", "?fieldManager=applier")
+    assert (code, body["reason"]) == (409, "Conflict")
+    assert '"putter" with subresource "scale"' in body["message"]
+    code, body = scale("PATCH", applied, "application/apply-patch+yaml", "?fieldManager=applier&force=true")
+    assert (code, body["spec"]["replicas"]) == (200, 4)
+    assert owners(scale.parent()) == {"applier": "Apply scale"}
+
+
+@pytest.mark.parametrize(
+    ("ctype", "body"),
+    [
+        (MERGE, {"spec": {"replicas": 5}}),
+        ("application/strategic-merge-patch+json", {"spec": {"replicas": 5}}),
+        ("application/json-patch+json", [{"op": "replace", "path": "/spec/replicas", "value": 5}]),
+    ],
+)
+def test_scale_takes_every_patch(scale, ctype, body):
+    assert scale("PATCH", body, ctype, "?dryRun=All")[1]["spec"]["replicas"] == 5
+    assert scale.parent()["spec"]["replicas"] == 1
+    assert scale("PATCH", body, ctype)[1]["spec"]["replicas"] == 5
+    assert scale.parent()["spec"]["replicas"] == 5
+
+
+def test_scale_refusals(scale):
+    code, body = scale("PATCH", {"spec": {"replicas": -1}}, MERGE)
+    assert (code, body["message"]) == (
+        422, 'Scale.autoscaling "d" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0',
+    )  # fmt: skip
+    assert scale("PATCH", {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 2}}, MERGE)[0] == 409
+    assert scale("PATCH", {"metadata": {"uid": "x"}, "spec": {"replicas": 2}}, MERGE)[0] == 409
+    assert scale("PUT", {"metadata": {"name": "other"}})[0] == 400

@@ -17,8 +17,8 @@ Amounts = dict[str, Quantity]
 MIRROR = "kubernetes.io/config.mirror"
 # Volume sources that name a secret in a reference of their own.
 SECRET_REFS = {
-    "cephfs": "secretRef", "cinder": "secretRef", "flexVolume": "secretRef", "rbd": "secretRef", "scaleIO": "secretRef", "iscsi": "secretRef",
-    "storageos": "secretRef", "csi": "nodePublishSecretRef",
+    "cephfs": "secretRef", "cinder": "secretRef", "flexVolume": "secretRef", "rbd": "secretRef", "scaleIO": "secretRef",
+    "iscsi": "secretRef", "storageos": "secretRef", "csi": "nodePublishSecretRef",
 }  # fmt: skip
 
 

@@ -145,7 +145,8 @@ def _foreign_secrets(account: Obj, spec: Obj) -> Iterator[str]:
     for volume in spec.get("volumes") or ():
         secret = (volume.get("secret") or {}).get("secretName")
         if volume.get("secret") is not None and secret not in own:
-            yield f"volume with secret.secretName={_raw(secret)} is not allowed because service account {who} does not reference that secret"
+            because = f"is not allowed because service account {who} does not reference that secret"
+            yield f"volume with secret.secretName={_raw(secret)} {because}"
     for kind, title in (("initContainers", "init container"), ("containers", "container")):
         for container in spec.get(kind) or ():
             yield from _foreign_env(container, title, own, who)

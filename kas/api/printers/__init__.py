@@ -16,11 +16,18 @@ from typing import Any
 
 from kas.api.errors import bad_request
 from kas.api.field import go_quote
-from kas.api.printers import apps, cluster, core, custom, infra, pod  # noqa: F401  (importing them registers their rows)
 from kas.api.printers.age import ZERO_TIME
 from kas.api.printers.registry import ROWS, Row
 
 Columns = list[dict[str, Any]]
+
+
+@functools.cache
+def _rows() -> dict[tuple[str, str], Row]:
+    """The row functions; their modules register them when they are imported, which the first Table does."""
+    from kas.api.printers import apps, cluster, core, infra, pod  # noqa: F401
+
+    return ROWS
 
 
 @functools.cache
@@ -46,9 +53,9 @@ def default_columns() -> Columns:
     return [_definition(c) for c in _tables()["default"]]
 
 
-def cells(group: str, kind: str, obj: dict[str, Any], now: float) -> list[Any]:
+def row_cells(group: str, kind: str, obj: dict[str, Any], now: float) -> list[Any]:
     """One row of a kind with a printer. ``now`` is in seconds since the epoch; KeyError when the kind has no printer."""
-    return ROWS[group, kind](obj, now)
+    return _rows()[group, kind](obj, now)
 
 
 def _default_cells(obj: dict[str, Any]) -> list[Any]:
@@ -92,11 +99,13 @@ def table(
         columns = default_columns()
         rows = [{"cells": _default_cells(obj)} for obj in objects] or None
     else:
-        row = ROWS[group, kind]
+        row = _rows()[group, kind]
         rows = [{"cells": row(obj, now)} for obj in _printed_form(gvk, objects)]
         if kind == "Pod" and not group:
+            from kas.api.printers.pod import ROW_CONDITIONS
+
             for made, obj in zip(rows, objects, strict=True):
-                finished = pod.ROW_CONDITIONS.get((obj.get("status") or {}).get("phase", ""))
+                finished = ROW_CONDITIONS.get((obj.get("status") or {}).get("phase", ""))
                 if finished:
                     made["conditions"] = finished
     for made, obj in zip(rows or (), objects, strict=True):
@@ -117,6 +126,8 @@ def table(
 
 def _custom(wanted: Sequence[dict[str, Any]]) -> tuple[Columns, Row]:
     name, created = default_columns()
+    from kas.api.printers import custom
+
     return custom.definitions(wanted, name, created["description"]), custom.row(wanted)
 
 

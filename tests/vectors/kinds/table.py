@@ -38,5 +38,5 @@ def check(vector, group):
     if made["columnDefinitions"] == columns:
         row = made["rows"][0]
     else:  # the printer exists, but the resource does not use it
-        row = {"cells": printers.cells(api_group, resource.kind, obj, now)}
+        row = {"cells": printers.row_cells(api_group, resource.kind, obj, now)}
     assert [{"cells": row["cells"], "conditions": row.get("conditions")}] == vector["out"]["rows"]
