@@ -25,7 +25,7 @@ _KNOWN = frozenset(
         "status.hostIPs", "status.podIP", "status.podIPs", "spec.host",
     }
 )  # fmt: skip
-_SUBSCRIPT = re.compile(r"(.*)\['(.*)'\]\Z", re.DOTALL)
+_SUBSCRIPT = re.compile(r"(.+?)\['(.*)'\]\Z", re.DOTALL)
 RESOURCES = (
     "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
     "requests.memory",

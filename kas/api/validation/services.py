@@ -273,15 +273,18 @@ def service(obj: Spec, old: Spec | None = None) -> list[FieldError]:
     return errs + _load_balancer_class(spec, None) + _traffic(spec)
 
 
-def _released(new: list[str], old: list[str], policy: str | None, path: str, what: str, shown: list[str] | None) -> list[FieldError]:
-    """Primary entries stay; a secondary one may come, or go when the policy says single stack."""
+def _released(new: list[str], old: list[str], ips: list[str], policy: str | None, path: str, what: str) -> list[FieldError]:
+    """Primary entries stay; a secondary one may come, or go when the policy says single stack.
+
+    For families, too, it is the cluster IPs that tell whether the primary one is gone.
+    """
     errs: list[FieldError] = []
     if len(old) == len(new):
         return [field.invalid(f"{path}[{i}]", new, SET_ONCE) for i, value in enumerate(old) if value != new[i]]
-    if len(old) > len(new) and not new:
+    if len(old) > len(new) and not ips:
         errs.append(field.invalid(f"{path}[0]", new or None, f"primary {what} can not be unset"))
     if old and new and old[0] != new[0]:
-        errs.append(field.invalid(f"{path}[0]", shown if shown is not None else new, SET_ONCE))
+        errs.append(field.invalid(f"{path}[0]", ips or None, SET_ONCE))
     if len(old) > len(new) == 1 and policy != "SingleStack":
         message = f"must be set to 'SingleStack' when releasing the secondary {what}"
         errs.append(field.invalid("spec.ipFamilyPolicy", policy, message))
@@ -296,13 +299,13 @@ def service_update(obj: Spec, old: Spec) -> list[FieldError]:
         ips, old_ips = new_spec.get("clusterIPs") or [], old_spec.get("clusterIPs") or []
         policy = new_spec.get("ipFamilyPolicy")
         if not (now and was):
-            errs += _released(ips, old_ips, policy, "spec.clusterIPs", "clusterIP", None)
+            errs += _released(ips, old_ips, ips, policy, "spec.clusterIPs", "clusterIP")
         if not now and not was:
             families, had = new_spec.get("ipFamilies") or [], old_spec.get("ipFamilies") or []
             if len(families) == len(had):
                 errs += [field.invalid("spec.ipFamilies[0]", families, SET_ONCE) for a, b in zip(families, had, strict=True) if a != b]
             else:
-                errs += _released(families, had, policy, "spec.ipFamilies", "ipFamily", ips or None)
+                errs += _released(families, had, ips, policy, "spec.ipFamilies", "ipFamily")
     errs += _load_balancer_class(new_spec, old_spec)
     if needs_health_check(old_spec) and needs_health_check(new_spec):
         if (new_spec.get("healthCheckNodePort") or 0) != (old_spec.get("healthCheckNodePort") or 0):

@@ -82,7 +82,7 @@ def _selector(spec: dict[str, Any]) -> list[FieldError]:
         seen.add(scope)
     for pair in _CONFLICTS:
         if seen.issuperset(pair):
-            errs.append(field.invalid("spec.scopeSelector.scopes", spec.get("scopes"), "conflicting scopes"))
+            errs.append(field.invalid(path, spec.get("scopes"), "conflicting scopes"))
     return errs
 
 
