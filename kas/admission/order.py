@@ -36,7 +36,13 @@ ELSEWHERE = frozenset((
 ))  # fmt: skip
 
 
+# An acronym in the plural is one word.
+MODULES = {"DenyServiceExternalIPs": "deny_service_external_ips"}
+
+
 def _snake(name: str) -> str:
+    if name in MODULES:
+        return MODULES[name]
     out = []
     for i, c in enumerate(name):
         if c.isupper() and i and (not name[i - 1].isupper() or (i + 1 < len(name) and name[i + 1].islower())):

@@ -1,0 +1,45 @@
+"""CertificateSubjectRestriction: nobody becomes system:masters by a client certificate.
+
+Upstream: ``plugin/pkg/admission/certificates/subjectrestriction``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from kas.admission import CREATE, Attributes
+from kas.admission.plugins._signers import GROUP, REQUESTS
+from kas.api.validation.certificates import pem_blocks
+from kas.auth.user import MASTERS
+
+CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
+
+
+class Plugin:
+    name = "CertificateSubjectRestriction"
+
+    def __init__(self, server: Any) -> None:
+        pass
+
+    def handles(self, a: Attributes) -> bool:
+        return a.operation == CREATE and a.group == GROUP and a.resource == REQUESTS and not a.subresource
+
+    def validate(self, a: Attributes) -> None:
+        spec = a.obj.get("spec") or {}
+        if spec.get("signerName") == CLIENT_SIGNER and MASTERS in _organizations(a, spec.get("request") or ""):
+            raise a.forbid(f"use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")
+
+
+def _organizations(a: Attributes, request: str) -> list[str]:
+    from cryptography import x509
+
+    try:
+        block = next(pem_blocks(base64.b64decode(request)), None)
+        if block is None:
+            raise ValueError("PEM block type must be CERTIFICATE REQUEST")
+        subject = x509.load_der_x509_csr(block.der).subject
+    except (ValueError, binascii.Error) as e:
+        raise a.forbid(f"failed to parse CSR: {e}") from None
+    return [str(x.value) for x in subject.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME)]

@@ -1,0 +1,60 @@
+"""PodResizeValidator: a pod is not resized to what its node could never give.
+
+Uses ``server.object``. Upstream: ``plugin/pkg/admission/podresize``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.admission import UPDATE, Attributes
+from kas.admission.plugins import _pods
+from kas.api.errors import ApiError
+from kas.api.field import go_quote
+from kas.api.quantity import Quantity
+from kas.api.quantity import cached as quantity
+
+OS_LABEL = "kubernetes.io/os"
+ZERO = Quantity(0)
+
+
+class Plugin:
+    name = "PodResizeValidator"
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def handles(self, a: Attributes) -> bool:
+        return a.operation == UPDATE and a.resource == "pods" and not a.group and a.subresource == "resize"
+
+    def validate(self, a: Attributes) -> None:
+        name = a.obj["spec"].get("nodeName")
+        # The generation moves with the spec, so an unchanged one asks for nothing.
+        if not name or a.obj["metadata"].get("generation") == a.old["metadata"].get("generation"):
+            return
+        node = self._server.object("", "nodes", "", name)
+        if node is None:
+            raise a.forbid(f"node {go_quote(name)} not found")
+        short = _short_of(a.obj["spec"], (node.get("status") or {}).get("allocatable") or {})
+        if short:
+            raise _because(a, f"Node didn't have enough allocatable resources: {'; '.join(short)}", "NodeCapacity")
+        system = (node["metadata"].get("labels") or {}).get(OS_LABEL, "")
+        if system != "linux":
+            why = f"pod resize is only supported on linux nodes, node {go_quote(name)} is {go_quote(system)}"
+            raise _because(a, why, "UnsupportedPlatform")
+
+
+def _short_of(spec: dict[str, Any], allocatable: dict[str, str]) -> list[str]:
+    need = _pods.effective(spec, "requests", overhead=True)
+    out = []
+    for name, value in (("cpu", Quantity.milli_value), ("memory", Quantity.value)):
+        wanted, there = value(need.get(name, ZERO)), value(quantity(allocatable[name]) if name in allocatable else ZERO)
+        if wanted > there:
+            out.append(f"{name}, requested: {wanted}, allocatable: {there}")
+    return out
+
+
+def _because(a: Attributes, why: str, cause: str) -> ApiError:
+    e = a.forbid(why)
+    e.details = {**(e.details or {}), "causes": [{"reason": cause}]}
+    return e

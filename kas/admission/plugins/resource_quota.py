@@ -1,0 +1,220 @@
+"""ResourceQuota: what a namespace may hold and use.
+
+What is used stands in the quotas' status, where upstream has it too: set by the quota controller, raised here before a write. All quotas an
+object counts against are raised in one commit whose preconditions are the revisions they were judged by, so workers never spend the same
+rest twice. When the write then does not happen, what was taken is given back once the request has ended; a crash in between
+is healed by the controller's next recount.
+
+Uses ``server.store``, ``server.registry``. Upstream: ``apiserver/pkg/admission/plugin/resourcequota``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from kas._fastpath import Op, build_record
+from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission.plugins import _pods
+from kas.admission.plugins._derived import Followed
+from kas.admission.plugins._pods import Amounts
+from kas.admission.plugins._usage import Evaluator, evaluator_of, matches
+from kas.api import errors
+from kas.api.fieldlabels import selectable_fields
+from kas.api.fieldmanager import builtin, update
+from kas.api.quantity import Quantity
+from kas.api.scheme import encode_json_split
+from kas.store import Conflict
+
+Obj = dict[str, Any]
+MAX_ATTEMPTS = 64
+ZERO = Quantity(0)
+# Events come and go by themselves; the others are answered, not stored.
+UNCOUNTED = frozenset((
+    ("", "events"), ("events.k8s.io", "events"), ("", "bindings"), ("authorization.k8s.io", "localsubjectaccessreviews"),
+))  # fmt: skip
+SELF = "kube-apiserver"
+
+
+@dataclass(slots=True)
+class Charge:
+    """What one write took: of which quotas, and how to see whether the object was stored."""
+
+    attributes: Attributes
+    uid: str
+    usage: Amounts
+    taken: dict[str, Amounts]
+
+
+class Plugin:
+    name = "ResourceQuota"
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._present = Followed(server, "", "resourcequotas", lambda obj: True)
+        self._evaluators: dict[tuple[str, str], Evaluator] = {}
+        # Writes of one worker into one namespace queue here instead of losing races against each other.
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._open: dict[asyncio.Task[Any], list[Charge]] = {}
+        self._refunds: set[asyncio.Task[None]] = set()
+
+    def handles(self, a: Attributes) -> bool:
+        if a.operation not in (CREATE, UPDATE) or (a.group, a.resource) in UNCOUNTED:
+            return False
+        return not a.subresource or (not a.group and a.resource == "pods" and a.subresource == "resize")
+
+    def validate(self, a: Attributes) -> Any:
+        if not a.namespace or not self._present.namespace(a.namespace) or a.resource == "namespaces":
+            return None
+        evaluator = self._evaluator(a.group, a.resource)
+        return self._charge(a, evaluator) if evaluator.handles(a) else None
+
+    def _evaluator(self, group: str, resource: str) -> Evaluator:
+        found = self._evaluators.get((group, resource))
+        if found is None:
+            found = self._evaluators[group, resource] = evaluator_of(group, resource)
+        return found
+
+    def _lock(self, namespace: str) -> asyncio.Lock:
+        lock = self._locks.get(namespace)
+        if lock is None:
+            lock = self._locks[namespace] = asyncio.Lock()
+        return lock
+
+    async def _charge(self, a: Attributes, evaluator: Evaluator) -> None:
+        task = asyncio.current_task()
+        open_ = self._open.get(task, []) if task is not None else []
+        # The same write once more means that it lost a race: what it took before is not used.
+        for earlier in [c for c in open_ if c.attributes is a]:
+            open_.remove(earlier)
+            await self._give_back(earlier)
+        usage = evaluator.usage(a.obj)
+        async with self._lock(a.namespace):
+            for _ in range(MAX_ATTEMPTS):
+                quotas = self._quotas(a.namespace)
+                changes = self._judge(a, evaluator, usage, [obj for _, obj in quotas])
+                if not changes or a.dry_run:
+                    return
+                revisions = {obj["metadata"]["name"]: rec.revision for rec, obj in quotas}
+                ops = [self._op(obj, changes[name], revisions[name], a.now) for obj in (q for _, q in quotas)
+                       if (name := obj["metadata"]["name"]) in changes]  # fmt: skip
+                try:
+                    await self._server.store.commit_many(ops)
+                except Conflict:
+                    continue
+                break
+            else:
+                raise errors.conflict("", "resourcequotas", next(iter(changes)), errors.OBJECT_MODIFIED)
+        if task is not None:
+            if task not in self._open:
+                self._open[task] = []
+                task.add_done_callback(self._ended)
+            self._open[task].append(Charge(a, a.obj["metadata"].get("uid", ""), usage, changes))
+
+    def _quotas(self, namespace: str) -> list[tuple[Any, Obj]]:
+        registry = self._server.registry("", "resourcequotas")
+        return [(rec, orjson.loads(rec.json)) for rec in self._server.store.range(registry.prefix(namespace)).records]
+
+    # --- judging
+
+    def _judge(self, a: Attributes, evaluator: Evaluator, usage: Amounts, quotas: list[Obj]) -> dict[str, Amounts]:
+        """What to add to each quota, by its name; raises 403 for the first one that has not enough left (``CheckRequest``)."""
+        pertinent = []
+        for quota in quotas:
+            if not matches(quota, evaluator, a.obj):
+                continue
+            name, status = quota["metadata"]["name"], quota.get("status") or {}
+            counted = evaluator.matching(status.get("hard") or {})
+            unsaid = evaluator.constraints(counted, a.obj)
+            if unsaid:
+                raise a.forbid(f"failed quota: {name}: {unsaid}")
+            if not all(resource in (status.get("used") or {}) for resource in counted):
+                raise a.forbid(f"status unknown for quota: {name}, resources: {','.join(sorted(counted))}")
+            pertinent.append(quota)
+        if not pertinent:
+            return {}
+        negative = sorted(name for name, need in usage.items() if need < ZERO)
+        if negative:
+            raise a.forbid(f"quota usage is negative for resource(s): {','.join(negative)}")
+        delta = usage
+        if a.operation == UPDATE:
+            before = evaluator.usage(a.old)
+            delta = {name: need - before[name] if name in before else need for name, need in usage.items()}
+        delta = {name: need for name, need in delta.items() if need > ZERO}
+        return {q["metadata"]["name"]: more for q in pertinent if (more := self._fits(a, q, delta))}
+
+    @staticmethod
+    def _fits(a: Attributes, quota: Obj, delta: Amounts) -> Amounts:
+        hard, used = _pods.amounts(quota["status"].get("hard")), _pods.amounts(quota["status"].get("used"))
+        requested = {name: need for name, need in delta.items() if name in hard}
+        exceeded = [name for name, need in requested.items() if used.get(name, ZERO) + need > hard[name]]
+        if exceeded:
+            raise a.forbid(
+                f"exceeded quota: {quota['metadata']['name']}, requested: {_shown(requested, exceeded)}, "
+                f"used: {_shown(used, exceeded)}, limited: {_shown(hard, exceeded)}"
+            )
+        return requested
+
+    # --- writing
+
+    def _op(self, quota: Obj, more: Amounts, revision: int, now: str) -> Op:
+        """The quota with ``more`` added to what is used; amounts below zero give back."""
+        registry = self._server.registry("", "resourcequotas")
+        before = orjson.loads(orjson.dumps(quota))
+        used = _pods.amounts(quota["status"].get("used"))
+        for name, need in more.items():
+            total = used.get(name, ZERO) + need
+            used[name] = total if total > ZERO else ZERO
+        quota["status"]["used"] = {name: str(used[name]) for name in sorted(used)}
+        entries = update(builtin("", "v1", "ResourceQuota"), before, quota, SELF, now=now, subresource="status")
+        if entries:
+            quota["metadata"]["managedFields"] = entries
+        quota["metadata"].pop("resourceVersion", None)
+        head, tail, prefix = encode_json_split(registry.type, quota)
+        labels, fields = quota["metadata"].get("labels") or {}, selectable_fields(registry.resource, quota)
+        return Op(registry.key(quota["metadata"]["namespace"], quota["metadata"]["name"]), build_record(head, tail, labels, fields, prefix), revision)
+
+    # --- giving back
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        for charge in self._open.pop(task, ()):
+            if not self._stored(charge):
+                refund = task.get_loop().create_task(self._give_back(charge))
+                self._refunds.add(refund)
+                refund.add_done_callback(self._refunds.discard)
+
+    def _stored(self, charge: Charge) -> bool:
+        """Whether the object is there with what was charged for it. Kinds without a registry of their own are believed."""
+        a = charge.attributes
+        try:
+            obj = self._server.object(a.group, a.resource, a.namespace, a.obj["metadata"].get("name", ""))
+        except KeyError:
+            return True
+        if obj is None or obj["metadata"].get("uid") != charge.uid:
+            return False
+        now = self._evaluator(a.group, a.resource).usage(obj)
+        return all(name in now and now[name] >= need for name, need in charge.usage.items())
+
+    async def _give_back(self, charge: Charge) -> None:
+        a = charge.attributes
+        async with self._lock(a.namespace):
+            for _ in range(MAX_ATTEMPTS):
+                ops = [
+                    self._op(obj, {name: -need for name, need in charge.taken[obj["metadata"]["name"]].items()}, rec.revision, a.now)
+                    for rec, obj in self._quotas(a.namespace)
+                    if obj["metadata"]["name"] in charge.taken
+                ]
+                try:
+                    if ops:
+                        await self._server.store.commit_many(ops)
+                except Conflict:
+                    continue
+                return
+
+
+def _shown(amounts: Amounts, names: list[str]) -> str:
+    return ",".join(f"{name}={amounts.get(name, ZERO)}" for name in sorted(names) if name in amounts)
