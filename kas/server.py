@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -381,8 +382,15 @@ class Server:
 
     def missing(self, resources: frozenset[str]) -> list[list[Any]]:
         """The writes, each group for itself, that bring bootstrap objects of these resources back to what they have to be."""
+        if not bootstrap.plan(self._kept(resources), self.object):
+            return []
         wanted = [e for e in self._wanted() if e.resource in resources]
         return [ops for ops in (list(self._bootstrap_ops(c)) for c in bootstrap.plan(wanted, self.object)) if ops]
+
+    @cache  # noqa: B019 — one server per process
+    def _kept(self, resources: frozenset[str]) -> list[bootstrap.Entry]:
+        """For looking whether there is anything to do: never written, their uids and times are of the first look."""
+        return [e for e in self._wanted() if e.resource in resources]
 
     def _bootstrap_ops(self, change: bootstrap.Change):
         from kas._fastpath import Op, build_record

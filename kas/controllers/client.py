@@ -6,6 +6,7 @@ Admission does not see these writes: they come from the server itself. Objects a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import orjson
@@ -48,10 +49,10 @@ class Client:
 
     def registry_of_kind(self, api_version: str, kind: str) -> Registry | None:
         """Where objects of an owner reference's kind are kept; None for a kind nobody serves."""
+        found = _stored_kinds().get((api_version, kind))
+        if found is not None:
+            return self.server.registries.get(found)
         group, _, version = api_version.rpartition("/")
-        for r in SCHEME.resources:
-            if r.kind == kind and r.group == group and r.version == version and r.etcd_prefix is not None and "get" in r.verbs:
-                return self.server.registries.get((r.group, r.etcd_prefix))
         for reg in list(self.server.registries.values()):
             r = reg.resource
             if r.kind == kind and r.group == group and version in getattr(r, "versions", (r.version,)):
@@ -101,9 +102,8 @@ class Client:
             if not change(current):
                 raise _Unchanged
             old = orjson.loads(live)
-            entries = update(
-                self._schema(reg), old, current, self.manager, now=ctx.now, subresource=subresource, reset_fields=self._reset(reg, subresource)
-            )
+            reset = self._reset(reg, subresource)
+            entries = update(self._schema(reg), old, current, self.manager, now=ctx.now, subresource=subresource, reset_fields=reset)
             current["metadata"]["managedFields"] = entries
             if not entries:
                 del current["metadata"]["managedFields"]
@@ -171,6 +171,16 @@ class Client:
             sub = r.subresources.get(subresource)
             return field_set(tuple(sub.reset) if sub is not None else ())
         return field_set(tuple(r.reset_on_spec_write))
+
+
+@cache
+def _stored_kinds() -> dict[tuple[str, str], tuple[str, str]]:
+    """(apiVersion, kind) of the built-in kinds to the (group, etcd prefix) of their registry."""
+    return {
+        (f"{r.group}/{r.version}" if r.group else r.version, r.kind): (r.group, r.etcd_prefix)
+        for r in SCHEME.resources
+        if r.etcd_prefix is not None and "get" in r.verbs
+    }
 
 
 class _Unchanged(Exception):

@@ -16,6 +16,7 @@ from kas.registry.generic import Registry
 WORKERS = 16  # deletions in flight share group commits
 PAGE = 500
 UNKNOWN_KIND_S = 30.0
+MEMORY = 10000
 # These say nothing of ownership to the collector upstream either.
 IGNORED = frozenset({("", "events"), ("events.k8s.io", "events")})
 INTERNAL_ROOTS = ("/registry/ranges/", "/registry/events/")
@@ -32,6 +33,7 @@ class GarbageCollector:
         self._roots: dict[str, Registry] = {}
         self._lost = asyncio.Event()
         self._told: dict[tuple[str, str], None] = {}
+        self._absent: dict[str, str] = {}  # uids of owners that were looked for everywhere, to the namespace they are in
 
     async def run(self) -> None:
         end = self.store.hub.listen("/registry/", self._events, self._lost.set)
@@ -73,7 +75,10 @@ class GarbageCollector:
                 for key in graph.put(e.key, e.record.json, e.record.revision):
                     add(key)
             elif graph.nodes:
-                for key in graph.remove(e.key, uid_of(e.previous.json)):
+                uid = uid_of(e.previous.json)
+                if uid in graph.dependents:
+                    _remember(self._absent, uid, "")
+                for key in graph.remove(e.key, uid):
                     add(key)
 
     def _registry(self, key: str) -> Registry | None:
@@ -236,19 +241,21 @@ class GarbageCollector:
         owners = self.client.registry_of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
         if owners is None or not owners.resource.namespaced:
             return
-        wanted = f'"uid":"{ref.get("uid")}"'.encode()
-        for rec in self.store.range(owners.root).records:
-            if wanted in rec.json and uid_of(rec.json) == ref.get("uid"):
-                if split_key(owners, rec.key)[0] != namespace:
-                    await self._tell_invalid(reg, node, namespace, name, ref)
-                return
+        uid = ref["uid"]
+        where = self._absent.get(uid)
+        if where is None:
+            # Once per owner: a look at everything of its kind.
+            wanted = f'"uid":"{uid}"'.encode()
+            found = next((r for r in self.store.range(owners.root).records if wanted in r.json and uid_of(r.json) == uid), None)
+            where = split_key(owners, found.key)[0] if found is not None else ""
+            _remember(self._absent, uid, where)
+        if where and where != namespace:
+            await self._tell_invalid(reg, node, namespace, name, ref)
 
     async def _tell_invalid(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
         if (node.uid, ref["uid"]) in self._told:
             return
-        if len(self._told) >= 1000:
-            self._told.pop(next(iter(self._told)))
-        self._told[node.uid, ref["uid"]] = None
+        _remember(self._told, (node.uid, ref["uid"]), None)
         r, now = reg.resource, self.client.context()
         where = f"[{ref['apiVersion']}/{ref['kind']}, namespace: {namespace}, name: {ref['name']}, uid: {ref['uid']}]"
         involved = {"kind": r.kind, "namespace": namespace, "name": name, "uid": node.uid}
@@ -268,3 +275,10 @@ class GarbageCollector:
             "reportingComponent": self.name,
         }
         await self.client.create("", "events", event)
+
+
+def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
+    """A bounded memory; the oldest entry makes room."""
+    if len(known) >= MEMORY:
+        known.pop(next(iter(known)))
+    known[key] = value

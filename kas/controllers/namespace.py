@@ -96,12 +96,17 @@ class NamespaceController:
 
         uid = namespace["metadata"]["uid"]
         await self.client.update(self.registry, "", name, note, "status", uid)
-        if found.empty:
+        if found.empty and not self._anything(name):
             await self.client.update(self.registry, "", name, _finalize, "finalize", uid)
             return None
         pause = self.ending.get(name, LATER_S)
         self.ending[name] = min(LATEST_S, pause * 2)
         return pause
+
+    def _anything(self, namespace: str) -> bool:
+        """A last look: what was already under way when the deletion began is in the store by now, as the status is."""
+        regs = (r for r in self.client.registries() if r.resource.namespaced and "delete" in r.resource.verbs)
+        return any(self.client.store.range(reg.prefix(namespace), limit=1).records for reg in regs)
 
     async def _delete_content(self, namespace: str) -> Findings:
         found = Findings()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
@@ -24,7 +25,8 @@ class WorkQueue:
     def __init__(self, work: Callable[[Any], Awaitable[float | None]], name: str) -> None:
         """``work(item)`` may return after how many seconds the item is to come again by itself."""
         self._work, self._name = work, name
-        self._waiting: dict[Hashable, None] = {}
+        self._order: deque[Hashable] = deque()
+        self._waiting: set[Hashable] = set()
         self._running: set[Hashable] = set()
         self._failures: dict[Hashable, int] = {}
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
@@ -37,8 +39,12 @@ class WorkQueue:
         timer = self._timers.pop(item, None)
         if timer is not None:
             timer.cancel()
-        self._waiting[item] = None
-        self._ready.set()
+        if item in self._waiting:
+            return
+        self._waiting.add(item)
+        if item not in self._running:
+            self._order.append(item)
+            self._ready.set()
 
     def add_after(self, item: Hashable, seconds: float) -> None:
         """Not later than in ``seconds``; an earlier date stays."""
@@ -56,6 +62,7 @@ class WorkQueue:
             timer.cancel()
         self._timers.clear()
         self._waiting.clear()
+        self._order.clear()
         self._failures.clear()
 
     async def run(self, workers: int = 1) -> None:
@@ -70,12 +77,12 @@ class WorkQueue:
 
     async def _loop(self) -> None:
         while True:
-            item = next((i for i in self._waiting if i not in self._running), None)
-            if item is None:
+            if not self._order:
                 self._ready.clear()
                 await self._ready.wait()
                 continue
-            del self._waiting[item]
+            item = self._order.popleft()
+            self._waiting.discard(item)
             self._running.add(item)
             try:
                 again = await self._work(item)
@@ -90,4 +97,5 @@ class WorkQueue:
             finally:
                 self._running.discard(item)
                 if item in self._waiting:
+                    self._order.append(item)
                     self._ready.set()

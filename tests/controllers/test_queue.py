@@ -1,0 +1,157 @@
+"""The work queue: each item once at a time, again when asked meanwhile, later after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from kas.api import errors
+from kas.controllers.graph import Graph, uid_of
+from kas.controllers.queue import WorkQueue
+
+
+async def _until(check) -> None:
+    async with asyncio.timeout(5):
+        while not check():
+            await asyncio.sleep(0.005)
+
+
+def _run(work, body, workers: int = 2) -> None:
+    async def main() -> None:
+        queue = WorkQueue(work, "test")
+        task = asyncio.create_task(queue.run(workers))
+        try:
+            await body(queue)
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+
+
+def test_items_are_worked_on_once_and_in_order():
+    done: list[int] = []
+
+    async def work(item: int) -> None:
+        done.append(item)
+
+    async def body(queue: WorkQueue) -> None:
+        for item in (1, 2, 1, 3, 2):
+            queue.add(item)
+        await _until(lambda: len(done) == 3 and not len(queue))
+
+    _run(work, body, workers=1)
+    assert done == [1, 2, 3]
+
+
+def test_an_item_added_while_it_runs_comes_again_and_never_twice_at_once():
+    running, seen, most = set(), 0, 0
+
+    async def work(item: str) -> None:
+        nonlocal seen, most
+        assert item not in running
+        running.add(item)
+        most = max(most, len(running))
+        await asyncio.sleep(0.02)
+        running.discard(item)
+        seen += 1
+
+    async def body(queue: WorkQueue) -> None:
+        queue.add("a")
+        await asyncio.sleep(0.01)
+        queue.add("a")
+        queue.add("a")
+        queue.add("b")
+        await _until(lambda: seen == 3)
+
+    _run(work, body)
+    assert most == 2
+
+
+def test_failures_come_again_and_other_errors_end_the_run():
+    tries = 0
+
+    async def work(item: str) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise errors.internal("not now")
+
+    async def body(queue: WorkQueue) -> None:
+        queue.add("a")
+        await _until(lambda: tries == 3)
+
+    _run(work, body)
+
+    async def broken(item: str) -> None:
+        raise KeyError(item)
+
+    async def main() -> None:
+        queue = WorkQueue(broken, "test")
+        queue.add("a")
+        await queue.run()
+
+    with pytest.raises(ExceptionGroup):
+        asyncio.run(main())
+
+
+def test_work_may_ask_to_come_again():
+    times = 0
+
+    async def work(item: str) -> float | None:
+        nonlocal times
+        times += 1
+        return 0.01 if times < 4 else None
+
+    async def body(queue: WorkQueue) -> None:
+        queue.add("a")
+        await _until(lambda: times == 4)
+
+    _run(work, body)
+
+
+def _json(name: str, uid: str, more: str = "") -> bytes:
+    return f'{{"kind":"K","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"n","uid":"{uid}"{more}}}}}'.encode()
+
+
+def _owned(uid: str, block: bool = False) -> str:
+    blocks = ',"blockOwnerDeletion":true' if block else ""
+    return f',"ownerReferences":[{{"apiVersion":"v1","kind":"K","name":"o","uid":"{uid}"{blocks}}}]'
+
+
+def test_the_graph_keeps_only_what_matters():
+    graph = Graph()
+    assert graph.put("/r/n/o", _json("o", "U"), 1) == []
+    assert graph.nodes == {}
+    assert graph.put("/r/n/d", _json("d", "D", _owned("U", True)), 2) == ["/r/n/d"]
+    assert graph.put("/r/n/d", _json("d", "D"), 1) == []  # an older state, read by the scan
+    assert set(graph.nodes) == {"/r/n/d"}
+    waiting = ',"deletionTimestamp":"2024-01-01T00:00:00Z","finalizers":["foregroundDeletion"]'
+    assert graph.put("/r/n/o", _json("o", "U", waiting), 3) == ["/r/n/o", "/r/n/d"]
+    assert graph.put("/r/n/d", _json("d", "D"), 4) == ["/r/n/o"]  # it no longer blocks
+    assert graph.remove("/r/n/o", "U") == []
+    assert graph.nodes == {}
+    assert graph.dependents == {}
+
+
+def test_an_object_made_anew_under_the_name_is_another_one():
+    graph = Graph()
+    graph.put("/r/n/d", _json("d", "D", _owned("U")), 1)
+    graph.put("/r/n/x", _json("x", "X", _owned("D")), 2)
+    assert set(graph.put("/r/n/d", _json("d", "E", _owned("U")), 3)) == {"/r/n/d", "/r/n/x"}
+    assert graph.dependents == {"U": {"/r/n/d"}, "D": {"/r/n/x"}}
+
+
+@pytest.mark.parametrize(
+    "json",
+    [
+        _json("a", "U"),
+        b'{"kind":"K","apiVersion":"v1","metadata":{"name":"a","uid":"U","labels":{"uid":"no"}}}',
+        b'{"apiVersion":"v1","data":{"uid":"no","metadata":{"uid":"no"}},"kind":"K","metadata":{"annotations":{"uid":"no"},"uid":"U"}}',
+    ],
+)
+def test_uid_of_takes_that_of_the_metadata(json):
+    assert uid_of(json) == "U"
