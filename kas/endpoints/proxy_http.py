@@ -120,6 +120,12 @@ class Connection:
             if not colon or not name or name != name.strip():
                 raise BackendError("malformed MIME header line")
             self.headers.append((name.lower(), value.strip()))
+        lengths = {v for k, v in self.headers if k == b"content-length"}
+        if len(lengths) > 1 or not all(v.isdigit() for v in lengths):
+            raise BackendError("bad Content-Length")
+        if lengths and self.header(b"transfer-encoding"):
+            # Two framings: the chunks count (RFC 9112 6.3), and nobody behind shall see the other.
+            self.headers = [h for h in self.headers if h[0] != b"content-length"]
 
     def header(self, name: bytes) -> bytes:
         return b", ".join(v for k, v in self.headers if k == name)

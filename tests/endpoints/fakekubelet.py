@@ -74,8 +74,10 @@ class FakeKubelet:
 
     async def _stop(self) -> None:
         self._server.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -110,7 +112,8 @@ class FakeKubelet:
             finally:
                 self.gone.set()
         else:
-            _plain(writer, 200, b"" if method == "HEAD" else json.dumps(self.seen[-1]).encode(), b"Content-Type: application/json\r\nKeep-Alive: timeout=5\r\n")
+            body = b"" if method == "HEAD" else json.dumps(self.seen[-1]).encode()
+            _plain(writer, 200, body, b"Content-Type: application/json\r\nKeep-Alive: timeout=5\r\n")
         await writer.drain()
 
     async def _log(self, query, writer) -> None:
@@ -141,6 +144,13 @@ class FakeKubelet:
             if data is None:
                 self.gone.set()
                 return
+            if data == b"\x00flood":
+                try:
+                    while True:
+                        writer.write(b"\x82\x7f" + struct.pack("!Q", 32769) + b"\x01" + b"x" * 32768)
+                        await writer.drain()
+                finally:
+                    self.gone.set()
             if data[:1] == b"\x00":
                 _send(writer, b"\x01" + data[1:].upper())
                 if chosen.startswith("v4") and data.endswith(b"bye"):

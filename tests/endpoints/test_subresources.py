@@ -30,7 +30,8 @@ def budget(client, namespace: str, name: str = "b", allowed: int | None = 1, hea
     code, body = client("POST", url, {"metadata": {"name": name}, "spec": spec})
     assert code == 201, body
     if allowed is not None:
-        status = {"disruptionsAllowed": allowed, "observedGeneration": 1, "currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": 2}
+        status = {"disruptionsAllowed": allowed, "observedGeneration": 1, "expectedPods": 2}
+        status |= {"currentHealthy": healthy, "desiredHealthy": desired}
         code, body = client("PATCH", f"{url}/{name}/status", {"status": status}, MERGE)
         assert code == 200, body
 
@@ -112,6 +113,20 @@ def test_eviction_takes_from_the_budget(client, namespace):
         {"reason": "DisruptionBudget", "message": "The disruption budget b does not allow evicting pods currently"}
     ]
     assert "deletionTimestamp" not in get(client, namespace, "q")["metadata"]
+
+
+def test_evictions_at_once_share_the_budget(client, connect, namespace):
+    from concurrent.futures import ThreadPoolExecutor
+
+    names = [f"p{i}" for i in range(8)]
+    for name in names:
+        pod(client, namespace, name, node="n1", labels={"a": "b"}, phase="Running", ready="True")
+    budget(client, namespace, allowed=3)
+    with ThreadPoolExecutor(8) as pool:
+        codes = list(pool.map(lambda name: evict(connect(client.server), namespace, name)[0], names))
+    assert sorted(codes) == [201] * 3 + [429] * 5
+    status = client("GET", f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/b")[1]["status"]
+    assert (status["disruptionsAllowed"], len(status["disruptedPods"])) == (0, 3)
 
 
 def test_eviction_asks_to_wait_for_a_new_budget(client, namespace):

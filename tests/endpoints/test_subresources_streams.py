@@ -36,7 +36,8 @@ def make_pod(client, namespace: str, name: str, node: str = "", port: int = 1, *
     code, body = client("POST", f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name}, "spec": spec})
     assert code == 201, body
     if status:
-        code, body = client("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status}, "application/merge-patch+json")
+        url = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+        code, body = client("PATCH", url, {"status": status}, "application/merge-patch+json")
         assert code == 200, body
 
 
@@ -267,3 +268,38 @@ def test_a_client_that_leaves_ends_the_connection_behind(client, namespace):
         with client.session.get(f"{client.server.url}/api/v1/namespaces/{namespace}/pods/web/proxy/big", stream=True, timeout=10) as r:
             assert len(r.raw.read(100_000)) == 100_000
         assert web.gone.wait(10), "the backend's connection outlived the client's"
+
+
+def test_a_kubelet_has_to_prove_itself(kas_server, connect, tmp_path):
+    for name in ("right", "wrong"):
+        (tmp_path / name).mkdir()
+    right, wrong = (make_certificate(tmp_path / name, "127.0.0.1") for name in ("right", "wrong"))
+    flags = (f"--kubelet-certificate-authority={right[0]}", f"--kubelet-client-certificate={right[0]}", f"--kubelet-client-key={right[1]}")
+    client = connect(kas_server("--unsafe-no-fsync", *flags))
+    client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+    for name, certificate in (("right", right), ("wrong", wrong)):
+        with FakeKubelet(certificate=certificate) as k:
+            client("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+            status = {"addresses": [{"type": "InternalIP", "address": k.host}], "daemonEndpoints": {"kubeletEndpoint": {"Port": k.port}}}
+            client("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, "application/merge-patch+json")
+            make_pod(client, "default", name, name)
+            code, body = client("GET", f"/api/v1/namespaces/default/pods/{name}/log")
+            if name == "right":
+                assert (code, body) == (200, "first line\n")
+            else:
+                assert (code, "tls: failed to verify certificate" in body["message"]) == (500, True)
+                assert not k.seen
+                code, body = client("GET", f"/api/v1/namespaces/default/pods/{name}/log?insecureSkipTLSVerifyBackend=true")
+                assert (code, body) == (200, "first line\n")
+
+
+def test_the_read_only_port_connects_to_nothing(kas_server):
+    import re
+
+    import requests
+
+    server = kas_server("--unsafe-no-fsync", "--read-only-port=auto")
+    url = re.search(r"http://127\.0\.0\.1:\d+", server.output).group()
+    inside = "namespaces/default"
+    for path in ("nodes/n/proxy/x", f"{inside}/pods/p/proxy/x", f"{inside}/pods/p/exec", f"{inside}/services/s/proxy/"):
+        assert requests.get(f"{url}/api/v1/{path}", timeout=10).status_code in (403, 405)

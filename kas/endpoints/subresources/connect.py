@@ -80,7 +80,8 @@ class Connects:
         if info.verb == "create" or req.read_only_port:
             return
         a = Attributes(
-            req.user, "create", info.namespace, info.api_group, info.api_version, info.resource, info.subresource, info.name, True, info.path
+            req.user, "create", info.namespace, info.api_group, info.api_version, info.resource, info.subresource, info.name, True,
+            info.path,
         )  # fmt: skip
         decision, reason, _ = self._authorizer.authorize(a)
         if decision != ALLOW:

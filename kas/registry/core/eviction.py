@@ -111,6 +111,8 @@ class Evictions:
         def change(current: Obj | None) -> Obj:
             assert current is not None
             after = {**current, "status": spent(current, pod["metadata"]["name"], ctx.now), "metadata": dict(current["metadata"])}
+            # Without a version a lost race is tried again at once, on what the other eviction left.
+            after["metadata"].pop("resourceVersion", None)
             self._own(current, after, replace(ctx, subresource="status"))
             return after
 
@@ -126,7 +128,8 @@ class Evictions:
             def condition(pod: Obj | None) -> Obj:
                 assert pod is not None
                 self.pods.check_preconditions(name, pod, options)
-                return {**pod, "status": disrupted(pod.get("status") or {}, ctx.now)}
+                meta = {k: v for k, v in pod["metadata"].items() if k != "resourceVersion"}
+                return {**pod, "metadata": meta, "status": disrupted(pod.get("status") or {}, ctx.now)}
 
             rec, _, _ = await self.pods.update(replace(ctx, subresource="status"), name, condition, subresource="status")
             if _version(options) is not None:
