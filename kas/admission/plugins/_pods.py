@@ -120,11 +120,31 @@ def effective(spec: Obj, kind: str, overhead: bool = False) -> Amounts:
     return total
 
 
-def tolerates(toleration: Obj, taint: Obj) -> bool:
-    """``v1.Toleration.ToleratesTaint``."""
-    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+def merge_tolerations(first: list[Obj], second: list[Obj]) -> list[Obj]:
+    """Both lists without what another one covers (``pkg/util/tolerations.MergeTolerations``)."""
+    out: list[Obj] = []
+    everything = [*first, *second]
+    for i, one in enumerate(everything):
+        covered = any(tolerates_all_of(t, one) for t in out) or any(
+            one != other and tolerates_all_of(other, one) for other in everything[i + 1 :]
+        )
+        if not covered:
+            out.append(one)
+    return out
+
+
+def tolerates_all_of(a: Obj, b: Obj) -> bool:
+    """Whether ``a`` tolerates everything ``b`` does (``isSuperset``)."""
+    if a == b:
+        return True
+    operator = a.get("operator") or "Equal"
+    if a.get("key", "") != b.get("key", "") and not (not a.get("key") and operator == "Exists"):
         return False
-    if toleration.get("key") and toleration["key"] != taint.get("key"):
+    if a.get("effect") and a["effect"] != b.get("effect", ""):
         return False
-    operator = toleration.get("operator") or "Equal"
-    return operator == "Exists" or (operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or ""))
+    if a.get("effect") == "NoExecute" and a.get("tolerationSeconds") is not None:
+        if b.get("tolerationSeconds") is None or a["tolerationSeconds"] < b["tolerationSeconds"]:
+            return False
+    if operator == "Equal":
+        return (b.get("operator") or "Equal") == "Equal" and a.get("value", "") == b.get("value", "")
+    return True

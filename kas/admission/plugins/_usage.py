@@ -70,9 +70,7 @@ class Services(Evaluator):
         spec = obj.get("spec") or {}
         ports, balanced = spec.get("ports") or [], spec.get("type") == "LoadBalancer"
         on_nodes = 0
-        if spec.get("type") == "NodePort":
-            on_nodes = len(ports)
-        elif balanced and spec.get("allocateLoadBalancerNodePorts") is not False:
+        if spec.get("type") == "NodePort" or (balanced and spec.get("allocateLoadBalancerNodePorts") is not False):
             on_nodes = len(ports)
         elif balanced:
             on_nodes = sum(1 for p in ports if p.get("nodePort"))

@@ -1,8 +1,8 @@
 """ResourceQuota: what a namespace may hold and use.
 
-What is used stands in the quotas' status, where upstream has it too: set by the quota controller, raised here before a write. All quotas an
-object counts against are raised in one commit whose preconditions are the revisions they were judged by, so workers never spend the same
-rest twice. When the write then does not happen, what was taken is given back once the request has ended; a crash in between
+What is used stands in the quotas' status, where upstream has it too: set by the quota controller, raised here before a
+write. All quotas an object counts against are raised in one commit whose preconditions are the revisions they were judged
+by, so workers never spend the same rest twice. When the write then does not happen, what was taken is given back once the request has ended; a crash in between
 is healed by the controller's next recount.
 
 Uses ``server.store``, ``server.registry``. Upstream: ``apiserver/pkg/admission/plugin/resourcequota``.
@@ -176,7 +176,8 @@ class Plugin:
         quota["metadata"].pop("resourceVersion", None)
         head, tail, prefix = encode_json_split(registry.type, quota)
         labels, fields = quota["metadata"].get("labels") or {}, selectable_fields(registry.resource, quota)
-        return Op(registry.key(quota["metadata"]["namespace"], quota["metadata"]["name"]), build_record(head, tail, labels, fields, prefix), revision)
+        key = registry.key(quota["metadata"]["namespace"], quota["metadata"]["name"])
+        return Op(key, build_record(head, tail, labels, fields, prefix), revision)
 
     # --- giving back
 

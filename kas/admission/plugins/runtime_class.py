@@ -70,36 +70,6 @@ def _schedule(a: Attributes, spec: Obj, scheduling: Obj) -> None:
             )
     if wanted:
         spec["nodeSelector"] = {**own, **wanted}
-    merged = merge_tolerations(spec.get("tolerations") or [], scheduling.get("tolerations") or [])
+    merged = _pods.merge_tolerations(spec.get("tolerations") or [], scheduling.get("tolerations") or [])
     if merged:
         spec["tolerations"] = merged
-
-
-def merge_tolerations(first: list[Obj], second: list[Obj]) -> list[Obj]:
-    """Both lists without what another one covers (``pkg/util/tolerations.MergeTolerations``)."""
-    out: list[Obj] = []
-    everything = [*first, *second]
-    for i, one in enumerate(everything):
-        covered = any(_superset(t, one) for t in out) or any(
-            one != other and _superset(other, one) for other in everything[i + 1 :]
-        )
-        if not covered:
-            out.append(one)
-    return out
-
-
-def _superset(a: Obj, b: Obj) -> bool:
-    """Whether ``a`` tolerates everything ``b`` does (``isSuperset``)."""
-    if a == b:
-        return True
-    operator = a.get("operator") or "Equal"
-    if a.get("key", "") != b.get("key", "") and not (not a.get("key") and operator == "Exists"):
-        return False
-    if a.get("effect") and a["effect"] != b.get("effect", ""):
-        return False
-    if a.get("effect") == "NoExecute" and a.get("tolerationSeconds") is not None:
-        if b.get("tolerationSeconds") is None or a["tolerationSeconds"] < b["tolerationSeconds"]:
-            return False
-    if operator == "Equal":
-        return (b.get("operator") or "Equal") == "Equal" and a.get("value", "") == b.get("value", "")
-    return True

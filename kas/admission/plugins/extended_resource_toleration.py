@@ -1,0 +1,39 @@
+"""ExtendedResourceToleration: who asks for a device tolerates the taint of the nodes that have it.
+
+Upstream: ``plugin/pkg/admission/extendedresourcetoleration``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.admission import CREATE, UPDATE, Attributes
+from kas.api.validation.resources import is_extended
+
+
+class Plugin:
+    name = "ExtendedResourceToleration"
+
+    def __init__(self, server: Any) -> None:
+        pass
+
+    def handles(self, a: Attributes) -> bool:
+        return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
+
+    def mutate(self, a: Attributes) -> None:
+        spec = a.obj["spec"]
+        names = {
+            name
+            for kind in ("containers", "initContainers")
+            for container in spec.get(kind) or ()
+            for name in (container.get("resources") or {}).get("requests") or {}
+            if is_extended(name)
+        }
+        have = spec.get("tolerations") or []
+        new = [
+            {"key": name, "operator": "Exists"}
+            for name in sorted(names)
+            if not any(t.get("key") == name and t.get("operator") == "Exists" and not t.get("effect") for t in have)
+        ]
+        if new:
+            spec["tolerations"] = [*have, *new]

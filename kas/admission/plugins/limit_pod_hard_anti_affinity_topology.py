@@ -1,0 +1,31 @@
+"""LimitPodHardAntiAffinityTopology: pods may demand to be apart only by host.
+
+Upstream: ``plugin/pkg/admission/antiaffinity``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.admission import CREATE, UPDATE, Attributes
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class Plugin:
+    name = "LimitPodHardAntiAffinityTopology"
+
+    def __init__(self, server: Any) -> None:
+        pass
+
+    def handles(self, a: Attributes) -> bool:
+        return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
+
+    def validate(self, a: Attributes) -> None:
+        rules = (a.obj["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
+        for term in rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
+            key = term.get("topologyKey", "")
+            if key != HOSTNAME:
+                raise a.forbid(
+                    f"affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {HOSTNAME} is allowed"
+                )

@@ -1,0 +1,307 @@
+"""NodeRestriction: a kubelet writes its own node, its own pods' status and what belongs to them, nothing else.
+
+Uses ``server.object`` and ``server.authorizer``. Upstream: ``plugin/pkg/admission/noderestriction``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kas.admission import CREATE, DELETE, UPDATE, Attributes
+from kas.admission.plugins import _pods
+from kas.api import errors
+from kas.api.equality import semantic_equal
+from kas.api.field import go_quote
+from kas.auth.attributes import ALLOW
+from kas.auth.attributes import Attributes as Question
+from kas.auth.user import NODE_PREFIX, NODES
+
+Obj = dict[str, Any]
+RESTRICTION = "node-restriction.kubernetes.io"
+LEASE_NAMESPACE = "kube-node-lease"
+KUBELET_LABELS = frozenset((
+    "kubernetes.io/hostname", "topology.kubernetes.io/zone", "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region", "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type", "kubernetes.io/os",
+    "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch", "node.kubernetes.io/windows-build",
+))  # fmt: skip
+KUBELET_LABEL_NAMESPACES = ("kubelet.kubernetes.io", "node.kubernetes.io")
+AUDIENCE_VERB = "request-serviceaccounts-token-audience"
+
+
+class Plugin:
+    name = "NodeRestriction"
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._rules: dict[tuple[str, str], Callable[[Attributes, str], None]] = {
+            ("", "pods"): self._pods,
+            ("", "nodes"): self._node,
+            ("", "persistentvolumeclaims"): self._claim,
+            ("", "serviceaccounts"): self._token,
+            ("coordination.k8s.io", "leases"): self._lease,
+            ("storage.k8s.io", "csinodes"): self._csi_node,
+            ("resource.k8s.io", "resourceslices"): self._slice,
+            ("certificates.k8s.io", "podcertificaterequests"): self._pod_certificate,
+        }
+
+    def handles(self, a: Attributes) -> bool:
+        return a.operation in (CREATE, UPDATE, DELETE) and (a.group, a.resource) in self._rules
+
+    def mutate(self, a: Attributes) -> None:
+        if NODES not in a.user.groups or not a.user.name.startswith(NODE_PREFIX):
+            return
+        node = a.user.name[len(NODE_PREFIX) :]
+        if not node:
+            raise a.forbid(f"could not determine node from user {go_quote(a.user.name)}")
+        self._rules[a.group, a.resource](a, node)
+
+    def _own_pod(self, a: Attributes, name: str) -> Obj:
+        pod = self._server.object("", "pods", a.namespace, name)
+        if pod is None:
+            raise errors.not_found("", "pods", name)
+        return pod
+
+    # --- pods
+
+    def _pods(self, a: Attributes, node: str) -> None:
+        who = f"node {go_quote(node)}"
+        if a.subresource == "":
+            if a.operation == CREATE:
+                self._create_pod(a, node, who)
+            elif a.operation == DELETE:
+                if self._own_pod(a, a.name)["spec"].get("nodeName") != node:
+                    raise a.forbid(f"{who} can only delete pods with spec.nodeName set to itself")
+            else:
+                raise a.forbid(f"unexpected operation {go_quote(a.operation)}, {who} can only create and delete mirror pods")
+        elif a.subresource == "status":
+            self._pod_status(a, node, who)
+        elif a.subresource == "eviction":
+            if a.operation != CREATE:
+                raise a.forbid(f"unexpected operation {a.operation}")
+            name = a.name or a.obj["metadata"].get("name", "")
+            if not name:
+                raise a.forbid("could not determine pod from request data")
+            if self._own_pod(a, name)["spec"].get("nodeName") != node:
+                raise a.forbid(f"node {node} can only evict pods with spec.nodeName set to itself")
+        else:
+            raise a.forbid(f"unexpected pod subresource {go_quote(a.subresource)}, only 'status' and 'eviction' are allowed")
+
+    def _create_pod(self, a: Attributes, node: str, who: str) -> None:
+        meta, spec = a.obj["metadata"], a.obj["spec"]
+        if not _pods.is_mirror(a.obj):
+            raise a.forbid(f"pod does not have {go_quote(_pods.MIRROR)} annotation, {who} can only create mirror pods")
+        if spec.get("nodeName") != node:
+            raise a.forbid(f"{who} can only create pods with spec.nodeName set to itself")
+        self._check_owner(a, meta.get("ownerReferences") or [], node, who)
+        if spec.get("serviceAccountName"):
+            raise a.forbid(f"{who} can not create pods that reference a service account")
+        if next(_pods.secret_names(spec), None) is not None:
+            raise a.forbid(f"{who} can not create pods that reference secrets")
+        if next(_pods.config_map_names(spec), None) is not None:
+            raise a.forbid(f"{who} can not create pods that reference configmaps")
+        for volume in spec.get("volumes") or ():
+            for source in (volume.get("projected") or {}).get("sources") or ():
+                if source.get("clusterTrustBundle") is not None:
+                    raise a.forbid(f"{who} can not create pods that reference clustertrustbundles")
+        if any(v.get("persistentVolumeClaim") is not None for v in spec.get("volumes") or ()):
+            raise a.forbid(f"{who} can not create pods that reference persistentvolumeclaims")
+        if spec.get("resourceClaims"):
+            raise a.forbid(f"{who} can not create pods that reference resourceclaims")
+
+    def _check_owner(self, a: Attributes, owners: list[Obj], node: str, who: str) -> None:
+        if len(owners) > 1:
+            raise a.forbid(f"{who} can only create pods with a single owner reference set to itself")
+        owner = owners[0] if owners else {}
+        if (owner.get("apiVersion"), owner.get("kind"), owner.get("name")) != ("v1", "Node", node):
+            raise a.forbid(f"{who} can only create pods with an owner reference set to itself")
+        if not owner.get("controller"):
+            raise a.forbid(f"{who} can only create pods with a controller owner reference set to itself")
+        if owner.get("blockOwnerDeletion"):
+            raise a.forbid(f"{who} must not set blockOwnerDeletion on an owner reference")
+        stored = self._server.object("", "nodes", "", node)
+        if stored is None:
+            raise errors.not_found("", "nodes", node)
+        if owner.get("uid") != stored["metadata"].get("uid"):
+            raise a.forbid(f"node {node} UID mismatch: expected {owner.get('uid', '')} got {stored['metadata'].get('uid', '')}")
+
+    def _pod_status(self, a: Attributes, node: str, who: str) -> None:
+        if a.operation != UPDATE:
+            raise a.forbid(f"unexpected operation {go_quote(a.operation)}")
+        if a.old["spec"].get("nodeName") != node:
+            raise a.forbid(f"{who} can only update pod status for pods with spec.nodeName set to itself")
+        if (a.obj["metadata"].get("labels") or {}) != (a.old["metadata"].get("labels") or {}):
+            raise a.forbid(f"{who} cannot update labels through pod status")
+        new, old = a.obj.get("status") or {}, a.old.get("status") or {}
+        if not semantic_equal(new.get("resourceClaimStatuses"), old.get("resourceClaimStatuses")):
+            raise a.forbid(f"{who} cannot update resource claim statues")
+        if not semantic_equal(new.get("extendedResourceClaimStatus"), old.get("extendedResourceClaimStatus")):
+            raise a.forbid(f"{who} cannot update extended resource claim status")
+
+    # --- its node
+
+    def _node(self, a: Attributes, node: str) -> None:
+        who = f"node {go_quote(node)}"
+        name = a.name or ((a.obj or {}).get("metadata") or {}).get("name") or ""
+        if name != node:
+            raise a.forbid(f"{who} is not allowed to modify node {go_quote(name)}")
+        if a.operation == CREATE:
+            if (a.obj.get("spec") or {}).get("configSource") is not None:
+                raise a.forbid(f"{who} is not allowed to create pods with a non-nil configSource")
+            labels = forbidden_labels(a.obj["metadata"].get("labels") or {}, {})
+            if labels:
+                raise a.forbid(f"{who} is not allowed to set the following labels: {', '.join(labels)}")
+        elif a.operation == UPDATE:
+            new, old = a.obj.get("spec") or {}, a.old.get("spec") or {}
+            if new.get("configSource") is not None and not semantic_equal(new["configSource"], old.get("configSource")):
+                raise a.forbid(f"{who} is not allowed to update configSource to a new non-nil configSource")
+            if not semantic_equal(new.get("taints"), old.get("taints")):
+                raise a.forbid(f"{who} is not allowed to modify taints")
+            labels = forbidden_labels(a.obj["metadata"].get("labels") or {}, a.old["metadata"].get("labels") or {})
+            if labels:
+                raise a.forbid(f"is not allowed to modify labels: {', '.join(labels)}")
+            # An owner that does not exist would have the garbage collector delete the node, to come back with other labels.
+            if not semantic_equal(a.obj["metadata"].get("ownerReferences"), a.old["metadata"].get("ownerReferences")):
+                raise a.forbid(f"{who} is not allowed to modify ownerReferences")
+
+    # --- what belongs to its pods
+
+    def _claim(self, a: Attributes, node: str) -> None:
+        if a.subresource != "status":
+            raise a.forbid("may only update PVC status")
+        if a.operation != UPDATE:
+            raise a.forbid(f"unexpected operation {go_quote(a.operation)}")
+        changed = _claim_changes(a.obj, a.old)
+        if changed:
+            why = f"is not allowed to update fields other than status.capacity and status.conditions: {', '.join(changed)}"
+            raise a.forbid(f"node {go_quote(node)} {why}")
+
+    def _token(self, a: Attributes, node: str) -> None:
+        if a.operation != CREATE or a.subresource != "token":
+            return
+        spec = a.obj.get("spec") or {}
+        ref = spec.get("boundObjectRef") or {}
+        if (ref.get("apiVersion"), ref.get("kind")) != ("v1", "Pod") or not ref.get("name"):
+            raise a.forbid("node requested token not bound to a pod")
+        if not ref.get("uid"):
+            raise a.forbid("node requested token with a pod binding without a uid")
+        pod = self._own_pod(a, ref["name"])
+        if ref["uid"] != pod["metadata"].get("uid"):
+            raise a.forbid(
+                f"the UID in the bound object reference ({ref['uid']}) does not match the UID in record. "
+                "The object might have been deleted and then recreated"
+            )
+        if pod["spec"].get("nodeName") != node:
+            raise a.forbid("node requested token bound to a pod scheduled on a different node")
+        self._check_audience(a, pod, spec.get("audiences") or [])
+
+    def _check_audience(self, a: Attributes, pod: Obj, audiences: list[str]) -> None:
+        """A token only for whom the pod's own volumes, or an administrator, name (KEP-4412)."""
+        if len(audiences) > 1:
+            raise a.forbid("node may only request 0 or 1 audiences")
+        audience = audiences[0] if audiences else ""
+        if audience in self._pod_audiences(a.namespace, pod):
+            return
+        q = Question(a.user, AUDIENCE_VERB, a.namespace, "", "*", audience, "", a.name)
+        if audience and self._server.authorizer.authorize(q)[0] == ALLOW:
+            return
+        raise a.forbid(
+            f"audience {go_quote(audience)} not found in pod spec volume, {a.user.name} is not authorized to request tokens for this audience"
+        )
+
+    def _pod_audiences(self, namespace: str, pod: Obj) -> set[str]:
+        out, drivers = set(), set()
+        for volume in pod["spec"].get("volumes") or ():
+            for source in (volume.get("projected") or {}).get("sources") or ():
+                if source.get("serviceAccountToken") is not None:
+                    out.add(source["serviceAccountToken"].get("audience") or "")
+            if volume.get("csi"):
+                drivers.add(volume["csi"].get("driver") or "")
+            claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+            if volume.get("ephemeral") is not None:
+                claim = f"{pod['metadata']['name']}-{volume['name']}"
+            if claim:
+                drivers.add(self._driver_of(namespace, claim))
+        for name in drivers - {""}:
+            driver = self._server.object("storage.k8s.io", "csidrivers", "", name) or {}
+            out |= {t.get("audience") or "" for t in (driver.get("spec") or {}).get("tokenRequests") or ()}
+        return out
+
+    def _driver_of(self, namespace: str, claim: str) -> str:
+        stored = self._server.object("", "persistentvolumeclaims", namespace, claim) or {}
+        volume = self._server.object("", "persistentvolumes", "", (stored.get("spec") or {}).get("volumeName") or "-") or {}
+        return ((volume.get("spec") or {}).get("csi") or {}).get("driver") or ""
+
+    # --- named like it
+
+    def _lease(self, a: Attributes, node: str) -> None:
+        if a.namespace != LEASE_NAMESPACE:
+            raise a.forbid(f"can only access leases in the {go_quote(LEASE_NAMESPACE)} system namespace")
+        if _name(a) != node:
+            raise a.forbid("can only access node lease with the same name as the requesting node")
+
+    def _csi_node(self, a: Attributes, node: str) -> None:
+        if _name(a) != node:
+            raise a.forbid("can only access CSINode with the same name as the requesting node")
+
+    def _slice(self, a: Attributes, node: str) -> None:
+        stored = a.obj if a.operation == CREATE else a.old
+        # What is not there is for the handler to say.
+        if stored is not None and ((stored.get("spec") or {}).get("nodeName") or "") != node:
+            verb = {CREATE: "create", UPDATE: "update", DELETE: "delete"}[a.operation]
+            raise a.forbid(f"can only {verb} ResourceSlice with the same NodeName as the requesting node")
+
+    def _pod_certificate(self, a: Attributes, node: str) -> None:
+        if a.operation != CREATE or a.subresource:
+            return
+        spec = a.obj.get("spec") or {}
+        if spec.get("nodeName") != node:
+            raise a.forbid(
+                f"PodCertificateRequest.Spec.NodeName={go_quote(spec.get('nodeName') or '')}, which is not the requesting node {go_quote(node)}"
+            )
+        pod = self._server.object("", "pods", a.namespace, spec.get("podName") or "-")
+        if pod is None:
+            raise errors.not_found("", "pods", spec.get("podName") or "")
+        if _pods.is_mirror(pod):
+            raise a.forbid("pod is a mirror pod")
+        for what, given, real in (
+            ("PodUID", spec.get("podUID"), pod["metadata"].get("uid")),
+            ("NodeName", spec.get("nodeName"), pod["spec"].get("nodeName")),
+            ("ServiceAccountName", spec.get("serviceAccountName"), pod["spec"].get("serviceAccountName")),
+        ):
+            if given != real:
+                raise a.forbid(f"PodCertificateRequest.Spec.{what} does not match the running pod")
+
+
+def _name(a: Attributes) -> str:
+    """On create the URL has no name, the object has."""
+    return a.obj["metadata"].get("name", "") if a.operation == CREATE else a.name
+
+
+def _claim_changes(new: Obj, old: Obj) -> list[str]:
+    """Fields a node changed and may not."""
+    own_meta, own_status = {"resourceVersion", "managedFields"}, {"capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"}
+    out = [key for key in sorted((new.keys() | old.keys()) - {"metadata", "status"}) if not semantic_equal(new.get(key), old.get(key))]
+    for part, ignored in (("metadata", own_meta), ("status", own_status)):
+        a, b = new.get(part) or {}, old.get(part) or {}
+        out += [f"{part}.{key}" for key in sorted((a.keys() | b.keys()) - ignored) if not semantic_equal(a.get(key), b.get(key))]
+    return out
+
+
+def forbidden_labels(new: dict[str, str], old: dict[str, str]) -> list[str]:
+    """Changed labels that could draw privileged pods to the node, sorted."""
+    changed = {key for key in new.keys() | old.keys() if new.get(key) != old.get(key) or (key in new) != (key in old)}
+    return sorted(key for key in changed if _is_forbidden(key))
+
+
+def _within(namespace: str, *domains: str) -> bool:
+    return any(namespace == d or namespace.endswith("." + d) for d in domains)
+
+
+def _is_forbidden(key: str) -> bool:
+    namespace, sep, _ = key.partition("/")
+    if not sep:
+        return False
+    if _within(namespace, RESTRICTION):
+        return True
+    return _within(namespace, "kubernetes.io", "k8s.io") and key not in KUBELET_LABELS and not _within(namespace, *KUBELET_LABEL_NAMESPACES)
