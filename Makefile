@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.kas-installed
-SOURCES := $(wildcard kas/*.pyx kas/*.pxd kas/fastpath/*.pxi kas/fasttypes/*.pxi kas/fastfields/*.pxi) setup.py pyproject.toml
+SOURCES := $(wildcard kas/*.pyx kas/*.pxd kas/fastpath/*.pxi kas/fasttypes/*.pxi kas/fastfields/*.pxi kas/fastrequest/*.pxi) setup.py pyproject.toml
 
 .PHONY: build run test bench load lint wheel clean
 build: $(STAMP)

@@ -183,3 +183,7 @@ cdef str _lower(str method):
     if method == "POST":
         return "post"
     return method.lower()
+
+include "fastrequest/record.pxi"
+include "fastrequest/identity.pxi"
+include "fastrequest/tally.pxi"

@@ -109,6 +109,7 @@ class Server:
         m.gauge("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", ("group", "resource"))
         self.started = self.shutting_down = self.not_accepting = False
         self.waiting = WaitGroup()
+        self.when_revoked: list[Any] = []
         self.chosen = controllers.chosen(options.raw.controllers)
         self.enabled = enabled_versions(SCHEME, raw.runtime_config)
         self._build_storage()
@@ -224,7 +225,7 @@ class Server:
                 reset=lambda resource=resource, root=root: self._load_rbac(resource, root),
             )
         for resource in ("serviceaccounts", "secrets", "pods"):
-            self.store.listen(self.registry("", resource).root, self._credentials_changed, reset=lambda: self.bearer.invalidate())
+            self.store.listen(self.registry("", resource).root, self._credentials_changed, reset=self._forget_credentials)
 
     def _load_rbac(self, resource: str, root: str) -> None:
         """Every object of an RBAC resource into the index; what is gone meanwhile goes."""
@@ -245,7 +246,12 @@ class Server:
 
     def _credentials_changed(self, events: list[Any]) -> None:
         if any(e.record is None for e in events):
-            self.bearer.invalidate()
+            self._forget_credentials()
+
+    def _forget_credentials(self) -> None:
+        self.bearer.invalidate()
+        for forget in self.when_revoked:
+            forget()
 
     def catch_up(self) -> None:
         """Derived state is as new as any acknowledged write of any worker; one atomic load when nothing happened."""
@@ -328,7 +334,7 @@ class Server:
         if port == "insecure":
             who: list[Filter] = [trusted()]
         else:
-            who = [_Deferred(lambda: authentication(self.authenticators, self.metrics)).filter("authentication")]
+            who = [_Deferred(lambda: authentication(self.authenticators, self.metrics, self.when_revoked.append)).filter("authentication")]
         if not hasattr(self, "_shared_filters"):
             # Filters with counters of their own are made once, whatever the number of ports.
             self._shared_filters = {

@@ -23,7 +23,8 @@ ORDER = (
 DEFAULT_ON = frozenset((
     "NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority", "DefaultTolerationSeconds",
     "DefaultStorageClass", "StorageObjectInUseProtection", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval",
-    "CertificateSigning", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodResizeValidator", "ResourceQuota",
+    "CertificateSigning", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodResizeValidator",
+    "ResourceQuota",
 ))  # fmt: skip
 
 # Not an admission plug-in upstream but part of the RBAC storage; it cannot be switched off.
@@ -85,7 +86,8 @@ def observer(metrics: Metrics) -> Callable[[str, str, str, bool, float], None]:
     buckets = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
     seconds = metrics.histogram(
         "apiserver_admission_controller_admission_duration_seconds",
-        "Admission controller latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
+        "Admission controller latency histogram in seconds, identified by name and broken out for each operation and API resource "
+        "and type (validate or admit).",
         ("name", "operation", "rejected", "type"), buckets,
     )  # fmt: skip
 

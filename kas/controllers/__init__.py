@@ -14,18 +14,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kas.controllers.apiservices import LocalAPIServices
 from kas.controllers.clusterroles import ClusterRoleAggregation
 from kas.controllers.essentials import Essentials
 from kas.controllers.flowcontrol_status import FlowControlStatus
 from kas.controllers.garbage import GarbageCollector
 from kas.controllers.identity import IdentityLease, IdentityLeaseCollector
 from kas.controllers.namespace import NamespaceController
+from kas.controllers.resourcequota import ResourceQuotas
 from kas.controllers.service_repair import ServiceRepair
 from kas.controllers.serviceaccounts import DefaultServiceAccounts, RootCA
 from kas.controllers.servicecidrs import ServiceCIDRs
 from kas.controllers.storage_protection import ClaimProtection, VolumeProtection
 
-ALWAYS: tuple[Any, ...] = (FlowControlStatus, ServiceRepair, Essentials, IdentityLease, IdentityLeaseCollector)
+ALWAYS: tuple[Any, ...] = (FlowControlStatus, ServiceRepair, Essentials, IdentityLease, IdentityLeaseCollector, LocalAPIServices)
 BY_CHOICE: tuple[Any, ...] = (
     NamespaceController,
     GarbageCollector,
@@ -35,6 +37,7 @@ BY_CHOICE: tuple[Any, ...] = (
     ServiceCIDRs,
     ClaimProtection,
     VolumeProtection,
+    ResourceQuotas,
 )
 
 

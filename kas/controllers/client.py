@@ -13,7 +13,7 @@ import orjson
 
 from kas.api.conversion import convert
 from kas.api.errors import ApiError
-from kas.api.fieldmanager import apply, builtin, field_set, update
+from kas.api.fieldmanager import apply, builtin, deduced_schema, field_set, update
 from kas.api.scheme import SCHEME
 from kas.registry import pipeline
 from kas.registry.generic import Registry
@@ -162,7 +162,10 @@ class Client:
     @staticmethod
     def _schema(reg: Registry) -> Any:
         r = reg.resource
-        return builtin(r.group, r.version, r.kind)
+        if SCHEME.kind(r.group, r.version, r.kind) is not None:
+            return builtin(r.group, r.version, r.kind)
+        # A custom resource: these writes are about its metadata, for which any schema will do.
+        return deduced_schema(f"{r.group}/{r.version}", r.kind)
 
     @staticmethod
     def _reset(reg: Registry, subresource: str) -> Any:

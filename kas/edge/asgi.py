@@ -7,12 +7,15 @@ ASGI and not RSGI: granian's RSGI streams queue without bound behind a client th
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from kas.api.errors import ApiError, request_entity_too_large
 from kas.edge.http import MAX_BODY_BYTES, Handler, Request, Response, Stream
 from kas.edge.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
+
+log = logging.getLogger("kas.edge")
 
 READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
@@ -102,28 +105,38 @@ async def _read_body(req: Request, receive) -> ApiError | None:
 async def _stream(resp: Response, receive, send) -> None:
     """Runs the stream until it ends by itself or the client is gone."""
 
+    task = asyncio.current_task()
+    assert task is not None and resp.stream is not None
+    left = False
+
     async def write(data: bytes) -> None:
         await send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def gone(main: asyncio.Task) -> None:
+    async def gone() -> None:
+        nonlocal left
         while (await receive())["type"] != "http.disconnect":
             pass
-        main.cancel()
+        left = True
+        task.cancel()
 
-    task = asyncio.current_task()
-    assert resp.stream is not None
-    main = asyncio.ensure_future(resp.stream(write))
-    watcher = asyncio.ensure_future(gone(main))
+    watcher = asyncio.ensure_future(gone())
     try:
-        await main
+        await resp.stream(write)
+        watcher.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
     except asyncio.CancelledError:
-        if task is not None and task.cancelling():
-            main.cancel()
+        if not left:
             raise
-        return
+        task.uncancel()
+    except ApiError as e:
+        log.warning("a stream was cut: %s", e.message)
+        raise
+    except Exception:
+        # The head has left: all that can be said is that the answer is not complete.
+        log.exception("apiserver panic'd in the middle of an answer")
+        raise
     finally:
         watcher.cancel()
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class _Socket:

@@ -184,7 +184,7 @@ async def _check_host(host: str) -> None:
         except OSError:
             raise bad_request(f"lookup {host}: no such host") from None
         for *_, address in found:
-            _check_ip(address[0].partition("%")[0])
+            _check_ip(str(address[0]).partition("%")[0])
     else:
         _check_ip(host)
 

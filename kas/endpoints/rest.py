@@ -53,9 +53,11 @@ class Rest:
     def __init__(self, writer: Writer, deleter: Deleter, watches: Watches) -> None:
         self.writer, self.deleter, self.watches = writer, deleter, watches
         self.resources: dict[tuple[str, str], dict[str, Any]] = {}
+        self._getters: dict[tuple[str, str, str], Served] = {}
         self.subresources: dict[tuple[str, str, str], dict[str, Handler]] = {}
 
     def add(self, served: Any) -> None:
+        self._getters.clear()
         self.resources.setdefault((served.group, served.version), {})[served.resource] = served
 
     def subresource(self, group: str, resource: str, name: str, **verbs: Handler) -> None:
@@ -64,6 +66,13 @@ class Rest:
 
     def handle(self, req: Request) -> Result:
         info = req.info
+        if info.verb == "get" and info.subresource == "" and info.name != "":
+            # The commonest request, straight to its handler once the long way has found it.
+            served = self._getters.get((info.api_group, info.api_version, info.resource))
+            if served is not None and served.record.namespaced == (info.namespace != ""):
+                check_accept(req, READ_TYPES)
+                req.known = True
+                return read.get(req, served, info.namespace, info.name)
         found = self.resources.get((info.api_group, info.api_version))
         served = found.get(info.resource) if found is not None else None
         if served is None:
@@ -73,7 +82,8 @@ class Rest:
         check_accept(req, LIST_TYPES if verb in ("list", "watch") else READ_TYPES)
         namespace = info.namespace if record.namespaced else ""
         if record.namespaced:
-            if not namespace and (name or info.subresource):
+            # A name that a list or watch took from its field selector needs no namespace.
+            if not namespace and (info.subresource or (name and len(info.parts) > 1)):
                 raise errors.generic_not_found()
         elif info.namespace and info.resource != "namespaces":
             raise errors.generic_not_found()
@@ -85,6 +95,8 @@ class Rest:
         if verb not in record.verbs:
             raise method_not_allowed()
         if verb == "get":
+            if record.namespaced or info.resource != "namespaces":
+                self._getters[info.api_group, info.api_version, info.resource] = served
             return read.get(req, served, namespace, name)
         if verb == "list":
             return read.list_(req, served, namespace, name)

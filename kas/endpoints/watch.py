@@ -22,7 +22,7 @@ from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, trans
 from kas.edge.http import Request, Response, Write
 from kas.endpoints import respond
 from kas.endpoints.options import ListOptions, list_options, resource_version
-from kas.endpoints.read import too_large, varint
+from kas.endpoints.read import fresh, too_large
 from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
 from kas.store import Compacted, FutureRevision

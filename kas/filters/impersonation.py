@@ -12,10 +12,7 @@ PREFIX = HEADER_PREFIX.encode()
 
 def impersonation(authorizer) -> Filter:
     def before(req: Request) -> None:
-        for name, _ in req.headers:
-            if name.startswith(PREFIX):
-                break
-        else:
+        if not req.impersonates:
             return
         wanted = wanted_user((k.decode("latin-1"), v.decode("latin-1")) for k, v in req.headers)
         if wanted is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from time import monotonic
-
+from kas._fast_request import Tally
 from kas.edge.http import Request, Response
 from kas.filters.chain import Filter
 from kas.observe.metrics import Registry
@@ -15,6 +14,7 @@ SIZE_BUCKETS = tuple(1000 * 10**i for i in range(7))
 VERBS = {"get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE",
          "deletecollection": "DELETECOLLECTION", "proxy": "CONNECT"}  # fmt: skip
 # Clients choose the method; anything else must not grow the label set.
+UNKNOWN = frozenset((401, 403, 404, 405))
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 
@@ -37,24 +37,35 @@ def latency(registry: Registry) -> Filter:
         SIZE_BUCKETS,
     )
 
+    tally = Tally(BUCKETS, SIZE_BUCKETS)
+
+    def collect() -> None:
+        for row in tally.rows():
+            status, verb, group, version, resource, subresource, scope, dry = row.labels
+            labels = ("apiserver", "All" if dry else "", group, resource, scope, subresource, verb, version)
+            requests.values[(str(status), *labels)] = row.count
+            sums = durations.values.setdefault(labels, [0.0] * (len(BUCKETS) + 2))
+            sums[:] = [0.0] * len(sums)
+            if row.sized:
+                sizes.values[("apiserver", group, resource, scope, subresource, verb, version)] = [
+                    *map(float, row.size_buckets(len(SIZE_BUCKETS) + 1)), row.bytes_sent,
+                ]  # fmt: skip
+        for row in tally.rows():  # durations are not told apart by status
+            _, verb, group, version, resource, subresource, scope, dry = row.labels
+            sums = durations.values["apiserver", "All" if dry else "", group, resource, scope, subresource, verb, version]
+            for i, n in enumerate(row.duration_buckets(len(BUCKETS) + 1)):
+                sums[i] += n
+            sums[-1] += row.seconds
+
+    registry.collectors.append(collect)
+
     def after(req: Request, resp: Response) -> None:
         info = req.info
-        # Only paths that exist become labels: a client must not be able to make series.
-        if info is None or (info.is_resource_request and resp.status in (401, 403, 404, 405) and not req.known):
-            verb = req.method if req.method in METHODS else "other"
-            key: tuple[str, ...] = ("", "", "", "", verb, "")
-        elif info.is_resource_request:
-            scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
-            key = (info.api_group, info.resource, scope, info.subresource, VERBS.get(info.verb, info.verb.upper()), info.api_version)
+        # Only what exists becomes a label: a client must not be able to make series.
+        if info is not None and info.is_resource_request and (req.known or resp.status not in UNKNOWN):
+            verb, anonymous = VERBS.get(info.verb) or info.verb.upper(), False
         else:
-            verb = req.method if req.method in METHODS else "other"
-            key = ("", "", "", "", verb, "")
-        dry = "All" if req.query and "dryRun=" in req.query else ""
-        requests.inc((str(resp.status), "apiserver", dry, *key))
-        if req.long_running:
-            return
-        durations.observe(("apiserver", dry, *key), monotonic() - req.started)
-        if resp.body and req.method == "GET":
-            sizes.observe(("apiserver", *key), len(resp.body))
+            verb, anonymous = req.method if req.method in METHODS else "other", True
+        tally.add(req, resp.status, len(resp.body), verb, anonymous, not req.long_running, req.method == "GET" and resp.stream is None)
 
     return Filter("latency", None, after)

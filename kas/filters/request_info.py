@@ -12,8 +12,10 @@ LONG_RUNNING_SUBRESOURCES = frozenset(("attach", "exec", "proxy", "log", "portfo
 
 
 def request_info() -> Filter:
+    nothing = Query("")
+
     def before(req: Request) -> None:
-        req.params = Query(req.query)
+        req.params = Query(req.query) if req.query else nothing
         try:
             info = parse(req.method, req.path, req.params)
         except RequestInfoError as e:

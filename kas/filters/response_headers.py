@@ -24,8 +24,10 @@ def cache_control() -> Filter:
     header = (b"cache-control", b"no-cache, private")
 
     def after(req: Request, resp: Response) -> None:
-        if not any(h[0] == b"cache-control" for h in resp.headers):
-            resp.headers.append(header)
+        for name, _ in resp.headers:
+            if name == b"cache-control":
+                return
+        resp.headers.append(header)
 
     return Filter("cache_control", None, after)
 

@@ -26,6 +26,7 @@ from kas.store import Conflict
 MAX_GENERATE_NAME_ATTEMPTS = 8
 MAX_UPDATE_ATTEMPTS = 64  # a writer that loses this often meets a bug, not a race
 MAX_ALLOCATION_ATTEMPTS = 64  # each lost one means that somebody else got what was chosen
+DOTS = (".", "..")  # with "/" and "%" all that path segments may not be or hold
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 # (current object or None, attempt) -> the object wanted; may raise ApiError.
@@ -82,8 +83,8 @@ class Registry:
         """The store's key. Raises 400 for a name that is no path segment."""
         if not name:
             raise errors.bad_request("Name parameter required.")
-        found = is_valid_path_segment_name(name)
-        if found:
+        if "/" in name or "%" in name or name in DOTS:
+            found = is_valid_path_segment_name(name)
             raise errors.bad_request(f'Name parameter invalid: "{name}": {";".join(found)}')
         return f"{self.root}{namespace}/{name}" if self.resource.namespaced else self.root + name
 

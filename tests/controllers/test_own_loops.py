@@ -126,3 +126,45 @@ def test_claims_are_kept_while_a_pod_uses_them(kas, connect):
     assert call("GET", f"{base}/persistentvolumeclaims/c")[1]["metadata"]["deletionTimestamp"]
     call("DELETE", f"{base}/pods/p?gracePeriodSeconds=0")
     until(lambda: call("GET", f"{base}/persistentvolumeclaims/c")[0] == 404)
+
+
+def quota_used(call, name: str) -> dict:
+    return call("GET", f"/api/v1/namespaces/quota/resourcequotas/{name}")[1].get("status", {}).get("used", {})
+
+
+def test_quotas_are_counted_and_count_again_when_objects_go(kas, connect):
+    call = connect(kas)
+    base = "/api/v1/namespaces/quota"
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "quota"}})
+    until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
+    until(lambda: call("GET", f"{base}/configmaps/kube-root-ca.crt")[0] == 200)
+    resources = {"requests": {"cpu": "500m"}}
+    pod = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+    assert call("POST", f"{base}/pods", {"metadata": {"name": "a"}, "spec": pod})[0] == 201
+    hard = {"pods": "2", "requests.cpu": "1", "configmaps": "2", "count/deployments.apps": "0"}
+    assert call("POST", f"{base}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}})[0] == 201
+    until(lambda: quota_used(call, "q") == {"pods": "1", "requests.cpu": "500m", "configmaps": "1", "count/deployments.apps": "0"})
+    assert call("POST", f"{base}/pods", {"metadata": {"name": "b"}, "spec": pod})[0] == 201
+    assert quota_used(call, "q")["requests.cpu"] == "1"
+    code, status = call("POST", f"{base}/pods", {"metadata": {"name": "c"}, "spec": pod})
+    assert (code, status["reason"]) == (403, "Forbidden")
+    assert "exceeded quota: q" in status["message"]
+    call("DELETE", f"{base}/pods/a")
+    until(lambda: quota_used(call, "q")["requests.cpu"] == "500m")
+    assert call("POST", f"{base}/pods", {"metadata": {"name": "c"}, "spec": pod})[0] == 201
+    call("PATCH", f"{base}/pods/b/status", {"status": {"phase": "Succeeded"}}, MERGE)
+    until(lambda: quota_used(call, "q")["pods"] == "1")
+    call("PATCH", f"{base}/resourcequotas/q", {"spec": {"hard": {"secrets": "7", "pods": None}}}, MERGE)
+    until(lambda: "pods" not in quota_used(call, "q") and quota_used(call, "q").get("secrets") == "0")
+
+
+def test_an_apiservice_that_becomes_local_is_available(bare, connect):
+    call = connect(bare)
+    path = "/apis/apiregistration.k8s.io/v1/apiservices"
+    spec = {"group": "x.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}
+    remote = {"insecureSkipTLSVerify": True, "service": {"namespace": "default", "name": "none"}}
+    code, made = call("POST", path, {"metadata": {"name": "v1.x.example.com"}, "spec": {**spec, **remote}})
+    assert code == 201, made
+    patch = {"spec": {"service": None, "insecureSkipTLSVerify": None}}
+    assert call("PATCH", f"{path}/v1.x.example.com", patch, MERGE)[0] == 200
+    until(lambda: call("GET", f"{path}/v1.x.example.com")[1]["status"]["conditions"][0]["reason"] == "Local")

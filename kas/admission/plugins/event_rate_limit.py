@@ -1,7 +1,7 @@
 """EventRateLimit: a flood of Events does not fill the store.
 
-Two token buckets have to give: one of the namespace, one of the user, with the rates of upstream's documented example. The least recently used
-buckets are forgotten beyond ``CACHE_SIZE``. Each worker counts for itself. Upstream: ``plugin/pkg/admission/eventratelimit``.
+Two token buckets have to give: one of the namespace, one of the user, with the rates of upstream's documented example. The least
+recently used buckets are forgotten beyond ``CACHE_SIZE``. Each worker counts for itself. Upstream: ``plugin/pkg/admission/eventratelimit``.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from kas.endpoints.write import Writer
 from kas.registry.core.pod_registry import PodRegistry
 from kas.registry.strategy import Obj
 
-BINDING = SCHEME.kind("", "v1", "Binding")
+BINDING = SCHEME.known("", "v1", "Binding")
 
 
 class Binding:

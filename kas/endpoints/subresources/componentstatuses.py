@@ -55,7 +55,7 @@ class ComponentStatuses:
                 "items": [respond.partial(i, m.convert.version) for i in items],
             }  # fmt: skip
             return respond.generic(req, m, value)
-        kind = SCHEME.kind("", "v1", "ComponentStatusList")
+        kind = SCHEME.known("", "v1", "ComponentStatusList")
         value = {"metadata": {}, "items": [{k: v for k, v in i.items() if k not in ("kind", "apiVersion")} for i in items]}
         return respond.typed(req, m, kind.type, "v1", kind.kind, value, 200)
 

@@ -15,7 +15,7 @@ from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
 from kas.registry.core.eviction import Evictions, TooManyBudgets
 
-EVICTION = SCHEME.kind("policy", "v1", "Eviction")
+EVICTION = SCHEME.known("policy", "v1", "Eviction")
 EVICTION_BETA = SCHEME.kind("policy", "v1beta1", "Eviction") or EVICTION
 
 

@@ -86,9 +86,11 @@ def _options(q: Query, name: str) -> list[tuple[str, str]]:
     out = [(k, "true") for k in ("follow", "previous", "timestamps") if q.flag(k)]
     if since:
         try:
-            out.append(("sinceTime", scalars.canonical_time(since)))
+            stamp = scalars.canonical_time(since)
         except ValueError as e:
             raise errors.bad_request(str(e)) from None
+        if stamp:
+            out.append(("sinceTime", stamp))
     return out + [(k, str(v)) for k, v in given.items()]
 
 

@@ -15,7 +15,7 @@ from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
 from kas.registry.authentication import token_request
 
-TOKEN_REQUEST = SCHEME.kind("authentication.k8s.io", "v1", "TokenRequest")
+TOKEN_REQUEST = SCHEME.known("authentication.k8s.io", "v1", "TokenRequest")
 ISSUED = "authentication.kubernetes.io/issued-credential-id"
 
 

@@ -198,7 +198,7 @@ def _insufficient(conditions: list[Obj], generation: int, now: str) -> list[Obj]
 
 def _why_none(name: str, status: Obj) -> str:
     """Why a budget allows nothing. A failed sync comes first: then its numbers mean nothing."""
-    found = next((c for c in status.get("conditions") or () if c.get("type") == "DisruptionAllowed"), {})
+    found: Obj = next((c for c in status.get("conditions") or () if c.get("type") == "DisruptionAllowed"), {})
     message = found.get("message") if found.get("status") == "False" else ""
     if message and found.get("reason") == "SyncFailed":
         return f"The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"

@@ -34,7 +34,7 @@ class PodRegistry(Registry):
                 return
             bound["metadata"].pop("resourceVersion", None)
             try:
-                await self._commit(key, bound, rec.revision, None)
+                await self._commit(key, bound, rec.revision)
                 return
             except Conflict as e:
                 rec = e.current

@@ -36,7 +36,8 @@ SELINUX_TYPES_1_31 = SELINUX_TYPES | {"container_engine_t"}
 OPEN_VOLUMES = ("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected", "secret")
 RESTRICTED_VOLUMES = (
     "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi", "glusterfs", "rbd", "flexVolume", "cinder",
-    "cephfs", "flocker", "fc", "azureFile", "vsphereVolume", "quobyte", "azureDisk", "portworxVolume", "photonPersistentDisk", "scaleIO", "storageos",
+    "cephfs", "flocker", "fc", "azureFile", "vsphereVolume", "quobyte", "azureDisk", "portworxVolume", "photonPersistentDisk", "scaleIO",
+    "storageos",
 )  # fmt: skip
 
 
