@@ -1,0 +1,149 @@
+"""Counts what namespaces with quotas use (``pkg/controller/resourcequota``).
+
+Admission raises what is used before a write; this controller sets it in the first place, and counts anew when objects go away or become
+smaller. A count that meets a write between its charge and its commit may be too low for a moment: a count that changed something is
+therefore followed by another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import orjson
+
+from kas.admission.plugins import _pods
+from kas.admission.plugins._usage import Evaluator, evaluator_of, matches
+from kas.admission.plugins.resource_quota import UNCOUNTED
+from kas.api.equality import semantic_equal
+from kas.api.quantity import Quantity
+from kas.controllers.client import Client, split_key
+from kas.controllers.queue import WorkQueue
+
+PAUSE_S, LONGEST_PAUSE_S, AGAIN_S, RESYNC_S = 0.1, 10.0, 1.0, 300.0
+LOAD = 20  # a count is followed by a pause this many times as long
+ENDED = (b'"phase":"Succeeded"', b'"phase":"Failed"')
+RESIZED = (("", "services"), ("", "persistentvolumeclaims"), ("resource.k8s.io", "resourceclaims"))
+
+
+class ResourceQuotas:
+    name = "resourcequota-controller"
+
+    def __init__(self, server: Any) -> None:
+        self.client = Client(server, "kube-controller-manager", "system:serviceaccount:kube-system:resourcequota-controller")
+        self.store = server.store
+        self.registry = server.registry("", "resourcequotas")
+        self.pods_root = server.registry("", "pods").root
+        self.resized = tuple(server.registry(*r).root for r in RESIZED if r in server.by_resource)
+        self.queue = WorkQueue(self._sync, self.name)
+        self.namespaces: dict[str, float] = {}  # those with quotas, to the pause before the next count
+
+    async def run(self) -> None:
+        end = self.store.hub.listen("/registry/", self._events, self._resync)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.queue.run(2))
+                while True:
+                    self._resync()
+                    await asyncio.sleep(RESYNC_S)
+        finally:
+            end()
+
+    def _resync(self) -> None:
+        self.namespaces = {split_key(self.registry, rec.key)[0]: PAUSE_S for rec in self.store.range(self.registry.root).records}
+        for namespace in self.namespaces:
+            self.queue.add(namespace)
+
+    def _events(self, events: list[Any]) -> None:
+        root, known = self.registry.root, self.namespaces
+        for e in events:
+            if e.key.startswith(root):
+                if e.record is not None and _to_count(e):
+                    namespace = split_key(self.registry, e.key)[0]
+                    known.setdefault(namespace, PAUSE_S)
+                    self.queue.add(namespace)
+            elif known and self._frees(e):
+                namespace = e.key.rpartition("/")[0].rpartition("/")[2]
+                if namespace in known:
+                    self.queue.add_after(namespace, known[namespace])
+
+    def _frees(self, e: Any) -> bool:
+        """May there be less used than before?"""
+        if e.record is None:
+            return True
+        if e.previous is None:
+            return False
+        if e.key.startswith(self.pods_root):
+            return any(text in e.record.json for text in ENDED) and not any(text in e.previous.json for text in ENDED)
+        return e.key.startswith(self.resized)
+
+    async def _sync(self, namespace: str) -> float | None:
+        quotas = self.client.list("", "resourcequotas", namespace)
+        if not quotas:
+            self.namespaces.pop(namespace, None)
+            return None
+        began, changed = time.monotonic(), False
+        for quota in quotas:
+            hard = (quota.get("spec") or {}).get("hard") or {}
+            counted = await self._count(namespace, quota, hard)
+            changed |= await self._write(namespace, quota, hard, counted)
+        self.namespaces[namespace] = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (time.monotonic() - began)))
+        return AGAIN_S if changed else None
+
+    async def _count(self, namespace: str, quota: dict[str, Any], hard: dict[str, str]) -> _pods.Amounts:
+        """What is used of each of the quota's resources that some kind counts."""
+        as_if = {**quota, "status": {"hard": hard}}
+        total: _pods.Amounts = {}
+        for reg in self.client.registries():
+            r = reg.resource
+            if not r.namespaced or (r.group, r.resource) in UNCOUNTED:
+                continue
+            evaluator = evaluator_of(r.group, r.resource)
+            names = evaluator.matching(hard)
+            if not names:
+                continue
+            used: _pods.Amounts = {}
+            scoped = bool(quota["spec"].get("scopes") or quota["spec"].get("scopeSelector"))
+            if type(evaluator) is Evaluator:
+                # Only their number matters, and no scope is about them.
+                used = dict.fromkeys(names, Quantity(0 if scoped else self.store.count(reg.prefix(namespace))))
+            else:
+                for i, rec in enumerate(self.store.range(reg.prefix(namespace)).records):
+                    obj = orjson.loads(rec.json)
+                    if matches(as_if, evaluator, obj):
+                        _pods.add(used, evaluator.usage(obj))
+                    if i % 200 == 199:
+                        await asyncio.sleep(0)
+            _pods.add(total, {name: used.get(name, Quantity(0)) for name in names})
+        return total
+
+    async def _write(self, namespace: str, quota: dict[str, Any], hard: dict[str, str], counted: _pods.Amounts) -> bool:
+        """The count as the quota's status; True when it was another one. A quota that changed meanwhile is counted again."""
+        revision = quota["metadata"]["resourceVersion"]
+        stale = False
+
+        def change(obj: dict[str, Any]) -> bool:
+            nonlocal stale
+            if obj["metadata"]["resourceVersion"] != revision:
+                stale = True
+                return False
+            before = obj.get("status") or {}
+            used = {k: v for k, v in (before.get("used") or {}).items() if k in hard}
+            used |= {name: str(counted[name]) for name in sorted(counted) if name in hard}
+            status = {"hard": dict(hard), "used": dict(sorted(used.items()))}
+            if semantic_equal(before, status):
+                return False
+            obj["status"] = status
+            return True
+
+        written = await self.client.update(self.registry, namespace, quota["metadata"]["name"], change, "status", quota["metadata"]["uid"])
+        return stale or written is not None
+
+
+def _to_count(e: Any) -> bool:
+    """A quota that is new, or asks for something else than it is counted for; not one whose usage was raised."""
+    if e.previous is None:
+        return True
+    quota, before = orjson.loads(e.record.json), orjson.loads(e.previous.json)
+    return quota.get("spec") != before.get("spec") or (quota.get("status") or {}).get("hard") != (quota.get("spec") or {}).get("hard")
