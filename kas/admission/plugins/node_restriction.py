@@ -205,9 +205,8 @@ class Plugin:
         q = Question(a.user, AUDIENCE_VERB, a.namespace, "", "*", audience, "", a.name)
         if audience and self._server.authorizer.authorize(q)[0] == ALLOW:
             return
-        raise a.forbid(
-            f"audience {go_quote(audience)} not found in pod spec volume, {a.user.name} is not authorized to request tokens for this audience"
-        )
+        why = f"{a.user.name} is not authorized to request tokens for this audience"
+        raise a.forbid(f"audience {go_quote(audience)} not found in pod spec volume, {why}")
 
     def _pod_audiences(self, namespace: str, pod: Obj) -> set[str]:
         out, drivers = set(), set()
@@ -256,9 +255,8 @@ class Plugin:
             return
         spec = a.obj.get("spec") or {}
         if spec.get("nodeName") != node:
-            raise a.forbid(
-                f"PodCertificateRequest.Spec.NodeName={go_quote(spec.get('nodeName') or '')}, which is not the requesting node {go_quote(node)}"
-            )
+            given = go_quote(spec.get("nodeName") or "")
+            raise a.forbid(f"PodCertificateRequest.Spec.NodeName={given}, which is not the requesting node {go_quote(node)}")
         pod = self._server.object("", "pods", a.namespace, spec.get("podName") or "-")
         if pod is None:
             raise errors.not_found("", "pods", spec.get("podName") or "")
@@ -280,7 +278,8 @@ def _name(a: Attributes) -> str:
 
 def _claim_changes(new: Obj, old: Obj) -> list[str]:
     """Fields a node changed and may not."""
-    own_meta, own_status = {"resourceVersion", "managedFields"}, {"capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"}
+    own_meta = {"resourceVersion", "managedFields"}
+    own_status = {"capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"}
     out = [key for key in sorted((new.keys() | old.keys()) - {"metadata", "status"}) if not semantic_equal(new.get(key), old.get(key))]
     for part, ignored in (("metadata", own_meta), ("status", own_status)):
         a, b = new.get(part) or {}, old.get(part) or {}

@@ -1,7 +1,7 @@
 """PersistentVolumeLabel: a cloud's volumes get the labels of their zone.
 
-Upstream asked the cloud providers built into the API server, and the plug-in went when they did (1.31); without one it lets everything pass,
-as here. Kept so that old command lines work.
+Upstream asked the cloud providers built into the API server, and the plug-in went when they did (1.31); without one it let everything
+pass, as here. Kept so that old command lines work.
 """
 
 from __future__ import annotations
