@@ -10,14 +10,18 @@ from kas.edge.http import Headers, Request, Response
 CLOSE_NORMAL, CLOSE_GOING_AWAY, CLOSE_INTERNAL = 1000, 1001, 1011
 
 
+# A browser's token stands among its subprotocols: it is for authentication, which reads the header, and for nobody behind.
+BEARER_PREFIX = "base64url.bearer.authorization.k8s.io."
+
+
 class WebSocketRequest(Request):
-    """A GET that asks to become a WebSocket. ``subprotocols`` are the client's, in its order."""
+    """A GET that asks to become a WebSocket. ``subprotocols`` are the client's, in its order, without any credential."""
 
     __slots__ = ("subprotocols",)
 
     def __init__(self, path: str, query: str, headers: Headers, subprotocols: list[str]) -> None:
         super().__init__("GET", path, query, headers)
-        self.subprotocols = subprotocols
+        self.subprotocols = [p for p in subprotocols if not p.startswith(BEARER_PREFIX)]
 
 
 class Socket(Protocol):

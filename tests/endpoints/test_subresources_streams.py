@@ -120,6 +120,19 @@ def test_exec_with_a_kubelet_of_v4(client, namespace, kubelet):
     run(ws.close())
 
 
+@pytest.mark.parametrize("path", ["namespaces/{}/pods/p/exec", "nodes/{}/proxy/ws"])
+def test_a_token_among_the_subprotocols_stays_here(client, namespace, kubelet, path):
+    import base64
+
+    token = base64.urlsafe_b64encode(client.server.token.encode()).decode().rstrip("=")
+    secret = f"base64url.bearer.authorization.k8s.io.{token}"
+    connection, ws, loop = handshake(client, "/api/v1/" + path.format(namespace), "command=x&stdout=1", [V5, secret], origin="http://a")
+    assert ws is not None, connection.status
+    assert connection.header(b"sec-websocket-protocol") == V5.encode()
+    loop.run_until_complete(ws.close())
+    assert token not in str(kubelet.seen[-1])
+
+
 def test_closing_the_client_closes_the_kubelet(client, namespace, kubelet):
     _, ws, loop = handshake(client, f"/api/v1/namespaces/{namespace}/pods/p/attach", "stdout=1", [V5])
     loop.run_until_complete(ws.close())

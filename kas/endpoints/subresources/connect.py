@@ -144,7 +144,7 @@ def _sub_path(req: Request) -> str:
 
 async def _relayed(req: WebSocketRequest, target: Target) -> Response:
     """Messages go through as they are. A client that speaks only v5 is also served by a kubelet that stopped at v4."""
-    offered = [p for p in req.subprotocols if "bearer.authorization" not in p]
+    offered = req.subprotocols
     asked = [*offered, V4] if V5 in offered and V4 not in offered else offered
     headers: Headers = [(b"user-agent", req.raw_header(b"user-agent"))] if req.has_header(b"user-agent") else []
     try:
