@@ -139,10 +139,12 @@ class Registry:
             return await self._try_create(ctx, obj, validate)
         template = orjson.dumps(obj)
         for _ in range(MAX_ALLOCATION_ATTEMPTS):
+            attempt = orjson.loads(template)
             try:
-                return await self._try_create(ctx, orjson.loads(template), validate)
+                return await self._try_create(ctx, attempt, validate)
             except Conflict as e:
                 if not self._lost_allocation(e):
+                    obj["metadata"]["name"] = attempt["metadata"]["name"]
                     raise
         raise errors.internal("what was allocated was taken by others again and again")
 
@@ -347,7 +349,8 @@ class Registry:
                 return self._unstored(obj, rec.revision), False
             return await self._commit(key, obj, rec.revision), False
         if ctx.dry_run:
-            return rec, True
+            # With a grace of zero upstream shows the object as it was marked before it would have gone.
+            return (self._unstored(obj, rec.revision) if graceful else rec), True
         done = await self._remove(ctx, key, obj, rec.revision)
         meta["resourceVersion"] = str(done.revision)
         return Unstored(encode_json(self.type, obj), done.revision, rec.type_prefix_len), True
