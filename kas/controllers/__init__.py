@@ -1,10 +1,10 @@
 """The loops that run inside the server, on the worker that leads (``runner.py``).
 
 There are two sets. Those of kube-apiserver itself always run: status of flow schemas, identity leases, the objects every cluster has,
-the repair of service addresses and ports, local APIServices. Those of kube-controller-manager run by default and are chosen with ``--controllers``, whose
-meaning is kube-controller-manager's: ``*`` is all that are on by default, ``name`` and ``-name`` turn one on and off, and ``none`` alone
-turns all off. With a real kube-controller-manager beside kas, start kas with ``--controllers none``: the names are the same there, so a
-part may be left to either side, but never the same one to both.
+the repair of service addresses and ports, local APIServices. Those of kube-controller-manager run by default and are chosen with
+``--controllers``, whose meaning is kube-controller-manager's: ``*`` is all that are on by default, ``name`` and ``-name`` turn one on
+and off, and ``none`` alone turns all off. With a real kube-controller-manager beside kas, start kas with ``--controllers none``: the
+names are the same there, so a part may be left to either side, but never the same one to both.
 
 Each is a class made from the server, with ``name`` and ``async run()``, which works until cancelled and may be run again after a failure.
 """

@@ -168,3 +168,37 @@ def test_an_apiservice_that_becomes_local_is_available(bare, connect):
     patch = {"spec": {"service": None, "insecureSkipTLSVerify": None}}
     assert call("PATCH", f"{path}/v1.x.example.com", patch, MERGE)[0] == 200
     until(lambda: call("GET", f"{path}/v1.x.example.com")[1]["status"]["conditions"][0]["reason"] == "Local")
+
+
+def test_a_start_repairs_what_services_hold(tmp_path_factory, connect):
+    from kas.testing.server import KasServer
+
+    server = KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", "--controllers", "none").start()
+    try:
+        call = connect(server)
+        service = {"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}
+        made = call("POST", "/api/v1/namespaces/default/services", service)[1]
+        ip, port = made["spec"]["clusterIP"], made["spec"]["ports"][0]["nodePort"]
+        assert call("DELETE", f"{NETWORKING}/ipaddresses/{ip}")[0] == 200
+        labels = {"ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io", "ipaddress.kubernetes.io/ip-family": "IPv4"}
+        parent = {"resource": "services", "namespace": "default", "name": "long-gone"}
+        for name, marks in (("10.0.0.250", labels), ("10.0.0.251", {})):
+            body = {"metadata": {"name": name, "labels": marks}, "spec": {"parentRef": parent}}
+            assert call("POST", f"{NETWORKING}/ipaddresses", body)[0] == 201
+        lease = {
+            "metadata": {"name": "apiserver-old", "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}},
+            "spec": {"holderIdentity": "x", "leaseDurationSeconds": 1, "renewTime": "2024-01-01T00:00:00.000000Z"},
+        }
+        leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+        assert call("POST", leases, lease)[0] == 201
+        server.stop()
+        server.start()
+        call = connect(server)
+        until(lambda: call("GET", f"{NETWORKING}/ipaddresses/{ip}")[0] == 200)
+        until(lambda: call("GET", f"{NETWORKING}/ipaddresses/10.0.0.250")[0] == 404)
+        assert call("GET", f"{NETWORKING}/ipaddresses/10.0.0.251")[0] == 200  # somebody else's
+        until(lambda: call("GET", f"{leases}/apiserver-old")[0] == 404)
+        again = {"metadata": {"name": "t"}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}}
+        assert call("POST", "/api/v1/namespaces/default/services", again)[0] == 422
+    finally:
+        server.stop()
