@@ -46,7 +46,7 @@ class Health:
             "healthz": {**base, **hooks, "autoregister-completion": hook, "loopback-serving-certificate": ok},
             "livez": {**base, **hooks, "autoregister-completion": hook, "loopback-serving-certificate": ok},
             "readyz": {
-                **base, "informer-sync": hook, **hooks, "autoregister-completion": hook,
+                "ping": ok, "log": ok, "informer-sync": hook, **hooks, "autoregister-completion": hook,
                 "shutdown": lambda: "process is shutting down" if shutting_down() else "",
             },
         }  # fmt: skip

@@ -136,7 +136,7 @@ class PodStrategy(Strategy):
         spec = obj.setdefault("spec", {})
         drop_disabled(spec)
         if spec.get("schedulingGates"):
-            status["conditions"] = [{**GATED, "lastProbeTime": None, "lastTransitionTime": None}]
+            status["conditions"] = [{**GATED, "lastProbeTime": None, "lastTransitionTime": ctx.now}]
         if spec.get("affinity") or spec.get("topologySpreadConstraints"):
             merge_label_keys(obj)
         apparmor_from_annotations(ctx, obj)
