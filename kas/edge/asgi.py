@@ -171,12 +171,16 @@ async def _converse(upgrade: Upgrade, receive, send) -> None:
         upgrade.abandon()
         raise
     socket = _Socket(receive, send)
-    code = CLOSE_INTERNAL
     try:
         code = await upgrade.talk(socket)
-    finally:
+    except asyncio.CancelledError:
+        raise  # the server ends: a goodbye may never be taken any more, and waiting for it would hold up the end
+    except BaseException:
         if not socket.closed:
-            await send({"type": "websocket.close", "code": code})
+            await send({"type": "websocket.close", "code": CLOSE_INTERNAL})
+        raise
+    if not socket.closed:
+        await send({"type": "websocket.close", "code": code})
 
 
 def _lines(stream: Stream) -> Conversation:

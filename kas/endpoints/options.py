@@ -33,19 +33,21 @@ EVERYTHING = ListOptions(None, None, False, False, "", "", None, 0, "", None)
 
 
 def number(text: str) -> int:
-    try:
-        if not text or text.strip() != text or "_" in text:
-            raise ValueError
-        n = int(text)
-    except ValueError:
-        raise bad_request(f"strconv.ParseInt: parsing {field.go_quote(text)}: invalid syntax") from None
+    """``strconv.ParseInt(text, 10, 64)``. Raises 400."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()):
+        raise bad_request(f"strconv.ParseInt: parsing {field.go_quote(text)}: invalid syntax")
+    n = int(text) if len(digits.lstrip("0")) <= 19 else 1 << 64
     if not -(1 << 63) <= n < 1 << 63:
         raise bad_request(f"strconv.ParseInt: parsing {field.go_quote(text)}: value out of range")
     return n
 
 
 def list_options(q: Query, force_watch: bool = False) -> ListOptions:
-    """The options of a list or watch. Raises 400 and 422 as upstream does."""
+    """The options of a list or watch. Raises 400 and 422 as upstream does.
+
+    A path below ``/watch/`` forces the watch, but its options are read and checked as a list's unless they say ``watch`` too.
+    """
     if not q.raw:
         return EVERYTHING._replace(watch=True) if force_watch else EVERYTHING
     get = q.get
@@ -61,17 +63,19 @@ def list_options(q: Query, force_watch: bool = False) -> ListOptions:
                 fields = None
     except SelectorError as e:
         raise bad_request(str(e)) from None
-    timeout = number(get("timeoutSeconds")) if get("timeoutSeconds") else None
     o = ListOptions(
-        labels, fields, force_watch or q.flag("watch"), q.flag("allowWatchBookmarks"), get("resourceVersion"),
-        get("resourceVersionMatch"), timeout, number(get("limit")) if get("limit") else 0, get("continue"),
+        labels, fields, q.flag("watch"), q.flag("allowWatchBookmarks"), get("resourceVersion"), get("resourceVersionMatch"),
+        number(get("timeoutSeconds")) if "timeoutSeconds" in q else None, number(get("limit")) if "limit" in q else 0, get("continue"),
         q.flag("sendInitialEvents") if "sendInitialEvents" in q else None,
     )  # fmt: skip
     if o.match or o.send_initial_events is not None:
         found = _validate(o)
         if found:
             raise errors.invalid(META, "ListOptions", "", found)
-    return o
+    elif o.watch and o.resource_version in ("", "0"):
+        # The old way to ask for the current state first (SetListOptionsDefaults with WatchList on).
+        o = o._replace(send_initial_events=True, match="NotOlderThan")
+    return o._replace(watch=True) if force_watch else o
 
 
 def _validate(o: ListOptions) -> list[field.FieldError]:
@@ -114,7 +118,7 @@ def resource_version(text: str) -> int:
         raise bad_request(
             f"invalid resource version: resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: invalid syntax"
         )
-    n = int(text)
+    n = int(text) if len(text.lstrip("0")) <= 20 else 1 << 64
     if n >= 1 << 64:
         quoted = field.go_quote(text)
         raise bad_request(

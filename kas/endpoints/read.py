@@ -18,7 +18,12 @@ from kas.endpoints.selection import matcher_of, name_requirement, with_served_fi
 from kas.endpoints.served import Served
 from kas.store import Compacted, FutureRevision
 
-EXPIRED_LIST = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
+EXPIRED_LIST = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue "
+    "parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided "
+    "token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was "
+    "returned and now may show up in the list."
+)
 EXPIRED_VERSION = "The resourceVersion for the provided list is too old."
 FRESH_WAIT_S = 3.0  # the cacher's blockTimeout
 FRESH_POLL_S = 0.02

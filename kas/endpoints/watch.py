@@ -16,21 +16,23 @@ import orjson
 
 from kas._fastpath import frame_record
 from kas.api import errors, printers
-from kas.api.errors import ApiError
+from kas.api.errors import ApiError, bad_request
 from kas.api.negotiation import PROTOBUF
 from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, transcode_json_to_protobuf
 from kas.edge.http import Request, Response, Write
 from kas.endpoints import respond
 from kas.endpoints.options import ListOptions, list_options, resource_version
 from kas.endpoints.read import fresh, too_large
-from kas.endpoints.selection import matcher_of, with_served_fields
+from kas.endpoints.selection import matcher_of, name_requirement, with_served_fields
 from kas.endpoints.served import Served
 from kas.store import Compacted, FutureRevision
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 BOOKMARK_BEFORE_END_S = 2.0
-INITIAL_PAGE = 500
+LONGEST_S = 10 * 365 * 86400.0
+# A write carries about so much; a client that stalls holds one write and a queue that is bounded in the hub.
+WRITE_BYTES, FIRST_TAKE, MOST_EVENTS = 1 << 20, 32, 512
 
 WATCH_TYPES = {"application/json": b"application/json", PROTOBUF: b"application/vnd.kubernetes.protobuf;stream=watch"}
 
@@ -55,12 +57,17 @@ class Watches:
 
 def watch(req: Request, served: Served, namespace: str, name: str, watches: Watches) -> Response:
     """Opens a watch. Errors found before the stream starts are ordinary Statuses; an expired revision is an ERROR event."""
-    o = list_options(req.params, force_watch=True)
-    o = with_served_fields(served, o)
+    o = with_served_fields(served, list_options(req.params, force_watch=True))
+    if name and o.field_selector is not None and name_requirement(o) != name:
+        raise bad_request("fieldSelector metadata.name doesn't match requested name")
     m = respond.media(req, watch=True)
     rv = resource_version(o.resource_version)
     req.long_running = True
-    encoder = encoder_for(served, m, req.params.get("includeObject"))
+    include = req.params.get("includeObject")
+    if m.convert is not None and m.convert.kind == respond.TABLE:
+        # Refuses an includeObject it does not know before the stream starts.
+        printers.table((served.group, served.version, served.kind), [], now=0.0, include_object=include)
+    encoder = encoder_for(served, m, include)
     s = WatchStream(watches, served, namespace, name, o, rv, encoder)
     return Response(200, [(b"content-type", WATCH_TYPES[m.accepted])], stream=s.run)
 
@@ -73,12 +80,15 @@ class WatchStream:
     """
 
     __slots__ = (
-        "_bookmark_due", "_encoder", "_ended", "_matcher", "_namespace", "_options", "_rv", "_served", "_target", "_wake", "_watcher", "_watches",
+        "_bookmark_due", "_encoder", "_ended", "_matcher", "_namespace", "_options", "_rv", "_served", "_take", "_target", "_wake",
+        "_watcher", "_watches",
     )  # fmt: skip
 
     def __init__(self, watches: Watches, served: Served, namespace: str, name: str, o: ListOptions, rv: int, encoder: Encoder) -> None:
         self._watches, self._served, self._namespace, self._options, self._rv, self._encoder = watches, served, namespace, o, rv, encoder
-        self._target = served.registry.key(namespace, name) if name else None
+        # By name in all namespaces: the selector finds them.
+        self._target = served.registry.key(namespace, name) if name and (namespace or not served.record.namespaced) else None
+        self._take = FIRST_TAKE
         self._matcher = matcher_of(o)
         self._wake: asyncio.Future | None = None
         self._ended = self._bookmark_due = False
@@ -90,9 +100,9 @@ class WatchStream:
             return
         loop = asyncio.get_running_loop()
         o = self._options
-        life = o.timeout_s if o.timeout_s and o.timeout_s > 0 else w.min_timeout_s * (1 + random.random())
-        timers = [loop.call_later(life, self.finish)]
-        if o.allow_bookmarks and life > 2 * BOOKMARK_BEFORE_END_S:
+        life = o.timeout_s or w.min_timeout_s * (1 + random.random())
+        timers = [loop.call_later(max(0, min(life, LONGEST_S)), self.finish)]
+        if o.allow_bookmarks and BOOKMARK_BEFORE_END_S < life <= LONGEST_S:
             timers.append(loop.call_later(life - BOOKMARK_BEFORE_END_S, self.ask_bookmark))
         w.open.add(self)
         try:
@@ -101,12 +111,13 @@ class WatchStream:
                 await self._initial(write)
                 while not self._ended:
                     if self._watcher.ready:
-                        frames = self._frames(self._watcher.take())
+                        frames = self._frames(self._next())
                         if frames:
                             await write(frames[0] if len(frames) == 1 else b"".join(frames))
                     elif self._bookmark_due:
                         self._bookmark_due = False
-                        await write(self._encoder.bookmark(self._watcher.progress, None))
+                        if self._watcher.progress >= self._rv:  # a watch may wait for a revision to come
+                            await write(self._encoder.bookmark(self._watcher.progress, None))
                     else:
                         self._wake = loop.create_future()
                         await self._wake
@@ -129,7 +140,10 @@ class WatchStream:
         after = self._rv
         if initial:
             if self._rv > store.revision:
-                raise FutureRevision(self._rv, store.revision)
+                try:
+                    await fresh(store, self._rv)
+                except ApiError:
+                    raise FutureRevision(self._rv, store.revision) from None
             after = await self._send_current(write, store, prefix)
             if o.send_initial_events and o.allow_bookmarks:
                 await write(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"}))
@@ -149,15 +163,26 @@ class WatchStream:
                 revision = max(revision, rec.revision)
                 await write(frame(ADDED, rec, rec.revision))
             return revision
-        start, revision = "", 0
+        start, revision, items = "", 0, FIRST_TAKE
         while True:
-            page = store.range(prefix, start, INITIAL_PAGE, revision, self._matcher)
+            page = store.range(prefix, start, items, revision, self._matcher)
             revision = page.revision
             if page.records:
-                await write(b"".join([frame(ADDED, rec, rec.revision) for rec in page.records]))
+                piece = b"".join([frame(ADDED, rec, rec.revision) for rec in page.records])
+                items = _bounded(len(piece), page.count)
+                await write(piece)
             if not page.more:
                 return revision
+            if self._ended:
+                return revision
             start = page.next_key
+
+    def _next(self) -> list[Any]:
+        """The next events, about as many as make a write of WRITE_BYTES."""
+        events = self._watcher.take(self._take)
+        if events:
+            self._take = _bounded(sum(map(len, events)), len(events))
+        return events
 
     def _frames(self, events: list[Any]) -> list[bytes]:
         matcher, encoder, skip = self._matcher, self._encoder, self._rv
@@ -204,6 +229,11 @@ class WatchStream:
         if self._options.allow_bookmarks:
             self._bookmark_due = True
             self._signal()
+
+
+def _bounded(size: int, count: int) -> int:
+    """How many events to take next when ``count`` of them had ``size`` bytes."""
+    return max(1, min(MOST_EVENTS, WRITE_BYTES * count // max(1, size)))
 
 
 class Encoder:
@@ -304,9 +334,19 @@ _EVENT = {k: b"\x0a" + bytes((len(k),)) + k.encode() for k in (ADDED, MODIFIED, 
 
 def _wrap_protobuf(kind: str, body: bytes) -> bytes:
     """4-byte length and a bare WatchEvent {1: type, 2: RawExtension {1: the object in its envelope}}."""
-    raw = b"\x0a" + varint(len(body)) + body
-    event = _EVENT[kind] + b"\x12" + varint(len(raw)) + raw
-    return len(event).to_bytes(4, "big") + event
+    raw = b"\x0a" + varint(len(body))
+    event = _EVENT[kind] + b"\x12" + varint(len(raw) + len(body)) + raw
+    return b"".join(((len(event) + len(body)).to_bytes(4, "big"), event, body))
+
+
+def varint(n: int) -> bytes:
+    """Protobuf's variable-length integer."""
+    out = bytearray()
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
 
 
 def encoder_for(served: Served, m: respond.Media, include: str) -> Encoder:

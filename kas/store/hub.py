@@ -28,6 +28,8 @@ from kas.store import Compacted
 RING_EVENTS = 1024
 RING_BYTES = 4 << 20
 CHUNK = 512
+# A watcher that does not take is let fall behind at its number of events, or at so many bytes.
+QUEUE_BYTES = 4 << 20
 
 ReadEvents = Callable[[str, int, int], tuple[list[Event], int]]
 
@@ -35,11 +37,12 @@ ReadEvents = Callable[[str, int, int], tuple[list[Event], int]]
 class Watcher:
     """One stream's place in the sequence of events. Made by ``Hub.watch``; used on the loop's thread only."""
 
-    __slots__ = ("_hub", "_joined", "_live", "_queue", "_taken", "closed", "key", "limit", "on_ready", "prefix")
+    __slots__ = ("_bytes", "_hub", "_joined", "_live", "_queue", "_taken", "closed", "key", "limit", "on_ready", "prefix")
 
     def __init__(self, hub: Hub, prefix: str, key: str | None, after: int, on_ready: Callable[[], None], limit: int) -> None:
         self._hub, self.prefix, self.key, self.on_ready, self.limit = hub, prefix, key, on_ready, limit
         self._queue: deque[Event] = deque()
+        self._bytes = 0
         self._taken = after
         self._live = False
         self._joined = 0
@@ -66,8 +69,10 @@ class Watcher:
         if len(queue) <= limit:
             events = list(queue)
             queue.clear()
+            self._bytes = 0
         else:
             events = [queue.popleft() for _ in range(limit)]
+            self._bytes -= sum(map(len, events))
         if events:
             self._taken = events[-1].revision
         return events
@@ -85,14 +90,16 @@ class Watcher:
         if not self._live or event.revision <= self._joined:
             return
         queue = self._queue
-        if len(queue) >= self.limit:
+        if len(queue) >= self.limit or (queue and self._bytes > QUEUE_BYTES):
             # Falls behind: the log has it all.
             queue.clear()
+            self._bytes = 0
             self._live = False
             self._hub._leave(self)
             self._hub.fallen_behind += 1
             return
         queue.append(event)
+        self._bytes += len(event)
         if len(queue) == 1:
             self._taken = event.revision - 1  # live and nothing queued: it had seen all before
             self.on_ready()
@@ -216,6 +223,7 @@ class Hub:
             backlog = [e for e in self._ring if e.revision > after and (e.key == key if key is not None else e.key.startswith(prefix))]
             if len(backlog) <= limit:
                 watcher._queue.extend(backlog)
+                watcher._bytes = sum(map(len, backlog))
                 self._join(watcher)
                 return watcher
         self._read_events(key if key is not None else prefix, after, 0)  # refuses revisions that cannot be served
