@@ -2,8 +2,8 @@
 
 What is used stands in the quotas' status, where upstream has it too: set by the quota controller, raised here before a
 write. All quotas an object counts against are raised in one commit whose preconditions are the revisions they were judged
-by, so workers never spend the same rest twice. When the write then does not happen, what was taken is given back once the request has ended; a crash in between
-is healed by the controller's next recount.
+by, so workers never spend the same rest twice. When the write then does not happen, what was taken is given back once the
+request has ended; a crash in between is healed by the controller's next recount.
 
 Uses ``server.store``, ``server.registry``. Upstream: ``apiserver/pkg/admission/plugin/resourcequota``.
 """
