@@ -10,8 +10,8 @@ import binascii
 from typing import Any
 
 from kas.admission import CREATE, Attributes
-from kas.admission.plugins._signers import GROUP, REQUESTS
 from kas.api.validation.certificates import pem_blocks
+from kas.auth.certificates import GROUP
 from kas.auth.user import MASTERS
 
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
@@ -24,7 +24,7 @@ class Plugin:
         pass
 
     def handles(self, a: Attributes) -> bool:
-        return a.operation == CREATE and a.group == GROUP and a.resource == REQUESTS and not a.subresource
+        return a.operation == CREATE and a.group == GROUP and a.resource == "certificatesigningrequests" and not a.subresource
 
     def validate(self, a: Attributes) -> None:
         spec = a.obj.get("spec") or {}
