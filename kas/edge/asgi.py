@@ -31,7 +31,7 @@ class App:
 
     async def __call__(self, scope: dict, receive, send) -> None:
         if scope["type"] != "http":
-            await self._websocket(scope, receive, send)
+            await asyncio.ensure_future(self._websocket(scope, receive, send))
             return
         query = scope["query_string"]
         req = Request(scope["method"], scope["path"], query.decode("latin-1") if query else "", scope["headers"])
@@ -44,7 +44,8 @@ class App:
             refused = await _read_body(req, receive)
             resp = self.refuse(refused) if refused is not None else self.handler(req)
         if not isinstance(resp, Response):
-            resp = await resp
+            # A task of its own: what runs us is granian's scheduler, which knows neither timeouts nor cancelling.
+            resp = await asyncio.ensure_future(resp)
         if resp.stream is None:
             body = resp.body
             headers = [*resp.headers, (b"content-length", str(len(body)).encode())]
@@ -52,7 +53,7 @@ class App:
             await send({"type": "http.response.body", "body": body if req.method != "HEAD" else b""})
             return
         await send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
-        await _stream(resp, receive, send)
+        await asyncio.ensure_future(_stream(resp, receive, send))
 
     async def _websocket(self, scope: dict, receive, send) -> None:
         """A WebSocket handshake goes through the same chain as a GET. What is no upgrade is answered as HTTP, so that the
@@ -174,7 +175,9 @@ async def _converse(upgrade: Upgrade, receive, send) -> None:
     try:
         code = await upgrade.talk(socket)
     except asyncio.CancelledError:
-        raise  # the server ends: a goodbye may never be taken any more, and waiting for it would hold up the end
+        # Only the end of the server cancels. A goodbye may never be taken any more, and waiting for it would hold up the end;
+        # this is the root of its task, so returning is all there is to do.
+        return
     except BaseException:
         if not socket.closed:
             await send({"type": "websocket.close", "code": CLOSE_INTERNAL})
