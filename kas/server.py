@@ -361,7 +361,7 @@ class Server:
 
     def controllers(self) -> list[Any]:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``."""
-        return [make(self) for make in (*controllers.ALWAYS, *self.chosen)]
+        return [controllers.make(name, self) for name in (*controllers.ALWAYS, *self.chosen)]
 
     # --- bootstrap
 

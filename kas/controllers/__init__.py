@@ -12,38 +12,40 @@ Each is a class made from the server, with ``name`` and ``async run()``, which w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
-from kas.controllers.apiservices import LocalAPIServices
-from kas.controllers.clusterroles import ClusterRoleAggregation
-from kas.controllers.essentials import Essentials
-from kas.controllers.flowcontrol_status import FlowControlStatus
-from kas.controllers.garbage import GarbageCollector
-from kas.controllers.identity import IdentityLease, IdentityLeaseCollector
-from kas.controllers.namespace import NamespaceController
-from kas.controllers.resourcequota import ResourceQuotas
-from kas.controllers.service_repair import ServiceRepair
-from kas.controllers.serviceaccounts import DefaultServiceAccounts, RootCA
-from kas.controllers.servicecidrs import ServiceCIDRs
-from kas.controllers.storage_protection import ClaimProtection, VolumeProtection
-
-ALWAYS: tuple[Any, ...] = (FlowControlStatus, ServiceRepair, Essentials, IdentityLease, IdentityLeaseCollector, LocalAPIServices)
-BY_CHOICE: tuple[Any, ...] = (
-    NamespaceController,
-    GarbageCollector,
-    DefaultServiceAccounts,
-    RootCA,
-    ClusterRoleAggregation,
-    ServiceCIDRs,
-    ClaimProtection,
-    VolumeProtection,
-    ResourceQuotas,
-)
+# Name to module and class; they are imported when they are to run, which is after the server has begun to serve.
+ALWAYS = {
+    "priority-and-fairness-config-consumer": "flowcontrol_status.FlowControlStatus",
+    "service-ip-and-port-repair-controller": "service_repair.ServiceRepair",
+    "bootstrap-controller": "essentials.Essentials",
+    "kube-apiserver-identity-lease-controller": "identity.IdentityLease",
+    "kube-apiserver-identity-lease-gc": "identity.IdentityLeaseCollector",
+    "apiservice-status-local-available-controller": "apiservices.LocalAPIServices",
+}
+BY_CHOICE = {
+    "namespace-controller": "namespace.NamespaceController",
+    "garbage-collector-controller": "garbage.GarbageCollector",
+    "serviceaccount-controller": "serviceaccounts.DefaultServiceAccounts",
+    "root-ca-certificate-publisher-controller": "serviceaccounts.RootCA",
+    "clusterrole-aggregation-controller": "clusterroles.ClusterRoleAggregation",
+    "service-cidr-controller": "servicecidrs.ServiceCIDRs",
+    "persistentvolumeclaim-protection-controller": "storage_protection.ClaimProtection",
+    "persistentvolume-protection-controller": "storage_protection.VolumeProtection",
+    "resourcequota-controller": "resourcequota.ResourceQuotas",
+}
 
 
-def chosen(given: Sequence[str]) -> list[Any]:
-    """The classes ``--controllers`` turns on. Raises ValueError for a name nobody has."""
-    names = [c.name for c in BY_CHOICE]
+def make(name: str, server: Any) -> Any:
+    """The controller of that name for this server."""
+    module, _, cls = {**ALWAYS, **BY_CHOICE}[name].partition(".")
+    return getattr(import_module(f"kas.controllers.{module}"), cls)(server)
+
+
+def chosen(given: Sequence[str]) -> list[str]:
+    """The names ``--controllers`` turns on. Raises ValueError for a name nobody has."""
+    names = list(BY_CHOICE)
     for text in given:
         if text not in ("*", "none") and text.removeprefix("-") not in names:
             raise ValueError(f"--controllers: {text!r} is not one of *, none, {', '.join(names)}")
@@ -51,7 +53,7 @@ def chosen(given: Sequence[str]) -> list[Any]:
         if len(given) > 1:
             raise ValueError("--controllers: 'none' stands alone")
         return []
-    return [c for c in BY_CHOICE if _is_on(c.name, given)]
+    return [name for name in names if _is_on(name, given)]
 
 
 def _is_on(name: str, given: Sequence[str]) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from importlib import import_module
 
 import pytest
 
-from kas.controllers import chosen
+from kas.controllers import ALWAYS, BY_CHOICE, chosen
 from kas.controllers.namespace_conditions import Findings, updated
 
 MERGE = "application/merge-patch+json"
@@ -146,10 +147,16 @@ def test_conditions_change_their_time_only_with_their_status():
 
 
 def test_controllers_are_chosen_by_name():
-    everything = {c.name for c in chosen(["*"])}
+    everything = chosen(["*"])
     assert "namespace-controller" in everything
     assert chosen(["none"]) == []
-    assert [c.name for c in chosen(["garbage-collector-controller"])] == ["garbage-collector-controller"]
-    assert {c.name for c in chosen(["*", "-namespace-controller"])} == everything - {"namespace-controller"}
+    assert chosen(["garbage-collector-controller"]) == ["garbage-collector-controller"]
+    assert set(chosen(["*", "-namespace-controller"])) == set(everything) - {"namespace-controller"}
     with pytest.raises(ValueError, match="is not one of"):
         chosen(["nope"])
+
+
+def test_controllers_have_the_names_they_are_chosen_by():
+    for name, where in {**ALWAYS, **BY_CHOICE}.items():
+        module, _, cls = where.partition(".")
+        assert getattr(import_module(f"kas.controllers.{module}"), cls).name == name
