@@ -93,7 +93,10 @@ class FakeKubelet:
 
     async def _answer(self, method, path, query, headers, reader, writer) -> None:
         if headers.get("upgrade", "").lower() == "websocket":
-            await self._websocket(headers, reader, writer)
+            try:
+                await self._websocket(headers, reader, writer)
+            finally:
+                self.gone.set()
         elif headers.get("upgrade", "").lower() == "spdy/3.1":
             writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
             while data := await reader.read(1024):
@@ -142,15 +145,11 @@ class FakeKubelet:
         while True:
             data = await _frame(reader)
             if data is None:
-                self.gone.set()
                 return
             if data == b"\x00flood":
-                try:
-                    while True:
-                        writer.write(b"\x82\x7f" + struct.pack("!Q", 32769) + b"\x01" + b"x" * 32768)
-                        await writer.drain()
-                finally:
-                    self.gone.set()
+                while True:
+                    writer.write(b"\x82\x7f" + struct.pack("!Q", 32769) + b"\x01" + b"x" * 32768)
+                    await writer.drain()
             if data[:1] == b"\x00":
                 _send(writer, b"\x01" + data[1:].upper())
                 if chosen.startswith("v4") and data.endswith(b"bye"):

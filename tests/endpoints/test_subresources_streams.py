@@ -306,6 +306,31 @@ def test_a_kubelet_has_to_prove_itself(kas_server, connect, tmp_path):
                 assert (code, body) == (200, "first line\n")
 
 
+def test_open_streams_do_not_hold_up_the_end(kas_server, connect, tmp_path):
+    from time import monotonic
+
+    with FakeKubelet(certificate=make_certificate(tmp_path, "127.0.0.1")) as k:
+        server = kas_server("--unsafe-no-fsync")
+        client = connect(server)
+        client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+        client("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
+        status = {"addresses": [{"type": "InternalIP", "address": k.host}], "daemonEndpoints": {"kubeletEndpoint": {"Port": k.port}}}
+        client("PATCH", "/api/v1/nodes/n/status", {"status": status}, "application/merge-patch+json")
+        make_pod(client, "default", "p", "n")
+        base = "/api/v1/namespaces/default/pods/p"
+        _, ws, loop = handshake(client, f"{base}/exec", "command=x&stdin=1&stdout=1", [V5])
+        assert ws is not None
+        with client.session.get(f"{server.url}{base}/log?follow=true", stream=True, timeout=20) as r:
+            assert next(r.iter_lines()) == b"first line"
+            began = monotonic()
+            assert server.stop() == 0
+            assert monotonic() - began < 10
+        k.more_log.set()
+        assert k.gone.wait(10)
+        assert "Traceback" not in server.output
+        loop.close()
+
+
 def test_the_read_only_port_connects_to_nothing(kas_server):
     import re
 
