@@ -4,7 +4,7 @@ A type is a ``TypeDesc`` made from a row of ``kas/api/tables/types.json``; an ob
 JSON document checks it against its type, drops what is unknown, canonicalises scalars and gives the form the encoders expect.
 
 The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``strings`` (JSON text), ``scan`` (raw JSON: duplicate
-fields), ``decode``, ``encode``, ``protobuf``, ``transcode``. Bounds checks are off in the whole unit; each part says what makes that safe.
+fields), ``decode``, ``encode``, ``protobuf``, ``transcode``; ``meta`` stands alone. Bounds checks are off in the whole unit; each part says what makes that safe.
 """
 
 from cpython.dict cimport PyDict_Next, PyDict_GetItem, PyDict_SetItem, PyDict_Size
@@ -37,3 +37,4 @@ include "fasttypes/protobuf.pxi"
 include "fasttypes/pbdecode.pxi"
 include "fasttypes/transcode.pxi"
 include "fasttypes/scan.pxi"
+include "fasttypes/meta.pxi"

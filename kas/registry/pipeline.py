@@ -7,25 +7,23 @@ version; ``build_create`` and ``build_update`` take it through the kind's strate
 
 from __future__ import annotations
 
-import secrets
-import uuid
 from collections.abc import Callable
 from typing import Any
 
 from kas.api import errors
 from kas.api.conversion import convert
 from kas.api.defaults import apply_defaults
+from kas.api.random import new_uid, random_suffix
 from kas.api.scheme import SCHEME, decode, encode_json
 from kas.api.validation.metadata import validate_object_meta, validate_object_meta_update
 from kas.registry.strategy import Context, Obj, strategy_of
 
-GENERATED_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 MAX_GENERATED_BASE = 58
 
 
 def generate_name(base: str) -> str:
     """``names.SimpleNameGenerator``: the base cut to 58 characters and five random ones without vowels."""
-    return base[:MAX_GENERATED_BASE] + "".join(secrets.choice(GENERATED_ALPHABET) for _ in range(5))
+    return base[:MAX_GENERATED_BASE] + random_suffix()
 
 
 def to_storage(resource, obj: Obj) -> Obj:
@@ -117,7 +115,7 @@ def build_create(
         meta = obj["metadata"] = {}
     wipe_system_fields(meta)
     match_namespace(resource, meta, ctx.namespace)
-    meta["uid"] = ctx.uid or str(uuid.uuid4())
+    meta["uid"] = ctx.uid or new_uid()
     meta["creationTimestamp"] = ctx.now
     if meta.get("generateName") and not meta.get("name"):
         meta["name"] = generate_name(meta["generateName"])

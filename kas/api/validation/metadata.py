@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kas._fast_types import usual_annotations, usual_metadata
 from kas.api import field
 from kas.api.field import FieldError, go_quote
-from kas.api.validation import names
+from kas.api.validation import cached, names
 from kas.api.validation.labelselectors import labels as validate_labels
 from kas.api.validation.names import NameFunction
 
@@ -41,13 +42,15 @@ def validate_object_meta(
         errs.append(field.required(f"{path}.name", "name or generateName is required"))
     if namespaced:
         if namespace:
-            errs += [field.invalid(f"{path}.namespace", namespace, m) for m in names.dns_label(namespace, False)]
+            errs += [field.invalid(f"{path}.namespace", namespace, m) for m in cached.dns_label(namespace)]
         else:
             errs.append(field.required(f"{path}.namespace"))
     elif namespace:
         errs.append(field.forbidden(f"{path}.namespace", "not allowed on this type"))
     if (meta.get("generation") or 0) < 0:
         errs.append(field.invalid(f"{path}.generation", meta["generation"], "must be greater than or equal to 0"))
+    if usual_metadata(meta):
+        return errs
     errs += validate_labels(meta.get("labels"), f"{path}.labels")
     errs += validate_annotations(meta.get("annotations"), f"{path}.annotations")
     errs += validate_owner_references(meta.get("ownerReferences"), f"{path}.ownerReferences")
@@ -82,8 +85,11 @@ def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata") -
         errs.append(field.invalid(f"{path}.generation", meta.get("generation") or 0, "must not be decremented"))
     for name, zero in _IMMUTABLE_FIELDS:
         value = meta.get(name, zero)
-        if (zero if value is None else value) != (old.get(name) or (zero if old.get(name) is None else old[name])):
+        had = old.get(name)
+        if (zero if value is None else value) != (zero if had is None else had):
             errs.append(field.invalid(f"{path}.{name}", value, IMMUTABLE))
+    if usual_metadata(meta):
+        return errs
     errs += validate_labels(meta.get("labels"), f"{path}.labels")
     errs += validate_annotations(meta.get("annotations"), f"{path}.annotations")
     errs += validate_owner_references(meta.get("ownerReferences"), f"{path}.ownerReferences")
@@ -93,7 +99,7 @@ def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata") -
 
 def validate_annotations(annotations: Mapping[str, str] | None, path: str) -> list[FieldError]:
     """Keys are qualified names whatever their case; all together are bounded."""
-    if not annotations:
+    if not annotations or usual_annotations(annotations):
         return []
     errs: list[FieldError] = []
     total = 0
