@@ -12,21 +12,19 @@ from kas.admission import Attributes, Chain
 from kas.api.scheme import SCHEME
 from kas.auth.attributes import ALLOW, NO_OPINION
 from kas.auth.user import UserInfo
-from kas.store import Conflict
 
 NOW = "2024-01-02T03:04:05Z"
 ADMIN = UserInfo("admin", ("system:masters",))
 
 
 class FakeStore:
-    """Records by key; commits check preconditions as the real one does."""
+    """Records by key, and listeners that hear of changes at once."""
 
     def __init__(self) -> None:
         self.records: dict[str, Any] = {}
         self.revision = 1
         self.listeners: list[tuple[str, Any]] = []
         self.hub = SimpleNamespace(listen=lambda prefix, callback, reset=None: self.listeners.append((prefix, callback)))
-        self.before_commit: Any = None
 
     def get(self, key: str) -> Any:
         return self.records.get(key)
@@ -51,17 +49,6 @@ class FakeStore:
         for prefix, callback in self.listeners:
             if key.startswith(prefix):
                 callback([SimpleNamespace(key=key, record=rec)])
-
-    async def commit_many(self, ops: list[Any]) -> list[Any]:
-        if self.before_commit is not None:
-            hook, self.before_commit = self.before_commit, None
-            hook()
-        for op in ops:
-            if self.records[op.key].revision != op.expected:
-                raise Conflict(self.records[op.key], op.key)
-        for op in ops:
-            self.put(op.key, orjson.loads(op.draft.json_at(0)) if hasattr(op.draft, "json_at") else op.draft)
-        return ops
 
 
 class FakeServer:
@@ -106,8 +93,8 @@ class Request:
         self.annotations: dict[str, str] = {}
         meta = (obj or old or {}).get("metadata") or {}
         self.attributes = Attributes(
-            operation, group, "v1", resource, subresource, kind, namespace, meta.get("name", "") if name is None else name, obj, old, user, {},
-            dry_run, NOW, self.warnings.append, self.annotations.__setitem__,
+            operation, group, "v1", resource, subresource, kind, namespace, meta.get("name", "") if name is None else name, obj, old, user,
+            {}, dry_run, NOW, self.warnings.append, self.annotations.__setitem__,
         )  # fmt: skip
         self.chain = Chain(list(plugins))
 

@@ -157,7 +157,8 @@ def mirror(**spec):
 @pytest.fixture
 def restriction(server):
     server.add("", "nodes", {"metadata": {"name": "n", "uid": "node-uid"}})
-    server.add("", "pods", pod("mine", nodeName="n", volumes=[{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"audience": "vault"}}]}}]))
+    sources = [{"serviceAccountToken": {"audience": "vault"}}]
+    server.add("", "pods", pod("mine", nodeName="n", volumes=[{"name": "v", "projected": {"sources": sources}}]))
     server.add("", "pods", pod("other", nodeName="m"))
     return node_restriction.Plugin(server)
 

@@ -70,7 +70,9 @@ def test_limit_ranger_names_all_that_is_wrong_once(server):
     plugin = limits(server, {"type": "Container", "max": {"cpu": "1", "memory": "1Mi"}})
     bad = {"limits": {"cpu": "2", "memory": "2Mi"}}
     e = refused(Request(plugin, obj=pod(containers=[{"name": "c", "resources": bad}, {"name": "d", "resources": bad}])))
-    assert e.message.endswith("[maximum cpu usage per Container is 1, but limit is 2, maximum memory usage per Container is 1Mi, but limit is 2Mi]")
+    assert e.message.endswith(
+        "[maximum cpu usage per Container is 1, but limit is 2, maximum memory usage per Container is 1Mi, but limit is 2Mi]"
+    )
 
 
 def test_limit_ranger_pod_counts_sidecars_and_init_peak(server):
@@ -131,7 +133,9 @@ def test_service_account_token_volume_and_pull_secrets(server):
     assert spec["serviceAccountName"] == spec["serviceAccount"] == "default"
 
 
-@pytest.mark.parametrize(("own", "of_account", "mounted"), [(None, None, True), (None, False, False), (True, False, True), (False, True, False)])
+@pytest.mark.parametrize(
+    ("own", "of_account", "mounted"), [(None, None, True), (None, False, False), (True, False, True), (False, True, False)]
+)
 def test_service_account_automount(server, own, of_account, mounted):
     plugin = account(server, automountServiceAccountToken=of_account)
     spec = Request(plugin, obj=pod(automountServiceAccountToken=own)).run()["spec"]
@@ -171,7 +175,8 @@ def test_priority(server):
     plugin = priority.Plugin(server)
     spec = Request(plugin, obj=pod()).run()["spec"]
     assert (spec["priority"], spec["preemptionPolicy"]) == (0, "PreemptLowerPriority")
-    server.add("scheduling.k8s.io", "priorityclasses", {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True, "preemptionPolicy": "Never"})
+    usual = {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True, "preemptionPolicy": "Never"}
+    server.add("scheduling.k8s.io", "priorityclasses", usual)
     spec = Request(plugin, obj=pod()).run()["spec"]
     assert (spec["priorityClassName"], spec["priority"], spec["preemptionPolicy"]) == ("usual", 7, "Never")
     assert "no PriorityClass with name gone was found" in refused(Request(plugin, obj=pod(priorityClassName="gone"))).message
@@ -218,7 +223,8 @@ def test_topology_labels(server):
 
 
 def test_resize_validator(server):
-    server.add("", "nodes", {"metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}}, "status": {"allocatable": {"cpu": "1", "memory": "1Gi"}}})
+    status = {"allocatable": {"cpu": "1", "memory": "1Gi"}}
+    server.add("", "nodes", {"metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}}, "status": status})
     plugin = pod_resize_validator.Plugin(server)
 
     def resize(cpu):
@@ -253,7 +259,10 @@ def test_pod_node_selector(server):
 
 
 def test_pod_toleration_restriction(server):
-    annotations = {pod_toleration_restriction.WHITELIST: '[{"key":"ok","operator":"Exists"}]', pod_toleration_restriction.DEFAULTS: '[{"key":"ok","value":"1"}]'}
+    annotations = {
+        pod_toleration_restriction.WHITELIST: '[{"key":"ok","operator":"Exists"}]',
+        pod_toleration_restriction.DEFAULTS: '[{"key":"ok","value":"1"}]',
+    }
     server.add("", "namespaces", {"metadata": {"name": "ns1", "annotations": annotations}})
     plugin = pod_toleration_restriction.Plugin(server)
     assert Request(plugin, obj=pod()).run()["spec"]["tolerations"] == [{"key": "ok", "value": "1"}]

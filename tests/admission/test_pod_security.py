@@ -10,7 +10,12 @@ from kas.admission.plugins._podsecurity.checks import detail, evaluate
 from kas.admission.plugins._podsecurity.policy import LATEST, LevelVersion, policy_of
 from kas.api.errors import ApiError
 
-SAFE = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+SAFE = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 
 def found(level: str, version: int = LATEST, annotations: dict | None = None, **spec) -> str:
@@ -41,8 +46,10 @@ def test_restricted_wants_everything_said():
         ({"containers": with_context(capabilities={"add": ["SYS_ADMIN", "CHOWN"]})},
          'non-default capabilities (container "c" must not include "SYS_ADMIN" in securityContext.capabilities.add)'),
         ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, 'hostPath volumes (volume "v")'),
-        ({"containers": [{"name": "c", "ports": [{"hostPort": 80}, {"hostPort": 443}]}]}, 'hostPort (container "c" uses hostPorts 443, 80)'),
-        ({"containers": with_context(procMount="Unmasked")}, 'procMount (container "c" must not set securityContext.procMount to "Unmasked")'),
+        ({"containers": [{"name": "c", "ports": [{"hostPort": 80}, {"hostPort": 443}]}]},
+         'hostPort (container "c" uses hostPorts 443, 80)'),
+        ({"containers": with_context(procMount="Unmasked")},
+         'procMount (container "c" must not set securityContext.procMount to "Unmasked")'),
         ({"securityContext": {"seLinuxOptions": {"type": "spc_t", "user": "u"}}},
          'seLinuxOptions (pod set forbidden securityContext.seLinuxOptions: type "spc_t"; user may not be set)'),
         ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
@@ -61,7 +68,8 @@ def test_baseline(spec, text):
 
 
 def test_restricted_replaces_its_baseline_twins():
-    text = found("restricted", containers=with_context(**SAFE), volumes=[{"name": "v", "hostPath": {"path": "/"}}, {"name": "w", "image": {}}])
+    volumes = [{"name": "v", "hostPath": {"path": "/"}}, {"name": "w", "image": {}}]
+    text = found("restricted", containers=with_context(**SAFE), volumes=volumes)
     assert text == 'restricted volume types (volume "v" uses restricted volume type "hostPath")'
 
 
@@ -122,7 +130,8 @@ def test_tightening_warns_of_what_is_there(server):
     for name in ("b", "a", "c"):
         server.add("", "pods", pod(name, hostPID=True))
     new = {"metadata": {"name": "ns1", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
-    r = Request(plugin, operation="UPDATE", resource="namespaces", kind="Namespace", namespace="", obj=new, old={"metadata": {"name": "ns1"}})
+    old = {"metadata": {"name": "ns1"}}
+    r = Request(plugin, operation="UPDATE", resource="namespaces", kind="Namespace", namespace="", obj=new, old=old)
     r.run()
     assert r.warnings == [
         'existing pods in namespace "ns1" violate the new PodSecurity enforce level "baseline:latest"',
