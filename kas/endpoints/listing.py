@@ -2,14 +2,14 @@
 
 A page is read in a transaction of its own, so a list of any length holds about one page in memory, never blocks the loop for longer
 than one page takes, and needs no thread: reading 150 pods takes 0.2 ms. Forms whose first bytes tell their length (protobuf) or
-that are encoded as a whole (Table, YAML) are collected page by page.
+that are encoded as a whole (YAML, indented JSON) are collected page by page.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
 
 import orjson
@@ -51,14 +51,12 @@ class Listing(NamedTuple):
 def answer(q: Listing) -> Response | Awaitable[Response]:
     """The answer to a list. Raises ``Compacted`` and ``FutureRevision``; later pages cannot, or end the connection."""
     m = q.media
-    if m.convert is None and m.accepted == JSON and not m.pretty:
-        return _streamed(q, _objects)
-    if m.convert is not None and m.convert.kind != respond.TABLE and m.accepted == JSON and not m.pretty:
-        return _streamed(q, _metadata)
+    if m.accepted == JSON and not m.pretty:
+        return _streamed(q, _objects if m.convert is None else _rows if m.convert.kind == respond.TABLE else _metadata)
     items = _page_items(q.served)
     first = q.served.registry.store.range(q.prefix, q.start, min(items, q.limit or items), q.revision, q.matcher, _counts(q))
     if not first.more or first.count == q.limit:
-        return encode(q.req, q.served, m, list_meta(q, first), first.records)
+        return encode(q, list_meta(q, first), first.records)
     if m.convert is None and m.accepted == PROTOBUF:
         return _protobuf(q, first)
     return _collected(q, first)
@@ -78,34 +76,51 @@ def _counts(q: Listing) -> bool:
     return bool(q.limit) and q.matcher is None
 
 
-def _page_items(served: Served) -> int:
-    """How many items make a page of about PAGE_BYTES."""
-    return max(MIN_ITEMS, min(PAGE_ITEMS, PAGE_BYTES // _item_bytes.get(served.registry.root, FIRST_GUESS)))
-
-
-def _learn(served: Served, count: int, size: int) -> None:
-    if count >= MIN_ITEMS:
-        _item_bytes[served.registry.root] = max(1, size // count)
+def _page_items(served: Served, page: _Page | None = None) -> int:
+    """How many items make a page of about PAGE_BYTES, or one that is printed in the time it takes to copy one of those."""
+    items = max(MIN_ITEMS, min(PAGE_ITEMS, PAGE_BYTES // _item_bytes.get(served.registry.root, FIRST_GUESS)))
+    return MIN_ITEMS if page is _rows else items
 
 
 # --- JSON, streamed
 
 
-def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, wrap: Any) -> Any:
-    """A page of whole objects: (result, bytes)."""
-    store = q.served.registry.store
+class _Place(NamedTuple):
+    """Where a page stands in the answer: the first one carries the list's metadata, the last one the end."""
+
+    meta: dict[str, Any] | None
+    ends: bool
+
+
+# Says it of a scan's result, before or after its bytes are made.
+_Placing = Callable[[Any], _Place]
+
+
+def _around(head: bytes, place: _Place, count: int) -> tuple[bytes, bytes]:
+    """What stands before and behind the items of a page."""
+    before = head + orjson.dumps(place.meta) + b',"items":[' if place.meta is not None else b"," if count else b""
+    return before, b"]}\n" if place.ends else b""
+
+
+def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing) -> tuple[Any, bytes]:
+    """A page of whole objects."""
+    store, head = q.served.registry.store, q.served.list_head
     if q.served.native:
+        wrap = lambda r: _around(head, placing(r), r.count)  # noqa: E731
         result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, wrap=wrap)
         return result, result.body
     result = store.range(q.prefix, start, limit, revision, q.matcher, count)
-    before, after = wrap(result)
+    before, after = _around(head, placing(result), result.count)
     return result, b"".join((before, b",".join([q.served.item(rec) for rec in result.records]), after))
 
 
-def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, wrap: Any) -> Any:
+def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing) -> tuple[Any, bytes]:
     """A page of PartialObjectMetadata: stored metadata, cut out."""
+    assert q.media.convert is not None
     store, version = q.served.registry.store, q.media.convert.version
+    head = f'{{"kind":"{respond.PARTIAL_LIST}","apiVersion":"meta.k8s.io/{version}","metadata":'.encode()
     lead = f'{{"kind":"{respond.PARTIAL}","apiVersion":"meta.k8s.io/{version}",'.encode()
+    wrap = lambda r: _around(head, placing(r), r.count)  # noqa: E731
     result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, lead=lead, metadata_only=True, wrap=wrap)
     if result.body is not None:
         return result, result.body
@@ -117,13 +132,37 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, wr
     return result, b"".join((before, b",".join(items), after))
 
 
-def _streamed(q: Listing, page: Any) -> Response | Awaitable[Response]:
-    served = q.served
-    if page is _metadata:
-        head = f'{{"kind":"{respond.PARTIAL_LIST}","apiVersion":"meta.k8s.io/{q.media.convert.version}","metadata":'.encode()
-    else:
-        head = served.list_head
-    items = _page_items(served)
+def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing) -> tuple[Any, bytes]:
+    """A page of a Table: the first one as it is but for its end, of the others the rows."""
+    result = q.served.registry.store.range(q.prefix, start, limit, revision, q.matcher, count)
+    place = placing(result)
+    body = encode_json(SCHEME.known("meta.k8s.io", _version(q), respond.TABLE).type, _table(q, place.meta or {}, result.records))
+    if place.meta is not None and place.ends:
+        return result, body + b"\n"
+    # Quotes inside of strings are escaped: this is the member itself, and the last one.
+    rows = body.index(b'"rows":[') + 8
+    cut = body[:-2] if place.meta is not None else (b"," if result.count else b"") + body[rows:-2]
+    return result, cut + b"]}\n" if place.ends else cut
+
+
+def _version(q: Listing) -> str:
+    assert q.media.convert is not None
+    return q.media.convert.version
+
+
+def _table(q: Listing, meta: dict[str, Any], records: list[Any]) -> dict[str, Any]:
+    s = q.served
+    return printers.table(
+        (s.group, s.version, s.kind), [s.object(rec) for rec in records], now=time.time(),
+        include_object=q.req.params.get("includeObject"), list_metadata=meta, version=_version(q),
+    )  # fmt: skip
+
+
+_Page = Callable[[Listing, str, int, int, bool, _Placing], tuple[Any, bytes]]
+
+
+def _streamed(q: Listing, page: _Page) -> Response:
+    items = _page_items(q.served, page)
     limit, meta = min(items, q.limit or items), None
     revision = q.revision
     if q.limit > items:
@@ -131,15 +170,13 @@ def _streamed(q: Listing, page: Any) -> Response | Awaitable[Response]:
         last = _last_page(q)
         meta, revision = list_meta(q, last), last.revision
 
-    def wrap(result: Any) -> tuple[bytes, bytes]:
-        found = meta
-        if found is None:
-            found = list_meta(q, result) if result.count == q.limit else {"resourceVersion": str(result.revision)}
-        goes_on = result.more and result.count != q.limit
-        return head + orjson.dumps(found) + b',"items":[', b"" if goes_on else b"]}\n"
+    def placing(now: Any) -> _Place:
+        ends = not now.more or now.count == q.limit
+        return _Place(meta or (list_meta(q, now) if ends else {"resourceVersion": str(now.revision)}), ends)
 
-    result, body = page(q, q.start, limit, revision, _counts(q) and meta is None, wrap)
-    _learn(served, result.count, len(body))
+    result, body = page(q, q.start, limit, revision, _counts(q) and meta is None, placing)
+    if page is _objects and result.count >= MIN_ITEMS:
+        _item_bytes[q.served.registry.root] = max(1, len(body) // result.count)
     if not result.more or result.count == q.limit:
         return respond.finish(q.req, 200, JSON, body)
     return _stream(q, _pages(q, page, result, body))
@@ -157,13 +194,12 @@ def _last_page(q: Listing) -> Any:
         start, revision = result.next_key, result.revision
 
 
-async def _pages(q: Listing, page: Any, result: Any, body: bytes) -> AsyncIterator[bytes]:
+async def _pages(q: Listing, page: _Page, result: Any, body: bytes) -> AsyncIterator[bytes]:
     """The pieces of the body, each read when the one before has been taken."""
     store, revision, sent = q.served.registry.store, result.revision, result.count
 
-    def wrap(now: Any) -> tuple[bytes, bytes]:
-        ends = not now.more or sent + now.count == q.limit
-        return b"," if now.count else b"", b"]}\n" if ends else b""
+    def placing(now: Any) -> _Place:
+        return _Place(None, not now.more or sent + now.count == q.limit)
 
     while True:
         yield body
@@ -173,10 +209,10 @@ async def _pages(q: Listing, page: Any, result: Any, body: bytes) -> AsyncIterat
         args = (q, result.next_key)
         if store.revision - revision > WRITES_BEFORE_REST:
             async with _collecting:
-                result, body = await asyncio.to_thread(page, *args, left, revision, False, wrap)
+                result, body = await asyncio.to_thread(page, *args, left, revision, False, placing)
         else:
-            items = _page_items(q.served)
-            result, body = page(*args, min(items, left or items), revision, False, wrap)
+            items = _page_items(q.served, page)
+            result, body = page(*args, min(items, left or items), revision, False, placing)
         sent += result.count
 
 
@@ -260,16 +296,17 @@ def _proto_items(served: Served, records: list[Any]) -> bytes:
 
 
 async def _collected(q: Listing, first: Any) -> Response:
-    """Tables, YAML, pretty JSON: encoded at once, in a thread, because that takes long."""
+    """YAML and indented JSON: encoded at once, in a thread, because that takes long."""
     records: list[Any] = []
     async with _collecting:
         async for result in _all_pages(q, first):
             records += result.records
-        return await asyncio.to_thread(encode, q.req, q.served, q.media, list_meta(q, result), records)
+        return await asyncio.to_thread(encode, q, list_meta(q, result), records)
 
 
-def encode(req: Request, served: Served, m: respond.Media, meta: dict[str, Any], records: list[Any]) -> Response:
+def encode(q: Listing, meta: dict[str, Any], records: list[Any]) -> Response:
     """Records as a list in any media type and form."""
+    req, served, m = q.req, q.served, q.media
     if m.plain_json:
         head = served.list_head + orjson.dumps(meta) + b',"items":['
         return respond.finish(req, 200, JSON, b"".join((head, b",".join([served.item(x) for x in records]), b"]}\n")))
@@ -277,13 +314,9 @@ def encode(req: Request, served: Served, m: respond.Media, meta: dict[str, Any],
         # A list message is {1: ListMeta, 2: items…}; without items the encoder writes just the first.
         message = encode_protobuf(served.list_type, {"metadata": meta}) + _proto_items(served, records)
         return respond.finish(req, 200, PROTOBUF, envelope(served.api_version, served.list_kind, message))
-    objects = [served.object(rec) for rec in records]
     if m.convert is not None and m.convert.kind == respond.TABLE:
-        t = printers.table(
-            (served.group, served.version, served.kind), objects, now=time.time(), include_object=req.params.get("includeObject"),
-            list_metadata=meta, version=m.convert.version,
-        )  # fmt: skip
-        return respond.generic(req, m, t)
+        return respond.generic(req, m, _table(q, meta, records))
+    objects = [served.object(rec) for rec in records]
     if m.convert is not None:
         version = m.convert.version
         value = {"kind": respond.PARTIAL_LIST, "apiVersion": f"meta.k8s.io/{version}", "metadata": meta,

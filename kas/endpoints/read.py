@@ -87,13 +87,12 @@ def _list_now(
     r = served.registry
     try:
         only = "" if o.continue_token else name_requirement(o)
-        if only and (namespace or not served.record.namespaced) and not is_valid_path_segment_name(only):
-            return _list_one(req, served, namespace, o, revision, only, m)
         # What any revision may answer comes from a cache upstream, which knows no pages then.
         limit = 0 if o.resource_version == "0" else max(o.limit, 0)
-        matcher = matcher_of(o)
-        lister = Listing(req, served, m, r.prefix(namespace), matcher, start, limit, revision)
-        return listing.answer(lister)
+        q = Listing(req, served, m, r.prefix(namespace), matcher_of(o), start, limit, revision)
+        if only and (namespace or not served.record.namespaced) and not is_valid_path_segment_name(only):
+            return _list_one(q, r.key(namespace, only))
+        return listing.answer(q)
     except Compacted:
         if o.continue_token:
             raise _expired_continue(served, namespace, start) from None
@@ -138,12 +137,12 @@ class ExpiredList(ApiError):
         return out
 
 
-def _list_one(req: Request, served: Served, namespace: str, o: ListOptions, revision: int, name: str, m: respond.Media) -> Response:
+def _list_one(q: Listing, key: str) -> Response:
     """``metadata.name=x`` in one namespace (or of a cluster-scoped kind) can only mean one object: no scan."""
-    r = served.registry
-    at = revision or r.store.revision
-    rec = r.store.get(r.key(namespace, name), revision)
-    matcher = matcher_of(o)
-    found = [rec] if rec is not None and (matcher is None or matcher.matches(rec)) else []
-    meta = {"resourceVersion": str(max(at, rec.revision) if rec is not None and not revision else at)}
-    return listing.encode(req, served, m, meta, found)
+    store = q.served.registry.store
+    at = q.revision or store.revision
+    rec = store.get(key, q.revision)
+    found = [rec] if rec is not None and (q.matcher is None or q.matcher.matches(rec)) else []
+    if rec is not None and not q.revision:
+        at = max(at, rec.revision)
+    return listing.encode(q, {"resourceVersion": str(at)}, found)
