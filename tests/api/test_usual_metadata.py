@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
 from kas._fast_types import usual_annotations, usual_metadata
+
 from kas.api.validation import metadata
 from kas.api.validation.labelselectors import labels
 
