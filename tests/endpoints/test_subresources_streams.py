@@ -327,7 +327,6 @@ def test_open_streams_do_not_hold_up_the_end(kas_server, connect, tmp_path):
             assert monotonic() - began < 10
         k.more_log.set()
         assert k.gone.wait(10)
-        assert "Traceback" not in server.output
         loop.close()
 
 
