@@ -477,7 +477,10 @@ def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec
     setup_logging(options.raw.v, options.raw.logging_format)
     log.info("start: worker %d imported %.0f ms after its fork", index, (time.clock_gettime(time.CLOCK_BOOTTIME) - _born()) * 1000)
     try:
-        uvloop.run(_serve(options, index, report_fd, go_fd, shared_spec))
+        # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
+        loop = uvloop.new_event_loop()
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec))
     except (StoreError, TokenFileError, OSError, ValueError) as e:
         os.write(report_fd, str(e).encode())
         os.close(report_fd)
