@@ -24,15 +24,14 @@ from kas.endpoints.served import Served
 from kas.store import Compacted
 
 PAGE_BYTES = 1 << 20
+FIRST_ITEMS = 128  # nothing is known of their size yet
 PAGE_ITEMS = 512  # up to here a scan keeps the GIL
-MIN_ITEMS = 16
-FIRST_GUESS = 4096
+PRINTED_ITEMS = 16
 # A page at an old revision undoes what was written since; from here on the rest is read at once instead of again and again.
 WRITES_BEFORE_REST = 5000
 COLLECTED_AT_ONCE = 4  # large answers that must be whole before they can be sent
 
 _collecting = asyncio.Semaphore(COLLECTED_AT_ONCE)
-_item_bytes: dict[str, int] = {}  # of a resource, as its last list showed
 
 
 class Listing(NamedTuple):
@@ -53,7 +52,7 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
     m = q.media
     if m.accepted == JSON and not m.pretty:
         return _streamed(q, _objects if m.convert is None else _rows if m.convert.kind == respond.TABLE else _metadata)
-    items = _page_items(q.served)
+    items = FIRST_ITEMS
     first = q.served.registry.store.range(q.prefix, q.start, min(items, q.limit or items), q.revision, q.matcher, _counts(q))
     if not first.more or first.count == q.limit:
         return encode(q, list_meta(q, first), first.records)
@@ -76,10 +75,9 @@ def _counts(q: Listing) -> bool:
     return bool(q.limit) and q.matcher is None
 
 
-def _page_items(served: Served, page: _Page | None = None) -> int:
-    """How many items make a page of about PAGE_BYTES, or one that is printed in the time it takes to copy one of those."""
-    items = max(MIN_ITEMS, min(PAGE_ITEMS, PAGE_BYTES // _item_bytes.get(served.registry.root, FIRST_GUESS)))
-    return MIN_ITEMS if page is _rows else items
+def _next_items(page: _Page | None, count: int, size: int) -> int:
+    """How many items make the next page when ``count`` of them had ``size`` bytes: about PAGE_BYTES, or what takes as long to print."""
+    return PRINTED_ITEMS if page is _rows else max(1, min(PAGE_ITEMS, PAGE_BYTES * count // max(1, size)))
 
 
 # --- JSON, streamed
@@ -162,7 +160,7 @@ _Page = Callable[[Listing, str, int, int, bool, _Placing], tuple[Any, bytes]]
 
 
 def _streamed(q: Listing, page: _Page) -> Response:
-    items = _page_items(q.served, page)
+    items = PRINTED_ITEMS if page is _rows else FIRST_ITEMS
     limit, meta = min(items, q.limit or items), None
     revision = q.revision
     if q.limit > items:
@@ -175,8 +173,6 @@ def _streamed(q: Listing, page: _Page) -> Response:
         return _Place(meta or (list_meta(q, now) if ends else {"resourceVersion": str(now.revision)}), ends)
 
     result, body = page(q, q.start, limit, revision, _counts(q) and meta is None, placing)
-    if page is _objects and result.count >= MIN_ITEMS:
-        _item_bytes[q.served.registry.root] = max(1, len(body) // result.count)
     if not result.more or result.count == q.limit:
         return respond.finish(q.req, 200, JSON, body)
     return _stream(q, _pages(q, page, result, body))
@@ -211,7 +207,7 @@ async def _pages(q: Listing, page: _Page, result: Any, body: bytes) -> AsyncIter
             async with _collecting:
                 result, body = await asyncio.to_thread(page, *args, left, revision, False, placing)
         else:
-            items = _page_items(q.served, page)
+            items = _next_items(page, result.count, len(body))
             result, body = page(*args, min(items, left or items), revision, False, placing)
         sent += result.count
 
@@ -263,7 +259,7 @@ async def _all_pages(q: Listing, result: Any) -> AsyncIterator[Any]:
         if not result.more or seen == q.limit:
             return
         await asyncio.sleep(0)
-        items = _page_items(q.served)
+        items = _next_items(None, result.count, sum(map(len, result.records)))
         left = q.limit - seen if q.limit else items
         count = _counts(q) and left <= items
         result = store.range(q.prefix, result.next_key, min(items, left), revision, q.matcher, count)
