@@ -79,7 +79,8 @@ class Rest:
             raise errors.generic_not_found()
         record = served.record
         verb, name = info.verb, info.name
-        check_accept(req, LIST_TYPES if verb in ("list", "watch") else READ_TYPES)
+        if not info.subresource:
+            check_accept(req, LIST_TYPES if verb in ("list", "watch") else READ_TYPES)
         namespace = info.namespace if record.namespaced else ""
         if record.namespaced:
             # A name that a list or watch took from its field selector needs no namespace.
@@ -126,6 +127,8 @@ class Rest:
             raise errors.generic_not_found()
         req.known = True
         verb = req.info.verb
+        if not sub.connect and sub.name != "log":  # those answer with what somebody else says
+            check_accept(req, READ_TYPES)
         own = self.subresources.get((served.group, served.resource, sub.name))
         if own is not None:
             handler = own.get(verb)

@@ -21,7 +21,6 @@ def name() -> str:
 # --- access
 
 
-@every_version
 def test_can_i(k: Kubectl):
     k.apply("policy.yaml")
     assert k.out("auth", "can-i", "create", "pods") == "yes\n"
@@ -38,7 +37,6 @@ def test_can_i_list(k: Kubectl):
     assert any(r[0].startswith("selfsubjectaccessreviews") and r[-1] == "[create]" for r in rows)
 
 
-@every_version
 def test_token_of_a_service_account(k: Kubectl):
     k.apply("policy.yaml")
     k("create", "rolebinding", "deployer-token", "--role=deployer", f"--serviceaccount={k.namespace}:deployer")
@@ -85,7 +83,6 @@ def test_certificate(k: Kubectl, name: str):
 # --- events
 
 
-@every_version
 def test_events(k: Kubectl, name: str):
     k("create", "configmap", name)
     about = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "namespace": k.namespace, "uid": k.get("configmap", name)["metadata"]["uid"]}

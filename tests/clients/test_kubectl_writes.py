@@ -111,7 +111,6 @@ def test_apply_prunes(k: Kubectl, name: str):
     assert k.out("get", "cm", "-l", f"set={name}", "-o", "name") == f"configmap/{name}a\n"
 
 
-@every_version
 def test_dry_run_and_diff(k: Kubectl, name: str):
     assert "created (server dry run)" in k.out("apply", "--dry-run=server", "-f", "-", stdin=configmap(name, {"a": "1"}))
     assert "NotFound" in k.error("get", "configmap", name)
@@ -129,7 +128,6 @@ def test_dry_run_and_diff(k: Kubectl, name: str):
 # --- patch, replace, edit
 
 
-@every_version
 def test_patches(k: Kubectl, name: str):
     deployed(k, name)
     k("set", "env", f"deployment/{name}", "A=1")
@@ -158,7 +156,6 @@ def test_status_is_another_resource(k: Kubectl, name: str):
     assert json.loads(k.out("get", "deployment", name, "--subresource=scale", "-o", "json"))["status"]["replicas"] == 7
 
 
-@every_version
 def test_replace(k: Kubectl, name: str):
     k("create", "configmap", name, "--from-literal=a=1")
     stale = k.get("configmap", name)
@@ -182,7 +179,6 @@ def test_edit(k: Kubectl, name: str):
     assert k.get("deployment", name)["spec"]["replicas"] == 6
 
 
-@every_version
 def test_label_and_annotate(k: Kubectl, name: str):
     k("create", "configmap", name)
     k("label", "configmap", name, "a=1", "b=2")
@@ -197,7 +193,6 @@ def test_label_and_annotate(k: Kubectl, name: str):
 # --- scale and rollout
 
 
-@every_version
 def test_scale(k: Kubectl, name: str):
     deployed(k, name)
     assert k.out("scale", "deployment", name, "--replicas=5") == f"deployment.apps/{name} scaled\n"
@@ -209,7 +204,6 @@ def test_scale(k: Kubectl, name: str):
     assert k.get("statefulset", "db")["metadata"]["generation"] >= 2
 
 
-@every_version
 def test_rollout_status(k: Kubectl, name: str):
     deployed(k, name)
     assert "exceeded its progress deadline" not in k("rollout", "status", f"deployment/{name}", "--watch=false").stdout
@@ -236,7 +230,6 @@ def test_rollout_status_follows_a_watch(k: Kubectl, name: str):
         timer.join()
 
 
-@every_version
 def test_rollout_history_and_undo(k: Kubectl, name: str):
     deployment = deployed(k, name)
     replica_set(k, deployment, 1, "first", "nginx:0.9")
@@ -281,7 +274,6 @@ def owned(k: Kubectl, name: str) -> None:
     replica_set(k, deployed(k, name), 1, "only", "nginx:1")
 
 
-@every_version
 def test_delete_without_cascade(k: Kubectl, name: str):
     owned(k, name)
     k("delete", "deployment", name, "--cascade=orphan", "--timeout=20s")
@@ -289,7 +281,6 @@ def test_delete_without_cascade(k: Kubectl, name: str):
     assert "ownerReferences" not in left and "deletionTimestamp" not in left
 
 
-@every_version
 @pytest.mark.parametrize("cascade", ["background", "foreground"])
 def test_delete_with_cascade(k: Kubectl, name: str, cascade: str):
     owned(k, name)
@@ -304,7 +295,6 @@ def test_delete_namespace(k: Kubectl, name: str):
     assert "NotFound" in k.error("get", "namespace", name)
 
 
-@every_version
 def test_wait(k: Kubectl, name: str):
     deployed(k, name)
     assert "timed out waiting for the condition" in k.error("wait", f"deployment/{name}", "--for=condition=Available", "--timeout=1s")

@@ -206,6 +206,14 @@ def default_persistent_volume_claim(obj: Obj) -> None:
     round_up(status.get("allocatedResources"))
 
 
+@defaults_for("", "v1", "Namespace")
+def namespace(obj: Obj) -> None:
+    """The label that selects a namespace by its name; set before managed fields, so that who creates it owns it."""
+    name = obj["metadata"].get("name")
+    if name:
+        obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": name}
+
+
 @defaults_for("", "v1", "LimitRange")
 def default_limit_range(obj: Obj) -> None:
     for item in (obj.get("spec") or {}).get("limits") or ():
