@@ -1,0 +1,438 @@
+"""What a server costs its machine: requests/s, latency and server CPU per request, over TLS, measured from outside.
+
+    .venv/bin/python bench/end_to_end.py [--quick] [--only get,list-500] [--json FILE]
+
+Starts ``kas serve`` with one worker on CPU 0 (where ``taskset`` exists) and loads it with a C client of 64 keep-alive connections, one
+request in flight on each, pinned to the last CPU. CPU is the time of the server's processes over the run (the client's TLS
+handshakes included), divided by the requests; of a watch row, by the events delivered (its writes included). The client is compiled on the fly and needs a C compiler and OpenSSL's headers (Debian: gcc, libssl-dev). ``busy`` is the share
+of a CPU the client itself used: near 1 the client was the limit, not the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes.util
+import http.client
+import json
+import os
+import platform
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from kas.testing.server import KasServer  # noqa: E402
+
+NAMESPACE = "bench"
+CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+TICK = os.sysconf("SC_CLK_TCK")
+
+CLIENT = r"""
+/* Closed-loop HTTPS client: C connections on one epoll, one request in flight on each. Or W watches that count events while one
+ * connection writes. In path and body "%d" becomes a running number (modulo one given) and "%q" the number itself, so that names
+ * come round while every write changes something. Prints one JSON object. */
+#define _GNU_SOURCE
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct { int fd, watch, ready, status, chunked; SSL *ssl; double sent; long left, got; char *out; int outlen, outat, outcap; char head[16384]; int headlen; char mark; } Conn;
+
+static SSL_CTX *ctx; static int ep; static struct sockaddr_in addr;
+static const char *method, *path, *type, *body, *token, *accept_; static long next_number, modulo;
+static float *lat; static long done, bad, cap; static unsigned long long bytes; static double *written; static long nwritten, events, last_seen;
+static char *buf; enum { BUF = 1 << 18 };
+
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
+static void die(const char *what) { fprintf(stderr, "%s: %s\n", what, strerror(errno)); exit(2); }
+
+static void sample(float ms) { if (done == cap) { cap = cap ? cap * 2 : 1 << 16; lat = realloc(lat, cap * sizeof *lat); if (!lat) die("memory"); } lat[done++] = ms; }
+
+static void number(char *to, size_t size, const char *from, long raw) {
+  char some[2][24]; snprintf(some[0], 24, "%06ld", modulo ? raw % modulo : raw); snprintf(some[1], 24, "%06ld", raw); size_t at = 0;
+  while (*from && at + 24 < size) {
+    if (from[0] == '%' && (from[1] == 'd' || from[1] == 'q')) { const char *d = some[from[1] == 'q']; size_t n = strlen(d); memcpy(to + at, d, n); at += n; from += 2; }
+    else to[at++] = *from++;
+  }
+  to[at] = 0;
+}
+
+static void dial(Conn *c) {
+  c->fd = socket(AF_INET, SOCK_STREAM, 0); int one = 1;
+  if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&addr, sizeof addr)) die("connect");
+  setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  c->ssl = SSL_new(ctx); SSL_set_fd(c->ssl, c->fd);
+  if (SSL_connect(c->ssl) != 1) { ERR_print_errors_fp(stderr); exit(2); }
+  fcntl(c->fd, F_SETFL, O_NONBLOCK);
+  struct epoll_event e = { .events = EPOLLIN, .data.ptr = c }; epoll_ctl(ep, EPOLL_CTL_ADD, c->fd, &e);
+}
+
+static void flush(Conn *c) {
+  while (c->outat < c->outlen) {
+    int n = SSL_write(c->ssl, c->out + c->outat, c->outlen - c->outat);
+    if (n <= 0) { struct epoll_event e = { .events = EPOLLIN | EPOLLOUT, .data.ptr = c }; epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e); return; }
+    c->outat += n;
+  }
+}
+
+static void request(Conn *c, const char *m, const char *p, const char *b) {
+  static char where[4096], what[1 << 16]; long raw = next_number++;
+  number(where, sizeof where, p, raw); what[0] = 0; if (b) number(what, sizeof what, b, raw);
+  int need = strlen(where) + strlen(what) + strlen(token) + 512;
+  if (need > c->outcap) { c->out = realloc(c->out, need); c->outcap = need; }
+  c->outlen = snprintf(c->out, c->outcap, "%s %s HTTP/1.1\r\nHost: kas\r\nAuthorization: Bearer %s\r\nAccept: %s\r\n", m, where, token, accept_);
+  if (b) c->outlen += snprintf(c->out + c->outlen, c->outcap - c->outlen, "Content-Type: %s\r\nContent-Length: %zu\r\n", type, strlen(what));
+  c->outlen += snprintf(c->out + c->outlen, c->outcap - c->outlen, "\r\n%s", what);
+  c->outat = 0; c->headlen = 0; c->left = -1; c->sent = now(); flush(c);
+}
+
+/* Feeds bytes of an answer; 1 when it is whole. Of chunked answers only the end marker is looked for. */
+static int feed(Conn *c, const char *data, int n) {
+  if (c->left == -1) {
+    int room = sizeof c->head - 1 - c->headlen, take = n < room ? n : room;
+    memcpy(c->head + c->headlen, data, take); int before = c->headlen; c->headlen += take; c->head[c->headlen] = 0;
+    char *end = strstr(c->head, "\r\n\r\n"); if (!end) { if (c->headlen == sizeof c->head - 1) die("header too long"); return 0; }
+    c->status = atoi(c->head + 9); int used = end + 4 - c->head - before; c->chunked = 0; c->left = 0;
+    end[2] = 0; char *l = strcasestr(c->head, "\r\ncontent-length:"); if (l) c->left = atol(l + 17); else if (strcasestr(c->head, "\r\ntransfer-encoding:")) c->chunked = 1;
+    c->got = 0; data += used; n -= used; c->mark = 0;
+    if (c->watch) { c->ready = 1; }
+  }
+  if (c->chunked) {
+    for (int i = 0; i < n; i++) { static const char last[] = "\r\n0\r\n\r\n"; c->mark = data[i] == last[(int)c->mark] ? c->mark + 1 : data[i] == '\r'; if (c->mark == 7) return 1; }
+    c->got += n; return 0;
+  }
+  c->got += n; return c->got >= c->left;
+}
+
+static int cmp(const void *a, const void *b) { float x = *(const float *)a, y = *(const float *)b; return (x > y) - (x < y); }
+static double pct(double p) { return done ? lat[(long)((done - 1) * p)] : 0; }
+
+static int step(Conn *c, int stop) {
+  if (c->outat < c->outlen) { flush(c); if (c->outat == c->outlen) { struct epoll_event e = { .events = EPOLLIN, .data.ptr = c }; epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e); } }
+  for (;;) {
+    int n = SSL_read(c->ssl, buf, BUF);
+    if (n <= 0) { int e = SSL_get_error(c->ssl, n); if (e == SSL_ERROR_WANT_READ || e == SSL_ERROR_WANT_WRITE) return 0; fprintf(stderr, "connection ended\n"); exit(3); }
+    bytes += n;
+    if (c->watch) {
+      int whole = c->left != -1; feed(c, buf, n);
+      if (whole) { double t = now(); buf[n < BUF ? n : BUF - 1] = 0;
+        for (char *p = buf; (p = memmem(p, n - (p - buf), "\"seq\":\"", 7)); p += 7) { long k = atol(p + 7); if (k < nwritten) { events++; sample((t - written[k]) * 1e3); } } }
+      continue;
+    }
+    if (feed(c, buf, n)) { if (c->status / 100 != 2) { if (!bad) fprintf(stderr, "status %d: %.300s\n", c->status, buf); bad++; } if (!stop) sample((now() - c->sent) * 1e3); return 1; }
+  }
+}
+
+int main(int argc, char **argv) {
+  if (argc < 14) { fprintf(stderr, "usage: port ca token connections seconds count modulo first method path type body accept [watchers rate watchpath]\n"); return 2; }
+  int port = atoi(argv[1]), conns = atoi(argv[4]); double seconds = atof(argv[5]); long count = atol(argv[6]); modulo = atol(argv[7]); next_number = atol(argv[8]);
+  token = argv[3]; method = argv[9]; path = argv[10]; type = argv[11]; body = argv[12][0] ? argv[12] : NULL; accept_ = argv[13];
+  int watchers = argc > 14 ? atoi(argv[14]) : 0; double rate = argc > 15 ? atof(argv[15]) : 0; const char *watchpath = argc > 16 ? argv[16] : NULL;
+  addr.sin_family = AF_INET; addr.sin_port = htons(port); inet_pton(AF_INET, "127.0.0.1", &addr.sin_addr);
+  ctx = SSL_CTX_new(TLS_client_method()); if (SSL_CTX_load_verify_locations(ctx, argv[2], NULL) != 1) die("ca"); SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+  buf = malloc(BUF + 1); ep = epoll_create1(0); Conn *all = calloc(conns + watchers, sizeof *all); struct epoll_event ev[256];
+  const char *b = body;
+  for (int i = 0; i < watchers; i++) { Conn *c = &all[conns + i]; c->watch = 1; dial(c); long keep = next_number; body = NULL; request(c, "GET", watchpath, NULL); next_number = keep; body = b; }
+  for (int open = 0; open < watchers;) { int n = epoll_wait(ep, ev, 256, 20000); if (!n) die("watches did not open"); for (int i = 0; i < n; i++) { Conn *c = ev[i].data.ptr; int was = c->ready; step(c, 0); open += c->ready && !was; } }
+  if (watchers && !rate) { printf("{\"watching\": %d}\n", watchers); fflush(stdout); char line[8]; if (!fgets(line, sizeof line, stdin)) return 0; return 0; }
+  for (int i = 0; i < conns; i++) dial(&all[i]);
+  struct rusage u0, u1; getrusage(RUSAGE_SELF, &u0); done = 0; bytes = 0; double t0 = now(), end = t0 + seconds; long issued = 0; int flying = 0;
+  if (watchers) { written = calloc((long)(rate * seconds) + 64, sizeof *written); }
+  else for (int i = 0; i < conns && (!count || issued < count); i++, issued++, flying++) request(&all[i], method, path, body);
+  int writing = 0; double quiet = 0;
+  while (watchers ? now() < end || (events < nwritten * watchers && now() < end + 15) : flying > 0) {
+    int n = epoll_wait(ep, ev, 256, watchers ? 2 : 20000); if (!watchers && !n) { fprintf(stderr, "no answer in 20 s\n"); return 4; }
+    double t = now(); int over = count ? 0 : t >= end; (void)quiet;
+    for (int i = 0; i < n; i++) {
+      Conn *c = ev[i].data.ptr; int whole = step(c, watchers ? 1 : 0);
+      if (!whole || c->watch) continue;
+      if (watchers) { writing = 0; continue; }
+      if (over || (count && issued >= count)) flying--; else { issued++; request(c, method, path, body); }
+    }
+    if (watchers && !writing && now() < end && nwritten < (now() - t0) * rate) { written[nwritten] = now(); next_number = nwritten; nwritten++; writing = 1; request(&all[0], method, path, body); }
+  }
+  double took = (watchers ? end : now()) - t0; getrusage(RUSAGE_SELF, &u1);
+  double cpu = (u1.ru_utime.tv_sec - u0.ru_utime.tv_sec) + (u1.ru_stime.tv_sec - u0.ru_stime.tv_sec) + 1e-6 * (u1.ru_utime.tv_usec - u0.ru_utime.tv_usec + u1.ru_stime.tv_usec - u0.ru_stime.tv_usec);
+  qsort(lat, done, sizeof *lat, cmp);
+  printf("{\"requests\": %ld, \"bad\": %ld, \"seconds\": %.4f, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"max_ms\": %.3f, \"bytes\": %llu, \"busy\": %.3f, \"writes\": %ld, \"events\": %ld, \"expected\": %ld}\n",
+         watchers ? nwritten : done, bad, took, pct(.5), pct(.99), pct(1), bytes, cpu / (now() - t0), nwritten, events, nwritten * watchers);
+  return 0;
+}
+"""
+
+
+class Client:
+    """The compiled load client against one server."""
+
+    def __init__(self, server: KasServer, directory: Path) -> None:
+        self.server = server
+        source, self.program = directory / "client.c", directory / "client"
+        source.write_text(CLIENT)
+        compiler = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
+        if compiler is None or ctypes.util.find_library("ssl") is None:
+            raise SystemExit("end_to_end: needs a C compiler and OpenSSL with its headers (Debian: gcc, libssl-dev)")
+        built = subprocess.run([compiler, "-O2", "-w", "-o", self.program, source, "-lssl", "-lcrypto"], capture_output=True, text=True, check=False)
+        if built.returncode:
+            raise SystemExit(f"end_to_end: the client does not compile (OpenSSL's headers missing?):\n{built.stderr[:800]}")
+
+    def command(self, method: str, path: str, **o: Any) -> list[str]:
+        body, watch = o.get("body"), o.get("watch")
+        fixed = (o.get("connections", 64), o.get("seconds", 0), o.get("count", 0), o.get("modulo", 0), o.get("first", 0))
+        argv = [self.program, self.server.port, self.server.ca, self.server.token, *fixed]
+        argv += [method, path, o.get("type", "application/json"), json.dumps(body, separators=(",", ":")) if body else "", o.get("accept", "application/json")]
+        if watch:
+            argv += watch
+        return [*pinned(os.cpu_count() - 1), *map(str, argv)]
+
+    def run(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        done = subprocess.run(self.command(method, path, **options), capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{method} {path}: the client ended with {done.returncode}: {done.stderr[:500]}")
+        out = json.loads(done.stdout)
+        if out["bad"]:
+            raise RuntimeError(f"{method} {path}: {out['bad']} of {out['requests']} answers were refusals: {done.stderr[:500]}")
+        return out
+
+
+def pinned(cpu: int) -> list[str]:
+    return ["taskset", "-c", str(cpu)] if shutil.which("taskset") and (os.cpu_count() or 1) > 1 else []
+
+
+def processes(pid: int) -> list[int]:
+    """The server and everything it started."""
+    out, todo = [], [pid]
+    while todo:
+        p = todo.pop()
+        out.append(p)
+        for task in Path(f"/proc/{p}/task").iterdir():
+            todo += [int(c) for c in (task / "children").read_text().split()]
+    return out
+
+
+def cpu_s(pid: int) -> float:
+    """User and system seconds of the server; from schedstat, whose clock is finer than ticks, where it is there."""
+    total = 0.0
+    for p in processes(pid):
+        total += sum(int(t.joinpath("schedstat").read_text().split()[0]) for t in Path(f"/proc/{p}/task").iterdir()) * 1e-9
+    return total
+
+
+def rss_mib(pid: int) -> float:
+    """Memory of the server that no other process shares (pages of the store's map are the kernel's cache)."""
+    kib = 0
+    for p in processes(pid):
+        text = Path(f"/proc/{p}/smaps_rollup").read_text()
+        kib += sum(int(re.search(rf"^{k}:\s+(\d+)", text, re.M).group(1)) for k in ("Pss_Anon", "Pss_Shmem"))
+    return kib / 1024
+
+
+def resident_mib(pid: int) -> float:
+    """Proportional set size of all processes: shared pages counted once."""
+    return sum(int(re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{p}/smaps_rollup").read_text(), re.M).group(1)) for p in processes(pid)) / 1024
+
+
+def configmap(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {"app": "bench"}},
+        "data": {"seq": "%q", "pad": "x" * 1200},
+    }
+
+
+def pod(name: str) -> dict[str, Any]:
+    """About 6.5 KB once stored: two containers with probes, environment and volumes."""
+
+    def container(n: str) -> dict[str, Any]:
+        probe = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10, "timeoutSeconds": 2}
+        return {
+            "name": n,
+            "image": f"registry.example.com/{n}:v1",
+            "args": ["--listen=:8080", "--log-format=json"],
+            "ports": [{"name": "http", "containerPort": 8080}],
+            "env": [{"name": f"SETTING_{i}", "value": f"value of setting {i}"} for i in range(8)],
+            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
+            "livenessProbe": probe,
+            "readinessProbe": probe,
+            "volumeMounts": [{"name": "config", "mountPath": "/etc/app"}],
+        }
+
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "bench", "tier": "backend"}, "annotations": {"note": "n" * 400}},
+        "spec": {
+            "nodeName": "node-1",
+            "automountServiceAccountToken": False,
+            "containers": [container("web"), container("sidecar")],
+            "volumes": [{"name": "config", "configMap": {"name": "settings"}}],
+        },
+    }
+
+
+class Bench:
+    """Runs the rows one after the other and collects what they measured."""
+
+    def __init__(self, server: KasServer, client: Client, args: argparse.Namespace) -> None:
+        self.server, self.client, self.args = server, client, args
+        self.rows: list[dict[str, Any]] = []
+        self.numbers = 10_000_000  # every run has numbers of its own: names that are new, and values that change something
+
+    def fresh(self) -> int:
+        self.numbers += 10_000_000
+        return self.numbers
+
+    def prepare(self) -> None:
+        context = ssl.create_default_context(cafile=self.server.ca)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.server.port, context=context)
+
+        def call(method: str, path: str, body: dict[str, Any], want: tuple[int, ...]) -> None:
+            head = {"Authorization": f"Bearer {self.server.token}", "Content-Type": "application/json"}
+            connection.request(method, path, json.dumps(body), head)
+            answer = connection.getresponse()
+            text = answer.read()
+            if answer.status not in want:
+                raise RuntimeError(f"{method} {path}: {answer.status} {text[:300]!r}")
+
+        call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}, (201,))
+        call("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}}, (201, 409))
+        call("POST", CONFIGMAPS, configmap("one"), (201,))
+        connection.close()
+        self.client.run("POST", CONFIGMAPS, count=256, body=configmap("c-%d"), first=0)
+        if self.wants("list"):
+            self.client.run("POST", PODS, count=self.args.pods, body=pod("c-%d"), first=0)
+
+    def wants(self, name: str) -> bool:
+        return not self.args.only or any(name.startswith(o) or o.startswith(name) for o in self.args.only.split(","))
+
+    def row(self, name: str, method: str, path: str, **options: Any) -> None:
+        if not self.wants(name):
+            return
+        seconds = self.args.seconds
+        if not options.get("watch"):
+            self.client.run(method, path, seconds=seconds / 4, first=self.fresh(), **options)
+        before = cpu_s(self.server.pid)
+        got = self.client.run(method, path, seconds=seconds, first=self.fresh(), **options)
+        used = cpu_s(self.server.pid) - before
+        n = got["events"] if options.get("watch") else got["requests"]
+        row = {"name": name, "n": n, "per_s": n / got["seconds"], "cpu_us": used / max(n, 1) * 1e6, **{k: got[k] for k in ("p50_ms", "p99_ms", "max_ms", "busy")}}
+        if options.get("watch"):
+            row |= {"lost": got["expected"] - got["events"], "writes": got["writes"]}
+        self.rows.append(row)
+        print(f"{name:24} {row['per_s']:10.0f} {row['cpu_us']:10.1f} {row['p50_ms']:9.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f} {row['busy']:6.2f}", flush=True)
+
+    def run(self) -> None:
+        print(f"{'':24} {'/s':>10} {'CPU µs':>10} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9} {'busy':>6}")
+        one, many = f"{CONFIGMAPS}/one", f"{CONFIGMAPS}/c-%d"
+        merge = {"data": {"seq": "%q"}}
+        self.row("get", "GET", one)
+        self.row("list-1-pod", "GET", f"{PODS}?limit=1")
+        self.row("list-1-pod-protobuf", "GET", f"{PODS}?limit=1", accept="application/vnd.kubernetes.protobuf")
+        self.row("list-500", "GET", f"{PODS}?limit=500", connections=16)
+        self.row(f"list-all-{self.args.pods}", "GET", f"{PODS}?resourceVersion=0", connections=4)
+        self.row("create", "POST", CONFIGMAPS, body=configmap("c-%d"))
+        self.row("update", "PUT", many, body=configmap("c-%d"), modulo=256)
+        self.row("patch", "PATCH", many, body=merge, type="application/merge-patch+json", modulo=256)
+        for watchers, rate in ((100, 100), (1000, 20)):
+            self.row(
+                f"watch-{watchers}", "PATCH", one, body=merge, type="application/merge-patch+json", connections=1,
+                watch=(watchers, rate, f"{CONFIGMAPS}?watch=true&fieldSelector=metadata.name%3Done"),
+            )  # fmt: skip
+
+    def idle_watches(self, watchers: int) -> float:
+        """MiB more with that many watches open and nothing to see."""
+        before = resident_mib(self.server.pid)
+        watch = (watchers, 0, f"{CONFIGMAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Dnosuch")
+        process = subprocess.Popen(self.client.command("GET", one_path(), watch=watch, connections=0), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            if "watching" not in process.stdout.readline():
+                raise RuntimeError("the idle watches did not open")
+            return resident_mib(self.server.pid) - before
+        finally:
+            process.communicate("end\n", timeout=30)
+
+
+def one_path() -> str:
+    return f"{CONFIGMAPS}/one"
+
+
+def start_up(directory: Path, runs: int) -> list[float]:
+    """Milliseconds from exec to the line that says ready, on an empty store; certificates are made each time."""
+    out = []
+    for i in range(runs):
+        t = time.perf_counter()
+        with KasServer(directory / f"start{i}", "--controllers", "none"):
+            out.append((time.perf_counter() - t) * 1e3)
+    return out
+
+
+def machine() -> dict[str, Any]:
+    model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
+    return {"cpu": model.group(1) if model else "?", "cpus": os.cpu_count(), "python": platform.python_version(), "commit": commit, "load": os.getloadavg()[0]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of each row")
+    parser.add_argument("--pods", type=int, default=5000)
+    parser.add_argument("--quick", action="store_true", help="one second a row, 500 pods")
+    parser.add_argument("--only", default="", help="rows to run, comma separated")
+    parser.add_argument("--json", help="write everything to this file")
+    args = parser.parse_args()
+    if args.quick:
+        args.seconds, args.pods = 1.0, 500
+    about = machine()
+    print(" ".join(f"{k}={v}" for k, v in about.items()))
+    with tempfile.TemporaryDirectory() as directory:
+        here = Path(directory)
+        starts = start_up(here, 1 if args.quick else 3)
+        server = KasServer(here / "server", "--workers", "1", "--max-requests-inflight", "0", "--max-mutating-requests-inflight", "0")
+        with server:
+            client = Client(server, here)
+            if taskset := pinned(0):
+                for p in processes(server.pid):
+                    subprocess.run([*taskset[:1], "-a", "-p", "-c", "0", str(p)], capture_output=True, check=True)
+            time.sleep(1)
+            memory = {"empty_pss_mib": resident_mib(server.pid), "empty_own_mib": rss_mib(server.pid)}
+            bench = Bench(server, client, args)
+            bench.prepare()
+            bench.run()
+            if bench.wants("idle"):
+                memory["idle_1000_watches_more_mib"] = bench.idle_watches(1000)
+        with KasServer(here / "two", workers=2) as two:
+            time.sleep(1)
+            workers = resident_mib(two.pid)
+    memory["empty_2_workers_pss_mib"] = workers
+    print(f"start to ready: {', '.join(f'{s:.0f}' for s in starts)} ms (with the harness's own process start)")
+    print("memory (PSS): " + ", ".join(f"{k} {v:.1f}" for k, v in memory.items()))
+    result = {"machine": about, "rows": bench.rows, "start_ms": starts, "memory": memory, "seconds": args.seconds}
+    if args.json:
+        Path(args.json).write_text(json.dumps(result, indent=1))
+    else:
+        print(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
