@@ -56,3 +56,24 @@ def namespace(client: Client, request: pytest.FixtureRequest):
     assert status in (201, 409), body
     client("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
     return name
+
+
+_areas: dict[str, dict[str, int]] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or (report.when == "setup" and report.outcome == "skipped"):
+        parts = report.nodeid.split("::")[0].split("/")
+        area = parts[1] if len(parts) > 2 else "source"
+        counts = _areas.setdefault(area, {})
+        counts[report.outcome] = counts.get(report.outcome, 0) + 1
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """How many tests of each area passed."""
+    if not _areas:
+        return
+    terminalreporter.section("areas")
+    for area in sorted(_areas):
+        counts = _areas[area]
+        terminalreporter.write_line(f"{area:14}" + ", ".join(f"{n} {what}" for what, n in sorted(counts.items())))
