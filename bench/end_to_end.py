@@ -1,3 +1,4 @@
+# ruff: noqa: E501 — the lines of the C program are C.
 """What a server costs its machine: requests/s, latency and server CPU per request, over TLS, measured from outside.
 
     .venv/bin/python bench/end_to_end.py [--quick] [--only get,list-500] [--json FILE]
@@ -191,7 +192,9 @@ class Client:
         compiler = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
         if compiler is None or ctypes.util.find_library("ssl") is None:
             raise SystemExit("end_to_end: needs a C compiler and OpenSSL with its headers (Debian: gcc, libssl-dev)")
-        built = subprocess.run([compiler, "-O2", "-w", "-o", self.program, source, "-lssl", "-lcrypto"], capture_output=True, text=True, check=False)
+        built = subprocess.run(
+            [compiler, "-O2", "-w", "-o", self.program, source, "-lssl", "-lcrypto"], capture_output=True, text=True, check=False
+        )
         if built.returncode:
             raise SystemExit(f"end_to_end: the client does not compile (OpenSSL's headers missing?):\n{built.stderr[:800]}")
 
@@ -199,7 +202,13 @@ class Client:
         body, watch = o.get("body"), o.get("watch")
         fixed = (o.get("connections", 64), o.get("seconds", 0), o.get("count", 0), o.get("modulo", 0), o.get("first", 0))
         argv = [self.program, self.server.port, self.server.ca, self.server.token, *fixed]
-        argv += [method, path, o.get("type", "application/json"), json.dumps(body, separators=(",", ":")) if body else "", o.get("accept", "application/json")]
+        argv += [
+            method,
+            path,
+            o.get("type", "application/json"),
+            json.dumps(body, separators=(",", ":")) if body else "",
+            o.get("accept", "application/json"),
+        ]
         if watch:
             argv += watch
         return [*pinned(os.cpu_count() - 1), *map(str, argv)]
@@ -335,11 +344,20 @@ class Bench:
         got = self.client.run(method, path, seconds=seconds, first=self.fresh(), **options)
         used = cpu_s(self.server.pid) - before
         n = got["events"] if options.get("watch") else got["requests"]
-        row = {"name": name, "n": n, "per_s": n / got["seconds"], "cpu_us": used / max(n, 1) * 1e6, **{k: got[k] for k in ("p50_ms", "p99_ms", "max_ms", "busy")}}
+        row = {
+            "name": name,
+            "n": n,
+            "per_s": n / got["seconds"],
+            "cpu_us": used / max(n, 1) * 1e6,
+            **{k: got[k] for k in ("p50_ms", "p99_ms", "max_ms", "busy")},
+        }
         if options.get("watch"):
             row |= {"lost": got["expected"] - got["events"], "writes": got["writes"]}
         self.rows.append(row)
-        print(f"{name:24} {row['per_s']:10.0f} {row['cpu_us']:10.1f} {row['p50_ms']:9.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f} {row['busy']:6.2f}", flush=True)
+        print(
+            f"{name:24} {row['per_s']:10.0f} {row['cpu_us']:10.1f} {row['p50_ms']:9.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f} {row['busy']:6.2f}",
+            flush=True,
+        )
 
     def run(self) -> None:
         print(f"{'':24} {'/s':>10} {'CPU µs':>10} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9} {'busy':>6}")
@@ -363,7 +381,9 @@ class Bench:
         """MiB more with that many watches open and nothing to see."""
         before = resident_mib(self.server.pid)
         watch = (watchers, 0, f"{CONFIGMAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Dnosuch")
-        process = subprocess.Popen(self.client.command("GET", one_path(), watch=watch, connections=0), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            self.client.command("GET", one_path(), watch=watch, connections=0), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         try:
             if "watching" not in process.stdout.readline():
                 raise RuntimeError("the idle watches did not open")
@@ -389,7 +409,13 @@ def start_up(directory: Path, runs: int) -> list[float]:
 def machine() -> dict[str, Any]:
     model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
-    return {"cpu": model.group(1) if model else "?", "cpus": os.cpu_count(), "python": platform.python_version(), "commit": commit, "load": os.getloadavg()[0]}
+    return {
+        "cpu": model.group(1) if model else "?",
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "commit": commit,
+        "load": os.getloadavg()[0],
+    }
 
 
 def main() -> int:

@@ -93,10 +93,18 @@ class Writer(KasUser):
     def apply(self) -> None:
         name = f"web-{random.randrange(20)}"
         container = {"name": "c", "image": f"i:{random.randrange(1000)}"}
-        spec = {"selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}}
+        spec = {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}},
+        }
         body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
         self.ask(
-            "PATCH", f"{DEPLOYMENTS}/{name}?fieldManager=load&force=true", "apply deployment", ok=(200, 201), data=json.dumps(body), headers=APPLY
+            "PATCH",
+            f"{DEPLOYMENTS}/{name}?fieldManager=load&force=true",
+            "apply deployment",
+            ok=(200, 201),
+            data=json.dumps(body),
+            headers=APPLY,
         )
 
     @task(2)
@@ -126,7 +134,9 @@ class Watcher(KasUser):
             self.revision = self.ask("GET", CONFIGMAPS, "list configmaps").json()["metadata"]["resourceVersion"]
         query = f"watch=true&allowWatchBookmarks=true&resourceVersion={self.revision}&timeoutSeconds={WATCH_SECONDS}"
         began = time.perf_counter()
-        with self.client.get(f"{CONFIGMAPS}?{query}", name=f"watch of {WATCH_SECONDS} s", stream=True, catch_response=True, timeout=60) as answer:
+        with self.client.get(
+            f"{CONFIGMAPS}?{query}", name=f"watch of {WATCH_SECONDS} s", stream=True, catch_response=True, timeout=60
+        ) as answer:
             if answer.status_code != 200:
                 answer.failure(f"{answer.status_code}: {answer.text[:200]}")
                 return

@@ -49,9 +49,22 @@ def load(server: KasServer, args: argparse.Namespace, directory: Path) -> dict[s
     """Runs locust; its statistics by request name (``Aggregated`` is the sum)."""
     out = directory / "locust"
     command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--headless", "--only-summary", "--skip-log-setup"]
-    command += ["-u", str(args.users), "-r", str(max(1, args.users // 2)), "-t", f"{args.seconds}s", "--stop-timeout", "15", "--csv", str(out)]
+    command += [
+        "-u",
+        str(args.users),
+        "-r",
+        str(max(1, args.users // 2)),
+        "-t",
+        f"{args.seconds}s",
+        "--stop-timeout",
+        "15",
+        "--csv",
+        str(out),
+    ]
     env = {**os.environ, "KAS_TOKEN": server.token, "KAS_CA": server.ca, "KAS_NAMESPACE": NAMESPACE}
-    done = subprocess.run([*command, "--host", server.url], env=env, capture_output=True, text=True, timeout=args.seconds + 120, check=False)
+    done = subprocess.run(
+        [*command, "--host", server.url], env=env, capture_output=True, text=True, timeout=args.seconds + 120, check=False
+    )
     stats = directory / "locust_stats.csv"
     if not stats.exists():
         raise SystemExit(f"locust did not run (pip install 'kas[load]'):\n{done.stderr[-2000:]}")
@@ -69,7 +82,11 @@ def verdict(rows: dict[str, dict[str, str]], args: argparse.Namespace) -> tuple[
     total = rows["Aggregated"]
     requests, errors = int(total["Request Count"]), int(total["Failure Count"])
     # A watch lasts as long as it was asked to; its duration is no latency.
-    slowest = max((float(r["99%"]), name) for name, r in rows.items() if name != "Aggregated" and not name.startswith("watch") and int(r["Request Count"]))
+    slowest = max(
+        (float(r["99%"]), name)
+        for name, r in rows.items()
+        if name != "Aggregated" and not name.startswith("watch") and int(r["Request Count"])
+    )
     rate = 100 * errors / max(requests, 1)
     wrong = []
     if requests < args.users:
@@ -78,7 +95,10 @@ def verdict(rows: dict[str, dict[str, str]], args: argparse.Namespace) -> tuple[
         wrong.append(f"{rate:.2f} % errors, {args.max_errors} % are allowed")
     if slowest[0] > args.max_p99:
         wrong.append(f"p99 of '{slowest[1]}' is {slowest[0]:.0f} ms, {args.max_p99} ms are allowed")
-    return wrong, f"{requests} requests, {float(total['Requests/s']):.0f}/s, {rate:.2f} % errors, slowest p99 {slowest[0]:.0f} ms ({slowest[1]})"
+    return (
+        wrong,
+        f"{requests} requests, {float(total['Requests/s']):.0f}/s, {rate:.2f} % errors, slowest p99 {slowest[0]:.0f} ms ({slowest[1]})",
+    )
 
 
 def main() -> int:
@@ -98,7 +118,8 @@ def main() -> int:
         finally:
             code = server.stop()
         for name, r in sorted(rows.items()):
-            print(f"{name:32} {r['Request Count']:>8} {r['Failure Count']:>6} errors  p50 {r['50%']:>6} ms  p99 {r['99%']:>6} ms  max {float(r['Max Response Time']):8.0f} ms")
+            times = "  ".join(f"{label} {float(r[column]):6.0f} ms" for label, column in (("p50", "50%"), ("p99", "99%"), ("max", "Max Response Time")))
+            print(f"{name:32} {r['Request Count']:>8} {r['Failure Count']:>6} errors  {times}")
         wrong, numbers = verdict(rows, args)
         if code:
             wrong.append(f"the server ended with {code}")

@@ -126,7 +126,9 @@ class GoClient:
         """(type, object) of each event until the server or the caller ends it."""
         connection = self.connect()
         try:
-            connection.request("GET", f"{self.path}?watch=true&{query}", headers={**self.headers, "Accept": PROTOBUF + ";stream=watch," + ACCEPT})
+            connection.request(
+                "GET", f"{self.path}?watch=true&{query}", headers={**self.headers, "Accept": PROTOBUF + ";stream=watch," + ACCEPT}
+            )
             answer = connection.getresponse()
             assert answer.status == 200, answer.read()
             assert answer.getheader("Content-Type").replace(" ", "") == PROTOBUF + ";stream=watch"

@@ -82,10 +82,18 @@ class Kubectl:
         """Runs ``kubectl args``; ``code`` None accepts any exit code."""
         self.calls += 1
         done = subprocess.run(
-            self.arguments(*args), input=stdin, capture_output=True, text=True, timeout=timeout, env={**self.env, **(env or {})}, check=False
+            self.arguments(*args),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**self.env, **(env or {})},
+            check=False,
         )
         if code is not None and done.returncode != code:
-            raise AssertionError(f"kubectl {' '.join(args)}: exit code {done.returncode}, not {code}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+            raise AssertionError(
+                f"kubectl {' '.join(args)}: exit code {done.returncode}, not {code}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+            )
         return done
 
     def out(self, *args: str, **kw) -> str:

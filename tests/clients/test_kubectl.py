@@ -88,12 +88,16 @@ def test_get_structured(applied: Kubectl):
 
 @every_version
 def test_get_selected_output(applied: Kubectl):
-    assert applied.out("get", "deploy,sts,ds", "-o", "name").split() == ["deployment.apps/web", "statefulset.apps/db", "daemonset.apps/agent"]
+    assert applied.out("get", "deploy,sts,ds", "-o", "name").split() == [
+        "deployment.apps/web",
+        "statefulset.apps/db",
+        "daemonset.apps/agent",
+    ]
     path = "{.spec.template.spec.containers[*].image}"
     assert applied.out("get", "deploy", "web", "-o", f"jsonpath={path}") == "nginx:1.27 busybox:1.36"
     columns = applied.out("get", "svc", "-o", "custom-columns=NAME:.metadata.name,PORT:.spec.ports[0].port", "--sort-by=.metadata.name")
     assert table(columns) == [["NAME", "PORT"], ["db", "5432"], ["web", "80"]]
-    template = '{{range .items}}{{.metadata.name}}={{.spec.schedule}};{{end}}'
+    template = "{{range .items}}{{.metadata.name}}={{.spec.schedule}};{{end}}"
     assert applied.out("get", "cronjobs", "-o", f"go-template={template}") == "report=*/5 * * * *;"
 
 
@@ -107,7 +111,9 @@ def test_get_chosen_objects(applied: Kubectl):
     assert applied.out("get", "roles", "-n", "kube-system", "--chunk-size=2", "-o", "name").count("\n") >= 6
     assert applied.out("get", "pod", "nosuch", "--ignore-not-found") == ""
     everything = applied.out("get", "all", "-o", "name").split()
-    assert {"pod/one", "service/web", "deployment.apps/web", "job.batch/migrate", "horizontalpodautoscaler.autoscaling/web"} <= set(everything)
+    assert {"pod/one", "service/web", "deployment.apps/web", "job.batch/migrate", "horizontalpodautoscaler.autoscaling/web"} <= set(
+        everything
+    )
     assert applied.out("get", "-f", str(MANIFESTS / "pods.yaml"), "-o", "name").split() == ["pod/one", "pod/two"]
 
 
@@ -158,7 +164,9 @@ def test_discovery(k: Kubectl):
     assert rows["deployments"][1:] == ["deploy", "apps/v1", "true", "Deployment"]
     assert rows["horizontalpodautoscalers"][1:] == ["hpa", "autoscaling/v2", "true", "HorizontalPodAutoscaler"]
     versions = k.out("api-versions").split()
-    assert {"v1", "apps/v1", "batch/v1", "autoscaling/v1", "autoscaling/v2", "rbac.authorization.k8s.io/v1", "events.k8s.io/v1"} <= set(versions)
+    assert {"v1", "apps/v1", "batch/v1", "autoscaling/v1", "autoscaling/v2", "rbac.authorization.k8s.io/v1", "events.k8s.io/v1"} <= set(
+        versions
+    )
     assert not [v for v in versions if "alpha" in v or "beta" in v]
 
 
@@ -179,7 +187,9 @@ def test_cluster_info(k: Kubectl):
 @every_version
 def test_watch(applied: Kubectl):
     template = '{.type} {.object.metadata.name} {.object.metadata.labels.seen}{"\\n"}'
-    process = applied.popen("get", "configmaps", "--watch", "--output-watch-events", "-o", f"jsonpath={template}", "--field-selector", "metadata.name=watched")
+    process = applied.popen(
+        "get", "configmaps", "--watch", "--output-watch-events", "-o", f"jsonpath={template}", "--field-selector", "metadata.name=watched"
+    )
     try:
         applied("create", "configmap", "watched", "--from-literal=a=1")
         assert process.stdout.readline().split() == ["ADDED", "watched"]

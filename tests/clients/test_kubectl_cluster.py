@@ -7,7 +7,7 @@ import json
 import uuid
 
 import pytest
-from kubectl import MANIFESTS, Kubectl, table
+from kubectl import Kubectl, table
 
 pytestmark = pytest.mark.client
 every_version = pytest.mark.every_version
@@ -53,7 +53,12 @@ def test_token_of_a_service_account(k: Kubectl):
 
 def test_reconcile(k: Kubectl):
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "reconciled", "namespace": k.namespace}, "rules": rules}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "reconciled", "namespace": k.namespace},
+        "rules": rules,
+    }
     assert "reconciled" in k.out("auth", "reconcile", "-f", "-", stdin=json.dumps(role))
     role["rules"] = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
     k("auth", "reconcile", "-f", "-", stdin=json.dumps(role))
@@ -85,7 +90,13 @@ def test_certificate(k: Kubectl, name: str):
 
 def test_events(k: Kubectl, name: str):
     k("create", "configmap", name)
-    about = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "namespace": k.namespace, "uid": k.get("configmap", name)["metadata"]["uid"]}
+    about = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": name,
+        "namespace": k.namespace,
+        "uid": k.get("configmap", name)["metadata"]["uid"],
+    }
     k.create(
         {
             "apiVersion": "v1",

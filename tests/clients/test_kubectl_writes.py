@@ -31,11 +31,22 @@ def rolled_out(k: Kubectl, kind: str, name: str) -> None:
     """Writes the status the controllers of a cluster would have come to."""
     obj = k.get(kind, name)
     n = obj["spec"].get("replicas", 0)
-    status = {"observedGeneration": obj["metadata"]["generation"], "replicas": n, "updatedReplicas": n, "readyReplicas": n, "availableReplicas": n}
+    status = {
+        "observedGeneration": obj["metadata"]["generation"],
+        "replicas": n,
+        "updatedReplicas": n,
+        "readyReplicas": n,
+        "availableReplicas": n,
+    }
     if kind == "statefulset":
         status |= {"currentRevision": "r1", "updateRevision": "r1"}
     if kind == "daemonset":
-        status = {"observedGeneration": status["observedGeneration"], "desiredNumberScheduled": 1, "updatedNumberScheduled": 1, "numberAvailable": 1}
+        status = {
+            "observedGeneration": status["observedGeneration"],
+            "desiredNumberScheduled": 1,
+            "updatedNumberScheduled": 1,
+            "numberAvailable": 1,
+        }
         status |= {"currentNumberScheduled": 1, "numberMisscheduled": 0, "numberReady": 1}
     if kind == "deployment":
         status["conditions"] = [{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"}]
@@ -85,7 +96,10 @@ def test_apply_server_side(k: Kubectl, name: str):
     refused = apply("b", {"x": "2"}, code=1).stderr
     assert 'conflict with "a": .data.x' in refused and "--force-conflicts" in refused
     apply("b", {"x": "2"}, "--force-conflicts")
-    owners = {e["manager"]: e["fieldsV1"]["f:data"] for e in json.loads(k.out("get", "cm", name, "-o", "json", "--show-managed-fields"))["metadata"]["managedFields"]}
+    owners = {
+        e["manager"]: e["fieldsV1"]["f:data"]
+        for e in json.loads(k.out("get", "cm", name, "-o", "json", "--show-managed-fields"))["metadata"]["managedFields"]
+    }
     assert set(owners["a"]) - {"."} == {"f:y"} and set(owners["b"]) - {"."} == {"f:x"}
     # What only one manager ever asked for goes when it asks no more.
     apply("b", {})
@@ -97,7 +111,10 @@ def test_apply_server_side_takes_over(k: Kubectl):
     k.apply("pods.yaml", "network-config.yaml")
     lines = k.out("apply", "--server-side", "-f", str(MANIFESTS / "pods.yaml"), "-f", str(MANIFESTS / "network-config.yaml")).splitlines()
     assert {line.rpartition(" ")[2] for line in lines} == {"serverside-applied"}
-    managers = {e["manager"]: e["operation"] for e in json.loads(k.out("get", "cm", "settings", "-o", "json", "--show-managed-fields"))["metadata"]["managedFields"]}
+    managers = {
+        e["manager"]: e["operation"]
+        for e in json.loads(k.out("get", "cm", "settings", "-o", "json", "--show-managed-fields"))["metadata"]["managedFields"]
+    }
     # kubectl-last-applied is the manager under which kubectl keeps its annotation up to date.
     managers.pop("kubectl-last-applied", None)
     assert managers == {"kubectl": "Apply"}
@@ -141,7 +158,14 @@ def test_patches(k: Kubectl, name: str):
     k("patch", "deployment", name, "--type=merge", "-p", '{"spec":{"template":{"spec":{"containers":[{"name":"only","image":"only:1"}]}}}}')
     assert k.out("get", "deploy", name, "-o", f"jsonpath={path}") == "only:1/"
     # JSON: operations, with a test that fails.
-    k("patch", "deployment", name, "--type=json", "-p", '[{"op":"test","path":"/spec/replicas","value":2},{"op":"replace","path":"/spec/replicas","value":4}]')
+    k(
+        "patch",
+        "deployment",
+        name,
+        "--type=json",
+        "-p",
+        '[{"op":"test","path":"/spec/replicas","value":2},{"op":"replace","path":"/spec/replicas","value":4}]',
+    )
     assert k.get("deployment", name)["spec"]["replicas"] == 4
     k.error("patch", "deployment", name, "--type=json", "-p", '[{"op":"test","path":"/spec/replicas","value":2}]')
     assert "patched (no change)" in k.out("patch", "deployment", name, "-p", '{"spec":{"replicas":4}}')
@@ -162,7 +186,9 @@ def test_replace(k: Kubectl, name: str):
     stale["data"]["a"] = "2"
     assert k.out("replace", "-f", "-", stdin=json.dumps(stale)) == f"configmap/{name} replaced\n"
     stale["data"]["a"] = "3"
-    assert "the object has been modified; please apply your changes to the latest version" in k.error("replace", "-f", "-", stdin=json.dumps(stale))
+    assert "the object has been modified; please apply your changes to the latest version" in k.error(
+        "replace", "-f", "-", stdin=json.dumps(stale)
+    )
     uid = k.get("configmap", name)["metadata"]["uid"]
     k("replace", "--force", "-f", "-", stdin=configmap(name, {"a": "4"}))
     fresh = k.get("configmap", name)
@@ -235,7 +261,11 @@ def test_rollout_history_and_undo(k: Kubectl, name: str):
     replica_set(k, deployment, 1, "first", "nginx:0.9")
     replica_set(k, deployment, 2, "second", "nginx:1")
     history = k.out("rollout", "history", f"deployment/{name}")
-    assert [line.split() for line in history.splitlines()[1:] if line.strip()] == [["REVISION", "CHANGE-CAUSE"], ["1", "first"], ["2", "second"]]
+    assert [line.split() for line in history.splitlines()[1:] if line.strip()] == [
+        ["REVISION", "CHANGE-CAUSE"],
+        ["1", "first"],
+        ["2", "second"],
+    ]
     assert "nginx:0.9" in k.out("rollout", "history", f"deployment/{name}", "--revision=1")
     assert "rolled back" in k.out("rollout", "undo", f"deployment/{name}", "--to-revision=1")
     assert k.get("deployment", name)["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:0.9"

@@ -46,7 +46,10 @@ def test_kubernetes_crud(api, name):
     made = core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": name, "labels": {"a": "1"}}, "data": {"k": "v"}})
     assert made.metadata.uid and made.metadata.creation_timestamp
     assert core.read_namespaced_config_map(name, NAMESPACE).data == {"k": "v"}
-    assert [o.metadata.name for o in core.list_namespaced_config_map(NAMESPACE, label_selector="a=1", field_selector=f"metadata.name={name}").items] == [name]
+    assert [
+        o.metadata.name
+        for o in core.list_namespaced_config_map(NAMESPACE, label_selector="a=1", field_selector=f"metadata.name={name}").items
+    ] == [name]
     made.data["k"] = "w"
     replaced = core.replace_namespaced_config_map(name, NAMESPACE, made)
     assert replaced.data == {"k": "w"} and int(replaced.metadata.resource_version) > int(made.metadata.resource_version)
@@ -62,13 +65,16 @@ def test_kubernetes_crud(api, name):
 def test_kubernetes_typed_objects_and_patches(api, name):
     c, apps = kubernetes.client, kubernetes.client.AppsV1Api(api)
     template = c.V1PodTemplateSpec(
-        metadata=c.V1ObjectMeta(labels={"app": name}), spec=c.V1PodSpec(containers=[c.V1Container(name="a", image="a:1"), c.V1Container(name="b", image="b:1")])
+        metadata=c.V1ObjectMeta(labels={"app": name}),
+        spec=c.V1PodSpec(containers=[c.V1Container(name="a", image="a:1"), c.V1Container(name="b", image="b:1")]),
     )
     spec = c.V1DeploymentSpec(replicas=2, selector=c.V1LabelSelector(match_labels={"app": name}), template=template)
     apps.create_namespaced_deployment(NAMESPACE, c.V1Deployment(metadata=c.V1ObjectMeta(name=name), spec=spec))
     containers = {"spec": {"template": {"spec": {"containers": [{"name": "b", "image": "b:2"}]}}}}
     merged = apps.patch_namespaced_deployment(name, NAMESPACE, containers)
-    assert [x.image for x in merged.spec.template.spec.containers] == ["b:2", "a:1"] or [x.image for x in merged.spec.template.spec.containers] == ["a:1", "b:2"]
+    assert [x.image for x in merged.spec.template.spec.containers] == ["b:2", "a:1"] or [
+        x.image for x in merged.spec.template.spec.containers
+    ] == ["a:1", "b:2"]
     replaced = apps.patch_namespaced_deployment(name, NAMESPACE, [{"op": "replace", "path": "/spec/replicas", "value": 7}])
     assert replaced.spec.replicas == 7
     scale = apps.read_namespaced_deployment_scale(name, NAMESPACE)
@@ -78,13 +84,17 @@ def test_kubernetes_typed_objects_and_patches(api, name):
     with pytest.raises(c.ApiException) as conflict:
         apps.patch_namespaced_deployment(name, NAMESPACE, applied, field_manager="t", _content_type="application/apply-patch+yaml")
     assert conflict.value.status == 409 and "conflict" in conflict.value.body
-    forced = apps.patch_namespaced_deployment(name, NAMESPACE, applied, field_manager="t", force=True, _content_type="application/apply-patch+yaml")
+    forced = apps.patch_namespaced_deployment(
+        name, NAMESPACE, applied, field_manager="t", force=True, _content_type="application/apply-patch+yaml"
+    )
     assert forced.spec.replicas == 4
 
 
 def test_kubernetes_invalid(api):
     with pytest.raises(kubernetes.client.ApiException) as refused:
-        kubernetes.client.CoreV1Api(api).create_namespaced_service(NAMESPACE, {"metadata": {"name": "Not_A_Name"}, "spec": {"ports": [{"port": 1}]}})
+        kubernetes.client.CoreV1Api(api).create_namespaced_service(
+            NAMESPACE, {"metadata": {"name": "Not_A_Name"}, "spec": {"ports": [{"port": 1}]}}
+        )
     assert (refused.value.status, refused.value.reason) == (422, "Unprocessable Entity")
     assert "metadata.name" in refused.value.body
 
@@ -158,7 +168,9 @@ def test_kopf_operator(server, api, name, tmp_path):
     operator = Path(__file__).with_name("kopf_operator.py")
     env = {**os.environ, "KUBECONFIG": server.kubeconfig, "TRACE": str(trace)}
     log = (tmp_path / "operator.log").open("w")
-    process = subprocess.Popen([sys.executable, "-m", "kopf", "run", "--standalone", "-n", NAMESPACE, str(operator)], env=env, stdout=log, stderr=log)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kopf", "run", "--standalone", "-n", NAMESPACE, str(operator)], env=env, stdout=log, stderr=log
+    )
     try:
         core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": name, "labels": {"operated": "yes"}}, "data": {"word": "one"}})
 

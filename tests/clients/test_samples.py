@@ -76,7 +76,10 @@ def test_sample(vector, server):
 
     # A watch from the creation on sees the update and the delete, in order.
     watch = s.get(
-        url, params={"watch": "true", "resourceVersion": revision, "fieldSelector": f"metadata.name={name}", "timeoutSeconds": "60"}, stream=True, timeout=30
+        url,
+        params={"watch": "true", "resourceVersion": revision, "fieldSelector": f"metadata.name={name}", "timeoutSeconds": "60"},
+        stream=True,
+        timeout=30,
     )
     assert watch.status_code == 200, watch.text
     events = (json.loads(line) for line in watch.iter_lines(chunk_size=1) if line)
@@ -117,7 +120,9 @@ def release(s: requests.Session, url: str, name: str, plural: str) -> None:
         body["spec"]["finalizers"] = []
         answer(s.put(f"{url}/{name}/finalize", json=body), 200)
     else:
-        answer(s.patch(f"{url}/{name}", data='{"metadata":{"finalizers":null}}', headers={"Content-Type": "application/merge-patch+json"}), 200)
+        answer(
+            s.patch(f"{url}/{name}", data='{"metadata":{"finalizers":null}}', headers={"Content-Type": "application/merge-patch+json"}), 200
+        )
     assert s.get(f"{url}/{name}").status_code == 404
 
 
@@ -126,6 +131,8 @@ def test_stored_under(vector):
     """The key an object is stored under is the real server's, so that data moves between the two."""
     given = vector["in"]
     resource = SCHEME.resource(given["group"], given["version"], given["resource"])
-    home = SCHEME.resource(resource.group, resource.storage_gvk[1], resource.resource) if resource.storage_gvk[0] == resource.group else None
+    home = (
+        SCHEME.resource(resource.group, resource.storage_gvk[1], resource.resource) if resource.storage_gvk[0] == resource.group else None
+    )
     registry = Registry(home or resource, None, lambda: ("", ""))
     assert registry.key(NAMESPACE, given["object"]["metadata"]["name"]) == vector["out"]["etcdPath"]

@@ -53,7 +53,12 @@ def test_informer_in_protobuf(server):
     made = create(s, url, "later", k="ü\n")
     kind, obj = next(events)
     assert (kind, obj.kind, obj.name, obj.uid, obj.data) == ("ADDED", "ConfigMap", "later", made["metadata"]["uid"], {"k": "ü\n"})
-    assert s.patch(url + "/later", data='{"metadata":{"labels":{"a":"b"}}}', headers={"Content-Type": "application/merge-patch+json"}).status_code == 200
+    assert (
+        s.patch(
+            url + "/later", data='{"metadata":{"labels":{"a":"b"}}}', headers={"Content-Type": "application/merge-patch+json"}
+        ).status_code
+        == 200
+    )
     kind, obj = next(events)
     assert (kind, obj.labels) == ("MODIFIED", {"a": "b"}) and int(obj.resource_version) > int(made["metadata"]["resourceVersion"])
     assert s.delete(url + "/later").status_code == 200
@@ -128,7 +133,9 @@ class Informer(threading.Thread):
     def _watch(self) -> None:
         connection = http.client.HTTPSConnection(self.host, context=self.context, timeout=20)
         try:
-            connection.request("GET", f"{self.path}?watch=true&allowWatchBookmarks=true&resourceVersion={self.revision}", headers=self.headers)
+            connection.request(
+                "GET", f"{self.path}?watch=true&allowWatchBookmarks=true&resourceVersion={self.revision}", headers=self.headers
+            )
             answer = connection.getresponse()
             if answer.status in (429, 503):
                 return
@@ -195,7 +202,10 @@ def test_watch_survives_restarts(kas_server):
         writer.join(30)
     last = max(acknowledged.values())
     for i in informers:
-        until(lambda i=i: i.failure or (i.events and i.events[-1][2] >= last), f"an informer stopped at {i.events[-1:]}, {last} was written; {i.failure}")
+        until(
+            lambda i=i: i.failure or (i.events and i.events[-1][2] >= last),
+            f"an informer stopped at {i.events[-1:]}, {last} was written; {i.failure}",
+        )
         i.stopped.set()
     stored = {o["metadata"]["name"]: int(o["metadata"]["resourceVersion"]) for o in session(server).get(server.url + path).json()["items"]}
     assert {n: r for n, r in stored.items() if n in acknowledged} == acknowledged, "an acknowledged write was lost"
@@ -224,7 +234,9 @@ def test_many_watchers_see_the_same(server):
                 name = f"w{number}-{i}"
                 create(s, server.url + path, name)
                 if i % 2:
-                    r = s.patch(f"{server.url}{path}/{name}", data='{"data":{"a":"b"}}', headers={"Content-Type": "application/merge-patch+json"})
+                    r = s.patch(
+                        f"{server.url}{path}/{name}", data='{"data":{"a":"b"}}', headers={"Content-Type": "application/merge-patch+json"}
+                    )
                     assert r.status_code == 200, r.text
                 if i % 4 == 3:
                     assert s.delete(f"{server.url}{path}/{name}").status_code == 200
