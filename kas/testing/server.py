@@ -20,7 +20,8 @@ STOP_TIMEOUT_S = 30.0
 class KasServer:
     """Starts ``kas serve`` on a free port with its data under ``directory``; a context manager.
 
-    ``url``, ``port``, ``kubeconfig`` (path), ``token``, ``ca`` (path), ``pid`` are valid once started. ``output`` is what it printed so far.
+    ``url``, ``port``, ``kubeconfig`` (path), ``token``, ``ca`` (path), ``pid`` are valid once started. ``output`` is what it printed so
+    far.
     """
 
     def __init__(self, directory: Path, *flags: str, workers: int = 1) -> None:
@@ -30,6 +31,7 @@ class KasServer:
         self.url = ""
         self._lines: list[str] = []
         self._ready = threading.Event()
+        self._announced = False
         self._reader: threading.Thread | None = None
 
     def __enter__(self) -> KasServer:
@@ -41,6 +43,7 @@ class KasServer:
     def start(self) -> KasServer:
         """Returns when the server is ready; raises RuntimeError with its output when it does not get there."""
         self._ready.clear()
+        self._announced = False
         given = " ".join(self.flags)
         flags = list(self.flags)
         if "--secure-port" not in given:
@@ -54,19 +57,21 @@ class KasServer:
         )
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
         self._reader.start()
-        if not self._ready.wait(START_TIMEOUT_S) or self.process.poll() is not None:
+        if not self._ready.wait(START_TIMEOUT_S) or not self._announced:
             self.kill()
             raise RuntimeError(f"kas did not start:\n{self.output}")
         return self
 
     def _read(self, process: subprocess.Popen) -> None:
+        assert process.stdout is not None  # opened as a pipe
         for line in process.stdout:
             self._lines.append(line)
             found = READY.search(line)
             if found:
                 self.url = found.group(1) or found.group(2)
+                self._announced = True
                 self._ready.set()
-        self._ready.set()
+        self._ready.set()  # the end of its output: it is over
 
     @property
     def output(self) -> str:
