@@ -118,7 +118,8 @@ def main() -> int:
         finally:
             code = server.stop()
         for name, r in sorted(rows.items()):
-            times = "  ".join(f"{label} {float(r[column]):6.0f} ms" for label, column in (("p50", "50%"), ("p99", "99%"), ("max", "Max Response Time")))
+            columns = {"p50": "50%", "p99": "99%", "max": "Max Response Time"}
+            times = "  ".join(f"{label} {float(r[column]):6.0f} ms" for label, column in columns.items())
             print(f"{name:32} {r['Request Count']:>8} {r['Failure Count']:>6} errors  {times}")
         wrong, numbers = verdict(rows, args)
         if code:
