@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ from kas.observe.logs import setup_logging
 from kas.observe.metrics import Registry as Metrics
 from kas.options import Completed
 from kas.registry import bootstrap
+from kas.registry.bootstrap import Change, Entry
 from kas.registry.core.allocation import ServiceAllocator
 from kas.registry.core.namespace_registry import NamespaceRegistry
 from kas.registry.core.pod_registry import PodRegistry
@@ -308,8 +310,10 @@ class Server:
             Debug(self).install(self.director)
             extra += ["/debug/pprof", "/debug/flags/v"]
         ZPages(vars(raw), lambda: ["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"]).install(self.director)
-        fixed = ["/flagz", "/statusz", "/.well-known/openid-configuration", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/",
-                 "/openid/v1/jwks", "/version"]  # fmt: skip
+        fixed = [
+            "/flagz", "/statusz", "/.well-known/openid-configuration", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3",
+            "/openapi/v3/", "/openid/v1/jwks", "/version",
+        ]  # fmt: skip
         self.documents.index_paths = lambda: sorted({*discovery.paths(versions), *self.health.paths(), *fixed, *extra})
 
     def _store_check(self) -> str:
@@ -350,7 +354,8 @@ class Server:
             audit_id.audit_id(), mux_complete(lambda: self.started), request_info(), shared["latency"], tracing.tracing(),
             http_logging.http_logging(raw.v), shutdown_retry.shutdown_retry(lambda: self.not_accepting),
             response_headers.hsts(raw.strict_transport_security_directives), response_headers.cache_control(), response_headers.warnings(),
-            goaway.goaway(raw.goaway_chance), self.waiting.filter(), deadline.deadline(raw.request_timeout), cors.cors(raw.cors_allowed_origins),
+            goaway.goaway(raw.goaway_chance), self.waiting.filter(), deadline.deadline(raw.request_timeout),
+            cors.cors(raw.cors_allowed_origins),
             *([read_only(TokenBucket(raw.api_rate, raw.api_burst, time.monotonic))] if port == "read-only" else []),
             catch_up, *who, audit.audit(), impersonation(self.authorizer), shared["max_in_flight"], shared["authorization"],
         ]  # fmt: skip
@@ -379,7 +384,7 @@ class Server:
                 for op in ops:  # a recreated binding is two operations on one key
                     self.store.commit_now(op)
 
-    def _wanted(self) -> list[bootstrap.Entry]:
+    def _wanted(self) -> list[Entry]:
         o = self.options
         service_ip = str(o.service_ranges[0].network_address + 1)
         groups = sorted({(r.group, r.version) for r in self.served})
@@ -394,11 +399,11 @@ class Server:
         return [ops for ops in (list(self._bootstrap_ops(c)) for c in bootstrap.plan(wanted, self.object)) if ops]
 
     @cache  # noqa: B019 — one server per process
-    def _kept(self, resources: frozenset[str]) -> list[bootstrap.Entry]:
+    def _kept(self, resources: frozenset[str]) -> list[Entry]:
         """For looking whether there is anything to do: never written, their uids and times are of the first look."""
         return [e for e in self._wanted() if e.resource in resources]
 
-    def _bootstrap_ops(self, change: bootstrap.Change):
+    def _bootstrap_ops(self, change: Change) -> Iterator[Any]:
         from kas._fastpath import Op, build_record
 
         entry = change.entry
@@ -417,6 +422,7 @@ class Server:
         yield Op(key, build_record(head, tail, obj["metadata"].get("labels") or {}, fields, prefix), expected)
         if entry.resource == "services" and change.action == "create":
             # Its address is taken from the first moment on; when somebody else has it, the repair loop says so.
+            assert reg.allocator is not None  # services have one
             yield from (op for op in reg.allocator.ops(Context(*clock()), obj, None) if self.store.get(op.key) is None)
 
 
@@ -434,13 +440,15 @@ def _openapi(served: list[Any], version: str) -> Any:
 class _Deferred:
     """A filter made when the first request comes, because its parts are not there while the chain is built."""
 
-    def __init__(self, make) -> None:
-        self._make, self._filter = make, None
+    def __init__(self, make: Callable[[], Filter]) -> None:
+        self._make = make
+        self._filter: Filter | None = None
 
     def filter(self, name: str) -> Filter:
         def before(req: Request):
             if self._filter is None:
                 self._filter = self._make()
+            assert self._filter.before is not None  # what is deferred looks at requests
             return self._filter.before(req)
 
         return Filter(name, before)
@@ -450,7 +458,8 @@ class _ServiceAccounts:
     """Service-account tokens; keys are read when the first one comes."""
 
     def __init__(self, server: Server) -> None:
-        self._server, self._inner = server, None
+        self._server = server
+        self._inner: ServiceAccountTokens | None = None
 
     def _tokens(self) -> ServiceAccountTokens:
         if self._inner is None:
@@ -515,7 +524,7 @@ async def _serve(options: Completed, index: int, report_fd: int, go_fd: int, sha
     server.store.hub.catch_up()
     server.load_derived()
     step("derived state loaded")
-    while os.read(go_fd, 1):  # noqa: ASYNC — start-up, nothing else runs yet
+    while os.read(go_fd, 1):  # start-up, nothing else runs yet
         pass
     os.close(go_fd)
     server.load_credentials()

@@ -86,7 +86,7 @@ def _fields(data: Any) -> dict[str, Any]:
         if name not in _TYPES or value is None:
             continue
         kind, go_kind = _TYPES[name]
-        if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and not -(2**63) <= value < 2**63):
+        if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and not -(2**63) <= value < 2**63):
             shown = f"number {value}" if gojson.go_type(value) == "number" and kind is int else gojson.go_type(value)
             raise gojson.JSONError(f"json: cannot unmarshal {shown} into Go struct field continueToken.{name} of type {go_kind}")
         out[name] = value

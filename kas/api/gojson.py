@@ -117,7 +117,7 @@ class _Scanner:
 
     def space(self) -> int:
         """The next byte that is no white space; _EOF at the end."""
-        self.at = _SPACE.match(self.data, self.at).end()
+        self.at = _SPACE.match(self.data, self.at).end()  # type: ignore[union-attr]  # matches nothing, too
         return self.data[self.at] if self.at < self.size else _EOF
 
     def byte(self) -> int:
@@ -192,7 +192,7 @@ class _Scanner:
     def string(self) -> None:
         self.at += 1
         while True:
-            self.at = _CHUNK.match(self.data, self.at).end()
+            self.at = _CHUNK.match(self.data, self.at).end()  # type: ignore[union-attr]  # matches nothing, too
             if self.at >= self.size:
                 raise JSONError(_END)
             c = self.data[self.at]
@@ -233,5 +233,5 @@ class _Scanner:
                 raise self.fail("in exponent of numeric literal")
 
     def digits(self) -> bool:
-        start, self.at = self.at, _DIGITS.match(self.data, self.at).end()
+        start, self.at = self.at, _DIGITS.match(self.data, self.at).end()  # type: ignore[union-attr]  # matches nothing, too
         return self.at > start

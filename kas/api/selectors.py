@@ -434,7 +434,7 @@ def _split_terms(text: str) -> list[str]:
     terms, position = [], 0
     while True:
         match = _TERM.match(text, position)
-        # The expression matches the empty string, so it always matches.
+        assert match is not None  # the expression matches the empty string
         terms.append(match.group())
         position = match.end() + 1
         if position > len(text):

@@ -112,7 +112,7 @@ def _merge_map(original: Obj, patch: Obj, schema: PatchSchema) -> Obj:
         if value is None:
             out.pop(key, None)
             continue
-        current = out.get(key)
+        current: Any = out.get(key)
         if key not in out or type(current) is not type(value):
             if not deletes:
                 value, keep = _without_directives(_without_nulls(value))
@@ -176,7 +176,8 @@ def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema) -> None:
         key = _field_of(directive, SET_ORDER, BAD_SET_ORDER)
         if key not in out and key not in patch:
             continue
-        current, new = out.get(key), patch.get(key)
+        current: Any = out.get(key)
+        new = patch.get(key)
         for given, where in ((current, out), (new, patch)):
             if key in where:
                 _check_list(given)
@@ -327,7 +328,8 @@ def _merge_value(element: Obj, merge_key: str) -> Any:
 
 
 def _split_deleted(items: Iterable[Any]) -> tuple[list, list]:
-    keep, gone = [], []
+    keep: list[Any] = []
+    gone: list[Any] = []
     for item in items:
         _check_map(item)
         (gone if item.get(PATCH) == "delete" else keep).append(item)

@@ -207,7 +207,7 @@ def _key(value: Any) -> str:
         return str(value)
     if isinstance(value, float):
         return {float("inf"): ".inf", float("-inf"): "-.inf"}.get(value, ".nan" if value != value else go_float(value))
-    kind = {list: "[]interface {}", dict: "map[interface {}]interface {}"}.get(type(value), "%!s(<nil>)")
+    kind = "[]interface {}" if isinstance(value, list) else "map[interface {}]interface {}" if isinstance(value, dict) else "%!s(<nil>)"
     raise YAMLError(f"error converting YAML to JSON: unsupported map key of type: {kind}")
 
 

@@ -50,7 +50,7 @@ class LocalAPIServices:
                 return False
             status = obj.setdefault("status", {})
             others = [c for c in status.get("conditions") or () if c.get("type") != "Available"]
-            had = next((c for c in status.get("conditions") or () if c.get("type") == "Available"), {})
+            had = _available(status)
             since = had["lastTransitionTime"] if had.get("status") == "True" else now
             status["conditions"] = [*others, {**LOCAL, "lastTransitionTime": since}]
             return True
@@ -58,9 +58,13 @@ class LocalAPIServices:
         await self.client.update(self.registry, "", name, change, "status")
 
 
+def _available(status: dict[str, Any]) -> dict[str, Any]:
+    return next((c for c in status.get("conditions") or () if c.get("type") == "Available"), {})
+
+
 def _lacks(obj: dict[str, Any]) -> bool:
     """A local APIService that does not say it is available."""
     if (obj.get("spec") or {}).get("service") is not None:
         return False
-    had = next((c for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") == "Available"), {})
+    had = _available(obj.get("status") or {})
     return any(had.get(k) != v for k, v in LOCAL.items())

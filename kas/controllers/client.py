@@ -96,6 +96,7 @@ class Client:
         ctx = self.context(namespace, subresource)
 
         def mutate(current: Obj | None) -> Obj:
+            assert current is not None  # an update that may not create
             if uid and current["metadata"].get("uid") != uid:
                 raise reg.not_found(name)
             live = orjson.dumps(current)
@@ -128,6 +129,7 @@ class Client:
             head["metadata"]["namespace"] = namespace
 
         def mutate(current: Obj | None) -> Obj:
+            assert current is not None  # an update that may not create
             live = self._served(reg, current)
             merged = apply(
                 self._schema(reg), live, {**head, **wanted}, self.manager, now=ctx.now, subresource=subresource, force=True,

@@ -61,6 +61,6 @@ class FlowControlStatus:
         had = next((c for c in (schema.get("status") or {}).get("conditions") or () if c.get("type") == "Dangling"), None)
         if had is not None and all(had.get(k) == v for k, v in condition.items()):
             return
-        same = had is not None and had.get("status") == condition["status"]
-        condition["lastTransitionTime"] = had["lastTransitionTime"] if same else self.client.context().now
+        kept = had is not None and had.get("status") == condition["status"] and had["lastTransitionTime"]
+        condition["lastTransitionTime"] = kept or self.client.context().now
         await self.client.apply(self.schemas, "", name, {"status": {"conditions": [condition]}}, "status")

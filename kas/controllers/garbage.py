@@ -116,7 +116,9 @@ class GarbageCollector:
         if meta.get("uid") != node.uid or not refs:
             return None
         namespace, name = split_key(reg, node.key)
-        solid, dangling, waiting = [], [], []
+        solid: list[Any] = []
+        dangling: list[Any] = []
+        waiting: list[Any] = []
         for ref in refs:
             state = self._owner_state(reg, namespace, ref)
             if state is None:

@@ -178,8 +178,8 @@ class Documents:
 
         value = {
             "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor, "minCompatibilityMajor": major,
-            "minCompatibilityMinor": str(int(minor) - 1), "gitVersion": f"v{KUBERNETES_VERSION}", "gitCommit": "0" * 40, "gitTreeState": "clean",
-            "buildDate": BUILD_DATE, "goVersion": "go1.26.6", "compiler": "gc",
+            "minCompatibilityMinor": str(int(minor) - 1), "gitVersion": f"v{KUBERNETES_VERSION}", "gitCommit": "0" * 40,
+            "gitTreeState": "clean", "buildDate": BUILD_DATE, "goVersion": "go1.26.6", "compiler": "gc",
             "platform": f"linux/{'arm64' if platform.machine() == 'aarch64' else 'amd64'}",
         }  # fmt: skip
         _get_only(req)

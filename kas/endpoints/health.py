@@ -18,14 +18,15 @@ Check = Callable[[], str]
 # What a client may ask for by name because kube-apiserver has it; here all of it is done before the port opens.
 START_HOOKS = (
     "start-apiserver-admission-initializer", "generic-apiserver-start-informers", "priority-and-fairness-config-consumer",
-    "priority-and-fairness-filter", "storage-object-count-tracker-hook", "start-apiextensions-informers", "start-apiextensions-controllers",
-    "crd-informer-synced", "start-system-namespaces-controller", "start-cluster-authentication-info-controller",
-    "start-kube-apiserver-identity-lease-controller", "start-kube-apiserver-identity-lease-garbage-collector",
-    "start-legacy-token-tracking-controller", "start-service-ip-repair-controllers", "rbac/bootstrap-roles",
-    "scheduling/bootstrap-system-priority-classes", "priority-and-fairness-config-producer", "bootstrap-controller",
-    "start-kubernetes-service-cidr-controller", "aggregator-reload-proxy-client-cert", "start-kube-aggregator-informers",
-    "apiservice-status-local-available-controller", "apiservice-status-remote-available-controller", "apiservice-registration-controller",
-    "apiservice-discovery-controller", "kube-apiserver-autoregistration", "apiservice-openapi-controller", "apiservice-openapiv3-controller",
+    "priority-and-fairness-filter", "storage-object-count-tracker-hook", "start-apiextensions-informers",
+    "start-apiextensions-controllers", "crd-informer-synced", "start-system-namespaces-controller",
+    "start-cluster-authentication-info-controller", "start-kube-apiserver-identity-lease-controller",
+    "start-kube-apiserver-identity-lease-garbage-collector", "start-legacy-token-tracking-controller",
+    "start-service-ip-repair-controllers", "rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes",
+    "priority-and-fairness-config-producer", "bootstrap-controller", "start-kubernetes-service-cidr-controller",
+    "aggregator-reload-proxy-client-cert", "start-kube-aggregator-informers", "apiservice-status-local-available-controller",
+    "apiservice-status-remote-available-controller", "apiservice-registration-controller", "apiservice-discovery-controller",
+    "kube-apiserver-autoregistration", "apiservice-openapi-controller", "apiservice-openapiv3-controller",
     "apiservice-wait-for-first-sync", "peer-endpoint-reconciler-controller", "storage-readiness",
 )  # fmt: skip
 

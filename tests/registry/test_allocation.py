@@ -69,7 +69,8 @@ def dual(tmp_path_factory):
     from kas.testing.server import KasServer
 
     ranges = "10.8.0.0/24,fd00:8::/112"
-    with KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", "--service-cluster-ip-range", ranges, "--controllers", "none") as server:
+    flags = ("--unsafe-no-fsync", "--service-cluster-ip-range", ranges, "--controllers", "none")
+    with KasServer(tmp_path_factory.mktemp("kas"), *flags) as server:
         yield server
 
 

@@ -110,11 +110,11 @@ class Claims(Evaluator):
             return False
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         names = {
-            spec.get("volumeAttributesClassName"),
-            status.get("currentVolumeAttributesClassName"),
-            (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName"),
+            spec.get("volumeAttributesClassName") or "",
+            status.get("currentVolumeAttributesClassName") or "",
+            (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName") or "",
         }
-        return any(_selects(scope, name) for name in names - {None, ""}) or (names <= {None, ""} and _selects(scope, ""))
+        return any(_selects(scope, name) for name in (names - {""} or {""}))
 
 
 class ResourceClaims(Evaluator):

@@ -262,12 +262,12 @@ class Plugin:
             raise errors.not_found("", "pods", spec.get("podName") or "")
         if _pods.is_mirror(pod):
             raise a.forbid("pod is a mirror pod")
-        for what, given, real in (
+        for what, claimed, real in (
             ("PodUID", spec.get("podUID"), pod["metadata"].get("uid")),
             ("NodeName", spec.get("nodeName"), pod["spec"].get("nodeName")),
             ("ServiceAccountName", spec.get("serviceAccountName"), pod["spec"].get("serviceAccountName")),
         ):
-            if given != real:
+            if claimed != real:
                 raise a.forbid(f"PodCertificateRequest.Spec.{what} does not match the running pod")
 
 

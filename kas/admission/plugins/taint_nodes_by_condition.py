@@ -22,7 +22,7 @@ class Plugin:
         return a.operation == CREATE and a.resource == "nodes" and not a.group and not a.subresource
 
     def mutate(self, a: Attributes) -> None:
-        spec = a.obj.get("spec")
+        spec: Any = a.obj.get("spec")
         if spec is None:
             spec = a.obj["spec"] = {}
         taints = spec.get("taints") or []

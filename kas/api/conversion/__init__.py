@@ -51,10 +51,10 @@ def convert(obj: Obj, source: GVK | str, target: GVK | str, to_version: str | No
     if isinstance(source, str):
         if not isinstance(target, str) or to_version is None or kind is None:
             raise TypeError("convert: group, from_version, to_version and kind are all needed")
-        source, target = (source, target, kind), (source, to_version, kind)
+        return convert(obj, (source, target, kind), (source, to_version, kind))
+    assert isinstance(target, tuple)
     if source == target:
         return obj
-    assert isinstance(target, tuple)
     group, version, name = target
     api_version = f"{group}/{version}" if group else version
     for g in (source[0], group):

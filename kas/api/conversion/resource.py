@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from kas.api.conversion import Obj, converts
 
 GROUP = "resource.k8s.io"
@@ -45,16 +48,16 @@ def _unbasic(device: Obj) -> Obj:
     return {**{k: v for k, v in device.items() if k != "basic"}, **(device.get("basic") or {})}
 
 
-def _claim(obj: Obj, change) -> Obj:
+def _claim(obj: Obj, change: Callable[[Obj], Obj]) -> Obj:
     return {**obj, "spec": _map_requests(obj.get("spec") or {}, change)}
 
 
-def _template(obj: Obj, change) -> Obj:
+def _template(obj: Obj, change: Callable[[Obj], Obj]) -> Obj:
     spec = obj.get("spec") or {}
     return {**obj, "spec": {**spec, "spec": _map_requests(spec.get("spec") or {}, change)}}
 
 
-def _slice(obj: Obj, change) -> Obj:
+def _slice(obj: Obj, change: Callable[[Obj], Obj]) -> Obj:
     spec = dict(obj.get("spec") or {})
     if spec.get("devices"):
         spec["devices"] = [change(d) for d in spec["devices"]]
@@ -75,8 +78,8 @@ def _register() -> None:
         old = (GROUP, "v1beta1", kind)
         for version in ("v1", "v1beta2"):
             new = (GROUP, version, kind)
-            converts(old, new)(lambda obj, walk=walk, up=up: walk(obj, up))
-            converts(new, old)(lambda obj, walk=walk, down=down: walk(obj, down))
+            converts(old, new)(partial(walk, change=up))
+            converts(new, old)(partial(walk, change=down))
 
 
 _register()

@@ -58,10 +58,10 @@ def default_daemon_set(obj: Obj) -> None:
 @early_defaults_for("apps", "v1", "StatefulSet")
 def early_stateful_set(obj: Obj) -> None:
     """Only a strategy without type gets a partition; an explicit RollingUpdate without body stays without."""
-    spec = obj.get("spec")
+    spec: Any = obj.get("spec")
     if spec is None:
         spec = obj["spec"] = {}
-    strategy = spec.get("updateStrategy")
+    strategy: Any = spec.get("updateStrategy")
     if strategy is None:
         strategy = spec["updateStrategy"] = {}
     if not strategy.get("type"):

@@ -46,13 +46,12 @@ def default_pod(obj: Obj) -> None:
 
 def _requests_from_limits(container: Obj) -> None:
     resources = container.get("resources")
-    limits = resources.get("limits") if resources else None
-    if limits is None:
+    if not resources or resources.get("limits") is None:
         return
     requests = resources.get("requests")
     if requests is None:
         requests = resources["requests"] = {}
-    for name, limit in limits.items():
+    for name, limit in resources["limits"].items():
         requests.setdefault(name, limit)
     if not requests:
         del resources["requests"]

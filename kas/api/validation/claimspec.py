@@ -64,10 +64,10 @@ def _request(request: dict[str, Any], path: str) -> list[FieldError]:
     elif exactly is not None and alternatives:
         text = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"
         errs.append(field.invalid(path, None, text))
-    elif alternatives:
-        errs += each_unique(alternatives, MAX_FIRST_AVAILABLE, _subrequest, _name, field.child(path, "firstAvailable"))
-    else:
+    elif exactly is not None:
         errs += _wanted(exactly, field.child(path, "exactly"))
+    else:
+        errs += each_unique(alternatives, MAX_FIRST_AVAILABLE, _subrequest, _name, field.child(path, "firstAvailable"))
     return errs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from kas.api import field
@@ -56,7 +57,7 @@ def _exit_codes(rule: Spec, containers: set[str], path: str) -> list[FieldError]
         if code in seen:
             errs.append(field.duplicate(f"{path}.values[{i}]", code))
         seen.add(code)
-    if any(a > b for a, b in zip(values, values[1:], strict=False)):
+    if any(a > b for a, b in pairwise(values)):
         errs.append(field.invalid(f"{path}.values", values, "must be ordered"))
     return errs
 
@@ -276,7 +277,7 @@ def generated_selector(job: Spec, prefixed: bool) -> list[FieldError]:
 
 def _has_label(labels: Mapping[str, str] | None, key: str, value: str) -> list[FieldError]:
     at, message = f"spec.template.metadata.labels[{key}]", f"must be '{value}'"
-    if key not in (labels or {}):
+    if labels is None or key not in labels:
         return [field.required(at, message)]
     return [] if labels[key] == value else [field.invalid(at, in_order(dict(labels)), message)]
 

@@ -164,7 +164,8 @@ def resource_quantity(name: str, text: str, path: str) -> list[FieldError]:
 
 def resource_map(items: Mapping[str, str] | None, name_rule: NameRule, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
-    for name in sorted(items or ()):
+    items = items or {}
+    for name in sorted(items):
         at = f"{path}[{name}]"
         errs += name_rule(name, at)
         errs += resource_quantity(name, items[name], at)

@@ -109,6 +109,7 @@ def client_config(path: str, config: dict[str, Any], force_https: bool = True) -
         return [field.required(path, "exactly one of url or service is required")]
     if url is not None:
         return webhook_url(field.child(path, "url"), url, force_https)
+    assert service is not None  # exactly one is
     return webhook_service(field.child(path, "service"), service)
 
 

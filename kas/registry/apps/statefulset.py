@@ -60,8 +60,8 @@ def _with_claims(spec: dict[str, Any]) -> dict[str, Any]:
     pod = template.get("spec") or {}
     have = {v.get("name") for v in pod.get("volumes") or ()}
     made = [(c.get("metadata") or {}).get("name") or "" for c in claims]
-    extra = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(made) if name and name not in have]
-    extra = [v for v in extra if not names.is_dns1123_label(v["name"])]
+    fresh = [name for name in dict.fromkeys(made) if name and name not in have and not names.is_dns1123_label(name)]
+    extra = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in fresh]
     volumes = [*(pod.get("volumes") or ()), *extra]
     return {**spec, "template": {**template, "spec": {**pod, "volumes": volumes}}}
 
@@ -75,8 +75,8 @@ def _spec(spec: dict[str, Any], options: Options, service_name: bool) -> list[Fi
         errs.append(field.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
     errs += _update_strategy(spec.get("updateStrategy") or {})
     retention = spec.get("persistentVolumeClaimRetentionPolicy")
-    for key in ("whenDeleted", "whenScaled") if retention is not None else ():
-        if retention.get(key) not in ("Retain", "Delete"):
+    for key in ("whenDeleted", "whenScaled"):
+        if retention is not None and retention.get(key) not in ("Retain", "Delete"):
             at = f"spec.persistentVolumeClaimRetentionPolicy.{key}"
             errs.append(unsupported(at, retention.get(key) or "", ("Retain", "Delete")))
     errs += counts(spec, "spec", "replicas", "minReadySeconds")

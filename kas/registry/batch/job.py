@@ -31,7 +31,7 @@ def generate_selector(job: Obj) -> None:
         for key in keys:
             labels.setdefault(key, value)
     selector = spec["selector"] = dict(spec.get("selector") or {})
-    selector["matchLabels"] = {**{UID_LABELS[1]: meta.get("uid") or ""}, **(selector.get("matchLabels") or {})}
+    selector["matchLabels"] = {UID_LABELS[1]: meta.get("uid") or "", **(selector.get("matchLabels") or {})}
 
 
 def _finished(status: dict[str, Any], kind: str) -> bool:

@@ -5,6 +5,8 @@ Requests through events.k8s.io/v1 are held to stricter rules on top; ``strict_cr
 
 from __future__ import annotations
 
+from typing import Any
+
 from kas.api import field
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
@@ -78,7 +80,7 @@ def strict_create(obj: Obj) -> list[FieldError]:
 
 
 # Path in the error, field of core/v1, what an absent one prints as.
-_FROZEN = (
+_FROZEN: tuple[tuple[str, str, Any], ...] = (
     ("involvedObject", "involvedObject", {}), ("reason", "reason", ""), ("message", "message", ""), ("source", "source", {}),
     ("firstTimestamp", "firstTimestamp", None), ("lastTimestamp", "lastTimestamp", None), ("count", "count", 0),
     ("type", "type", ""), ("eventTime", "eventTime", None), ("action", "action", ""), ("related", "related", None),

@@ -202,7 +202,7 @@ def _with_ga_labels(affinity: Any, wanted: Any) -> Any:
     """``affinity`` with beta node labels renamed where ``wanted`` has the GA name at the same place."""
     if isinstance(affinity, dict) and isinstance(wanted, dict):
         out = {k: _with_ga_labels(v, wanted.get(k)) for k, v in affinity.items()}
-        if "operator" in out and _GA_LABELS.get(out.get("key")) == wanted.get("key"):
+        if "operator" in out and _GA_LABELS.get(out.get("key") or "") == wanted.get("key"):
             out["key"] = wanted["key"]
         return out
     if isinstance(affinity, list) and isinstance(wanted, list) and len(affinity) == len(wanted):

@@ -48,7 +48,7 @@ class IngressStrategy(Strategy):
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        stored = [i.get("ip") for i in _load_balancer(old) if i.get("ip")]
+        stored = [i["ip"] for i in _load_balancer(old) if i.get("ip")]
         for i, item in enumerate(_load_balancer(obj)):
             path = field.index("status.loadBalancer.ingress", i)
             ip, host = item.get("ip"), item.get("hostname")

@@ -89,7 +89,7 @@ def app_armor_annotations(meta: Obj) -> list[str]:
 def app_armor(meta: Obj, spec: Obj) -> Finding | None:
     allowed = ("RuntimeDefault", "Localhost")
     values = set()
-    profile = pod_context(spec).get("appArmorProfile")
+    profile: Any = pod_context(spec).get("appArmorProfile")
     pod = profile is not None and profile.get("type") not in allowed
     if pod:
         values.add(profile.get("type") or "")
@@ -238,7 +238,7 @@ def seccomp_annotations(meta: Obj, spec: Obj) -> Finding | None:
 
 def _seccomp_wrong(spec: Obj) -> tuple[list[str], set[str]]:
     allowed, values = ("RuntimeDefault", "Localhost"), set()
-    profile = pod_context(spec).get("seccompProfile")
+    profile: Any = pod_context(spec).get("seccompProfile")
     pod = profile is not None and profile.get("type") not in allowed
     if pod:
         values.add(profile.get("type") or "")

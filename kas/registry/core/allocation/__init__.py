@@ -69,6 +69,7 @@ class ServiceAllocator:
     def ops(self, ctx: Context, new: Obj | None, old: Obj | None) -> list[Op]:
         """The writes that go with the change from ``old`` to ``new`` (None: there is none)."""
         out: list[Op] = []
+        new, old = new or {}, old or {}
         want_ips, had_ips = held_addresses(new), held_addresses(old)
         for ip in want_ips - had_ips:
             out.append(self.address_op(ctx, ip, new))
@@ -139,7 +140,7 @@ class ServiceAllocator:
         meta = service["metadata"]
         labels = {FAMILY_LABEL: family_of(ip), MANAGED_BY: CONTROLLER}
         parent = {"resource": "services", "namespace": meta["namespace"], "name": meta["name"]}
-        owned = {
+        owned: Obj = {
             "f:metadata": {"f:labels": {".": {}, f"f:{FAMILY_LABEL}": {}, f"f:{MANAGED_BY}": {}}},
             "f:spec": {"f:parentRef": {".": {}, "f:name": {}, "f:namespace": {}, "f:resource": {}}},
         }
@@ -190,7 +191,8 @@ class ServiceAllocator:
 
     def _new_ports(self, obj: Obj, choice: ports.PortChoice) -> None:
         """One node port for all protocols of a service port, unless somebody asked for different ones."""
-        spec, of_port = obj["spec"], {}
+        spec = obj["spec"]
+        of_port: dict[int | None, int] = {}
         for i, port in enumerate(spec.get("ports") or ()):
             if not port.get("nodePort") and not needs_node_port(spec):
                 continue

@@ -128,7 +128,7 @@ def choose(
             ip = r.address(r.dynamic + secrets.randbelow(span))
             if not taken(ip):
                 return ip
-    used = {int(ipaddress.ip_address(ip)) for ip in all_taken() if parse_ip(ip) is not None and family == f"IPv{parse_ip(ip).family}"}
+    used = {int(ipaddress.ip_address(ip)) for ip in all_taken() if (parsed := parse_ip(ip)) is not None and family == f"IPv{parsed.family}"}
     for r in mine:
         for low, high in ((r.dynamic, r.last), (r.first, r.dynamic - 1)):
             number = _free_between(low, high, used)
