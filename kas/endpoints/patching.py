@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
+from kas._fast_types import reads_alike
 from kas.api import errors, field, gojson, jsonpatch, mergepatch, strategicmerge
 from kas.api.defaults import apply_defaults
 from kas.api.errors import ApiError
@@ -145,13 +148,7 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions) 
 
 def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptions) -> Callable[[Obj | None], Obj]:
     """Server-side apply as a function of the current object, None when it does not exist yet."""
-    from kas.api import yaml_codec  # PyYAML is large; loaded by the first apply
-
-    try:
-        value, repeated = yaml_codec.decode(req.body)
-    except yaml_codec.YAMLError as e:
-        text = str(e)
-        raise errors.bad_request(f"error decoding YAML: {'error converting YAML to JSON: ' * text.startswith('yaml: ')}{text}") from None
+    value, repeated = _applied(req.body)
     if not isinstance(value, dict):
         raise errors.bad_request(
             f"error decoding YAML: json: cannot unmarshal {gojson.go_type(value)} into Go value of type map[string]interface {{}}"
@@ -178,6 +175,25 @@ def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptio
         return served.to_storage(obj)
 
     return wanted
+
+
+def _applied(body: bytes) -> tuple[Any, list[str]]:
+    """The configuration, and what strict decoding objects to. Most clients send JSON, which need not go through YAML. Raises 400."""
+    if reads_alike(body):
+        try:
+            value = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            pass
+        else:
+            if not duplicate_fields(body):
+                return value, []
+    from kas.api import yaml_codec  # PyYAML is large and few clients need it
+
+    try:
+        return yaml_codec.decode(body)
+    except yaml_codec.YAMLError as e:
+        text = str(e)
+        raise errors.bad_request(f"error decoding YAML: {'error converting YAML to JSON: ' * text.startswith('yaml: ')}{text}") from None
 
 
 def _check_name(obj: Obj, name: str, namespace: str) -> None:

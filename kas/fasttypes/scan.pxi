@@ -12,6 +12,7 @@ cdef struct KeySlot:
 
 cdef struct KeyTable:
     KeySlot* slots
+    KeySlot* near  # not to be freed
     uint32_t mask
     uint32_t used
 
@@ -23,6 +24,12 @@ cdef struct Frame:
     int32_t index       # current index of an array
     bint reported
 
+
+# What most documents need lies on the C stack: a block large enough for the deepest costs a system call each time.
+cdef enum:
+    NEAR_DEPTH = 64
+    NEAR_KEYS = 256
+    MAX_SCAN_DEPTH = 10000
 
 cdef uint32_t _hash_seed = <uint32_t>(hash("kas") & 0x7FFFFFFF)
 
@@ -39,7 +46,8 @@ cdef int table_grow(KeyTable* t) except -1:
             while slots[at].object:
                 at = (at + 1) & (size - 1)
             slots[at] = t.slots[i]
-    free(t.slots)
+    if t.slots != t.near:
+        free(t.slots)
     t.slots = slots
     t.mask = size - 1
     return 0
@@ -96,9 +104,12 @@ def duplicate_fields(bytes data not None):
     """
     cdef const char* s = PyBytes_AS_STRING(data)
     cdef Py_ssize_t n = PyBytes_GET_SIZE(data), i = 0, stop
-    cdef Frame* stack
+    cdef Frame near_stack[NEAR_DEPTH]
+    cdef KeySlot near_keys[NEAR_KEYS]
+    cdef Frame* stack = near_stack
+    cdef Frame* larger
     cdef KeyTable table
-    cdef int depth = 0
+    cdef int depth = 0, room = NEAR_DEPTH
     cdef uint32_t objects = 0
     cdef bint want_key = False
     cdef char c, escaped
@@ -108,15 +119,11 @@ def duplicate_fields(bytes data not None):
         raise DecodeError("the document is too large")
     if memchr(s, 92, n) != NULL and _has_escaped_key(data):
         return _duplicate_fields_slow(data)
-    table.mask = 255
+    table.mask = NEAR_KEYS - 1
     table.used = 0
-    table.slots = NULL
-    stack = <Frame*>malloc(10001 * sizeof(Frame))
+    table.slots = table.near = near_keys
+    memset(near_keys, 0, sizeof(near_keys))
     try:
-        table.slots = <KeySlot*>malloc(256 * sizeof(KeySlot))
-        if stack == NULL or table.slots == NULL:
-            raise MemoryError
-        memset(table.slots, 0, 256 * sizeof(KeySlot))
         while i < n:
             c = s[i]
             if c == 34:
@@ -141,8 +148,14 @@ def duplicate_fields(bytes data not None):
                 elif depth:
                     stack[depth - 1].index += 1
             elif c == 123 or c == 91:
-                if depth == 10000:
-                    return found
+                if depth == room:
+                    if depth == MAX_SCAN_DEPTH:
+                        return found
+                    larger = <Frame*>malloc(MAX_SCAN_DEPTH * sizeof(Frame))
+                    if larger == NULL:
+                        raise MemoryError
+                    memcpy(larger, stack, depth * sizeof(Frame))
+                    stack, room = larger, MAX_SCAN_DEPTH
                 if c == 123:
                     objects += 1
                     stack[depth].object = objects
@@ -159,8 +172,10 @@ def duplicate_fields(bytes data not None):
                     depth -= 1
         return found
     finally:
-        free(stack)
-        free(table.slots)
+        if stack != near_stack:
+            free(stack)
+        if table.slots != near_keys:
+            free(table.slots)
 
 
 cdef bint _has_escaped_key(bytes data):
@@ -231,3 +246,64 @@ class _Pairs:
 
     def __init__(self, items):
         self.items = items
+
+
+cdef enum:
+    LIKE_DEPTH = 500    # both parsers go deeper
+    LIKE_KEY = 1000     # libyaml gives up looking for the colon after 1024
+    LIKE_DIGITS = 18    # an int64 whatever the digits
+
+
+def reads_alike(bytes data not None):
+    """Whether a JSON document certainly means the same when it is read as YAML (go-yaml v2, libyaml).
+
+    A single line of printable ASCII with whole numbers and plain escapes; whether it is valid and whether keys repeat is not looked at.
+    """
+    cdef const char* s = PyBytes_AS_STRING(data)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(data), i = 0, start, digits
+    cdef int depth = 0
+    cdef char c
+    while n > 0 and (s[n - 1] == 10 or s[n - 1] == 32):
+        n -= 1
+    if n == 0 or s[0] != 123:
+        return False
+    while i < n:
+        c = s[i]
+        if c == 34:
+            start = i
+            i += 1
+            while i < n and s[i] != 34:
+                if s[i] < 0x20 or s[i] > 0x7E:
+                    return False
+                if s[i] == 92:
+                    i += 1
+                    if i >= n or memchr(b'"\\bfnrt', s[i], 7) == NULL:
+                        return False
+                i += 1
+            i += 1
+            while i < n and s[i] == 32:
+                i += 1
+            if i < n and s[i] == 58 and i - start > LIKE_KEY:
+                return False
+            continue
+        if c == 45 or (c >= 48 and c <= 57):
+            start = i
+            i += 1
+            while i < n and s[i] >= 48 and s[i] <= 57:
+                i += 1
+            digits = i - start
+            if digits > LIKE_DIGITS or (c == 45 and (digits == 1 or s[start + 1] == 48)):
+                return False
+            if i < n and s[i] != 44 and s[i] != 125 and s[i] != 93 and s[i] != 32:
+                return False
+            continue
+        if c == 123 or c == 91:
+            depth += 1
+            if depth > LIKE_DEPTH:
+                return False
+        elif c == 125 or c == 93:
+            depth -= 1
+        elif not (c == 44 or c == 58 or c == 32 or (c >= 97 and c <= 122)):
+            return False
+        i += 1
+    return True

@@ -34,14 +34,32 @@ cdef int tape_grow(Tape* tape) except -1:
 
 cdef inline Py_ssize_t scan_string(const char* s, Py_ssize_t i, Py_ssize_t n, char* escaped) noexcept:
     """``i`` is after the opening quote; the place of the closing one, or -1."""
+    cdef Py_ssize_t near = i + 24 if n - i > 24 else n
     escaped[0] = 0
-    while i < n:
+    while i < near:
         if s[i] == 34:
             return i
         if s[i] == 92:
             escaped[0] = 1
             i += 1
         i += 1
+    return -1 if i >= n else scan_long(s, i, n, escaped)
+
+
+cdef Py_ssize_t scan_long(const char* s, Py_ssize_t i, Py_ssize_t n, char* escaped) noexcept:
+    # Every byte is looked at twice at most: the quote found stays the candidate until an escape stands before it.
+    cdef const char* quote = NULL
+    cdef const char* slash
+    while i < n:
+        if quote == NULL or quote < s + i:
+            quote = <const char*>memchr(s + i, 34, n - i)
+            if quote == NULL:
+                return -1
+        slash = <const char*>memchr(s + i, 92, quote - s - i)
+        if slash == NULL:
+            return quote - s
+        escaped[0] = 1
+        i = slash - s + 2
     return -1
 
 

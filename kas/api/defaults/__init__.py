@@ -12,7 +12,8 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-from kas.api.scheme import SCHEME, Kind, default
+from kas._fast_types import apply_constant_defaults
+from kas.api.scheme import SCHEME, Kind
 
 Obj = dict[str, Any]
 Defaulter = Callable[[Obj], None]
@@ -57,24 +58,29 @@ def defaults_for(group: str, version: str, kind: str) -> Callable[[Defaulter], D
     return register
 
 
-def apply_defaults(kind: Any, obj: Obj) -> None:
-    """Default a typed object in place. ``kind`` is a scheme Kind or Resource; a list kind defaults its items."""
+_Plan = tuple[Defaulter | None, Any, Defaulter | None, Kind | None]
+# What is to be done for a Kind or Resource; both live as long as the scheme.
+_plans: dict[Any, _Plan] = {}
+
+
+def _plan(kind: Any) -> _Plan:
     from kas.api.defaults.early import EARLY
 
     key = (kind.group, kind.version, kind.kind)
     computed = DEFAULTS.get(key)
-    early = EARLY.get(key)
+    item = SCHEME.kind(kind.group, kind.version, kind.kind[:-4]) if computed is None and kind.kind.endswith("List") else None
+    found = _plans[kind] = (EARLY.get(key), kind.type, computed, item)
+    return found
+
+
+def apply_defaults(kind: Any, obj: Obj) -> None:
+    """Default a typed object in place. ``kind`` is a scheme Kind or Resource; a list kind defaults its items."""
+    early, type_, computed, item = _plans.get(kind) or _plan(kind)
     if early is not None:
         early(obj)
-    default(kind.type, obj)
+    apply_constant_defaults(type_, obj)
     if computed is not None:
         computed(obj)
-    elif obj.get("items") and kind.kind.endswith("List"):
-        item = SCHEME.kind(kind.group, kind.version, kind.kind[:-4])
-        if item is not None:
-            _default_items(item, obj["items"])
-
-
-def _default_items(kind: Kind, items: list[Obj]) -> None:
-    for item in items:
-        apply_defaults(kind, item)
+    elif item is not None and obj.get("items"):
+        for one in obj["items"]:
+            apply_defaults(item, one)

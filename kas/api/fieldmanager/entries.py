@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from kas._fast_fields import canonical, union
@@ -154,6 +155,7 @@ def restore_after_admission(before: list[dict[str, Any]] | None, meta: dict[str,
     return None
 
 
+@lru_cache(maxsize=1024)
 def manager_name(field_manager: str, user_agent: str) -> str:
     """The manager of a request: the fieldManager option, else what stands before "/" in the user agent."""
     if field_manager:
