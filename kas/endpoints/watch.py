@@ -101,7 +101,9 @@ class WatchStream:
         loop = asyncio.get_running_loop()
         o = self._options
         life = o.timeout_s or w.min_timeout_s * (1 + random.random())
-        timers = [loop.call_later(max(0, min(life, LONGEST_S)), self.finish)]
+        if life < 0:
+            return  # over before it began, as upstream's context is
+        timers = [loop.call_later(min(life, LONGEST_S), self.finish)]
         if o.allow_bookmarks and BOOKMARK_BEFORE_END_S < life <= LONGEST_S:
             timers.append(loop.call_later(life - BOOKMARK_BEFORE_END_S, self.ask_bookmark))
         w.open.add(self)

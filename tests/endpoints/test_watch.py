@@ -1,0 +1,245 @@
+"""Watches: where they start, what they send, how they end (apiserver's handlers/watch.go, storage/cacher)."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+
+from kas.testing.server import _children
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+def events(client, path, query="", **headers):
+    """All events of a watch until it ends by itself."""
+    r = client.raw("GET", f"{path}{'&' if '?' in path else '?'}watch=1&timeoutSeconds=1&{query}", **headers)
+    assert r.status_code == 200, r.text
+    return [json.loads(line) for line in r.content.splitlines()]
+
+
+def brief(found):
+    return [(e["type"], e["object"]["metadata"].get("name", "")) for e in found if e["object"]["metadata"].get("name") != "kube-root-ca.crt"]
+
+
+@pytest.fixture
+def history(client, namespace):
+    """(path, revision before) of: w1, w2 created; w1 labelled and not; w2 deleted."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    rv = client("GET", path)[1]["metadata"]["resourceVersion"]
+    client("POST", path, {"metadata": {"name": "w1"}})
+    client("POST", path, {"metadata": {"name": "w2"}})
+    for labels in ({"l": "1"}, {"l": None}):
+        client("PATCH", f"{path}/w1", {"metadata": {"labels": labels}}, "application/merge-patch+json")
+    client("DELETE", f"{path}/w2")
+    yield path, rv
+    client("DELETE", f"{path}/w1")
+
+
+ALL = [("ADDED", "w1"), ("ADDED", "w2"), ("MODIFIED", "w1"), ("MODIFIED", "w1"), ("DELETED", "w2")]
+
+
+def test_from_a_revision_in_every_form(client, history):
+    path, rv = history
+    whole = events(client, path, f"resourceVersion={rv}")
+    assert brief(whole) == ALL
+    revisions = [int(e["object"]["metadata"]["resourceVersion"]) for e in whole]
+    assert revisions == sorted(set(revisions)) and revisions[0] > int(rv)
+    assert brief(events(client, path, f"resourceVersion={rv}", Accept=PARTIAL)) == ALL
+    rows = [e["object"] for e in events(client, path, f"resourceVersion={rv}", Accept=TABLE) if "rows" in e["object"]]
+    shown = [t["rows"][0]["object"]["metadata"]["name"] for t in rows]
+    assert [n for n in shown if n != "kube-root-ca.crt"] == [n for _, n in ALL]
+    assert len(rows[0]["columnDefinitions"]) == 3 and not rows[1].get("columnDefinitions")
+    raw = client.raw("GET", f"{path}?watch=1&timeoutSeconds=1&resourceVersion={rv}", Accept=PROTOBUF).content
+    kinds, at = [], 0
+    while at < len(raw):
+        size = int.from_bytes(raw[at : at + 4], "big")
+        message = raw[at + 4 : at + 4 + size]
+        assert message[0] == 0x0A and b"k8s\0" in message
+        kinds.append(message[2 : 2 + message[1]].decode())
+        at += 4 + size
+    assert [k for k in kinds if k] [-5:] == [k for k, _ in ALL]
+
+
+def test_objects_drift_in_and_out_of_a_selector(client, history):
+    path, rv = history
+    found = events(client, path, f"resourceVersion={rv}&labelSelector=l=1")
+    assert brief(found) == [("ADDED", "w1"), ("DELETED", "w1")]
+    # What left is shown as it was last, at the revision at which it left.
+    assert found[1]["object"]["metadata"]["labels"] == {"l": "1"}
+    assert int(found[1]["object"]["metadata"]["resourceVersion"]) > int(found[0]["object"]["metadata"]["resourceVersion"])
+
+
+def test_old_paths_names_and_all_namespaces(client, history, namespace):
+    path, rv = history
+    old = f"/api/v1/watch/namespaces/{namespace}/configmaps"
+    w2 = [("ADDED", "w2"), ("DELETED", "w2")]
+    assert brief(events(client, old, f"resourceVersion={rv}")) == ALL
+    assert brief(events(client, f"{old}/w2", f"resourceVersion={rv}")) == w2
+    assert brief(events(client, path, f"resourceVersion={rv}&fieldSelector=metadata.name=w2")) == w2
+    everywhere = events(client, "/api/v1/configmaps", f"resourceVersion={rv}&fieldSelector=metadata.name=w2")
+    assert brief([e for e in everywhere if e["object"]["metadata"]["namespace"] == namespace]) == w2
+    code, body = client("GET", f"{old}/w2?fieldSelector=metadata.name=w1")
+    assert (code, body["message"]) == (400, "fieldSelector metadata.name doesn't match requested name")
+    assert client("GET", "/api/v1/watch/configmaps/w2")[0] == 404
+
+
+def test_current_state_first(client, history):
+    path, rv = history
+    end = {"k8s.io/initial-events-end": "true"}
+    for query in ("", "resourceVersion=0", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"):
+        assert brief(events(client, path, query)) == [("ADDED", "w1")]
+        found = events(client, path, f"{query}&allowWatchBookmarks=true")
+        assert found[-1]["type"] == "BOOKMARK" and found[-1]["object"]["metadata"]["annotations"] == end
+        assert found[-1]["object"]["kind"] == "ConfigMap" and int(found[-1]["object"]["metadata"]["resourceVersion"]) > int(rv)
+    assert events(client, path, "sendInitialEvents=false&resourceVersionMatch=NotOlderThan") == []
+    # Below /watch/ the options are those of a list unless they say watch.
+    old = path.replace("/api/v1/", "/api/v1/watch/")
+    r = client.raw("GET", f"{old}?timeoutSeconds=1&allowWatchBookmarks=1")
+    assert "BOOKMARK" not in r.text and "w1" in r.text
+    assert client("GET", f"{old}?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0")[0] == 422
+
+
+def test_refusals(client, history):
+    path, _ = history
+    assert client("GET", f"{path}?watch=1&sendInitialEvents=true")[0] == 422
+    assert client("GET", f"{path}?watch=1&resourceVersionMatch=Exact&resourceVersion=1")[0] == 422
+    assert client("GET", f"{path}?watch=1&resourceVersion=x")[0] == 400
+    assert client("GET", f"{path}?watch=1&includeObject=x", Accept=TABLE)[0] == 400
+    assert events(client, path, "resourceVersion=999999999") == []
+    late = client.raw(
+        "GET", f"{path}?watch=1&timeoutSeconds=9&resourceVersion=999999999&sendInitialEvents=1&resourceVersionMatch=NotOlderThan"
+    )
+    error = json.loads(late.content)
+    assert error["type"] == "ERROR" and error["object"]["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+    assert client.raw("GET", f"{path}?watch=1&timeoutSeconds=-1").content == b""
+
+
+def test_a_future_revision_hides_what_comes_before_it(client, history):
+    path, _ = history
+    now = int(client("GET", path)[1]["metadata"]["resourceVersion"])
+    with client.session.get(f"{client.server.url}{path}?watch=1&timeoutSeconds=3&resourceVersion={now + 2}", stream=True, timeout=30) as r:
+        for i in range(4):
+            client("POST", path, {"metadata": {"name": f"f{i}"}})
+        found = [json.loads(line) for line in r.iter_lines()]
+    assert all(int(e["object"]["metadata"]["resourceVersion"]) > now + 2 for e in found)
+    assert [n for _, n in brief(found)][-1] == "f3"
+    for i in range(4):
+        client("DELETE", f"{path}/f{i}")
+
+
+def test_a_bookmark_before_the_end(client, history):
+    path, _ = history
+    now = client("GET", path)[1]["metadata"]["resourceVersion"]
+    r = client.raw("GET", f"{path}?watch=1&timeoutSeconds=3&allowWatchBookmarks=1&resourceVersion={now}")
+    found = [json.loads(line) for line in r.content.splitlines()]
+    assert [e["type"] for e in found] == ["BOOKMARK"]
+    assert int(found[0]["object"]["metadata"]["resourceVersion"]) >= int(now) and "annotations" not in found[0]["object"]["metadata"]
+
+
+def test_bookmarks_of_every_kind_and_form(client):
+    """Printers and codecs meet an object that has nothing but a revision."""
+    paths = []
+    for root in ["/api/v1", *(f"/apis/{g['preferredVersion']['groupVersion']}" for g in client("GET", "/apis")[1]["groups"])]:
+        paths += [f"{root}/{r['name']}" for r in client("GET", root)[1]["resources"] if "watch" in r["verbs"]]
+    assert len(paths) > 40
+    for path in paths:
+        for accept in (TABLE, PARTIAL, PROTOBUF):
+            url = f"{client.server.url}{path}?watch=1&timeoutSeconds=30&allowWatchBookmarks=1"
+            with client.session.get(url, headers={"Accept": accept}, stream=True, timeout=30) as r:
+                assert r.status_code == 200, (path, accept, r.text)
+                got = b""
+                for piece in r.iter_content(None):
+                    got += piece
+                    if b"BOOKMARK" in got:
+                        break
+                assert b"BOOKMARK" in got, (path, accept, got)
+    assert "panic'd" not in client.server.output
+
+
+def test_versions_share_one_history(client, namespace):
+    """A write through one version is seen by watches of all versions of the kind, converted."""
+    path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
+    rv = client("GET", path)[1]["metadata"]["resourceVersion"]
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}, "maxReplicas": 3, "targetCPUUtilizationPercentage": 60}
+    v1 = path.replace("/v2/", "/v1/")
+    assert client("POST", v1, {"metadata": {"name": "h"}, "spec": spec})[0] == 201
+    client("DELETE", f"{path}/h")
+    for where, version in ((path, "autoscaling/v2"), (v1, "autoscaling/v1")):
+        found = events(client, where, f"resourceVersion={rv}")
+        assert brief(found) == [("ADDED", "h"), ("DELETED", "h")] and {e["object"]["apiVersion"] for e in found} == {version}
+    core = f"/api/v1/namespaces/{namespace}/events"
+    rv = client("GET", core)[1]["metadata"]["resourceVersion"]
+    about = {"kind": "Pod", "name": "p", "namespace": namespace}
+    body = {"metadata": {"name": "e"}, "involvedObject": about, "reason": "R", "message": "m", "type": "Normal"}
+    assert client("POST", core, body)[0] == 201
+    found = events(client, f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", f"resourceVersion={rv}")
+    assert [(e["type"], e["object"]["apiVersion"], e["object"].get("note")) for e in found] == [("ADDED", "events.k8s.io/v1", "m")]
+
+
+def test_an_old_revision_ends_in_the_stream(kas_server, connect):
+    client = connect(kas_server("--history-window", "1s", "--unsafe-no-fsync"))
+    path = "/api/v1/namespaces/default/configmaps"
+    rv = client("GET", path)[1]["metadata"]["resourceVersion"]
+    until = time.monotonic() + 25
+    found = []
+    while time.monotonic() < until and not (found and found[0]["type"] == "ERROR"):
+        client("POST", path, {"metadata": {"generateName": "z"}})
+        found = events(client, path, f"resourceVersion={rv}")
+    assert len(found) == 1 and found[0]["object"]["code"] == 410 and found[0]["object"]["reason"] == "Expired"
+    assert re.fullmatch(r"too old resource version: \d+ \(\d+\)", found[0]["object"]["message"])
+
+
+def _rss(server) -> int:
+    """MiB of a server's processes."""
+    return sum(
+        int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1)) for pid in _children(server.pid)
+    ) // 1024
+
+
+def test_a_client_that_does_not_read_costs_bounded_memory(kas_server, connect):
+    """Some 200 MB of events behind clients that stall: no growth; one that goes on reading gets them all, in order."""
+    server = kas_server("--unsafe-no-fsync", "--controllers", "none")
+    client = connect(server)
+    path = "/api/v1/namespaces/default/configmaps"
+    rv = int(client("GET", path)[1]["metadata"]["resourceVersion"])
+    context = ssl.create_default_context(cafile=server.ca)
+    stalled = []
+    for _ in range(3):
+        raw = socket.create_connection(("127.0.0.1", server.port))
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        s = context.wrap_socket(raw, server_hostname="localhost")
+        s.sendall(f"GET {path}?watch=1&resourceVersion={rv}&timeoutSeconds=60 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode())
+        stalled.append(s)
+    client("POST", path, {"metadata": {"name": "fat"}})
+    before = _rss(server)
+    highest, writes = before, 250
+    for i in range(writes):
+        status, _ = client("PATCH", f"{path}/fat", {"data": {"x": f"{i:04}" + "v" * 800_000}}, "application/merge-patch+json")
+        assert status == 200
+        if i % 10 == 0:
+            highest = max(highest, _rss(server))
+    # Twice 200 MB would be there if anything queued; mapped pages of the store count too, so the bound is loose.
+    anonymous = sum(int(re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{p}/status").read_text()).group(1)) for p in _children(server.pid)) // 1024
+    assert anonymous < before + 100, (before, highest, anonymous)
+    s = stalled[0]
+    s.settimeout(30)
+    got = b""
+    last = b'"data":{"x":"%04d' % (writes - 1)
+    seen = []
+    while last not in got[-2_000_000:]:
+        piece = s.recv(1 << 20)
+        assert piece
+        got += piece
+    seen = [int(x) for x in re.findall(rb'"data":\{"x":"(\d{4})v', got)]
+    assert seen == list(range(writes))
+    for s in stalled:
+        s.close()
+    assert "panic'd" not in server.output

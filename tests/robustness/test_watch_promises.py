@@ -1,0 +1,234 @@
+"""The six promises of a watch, recorded from many clients while writers write, workers and servers die and history is compacted.
+
+KAS_ROBUSTNESS_SECONDS (20) is how long each scenario writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import requests
+
+from kas.testing.server import _children
+from tests.robustness import watch_model as model
+from tests.robustness.watch_model import ADDED, BOOKMARK, DELETED, MODIFIED, Client, Event, Session, Write
+
+SECONDS = float(os.environ.get("KAS_ROBUSTNESS_SECONDS", "8"))
+PATH = "/api/v1/namespaces/default/configmaps"
+SELECTOR = "labelSelector=promise"
+WRITERS, WATCHERS, KEYS = 3, 6, 5
+
+
+class Recorder:
+    """Writers and watchers of one server, which may die and come back in between."""
+
+    def __init__(self, server, connect) -> None:
+        self.server, self.connect = server, connect
+        self.writes: list[Write] = []
+        self.clients: list[Client] = []
+        self.expired = 0
+        self.stop_writing, self.stop_watching = threading.Event(), threading.Event()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        for i in range(WRITERS):
+            self._go(self._write, i)
+        for i in range(WATCHERS):
+            self._go(self._watch, i)
+
+    def _go(self, work: Callable[[int], None], i: int) -> None:
+        t = threading.Thread(target=work, args=(i,), daemon=True)
+        t.start()
+        self._threads.append(t)
+
+    def _write(self, i: int) -> None:
+        """Keys are a writer's own, so it knows what each of its writes left."""
+        rnd, client, n = random.Random(i), self.connect(self.server), 0
+        while not self.stop_writing.is_set():
+            n += 1
+            key, value = f"p{i}-{rnd.randrange(KEYS)}", f"{i}.{n}"
+            body = {"metadata": {"name": key, "labels": {"promise": "1"}}, "data": {"v": value}}
+            try:
+                if rnd.random() < 0.25:
+                    status, answer = client("DELETE", f"{PATH}/{key}")
+                    if status == 200:
+                        continue  # the answer of a delete does not tell the revision
+                else:
+                    status, answer = client("PUT", f"{PATH}/{key}", body)
+                    if status == 404:
+                        status, answer = client("POST", PATH, body)
+                    if status in (200, 201):
+                        with self._lock:
+                            self.writes.append(Write(int(answer["metadata"]["resourceVersion"]), key, value))
+            except requests.RequestException:
+                time.sleep(0.05)
+                client = self.connect(self.server)
+
+    def _list(self) -> tuple[int, dict[str, str]]:
+        while True:
+            try:
+                status, body = self.connect(self.server)("GET", f"{PATH}?{SELECTOR}")
+                if status == 200:
+                    return int(body["metadata"]["resourceVersion"]), {x["metadata"]["name"]: x["data"]["v"] for x in body["items"]}
+            except requests.RequestException:
+                time.sleep(0.1)
+
+    def _watch(self, i: int) -> None:
+        rnd = random.Random(100 + i)
+        while not self.stop_watching.is_set():
+            at, state = self._list()
+            client = Client(state, [Session(at)])
+            with self._lock:
+                self.clients.append(client)
+            while not self.stop_watching.is_set():
+                if not self._session(client.sessions[-1], rnd):
+                    self.expired += 1
+                    break
+                client.sessions.append(Session(client.reached()))
+
+    def _session(self, s: Session, rnd: random.Random) -> bool:
+        """Watches until the stream ends or is cut; False when the revision has expired."""
+        query = f"watch=1&{SELECTOR}&allowWatchBookmarks=1&resourceVersion={s.after}&timeoutSeconds={rnd.randrange(3, 6)}"
+        try:
+            c = self.connect(self.server)
+            with c.session.get(f"{self.server.url}{PATH}?{query}", stream=True, timeout=20) as r:
+                if r.status_code != 200:
+                    time.sleep(0.1)
+                    return True
+                for line in r.iter_lines(chunk_size=None):
+                    raw = json.loads(line)
+                    if raw["type"] == "ERROR":
+                        assert raw["object"]["code"] == 410, raw
+                        return False
+                    s.events.append(model.event_of(raw))
+                    if self.stop_watching.is_set():
+                        return True
+        except (requests.RequestException, ValueError):
+            time.sleep(0.1)  # cut in the middle of a line or of a chunk
+        return True
+
+    def finish(self) -> None:
+        """Ends the writers, lets every watcher reach the end, and checks all of them."""
+        self.stop_writing.set()
+        for t in self._threads[:WRITERS]:
+            t.join(30)
+        end, listed = self._list()
+        until = time.monotonic() + 20
+        # A bookmark before each session's end brings every client to the list's revision, whatever happens.
+        while time.monotonic() < until and not all(c.reached() >= end for c in self._last()):
+            time.sleep(0.1)
+        self.stop_watching.set()
+        for t in self._threads[WRITERS:]:
+            t.join(30)
+        assert len(self.writes) > 20
+        self.writes.sort(key=lambda w: w.revision)
+        assert len({w.revision for w in self.writes}) == len(self.writes), "two acknowledged writes have one revision"
+        last = self._last()
+        assert len(last) == WATCHERS and all(c.reached() >= end for c in last)
+        for client in self.clients:
+            model.check(client, self.writes, listed if client in last else None)
+        assert "panic'd" not in self.server.output
+
+    def _last(self) -> list[Client]:
+        with self._lock:
+            return self.clients[-WATCHERS:] if not self.expired else [c for c in self.clients if c.sessions[-1].after or c.sessions[-1].events][
+                -WATCHERS:
+            ]
+
+
+def run(server, connect, disturb: Callable[[], None] | None) -> Recorder:
+    recorder = Recorder(server, connect)
+    recorder.start()
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        time.sleep(min(2.0, SECONDS / 3))
+        if disturb is not None:
+            disturb()
+    recorder.finish()
+    return recorder
+
+
+def test_quiet_servers_keep_every_promise(kas_server, connect):
+    """Two workers, nothing dies: what one worker writes the other's watchers see."""
+    r = run(kas_server("--workers", "2", "--unsafe-no-fsync"), connect, None)
+    assert not r.expired
+
+
+def test_promises_hold_when_workers_are_killed(kas_server, connect):
+    server = kas_server("--workers", "2", "--unsafe-no-fsync")
+
+    def disturb() -> None:
+        workers = _children(server.pid)
+        if workers:
+            os.kill(random.choice(workers), signal.SIGKILL)
+
+    run(server, connect, disturb)
+
+
+def test_promises_hold_over_restarts_and_kills(kas_server, connect):
+    server = kas_server("--workers", "2", "--unsafe-no-fsync")
+    turn = [0]
+
+    def disturb() -> None:
+        turn[0] += 1
+        if turn[0] % 2:
+            server.kill()
+        else:
+            server.stop()
+        server.start()
+
+    run(server, connect, disturb)
+
+
+def test_promises_hold_under_compaction(kas_server, connect):
+    """A short history: a client is told that its revision has expired, or misses nothing."""
+    run(kas_server("--workers", "2", "--unsafe-no-fsync", "--history-window", "2s"), connect, None)
+
+
+# --- the checks themselves
+
+WRITES = [Write(11, "a", "1"), Write(12, "b", "2"), Write(13, "a", "3"), Write(15, "b", "4")]
+GOOD = [
+    Session(10, [Event(ADDED, 11, "a", "1"), Event(ADDED, 12, "b", "2"), Event(BOOKMARK, 12)]),
+    Session(12, [Event(MODIFIED, 13, "a", "3"), Event(DELETED, 14, "a"), Event(MODIFIED, 15, "b", "4"), Event(BOOKMARK, 16)]),
+]
+
+
+def falsified(change: Callable[[list[list[Event]]], object], after: int = 12) -> Client:
+    events = [list(s.events) for s in GOOD]
+    change(events)
+    return Client({}, [Session(10, events[0]), Session(after, events[1])])
+
+
+def test_a_true_history_passes():
+    model.check(Client({}, GOOD), WRITES, {"b": "4"})
+
+
+@pytest.mark.parametrize(
+    ("error", "client"),
+    [
+        (model.BrokenOrdered, falsified(lambda e: e[1].insert(0, e[1].pop(2)))),
+        (model.BrokenUnique, falsified(lambda e: e[1].insert(1, e[1][0]))),
+        (model.BrokenAtomic, falsified(lambda e: e[1].__setitem__(0, replace(e[1][0], value="other")))),
+        (model.BrokenAtomic, falsified(lambda e: e[1].__setitem__(0, replace(e[1][0], key="b")))),
+        (model.BrokenReliable, falsified(lambda e: e[0].pop(1))),
+        (model.BrokenReliable, falsified(lambda e: e[1].pop(2))),
+        (model.BrokenResumable, falsified(lambda e: e[1].pop(0))),
+        (model.BrokenResumable, falsified(lambda e: None, after=13)),
+        (model.BrokenBookmarkable, falsified(lambda e: e[1].insert(0, e[1].pop()))),
+        (model.BrokenBookmarkable, falsified(lambda e: e[1].append(Event(BOOKMARK, 14)))),
+        (model.BrokenDigest, falsified(lambda e: e[1].pop(1))),
+    ],
+)
+def test_a_falsified_history_is_told(error, client):
+    with pytest.raises(error):
+        model.check(client, WRITES, {"b": "4"})
