@@ -47,11 +47,9 @@ from kas.edge.asgi import App
 from kas.edge.http import Request, Response
 from kas.edge.listener import Listener, TLSFiles
 from kas.endpoints import discovery, respond, translate
-from kas.endpoints.debug import Debug
 from kas.endpoints.delete import Deleter
 from kas.endpoints.documents import Documents
 from kas.endpoints.health import Health
-from kas.endpoints.logs import logs_handler
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.endpoints.rest import Rest
 from kas.endpoints.reviews import review, review_answers
@@ -72,12 +70,12 @@ from kas.filters.panic_recovery import panic_response
 from kas.filters.rate_limit import TokenBucket, read_only
 from kas.filters.request_info import request_info
 from kas.filters.wait_group import WaitGroup
+from kas.later import Later
 from kas.observe.logs import setup_logging
 from kas.observe.metrics import Registry as Metrics
 from kas.options import Completed
 from kas.registry import bootstrap
 from kas.registry.bootstrap import Change, Entry
-from kas.registry.core.allocation import ServiceAllocator
 from kas.registry.core.namespace_registry import NamespaceRegistry
 from kas.registry.core.pod_registry import PodRegistry
 from kas.registry.generic import Registry
@@ -145,9 +143,14 @@ class Server:
         """Services take addresses and ports; their Endpoints go with them."""
         o, services, endpoints = self.options, self.registry("", "services"), self.registry("", "endpoints")
         families = [f"IPv{n.version}" for n in o.service_ranges]
-        services.allocator = ServiceAllocator(
-            families, o.node_ports, self.registry("networking.k8s.io", "ipaddresses"), self.registry("networking.k8s.io", "servicecidrs")
-        )
+
+        def allocator() -> Any:
+            from kas.registry.core.allocation import ServiceAllocator
+
+            addresses, ranges = self.registry("networking.k8s.io", "ipaddresses"), self.registry("networking.k8s.io", "servicecidrs")
+            return ServiceAllocator(families, o.node_ports, addresses, ranges)
+
+        services.allocator = Later(allocator)
 
         async def delete_endpoints(service: dict[str, Any], ctx: Context) -> None:
             with contextlib.suppress(ApiError):  # there may be none, and somebody may have been quicker
@@ -303,10 +306,14 @@ class Server:
         self.metrics_endpoint.install(self.director)
         extra = []
         if raw.enable_logs_handler:
+            from kas.endpoints.logs import logs_handler
+
             self.director.prefix("/logs/", logs_handler(Path(raw.log_dir or self.options.data_dir / "logs")))
             self.director.exact("/logs", lambda req: Response(301, [(b"location", b"/logs/")]))
             extra.append("/logs")
         if raw.profiling:
+            from kas.endpoints.debug import Debug
+
             Debug(self).install(self.director)
             extra += ["/debug/pprof", "/debug/flags/v"]
         ZPages(vars(raw), lambda: ["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"]).install(self.director)

@@ -8,7 +8,6 @@ import orjson
 
 from kas.api import errors
 from kas.api.field import go_quote
-from kas.registry.core.pod import assign
 from kas.registry.generic import MAX_UPDATE_ATTEMPTS, Registry
 from kas.registry.strategy import Context, Obj
 from kas.store import Conflict
@@ -20,6 +19,8 @@ class PodRegistry(Registry):
 
         Raises 404, and 409 for a pod that is bound, being deleted, gated or another one than meant.
         """
+        from kas.registry.core.pod import assign  # with the strategy of pods, which is large
+
         key = self.key(ctx.namespace, name)
         rec = self.store.get(key)
         for _ in range(MAX_UPDATE_ATTEMPTS):
