@@ -31,6 +31,7 @@ ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 # (current object or None, attempt) -> the object wanted; may raise ApiError.
 Mutate = Callable[[Obj | None], Obj | Awaitable[Obj]]
+Encoded = tuple[bytes, bytes, int]  # see encode_json_split
 Validate = Callable[[Obj, Obj | None], Awaitable[None] | None]
 
 
@@ -245,18 +246,18 @@ class Registry:
                 meta.pop("resourceVersion", None)
                 if self._delete_instead(obj, old):
                     return await self._remove_after_update(ctx, key, obj, rec, warnings)
-                if self._same(obj, rec):
+                encoded = self._encoded(obj)
+                if _same(encoded, rec):
                     return rec, warnings, False
                 if ctx.dry_run:
                     return self._unstored(obj, rec.revision), warnings, False
                 more = allocator.ops(ctx, obj, old) if allocator is not None else []
-                return await self._commit(key, obj, rec.revision, more), warnings, False
+                return await self._commit(key, obj, rec.revision, more, encoded), warnings, False
             except Conflict as e:
                 if self._lost_allocation(e):
                     rec = self.store.get(key)
                     continue
-                if given and given != "0" and e.current is not None:
-                    raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED) from None
+                # A PUT that named a revision meets its 409 in the next turn; a patch is computed anew from the newer object.
                 rec = e.current
         raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED)
 
@@ -271,11 +272,6 @@ class Registry:
             return self._unstored(obj, rec.revision), warnings, False
         done = await self._remove(ctx, key, obj, rec.revision)
         return self._unstored(obj, done.revision), warnings, False
-
-    def _same(self, obj: Obj, rec) -> bool:
-        head, tail, _ = encode_json_split(self.type, obj)
-        comma = b"" if tail.startswith(b"}") else b","
-        return rec.json == b'%b"resourceVersion":"%d"%b%b' % (head, rec.revision, comma, tail)
 
     # --- delete
 
@@ -343,11 +339,12 @@ class Registry:
             meta["deletionGracePeriodSeconds"] = 0
         if finalizers or (graceful and options.get("gracePeriodSeconds") != 0):
             meta.pop("resourceVersion", None)
-            if self._same(obj, rec):
+            encoded = self._encoded(obj)
+            if _same(encoded, rec):
                 return rec, False
             if ctx.dry_run:
                 return self._unstored(obj, rec.revision), False
-            return await self._commit(key, obj, rec.revision), False
+            return await self._commit(key, obj, rec.revision, (), encoded), False
         if ctx.dry_run:
             # With a grace of zero upstream shows the object as it was marked before it would have gone.
             return (self._unstored(obj, rec.revision) if graceful else rec), True
@@ -424,15 +421,20 @@ class Registry:
             await self.after_delete(obj, ctx)
         return op
 
-    def put(self, key: str, obj: Obj, expected: int) -> Op:
+    def _encoded(self, obj: Obj) -> Encoded:
+        """The stored form, with what reading it back would default anew."""
+        self.strategy.as_read(obj)
+        return encode_json_split(self.type, obj)
+
+    def put(self, key: str, obj: Obj, expected: int, encoded: Encoded | None = None) -> Op:
         """The operation that writes ``obj`` as it stands (no resourceVersion in it)."""
-        head, tail, prefix_len = encode_json_split(self.type, obj)
+        head, tail, prefix_len = encoded or self._encoded(obj)
         labels = obj["metadata"].get("labels") or {}
         fields = selectable_fields(self.resource, obj)
         return Op(key, build_record(head, tail, labels, fields, prefix_len, self.lease_s), expected)
 
-    async def _commit(self, key: str, obj: Obj, expected: int, more: Sequence[Op] = ()):
-        op = self.put(key, obj, expected)
+    async def _commit(self, key: str, obj: Obj, expected: int, more: Sequence[Op] = (), encoded: Encoded | None = None):
+        op = self.put(key, obj, expected, encoded)
         if more:
             await self.store.commit_many([op, *more])
         else:
@@ -443,8 +445,21 @@ class Registry:
         meta = obj["metadata"]
         if revision:
             meta["resourceVersion"] = str(revision)
-        _, _, prefix_len = encode_json_split(self.type, obj)
+        _, _, prefix_len = self._encoded(obj)
         return Unstored(encode_json(self.type, obj), revision, prefix_len)
+
+
+def _same(encoded: Encoded, rec) -> bool:
+    """Whether a record holds just this."""
+    head, tail, _ = encoded
+    stored: bytes = rec.json
+    middle = b'"resourceVersion":"%d"%b' % (rec.revision, b"" if tail.startswith(b"}") else b",")
+    return (
+        len(stored) == len(head) + len(middle) + len(tail)
+        and stored.endswith(tail)
+        and stored.startswith(head)
+        and stored.startswith(middle, len(head))
+    )
 
 
 class _HexZero:
