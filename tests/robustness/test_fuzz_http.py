@@ -1,0 +1,325 @@
+"""Whatever comes over HTTP, kas answers it: no 500, no hang, no panic, no dead worker.
+
+Bodies, patches, selectors, tokens, protobuf, queries, headers and paths are made up by hypothesis around what is valid, because
+pure noise never gets past the first parser. Raw bytes on the socket test what HTTP libraries would not send.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import socket
+import ssl
+
+import orjson
+import pytest
+import requests
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kas.testing.server import KasServer, _children
+
+FUZZ = settings(
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+)  # fmt: skip
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+PATCHES = ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"]
+COLLECTIONS = [
+    "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/services",
+    "/api/v1/namespaces/default/secrets", "/api/v1/namespaces", "/api/v1/nodes", "/api/v1/namespaces/default/events",
+    "/apis/apps/v1/namespaces/default/deployments", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", "/apis/batch/v1/namespaces/default/cronjobs",
+    "/apis/networking.k8s.io/v1/namespaces/default/ingresses", "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "/apis/storage.k8s.io/v1/storageclasses",
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+]  # fmt: skip
+POD = {
+    "kind": "Pod", "apiVersion": "v1", "metadata": {"name": "f", "labels": {"a": "b"}},
+    "spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "env": [{"name": "E", "value": "v"}]}]},
+}  # fmt: skip
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=12),
+    st.sampled_from(["", "1", "-1", "100m", "1e400", "Infinity", "2020-01-01T00:00:00Z", "a/b", "\0", "\u2028", "9" * 400, "default", "None"]),
+)  # fmt: skip
+names = st.sampled_from(
+    ["metadata", "name", "namespace", "labels", "annotations", "spec", "status", "data", "kind", "apiVersion", "containers", "image", "ports", "protocol", "rules", "subjects", "template", "selector", "replicas", "finalizers", "ownerReferences", "managedFields", "resourceVersion", "uid", "generateName", "creationTimestamp", "deletionTimestamp", "webhooks", "schedule", "jobTemplate", "scaleTargetRef", "metrics", "value", "from", "matchLabels", "matchExpressions", "key", "operator", "values", "$patch", "$retainKeys", "$setElementOrder/containers", "$deleteFromPrimitiveList/finalizers", "items", "resources", "limits", "requests", "cpu", "immutable", "stringData", "type", "clusterIP"]
+)
+values = st.recursive(
+    scalars, lambda x: st.one_of(st.lists(x, max_size=4), st.dictionaries(st.one_of(names, st.text(max_size=6)), x, max_size=5)), max_leaves=14
+)
+objects = st.dictionaries(names, values, max_size=6)
+
+
+class Wire:
+    """A server and what its end of the bargain is."""
+
+    def __init__(self, server: KasServer) -> None:
+        self.server = server
+        self.session = requests.Session()
+        self.session.trust_env, self.session.verify = False, server.ca
+        self.session.headers["Authorization"] = f"Bearer {server.token}"
+        self.workers = _children(server.pid)
+
+    def __call__(self, method: str, path: str, body: bytes = b"", **headers: str) -> requests.Response:
+        sent = {k.replace("_", "-"): v for k, v in headers.items()}
+        request = self.session.prepare_request(requests.Request(method, self.server.url, data=body, headers=sent))
+        request.url = self.server.url + path  # not normalised
+        r = self.session.send(request, timeout=10, verify=self.server.ca, allow_redirects=False)
+        assert r.status_code < 500 or r.status_code in (501, 503, 504), (method, path[:300], sent, body[:1500], r.status_code, r.text[:600])
+        return r
+
+    def raw(self, data: bytes, wait: float = 5.0) -> bytes:
+        """Bytes as they are; what comes back until the server closes or says no more."""
+        context = ssl.create_default_context(cafile=self.server.ca)
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=wait) as plain, context.wrap_socket(
+            plain, server_hostname="localhost"
+        ) as s:
+            got = b""
+            try:
+                s.sendall(data)
+                while piece := s.recv(65536):
+                    got += piece
+                    if got.endswith(b"</end>"):
+                        break
+            except (TimeoutError, ConnectionError, ssl.SSLError):
+                return got
+            return got
+
+    def unharmed(self) -> None:
+        assert _children(self.server.pid) == self.workers, "a worker died"
+        assert self("GET", "/readyz").status_code == 200
+        assert "panic'd" not in self.server.output, self.server.output[-6000:]
+        assert "Application callable raised" not in self.server.output, self.server.output[-6000:]
+
+
+@pytest.fixture(scope="module")
+def wire(tmp_path_factory):
+    with KasServer(tmp_path_factory.mktemp("fuzz"), "--unsafe-no-fsync", "--controllers", "none") as server:
+        w = Wire(server)
+        w("POST", "/api/v1/namespaces/default/serviceaccounts", b'{"metadata":{"name":"default"}}', Content_Type=JSON)
+        w("POST", COLLECTIONS[1], orjson.dumps(POD), Content_Type=JSON)
+        w("POST", COLLECTIONS[0], b'{"metadata":{"name":"f"},"data":{"a":"b"}}', Content_Type=JSON)
+        yield w
+        w.unharmed()
+
+
+def encoded(value) -> bytes:
+    return json.dumps(value).encode("utf-8", "surrogatepass")
+
+
+@FUZZ
+@given(path=st.sampled_from(COLLECTIONS), body=objects, named=st.booleans(), ctype=st.sampled_from([JSON, YAML]), strict=st.booleans())
+def test_objects(wire, path, body, named, ctype, strict):
+    if named:
+        body.setdefault("metadata", {"name": "f"})
+    wire("POST", f"{path}?dryRun=All{'&fieldValidation=Strict' if strict else ''}", encoded(body), Content_Type=ctype)
+    wire("PUT", f"{path}/f", encoded(body), Content_Type=ctype)
+
+
+@FUZZ
+@given(data=st.data())
+def test_damaged_pods(wire, data):
+    """A valid pod with something else in one place."""
+    pod = orjson.loads(orjson.dumps(POD))
+    at, parent = pod, None
+    for _ in range(data.draw(st.integers(1, 6))):
+        if not isinstance(at, (dict, list)) or not at:
+            break
+        key = data.draw(st.sampled_from(sorted(at))) if isinstance(at, dict) else data.draw(st.integers(0, len(at) - 1))
+        parent, at = (at, key), at[key]
+    parent[0][parent[1]] = data.draw(values)
+    wire("POST", f"{COLLECTIONS[1]}?dryRun=All", encoded(pod), Content_Type=JSON)
+
+
+@FUZZ
+@given(path=st.sampled_from(COLLECTIONS[:2]), kind=st.sampled_from(PATCHES), body=st.one_of(objects, values))
+def test_patches(wire, path, kind, body):
+    wire("PATCH", f"{path}/f?fieldManager=m&force=1", encoded(body), Content_Type=kind)
+
+
+pointers = st.one_of(st.sampled_from(["", "/", "/metadata/labels/a", "/data/-", "/spec/containers/0", "/spec/containers/99999999999999999999", "/~2", "/a~1b"]), st.text(max_size=9))
+operations = st.fixed_dictionaries(
+    {"op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test", "x"])}, optional={"path": pointers, "from": pointers, "value": values}
+)
+
+
+@FUZZ
+@given(ops=st.lists(st.one_of(operations, values), max_size=5))
+def test_json_patches(wire, ops):
+    wire("PATCH", f"{COLLECTIONS[1]}/f", encoded(ops), Content_Type=PATCHES[0])
+
+
+@FUZZ
+@given(
+    noise=st.binary(max_size=80), kind=st.sampled_from([JSON, YAML, PROTOBUF, "application/cbor", "text/plain", "", *PATCHES]),
+    method=st.sampled_from(["POST", "PUT", "PATCH", "DELETE"]),
+)  # fmt: skip
+def test_noise(wire, noise, kind, method):
+    path = COLLECTIONS[0] + ("" if method == "POST" else "/f")
+    wire(method, path, noise, **({"Content_Type": kind} if kind else {}))
+
+
+@FUZZ
+@given(seed=st.integers(0, 2**32), flips=st.integers(1, 12))
+def test_damaged_protobuf(wire, seed, flips):
+    rnd = random.Random(seed)
+    whole = bytearray(wire("GET", f"{COLLECTIONS[1]}/f", Accept=PROTOBUF).content)
+    for _ in range(flips):
+        at = rnd.randrange(4, len(whole))
+        match rnd.randrange(3):
+            case 0:
+                whole[at] = rnd.randrange(256)
+            case 1:
+                del whole[at : at + rnd.randrange(1, 9)]
+            case _:
+                whole[at:at] = rnd.randbytes(rnd.randrange(1, 9))
+        if len(whole) < 8:
+            break
+    wire("POST", f"{COLLECTIONS[1]}?dryRun=All", bytes(whole), Content_Type=PROTOBUF, Accept=PROTOBUF)
+    wire("DELETE", f"{COLLECTIONS[1]}/nobody", bytes(whole), Content_Type=PROTOBUF)
+
+
+parameters = st.sampled_from(
+    ["labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "timeoutSeconds", "allowWatchBookmarks", "sendInitialEvents", "pretty", "includeObject", "dryRun", "fieldManager", "fieldValidation", "force", "gracePeriodSeconds", "propagationPolicy", "orphanDependents", "shardSelector"]
+)
+arguments = st.one_of(
+    st.text(max_size=20),
+    st.sampled_from(["a=b", "a in (b", "a,,b", "!a", "a!=b,c", "metadata.name=f", "metadata.name=%00", "a>9999999999999999999999", "Exact", "NotOlderThan", "0", "-1",
+                     "9" * 5000, "+1", "1_0", "\u0661", "1e3", " 1", "All", "true"]),
+)  # fmt: skip
+
+
+@FUZZ
+@given(
+    path=st.sampled_from(COLLECTIONS), query=st.dictionaries(parameters, arguments, max_size=4), method=st.sampled_from(["GET", "GET", "POST", "DELETE"]),
+    accept=st.sampled_from([JSON, PROTOBUF, YAML, f"{JSON};as=Table;v=v1;g=meta.k8s.io", f"{JSON};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "*/*"]),
+)  # fmt: skip
+def test_queries(wire, path, query, method, accept):
+    from urllib.parse import quote
+
+    if len(query.get("resourceVersion", "")) < 30 and query.get("resourceVersion", "").lstrip("+").isdigit():
+        query["resourceVersion"] = "0"  # a future one is waited for
+    text = "&".join(f"{k}={quote(v)}" for k, v in query.items())
+    if method == "DELETE":
+        path += "/nobody"
+    wire(method, f"{path}?{text}", Accept=accept, Content_Type=JSON)
+
+
+@FUZZ
+@given(token=st.one_of(st.text(max_size=30), values.map(lambda v: base64.urlsafe_b64encode(encoded(v)).decode()), st.fixed_dictionaries(
+    {"v": st.sampled_from(["meta.k8s.io/v1", "x"]), "rv": st.integers(-(2**70), 2**70), "start": st.one_of(st.text(max_size=20), st.sampled_from(["../x", "a\0", "a" * 9000]))}
+).map(lambda v: base64.urlsafe_b64encode(encoded(v)).decode().rstrip("="))))  # fmt: skip
+def test_tokens(wire, token):
+    from urllib.parse import quote
+
+    if "rv" in token:
+        token = token[:200]
+    wire("GET", f"{COLLECTIONS[0]}?limit=1&continue={quote(token, errors='surrogatepass')}")
+
+
+@FUZZ
+@given(path=st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="?# "), max_size=40), prefix=st.sampled_from(
+    ["/", "/api/", "/api/v1/", "/apis/apps/v1/", "/api/v1/namespaces/default/pods/", "/api/v1/watch/", "/api/v1/proxy/", "/openapi/", "/healthz/", "/logs/"]),
+    method=st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE", "X"]))  # fmt: skip
+def test_paths(wire, path, prefix, method):
+    wire(method, prefix + path)
+
+
+@FUZZ
+@given(name=st.sampled_from(
+    ["Accept", "Content-Type", "Content-Encoding", "Accept-Encoding", "If-Match", "User-Agent", "Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Audit-ID", "Range", "Origin", "X-Forwarded-For", "Traceparent", "Authorization", "Cookie", "If-None-Match", "Expect", "Upgrade", "X-Remote-User", "Access-Control-Request-Method"]),
+    value=st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=60))  # fmt: skip
+def test_headers(wire, name, value):
+    sent = value.strip().encode("latin-1").decode("latin-1")
+    if name == "Expect":
+        sent = "x" + sent
+    wire("GET", COLLECTIONS[0], **{name: sent})
+
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(12))
+
+
+@pytest.mark.parametrize(
+    ("body", "ctype"),
+    [
+        (BOMB.encode(), YAML),
+        (b"a: &a\n  b: *a\n", YAML),
+        (b"? [a, b]\n: 1\n", YAML),
+        (b"- " * 20_000, YAML),
+        (b"{" * 100_000, YAML),
+        (b"!!python/object/apply:os.system [x]", YAML),
+        (b"[" * 1_000_000, JSON),
+        (b'{"a":' * 300_000 + b"1" + b"}" * 300_000, JSON),
+        (b'{"metadata":{"name":"x","generation":' + b"9" * 100_000 + b"}}", JSON),
+        (b'{"metadata":{"name":"x","generation":1e999999999}}', JSON),
+        (b'{"metadata":{"name":"\xff\xfe"}}', JSON),
+        (b'{"metadata":{"name":"\\ud800"}}', JSON),
+        (b'\xef\xbb\xbf{"metadata":{"name":"x"}}', JSON),
+        (b'{"metadata":{"name":"x","name":"y"}}', JSON),
+        (b"{" + b",".join(b'"k%d":1' % i for i in range(100_000)) + b"}", JSON),
+        (b"k8s\0" + b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", PROTOBUF),
+        (b"k8s\0" + b"\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12" + b"\xff\xff\xff\xff\x07" + b"\x0a" * 100, PROTOBUF),
+        (b"k8s\0" + b"\x12\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80", PROTOBUF),
+        (b"", JSON), (b"null", JSON), (b"[]", JSON), (b'"x"', JSON), (b"0", JSON), (b"k8s\0", PROTOBUF),
+    ],
+    ids=lambda v: v[:12].hex() if isinstance(v, bytes) else None,
+)  # fmt: skip
+def test_hostile_bodies(wire, body, ctype):
+    assert wire("POST", f"{COLLECTIONS[0]}?dryRun=All", body, Content_Type=ctype).status_code >= 200
+    for kind in PATCHES:
+        wire("PATCH", f"{COLLECTIONS[0]}/f?fieldManager=m", body, Content_Type=kind)
+    wire("DELETE", f"{COLLECTIONS[0]}/nobody", body, Content_Type=ctype)
+
+
+def test_deep_patches(wire):
+    deep = b'{"metadata":{"annotations":' * 1 + b'{"a":' * 20_000 + b"1" + b"}" * 20_000 + b"}}"
+    for kind in PATCHES[1:]:
+        assert wire("PATCH", f"{COLLECTIONS[1]}/f?fieldManager=m", deep, Content_Type=kind).status_code >= 400
+    doubling = [{"op": "copy", "from": "/data", "path": f"/data/x{i}"} for i in range(60)]
+    assert wire("PATCH", f"{COLLECTIONS[0]}/f", encoded(doubling), Content_Type=PATCHES[0]).status_code >= 400
+
+
+def test_bodies_beyond_the_limit(wire):
+    big = b'{"metadata":{"name":"x"},"data":{"x":"' + b"y" * (3 << 20) + b'"}}'
+    assert wire("POST", COLLECTIONS[0], big, Content_Type=JSON).status_code == 413
+
+    def pieces():
+        for at in range(0, len(big), 65536):
+            yield big[at : at + 65536]
+
+    try:
+        r = wire.session.post(wire.server.url + COLLECTIONS[0], data=pieces(), headers={"Content-Type": JSON}, timeout=10)
+        assert r.status_code == 413
+    except requests.ConnectionError:
+        pass  # answered and closed while we were still sending
+
+
+def test_bytes_on_the_socket(wire):
+    auth = f"Authorization: Bearer {wire.server.token}\r\n".encode()
+    get = b"GET /readyz HTTP/1.1\r\nHost: x\r\n" + auth + b"\r\n"
+    last = b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + auth + b"\r\n"
+    assert wire.raw(get * 49 + last).count(b"HTTP/1.1 200") == 50  # pipelined
+    post = b"POST " + COLLECTIONS[0].encode() + b"?dryRun=All HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + auth
+    assert wire.raw(post + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n1e\r\n" + b'{"metadata":{"name":"chunked"}' + b"\r\n1\r\n}\r\n0\r\n\r\n").startswith(b"HTTP/1.1 201")
+    for hostile in (
+        post + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        post + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n" + last,
+        post + b"Content-Length: 4\r\nContent-Length: 5\r\n\r\n{}  " + last,
+        post + b"Content-Length: -1\r\n\r\n",
+        post + b"Content-Length: 99999999999999999999\r\n\r\n",
+        b"GET /%zz%00%ff/..%2f..%2fetc HTTP/1.1\r\nHost: x\r\n" + auth + b"Connection: close\r\n\r\n",
+        b"GET /api/v1/namespaces/%2e%2e/pods HTTP/1.1\r\nHost: x\r\n" + auth + b"Connection: close\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n" + auth + b"Connection: close\r\n\r\n",
+        b"GET http://elsewhere/api HTTP/1.1\r\nHost: x\r\n" + auth + b"Connection: close\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: x\r\n" + auth + b"Connection: close\r\n\r\n",
+        b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n" + auth + b"Connection: close\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 500 + b"\r\n",
+        b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(200),
+        b"\0" * 1000,
+    ):  # fmt: skip
+        assert not wire.raw(hostile, 2.0).startswith(b"HTTP/1.1 500"), hostile[:200]
+    wire.unharmed()
