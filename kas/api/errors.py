@@ -12,12 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kas.api.field import FieldError
 
-STATUS_REASONS = {
-    400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 406: "NotAcceptable",
-    409: "Conflict", 410: "Expired", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType", 422: "Invalid",
-    429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout",
-}  # fmt: skip
-
 
 class ApiError(Exception):
     """A refusal in Kubernetes' own form.
@@ -144,11 +138,6 @@ def invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> A
     return ApiError(422, "Invalid", message, _details(group, kind, name, causes=causes))
 
 
-def method_not_supported(group: str, resource: str, action: str) -> ApiError:
-    message = f"{action} is not supported on resources of kind {qualified(group, resource)!r}".replace("'", '"')
-    return ApiError(405, "MethodNotAllowed", message, _details(group, resource))
-
-
 def not_acceptable(message: str) -> ApiError:
     return ApiError(406, "NotAcceptable", message)
 
@@ -180,8 +169,3 @@ def timeout(message: str, retry_after_s: int = 0) -> ApiError:
     details = {"retryAfterSeconds": retry_after_s} if retry_after_s else {}
     headers = {"retry-after": str(retry_after_s)} if retry_after_s else None
     return ApiError(504, "Timeout", f"Timeout: {message}", details, headers)
-
-
-def server_timeout(group: str, resource: str, operation: str, retry_after_s: int) -> ApiError:
-    message = f"The {operation} operation against {qualified(group, resource)} could not be completed at this time, please try again."
-    return ApiError(500, "ServerTimeout", message, _details(group, resource, retryAfterSeconds=retry_after_s))

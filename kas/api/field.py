@@ -113,10 +113,6 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
     return FieldError(INVALID, path, value, detail)
 
 
-def type_invalid(path: str, value: Any, detail: str) -> FieldError:
-    return FieldError(TYPE_INVALID, path, value, detail)
-
-
 def not_supported(path: str, value: Any, valid: list[str] | tuple[str, ...]) -> FieldError:
     """``valid`` is listed sorted, as the sets are that upstream passes; where it passes a list, build the FieldError itself."""
     detail = "supported values: " + ", ".join(go_quote(v) for v in sorted(valid)) if valid else ""

@@ -238,13 +238,6 @@ class Scheme:
     def resource(self, group: str, version: str, resource: str) -> Resource | None:
         return self._resources.get((group, version, resource))
 
-    def resource_for_kind(self, group: str, version: str, kind: str) -> Resource | None:
-        """The first resource that serves the kind itself."""
-        for r in self.resources:
-            if r.kind == kind and r.group == group and r.version == version:
-                return r
-        return None
-
 
 def _package_group(package: str) -> tuple[str, str] | None:
     """Group version of packages that hold kinds without being served."""

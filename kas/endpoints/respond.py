@@ -13,7 +13,7 @@ import orjson
 
 from kas.api.errors import ApiError
 from kas.api.negotiation import JSON, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream
-from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, pretty_json, transcode_json_to_protobuf, write_json
+from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, pretty_json, transcode_json_to_protobuf
 from kas.edge.http import Headers, Request, Response
 
 GZIP_FROM_BYTES = 128 * 1024
@@ -151,10 +151,6 @@ def media_without_conversion(req: Request) -> Media:
     """For answers that are no kind's object: a Table asked for of a Status is the Status."""
     m = media(req)
     return m if m.convert is None else m._replace(convert=None)
-
-
-def json_value(req: Request, value: Any, status_code: int = 200) -> Response:
-    return finish(req, status_code, JSON, write_json(value) + b"\n")
 
 
 def finish(req: Request, status_code: int, kind: str, body: bytes, headers: Headers | None = None) -> Response:

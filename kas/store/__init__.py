@@ -111,10 +111,6 @@ class Closed(StoreError):
     """The store was closed before the write was made; it did not happen."""
 
 
-class Locked(StoreError):
-    """Another kas serves from this data directory."""
-
-
 class KeyTooLong(StoreError):
     """The key is longer than the backend's tested bound."""
 
@@ -142,7 +138,6 @@ __all__ = [
     "Full",
     "FutureRevision",
     "KeyTooLong",
-    "Locked",
     "StoreError",
     "open_store",
 ]

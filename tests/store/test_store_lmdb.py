@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from kas._fastpath import Op, build_record
 
-from kas.store import Busy, Closed, Compacted, Locked, StoreError, committer, open_store
+from kas.store import Busy, Closed, Compacted, StoreError, committer, open_store
 from kas.store.compaction import HistoryPolicy
-from kas.store.datadir import lock_data_dir
 from kas.store.lmdb import LMDBStore
 from kas.store.shared import Shared
 
@@ -125,17 +124,6 @@ def test_expiry_leaves_renewed_keys_alone(store: LMDBStore) -> None:
     assert store.expire(now) == 0
     assert store.expire(now + 100) == 1
     store.close()
-
-
-def test_lock_keeps_a_second_kas_out(tmp_path: Path) -> None:
-    path = str(tmp_path / "data")
-    lock_data_dir(path)
-    code = "import sys\nfrom kas.store.datadir import lock_data_dir\nlock_data_dir(sys.argv[1])"
-    run = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert "Locked" in run.stderr
-    assert "in use by another kas (pid" in run.stderr
-    with pytest.raises(Locked):
-        lock_data_dir(path)
 
 
 def test_shared_counters_and_wake_ups() -> None:

@@ -7,14 +7,12 @@ spoofed and mean nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from kas.auth.authn import AuthenticationError, HeaderGet
 from kas.auth.user import UserInfo
-
-HeaderItems = Callable[[], Sequence[tuple[str, str]]]
 
 
 class RequestHeader:

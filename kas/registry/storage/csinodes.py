@@ -12,7 +12,6 @@ from kas.api.validation.checks import IMMUTABLE, csi_driver_name, go_struct, non
 from kas.api.validation.coremeta import object_meta
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
-MAX_NODE_ID = 192
 MAX_LONG_NODE_ID = 256
 
 
