@@ -115,11 +115,11 @@ def split_service_account(username: str) -> tuple[str, str] | None:
     return namespace, name
 
 
-def node_name(user: UserInfo) -> str:
-    """The node a kubelet's identity speaks for, "" for everyone else (upstream's NodeIdentifier)."""
+def node_name(user: UserInfo) -> str | None:
+    """The node a kubelet's identity speaks for, "" when it names none, None for everyone else (upstream's NodeIdentifier)."""
     if user.name.startswith(NODE_PREFIX) and NODES in user.groups:
         return user.name[len(NODE_PREFIX) :]
-    return ""
+    return None
 
 
 _ALNUM = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")

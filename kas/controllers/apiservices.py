@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from kas.controllers.client import Client, split_key
-from kas.controllers.queue import WorkQueue
+from kas.controllers.queue import WorkQueue, follow
 
 GROUP = "apiregistration.k8s.io"
 LOCAL = {"type": "Available", "status": "True", "reason": "Local", "message": "Local APIServices are always available"}
@@ -22,12 +22,7 @@ class LocalAPIServices:
         self.queue = WorkQueue(self._sync, self.name)
 
     async def run(self) -> None:
-        end = self.client.store.hub.listen(self.registry.root, self._events, self._resync)
-        try:
-            self._resync()
-            await self.queue.run()
-        finally:
-            end()
+        await follow(self.queue, self._resync, [self.client.store.hub.listen(self.registry.root, self._events, self._resync)])
 
     def _resync(self) -> None:
         for rec in self.client.store.range(self.registry.root).records:

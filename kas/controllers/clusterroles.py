@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.controllers.client import Client
-from kas.controllers.queue import WorkQueue
+from kas.controllers.queue import WorkQueue, follow
 from kas.registry.bootstrap_rbac import aggregate
 
 GROUP = "rbac.authorization.k8s.io"
@@ -20,12 +20,10 @@ class ClusterRoleAggregation:
         self.queue = WorkQueue(self._sync, self.name)
 
     async def run(self) -> None:
-        end = self.client.store.hub.listen(self.registry.root, lambda events: self.queue.add("all"), lambda: self.queue.add("all"))
-        try:
-            self.queue.add("all")
-            await self.queue.run()
-        finally:
-            end()
+        await follow(self.queue, self._resync, [self.client.store.hub.listen(self.registry.root, lambda _: self._resync(), self._resync)])
+
+    def _resync(self) -> None:
+        self.queue.add("all")
 
     async def _sync(self, _: str) -> None:
         """One pass; the rules it writes come back as events, until roles that aggregate aggregated ones are complete too."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from kas.api.field import go_quote
 from kas.controllers.client import Client, split_key
-from kas.controllers.queue import WorkQueue
+from kas.controllers.queue import WorkQueue, follow
 
 GROUP = "flowcontrol.apiserver.k8s.io"
 MANAGER = "api-priority-and-fairness-config-consumer-v1"
@@ -24,12 +24,7 @@ class FlowControlStatus:
     async def run(self) -> None:
         listen = self.client.store.hub.listen
         ends = [listen(self.schemas.root, self._schema_events, self._resync), listen(self.levels.root, self._level_events, self._resync)]
-        try:
-            self._resync()
-            await self.queue.run()
-        finally:
-            for end in ends:
-                end()
+        await follow(self.queue, self._resync, ends)
 
     def _resync(self) -> None:
         for rec in self.client.store.range(self.schemas.root).records:

@@ -15,7 +15,7 @@ import orjson
 from kas.api.errors import ApiError
 from kas.controllers.client import Client, split_key
 from kas.controllers.namespace_conditions import Findings, updated
-from kas.controllers.queue import WorkQueue
+from kas.controllers.queue import WorkQueue, follow
 from kas.registry.generic import Registry
 
 FINALIZER = "kubernetes"
@@ -37,12 +37,7 @@ class NamespaceController:
     async def run(self) -> None:
         hub = self.client.store.hub
         ends = [hub.listen(self.registry.root, self._namespace_events, self._resync), hub.listen("/registry/", self._content_events)]
-        try:
-            self._resync()
-            await self.queue.run(WORKERS)
-        finally:
-            for end in ends:
-                end()
+        await follow(self.queue, self._resync, ends, WORKERS)
 
     def _resync(self) -> None:
         for rec in self.client.store.range(self.registry.root).records:

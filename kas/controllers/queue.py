@@ -16,6 +16,16 @@ log = logging.getLogger("kas.controllers")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 60.0
 
 
+async def follow(queue: WorkQueue, resync: Callable[[], None], ends: list[Callable[[], None]], workers: int = 1) -> None:
+    """Works on ``queue`` from a first ``resync`` on, for good; the listeners on the hub with these ``ends`` end with it."""
+    try:
+        resync()
+        await queue.run(workers)
+    finally:
+        for end in ends:
+            end()
+
+
 class WorkQueue:
     """Items are keys: what is to be done is looked up when their turn comes, so that many events make one piece of work.
 

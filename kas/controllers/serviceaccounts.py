@@ -12,7 +12,7 @@ import orjson
 
 from kas.api.errors import ApiError
 from kas.controllers.client import Client, split_key
-from kas.controllers.queue import WorkQueue
+from kas.controllers.queue import WorkQueue, follow
 
 MANAGER = "kube-controller-manager"
 CONFIG_MAP = "kube-root-ca.crt"
@@ -40,12 +40,7 @@ class _PerNamespace:
     async def run(self) -> None:
         listen = self.client.store.hub.listen
         ends = [listen(self.namespaces.root, self._namespace_events, self._resync), listen(self.registry.root, self._object_events)]
-        try:
-            self._resync()
-            await self.queue.run(4)
-        finally:
-            for end in ends:
-                end()
+        await follow(self.queue, self._resync, ends, 4)
 
     def _resync(self) -> None:
         for rec in self.client.store.range(self.namespaces.root).records:

@@ -6,7 +6,7 @@ import ipaddress
 from typing import Any
 
 from kas.controllers.client import Client, split_key
-from kas.controllers.queue import WorkQueue
+from kas.controllers.queue import WorkQueue, follow
 from kas.registry.core.allocation import CONTROLLER, MANAGED_BY
 
 GROUP = "networking.k8s.io"
@@ -31,12 +31,7 @@ class ServiceCIDRs:
     async def run(self) -> None:
         listen = self.client.store.hub.listen
         ends = [listen(self.registry.root, self._events, self._resync), listen(self.addresses.root, self._address_events)]
-        try:
-            self._resync()
-            await self.queue.run()
-        finally:
-            for end in ends:
-                end()
+        await follow(self.queue, self._resync, ends)
 
     def _resync(self) -> None:
         for rec in self.client.store.range(self.registry.root).records:

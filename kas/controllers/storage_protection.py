@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from kas.controllers.client import Client, split_key
-from kas.controllers.queue import WorkQueue
+from kas.controllers.queue import WorkQueue, follow
 
 PVC, PV = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"
 RECHECK_S = 30.0
@@ -29,12 +29,7 @@ class _Protection:
 
     async def run(self) -> None:
         ends = [self.client.store.hub.listen(self.registry.root, self._events, self._resync), *self._more()]
-        try:
-            self._resync()
-            await self.queue.run(2)
-        finally:
-            for end in ends:
-                end()
+        await follow(self.queue, self._resync, ends, 2)
 
     def _more(self) -> list[Any]:
         return []

@@ -15,7 +15,7 @@ from kas.api.equality import semantic_equal
 from kas.api.field import go_quote
 from kas.auth.attributes import ALLOW
 from kas.auth.attributes import Attributes as Question
-from kas.auth.user import NODE_PREFIX, NODES
+from kas.auth.user import node_name
 
 Obj = dict[str, Any]
 RESTRICTION = "node-restriction.kubernetes.io"
@@ -49,9 +49,9 @@ class Plugin:
         return a.operation in (CREATE, UPDATE, DELETE) and (a.group, a.resource) in self._rules
 
     def mutate(self, a: Attributes) -> None:
-        if NODES not in a.user.groups or not a.user.name.startswith(NODE_PREFIX):
+        node = node_name(a.user)
+        if node is None:
             return
-        node = a.user.name[len(NODE_PREFIX) :]
         if not node:
             raise a.forbid(f"could not determine node from user {go_quote(a.user.name)}")
         self._rules[a.group, a.resource](a, node)

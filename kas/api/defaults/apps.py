@@ -20,9 +20,7 @@ def _spec(obj: Obj) -> Obj:
     return spec
 
 
-@defaults_for("apps", "v1", "Deployment")
-def default_deployment(obj: Obj) -> None:
-    strategy = _spec(obj).setdefault("strategy", {})
+def _rolling_update(strategy: Obj, unavailable: int | str, surge: int | str) -> None:
     if not strategy.get("type"):
         strategy["type"] = "RollingUpdate"
     if strategy["type"] == "RollingUpdate":
@@ -30,9 +28,14 @@ def default_deployment(obj: Obj) -> None:
         if body is None:
             body = strategy["rollingUpdate"] = {}
         if body.get("maxUnavailable") is None:
-            body["maxUnavailable"] = "25%"
+            body["maxUnavailable"] = unavailable
         if body.get("maxSurge") is None:
-            body["maxSurge"] = "25%"
+            body["maxSurge"] = surge
+
+
+@defaults_for("apps", "v1", "Deployment")
+def default_deployment(obj: Obj) -> None:
+    _rolling_update(_spec(obj).setdefault("strategy", {}), "25%", "25%")
 
 
 @defaults_for("apps", "v1", "ReplicaSet")
@@ -42,17 +45,7 @@ def default_replica_set(obj: Obj) -> None:
 
 @defaults_for("apps", "v1", "DaemonSet")
 def default_daemon_set(obj: Obj) -> None:
-    strategy = _spec(obj).setdefault("updateStrategy", {})
-    if not strategy.get("type"):
-        strategy["type"] = "RollingUpdate"
-    if strategy["type"] == "RollingUpdate":
-        body = strategy.get("rollingUpdate")
-        if body is None:
-            body = strategy["rollingUpdate"] = {}
-        if body.get("maxUnavailable") is None:
-            body["maxUnavailable"] = 1
-        if body.get("maxSurge") is None:
-            body["maxSurge"] = 0
+    _rolling_update(_spec(obj).setdefault("updateStrategy", {}), 1, 0)
 
 
 @early_defaults_for("apps", "v1", "StatefulSet")

@@ -44,6 +44,11 @@ class Options:
 DEFAULT = Options()
 
 
+def options_for_template(old: Spec | None) -> Options:
+    """``options_for`` the pod template of a stored workload."""
+    return options_for((old or {}).get("spec") or {}, (old or {}).get("metadata"))
+
+
 def options_for(old_spec: Spec | None, old_meta: Spec | None, is_pod: bool = False) -> Options:
     """``GetValidationOptionsFromPodSpecAndMeta``: what the stored object already does wrong stays allowed."""
     if old_spec is None:

@@ -11,7 +11,7 @@ from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome
 from kas.auth.authz.node_feed import FollowedNodeGraph
 from kas.auth.authz.node_graph import NodeGraph
 from kas.auth.authz.rules import CompiledRule, Rule
-from kas.auth.user import NODE_PREFIX, NODES, UserInfo
+from kas.auth.user import UserInfo, node_name
 
 _ALLOWED: Outcome = (ALLOW, "", "")
 _NO_OPINION: Outcome = (NO_OPINION, "", "")
@@ -36,12 +36,11 @@ class NodeAuthorizer:
         }  # fmt: skip
 
     def authorize(self, a: Attributes) -> Outcome:
-        user = a.user
-        if not user.name.startswith(NODE_PREFIX) or NODES not in user.groups:
+        node = node_name(a.user)
+        if node is None:
             return _NO_OPINION
-        node = user.name[len(NODE_PREFIX) :]
         if not node:
-            return _no(f'unknown node for user "{user.name}"')
+            return _no(f'unknown node for user "{a.user.name}"')
         if a.resource_request:
             check = self._checks.get((a.api_group, a.resource))
             if check is not None:
@@ -49,7 +48,7 @@ class NodeAuthorizer:
         return _ALLOWED if any(r.allows(a) for r in self._rules) else _NO_OPINION
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
-        if user.name.startswith(NODE_PREFIX) and NODES in user.groups:
+        if node_name(user) is not None:
             return [], [], True, "node authorizer does not support user rule resolution"
         return [], [], False, ""
 

@@ -17,7 +17,7 @@ from kas.api.validation import names
 from kas.api.validation.checks import immutable, not_more_than_100_percent, positive_int_or_percent, unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.labelselectors import convertible, is_empty, label_selector, matches
-from kas.api.validation.podspec import DEFAULT, Options, options_for, template
+from kas.api.validation.podspec import DEFAULT, Options, options_for_template, template
 from kas.api.validation.workloads import NO_MATCH, always_restarted, counts, not_decremented, percent_or_int, template_labels
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -87,8 +87,7 @@ class DaemonSetStrategy(Strategy):
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
-        had = before.get("template") or {}
-        options = options_for(had.get("spec") or {}, had.get("metadata"))
+        options = options_for_template(before.get("template"))
         errs = object_meta_update(obj["metadata"], old["metadata"])
         errs += immutable(in_order(spec.get("selector")), before.get("selector"), "spec.selector")
         return errs + _spec(spec, options)

@@ -11,7 +11,7 @@ from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.checks import immutable, not_more_than_100_percent, positive_int_or_percent, unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.podspec import DEFAULT, Options, options_for
+from kas.api.validation.podspec import DEFAULT, Options, options_for_template
 from kas.api.validation.workloads import at_most, counts, name_warning, not_decremented, percent_or_int, selected_template, selector
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -57,9 +57,8 @@ class DeploymentStrategy(Strategy):
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
-        template = before.get("template") or {}
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        errs += _spec(spec, options_for(template.get("spec") or {}, template.get("metadata")))
+        errs += _spec(spec, options_for_template(before.get("template")))
         return errs + immutable(in_order(spec.get("selector")), before.get("selector"), "spec.selector")
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

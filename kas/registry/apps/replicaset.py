@@ -10,7 +10,7 @@ from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.checks import immutable
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.podspec import DEFAULT, Options, options_for
+from kas.api.validation.podspec import DEFAULT, Options, options_for_template
 from kas.api.validation.workloads import at_most, counts, name_warning, selected_template, selector
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -28,8 +28,7 @@ class ReplicaSetStrategy(Strategy):
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
-        template = before.get("template") or {}
-        options = options_for(template.get("spec") or {}, template.get("metadata"))
+        options = options_for_template(before.get("template"))
         errs = object_meta_update(obj["metadata"], old["metadata"]) + _spec(spec, options)
         return errs + immutable(in_order(spec.get("selector")), before.get("selector"), "spec.selector")
 

@@ -13,7 +13,7 @@ from kas.api.validation import names
 from kas.api.validation.checks import not_more_than_100_percent, positive_int_or_percent, unsupported
 from kas.api.validation.claims import claim_spec_warnings
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.podspec import DEFAULT, Options, options_for
+from kas.api.validation.podspec import DEFAULT, Options, options_for_template
 from kas.api.validation.workloads import at_most, counts, name_warning, not_decremented, percent_or_int, selected_template, selector
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for, take
 
@@ -110,8 +110,7 @@ class StatefulSetStrategy(Strategy):
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
-        template = before.get("template") or {}
-        options = options_for(template.get("spec") or {}, template.get("metadata"))
+        options = options_for_template(before.get("template"))
         known = before.get("serviceName") or ""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         errs += _spec(spec, options, not (known and names.is_dns1123_label(known)))

@@ -11,7 +11,7 @@ from kas.api.podwarnings import template_warnings
 from kas.api.validation import jobs, names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.podspec import DEFAULT, Options, options_for
+from kas.api.validation.podspec import DEFAULT, Options, options_for_template
 from kas.api.validation.workloads import counts, name_warning
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -84,8 +84,7 @@ class CronJobStrategy(Strategy):
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        template = _template(old) or {}
-        options = options_for(template.get("spec") or {}, template.get("metadata"))
+        options = options_for_template(_template(old))
         errs = object_meta_update(obj["metadata"], old["metadata"])
         return errs + _spec(obj.get("spec") or {}, old.get("spec") or {}, options)
 

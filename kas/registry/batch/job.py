@@ -10,7 +10,7 @@ from kas.api.podwarnings import template_warnings
 from kas.api.validation import jobs, names
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.jobs import NAME_LABELS, UID_LABELS
-from kas.api.validation.podspec import DEFAULT, Options, options_for
+from kas.api.validation.podspec import DEFAULT, Options, options_for_template
 from kas.api.validation.workloads import counts, name_warning
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -83,7 +83,7 @@ class JobStrategy(Strategy):
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         template = before.get("template") or {}
-        options = options_for(template.get("spec") or {}, template.get("metadata"))
+        options = options_for_template(template)
         prefixed = UID_LABELS[1] in ((template.get("metadata") or {}).get("labels") or {})
         errs = self._whole(obj, options, prefixed) + object_meta_update(obj["metadata"], old["metadata"])
         idle = bool(before.get("suspend")) and not (old.get("status") or {}).get("startTime")

@@ -6,7 +6,7 @@ from kas.api.field import FieldError
 from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.podspec import options_for, template
+from kas.api.validation.podspec import options_for_template, template
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 
@@ -17,9 +17,8 @@ class PodTemplateStrategy(Strategy):
         return errs + template(obj.get("template") or {}, "template")
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        before = old.get("template") or {}
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        options = options_for(before.get("spec") or {}, before.get("metadata"))
+        options = options_for_template(old.get("template"))
         return errs + template(obj.get("template") or {}, "template", options)
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:

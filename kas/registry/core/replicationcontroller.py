@@ -10,7 +10,7 @@ from kas.api.gostruct import in_order
 from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.podspec import DEFAULT, Options, options_for, template
+from kas.api.validation.podspec import DEFAULT, Options, options_for_template, template
 from kas.api.validation.workloads import NO_MATCH, always_restarted, at_most, counts, name_warning, template_labels
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -36,8 +36,7 @@ class ReplicationControllerStrategy(Strategy):
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        before = (old.get("spec") or {}).get("template") or {}
-        options = options_for(before.get("spec") or {}, before.get("metadata"))
+        options = options_for_template((old.get("spec") or {}).get("template"))
         errs = object_meta_update(obj["metadata"], old["metadata"])
         return errs + _spec(obj.get("spec") or {}, options)
 
