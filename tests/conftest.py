@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, settings
 
 from kas.testing.server import KasServer
 
-
 # No test depends on how fast the machine is.
 settings.register_profile("kas", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kas")

@@ -1,3 +1,5 @@
+"""The server that plug-ins see in these tests: objects in a dict."""
+
 from __future__ import annotations
 
 import pytest

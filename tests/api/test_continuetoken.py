@@ -1,3 +1,5 @@
+"""Continue tokens beyond the vectors: what is refused, and how."""
+
 import base64
 
 import pytest

@@ -1,3 +1,5 @@
+"""Field labels: conversion of selectors and the fields of custom resources."""
+
 import pytest
 
 from kas.api.fieldlabels import FieldLabelError, convert_field_label, convert_field_selector, custom_selectable_fields, selectable_fields

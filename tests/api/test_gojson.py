@@ -1,3 +1,5 @@
+"""JSON as Go's decoder reads it, with its errors."""
+
 import json
 
 import pytest

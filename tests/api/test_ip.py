@@ -1,3 +1,5 @@
+"""IP addresses and networks as Go's parsers take them."""
+
 import ipaddress
 
 import pytest

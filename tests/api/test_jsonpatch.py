@@ -1,3 +1,5 @@
+"""JSON patches: operations and refusals."""
+
 import copy
 import json
 

@@ -1,3 +1,5 @@
+"""JSON merge patches."""
+
 import copy
 import json
 

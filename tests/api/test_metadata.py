@@ -1,3 +1,5 @@
+"""Validation of object metadata."""
+
 from kas.api.validation import names
 from kas.api.validation.metadata import validate_annotations, validate_field_manager, validate_object_meta, validate_object_meta_update
 

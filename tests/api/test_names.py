@@ -1,3 +1,5 @@
+"""Names, keys and values: the forms of each validator."""
+
 import re
 import time
 

@@ -1,3 +1,5 @@
+"""Content negotiation: media types of answers, bodies and patches."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Validation of the options of each verb."""
+
 import pytest
 
 from kas.api.negotiation import APPLY_PATCH, MERGE_PATCH

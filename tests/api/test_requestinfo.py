@@ -1,3 +1,5 @@
+"""What a request asks for, by its method and URL."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Label and field selectors: parsing, printing, matching."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

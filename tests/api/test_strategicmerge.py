@@ -1,3 +1,5 @@
+"""Strategic merge patches: lists by key, directives, refusals."""
+
 import copy
 
 import pytest

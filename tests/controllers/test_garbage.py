@@ -4,34 +4,10 @@ from __future__ import annotations
 
 import time
 
-import pytest
+from tests.controllers.waiting import until
 
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 WORKLOAD = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    from kas.testing.server import KasServer
-
-    with KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", workers=2) as running:
-        yield running
-
-
-@pytest.fixture
-def call(server, connect):
-    return connect(server)
-
-
-def until(check, seconds: float = 10.0):
-    """The first true value of ``check()``; fails when there is none in time."""
-    end = time.monotonic() + seconds
-    while True:
-        value = check()
-        if value:
-            return value
-        assert time.monotonic() < end, "did not happen in time"
-        time.sleep(0.02)
 
 
 def path(kind: str, namespace: str, name: str = "") -> str:

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from importlib import import_module
 
 import pytest
 
 from kas.controllers import ALWAYS, BY_CHOICE, chosen
 from kas.controllers.namespace_conditions import Findings, updated
+from tests.controllers.waiting import until
 
 MERGE = "application/merge-patch+json"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    from kas.testing.server import KasServer
-
-    with KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", workers=2) as running:
-        yield running
-
-
-@pytest.fixture
-def call(server, connect):
-    return connect(server)
-
-
-def until(check, seconds: float = 15.0):
-    end = time.monotonic() + seconds
-    while True:
-        value = check()
-        if value:
-            return value
-        assert time.monotonic() < end, "did not happen in time"
-        time.sleep(0.02)
 
 
 def conditions(call, name: str) -> dict[str, dict]:

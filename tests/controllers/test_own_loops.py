@@ -6,19 +6,11 @@ import time
 
 import pytest
 
+from tests.controllers.waiting import until
+
 NETWORKING, FLOWCONTROL = "/apis/networking.k8s.io/v1", "/apis/flowcontrol.apiserver.k8s.io/v1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 MERGE = "application/merge-patch+json"
-
-
-def until(check, seconds: float = 15.0):
-    end = time.monotonic() + seconds
-    while True:
-        value = check()
-        if value:
-            return value
-        assert time.monotonic() < end, "did not happen in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

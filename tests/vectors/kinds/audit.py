@@ -1,8 +1,8 @@
 """Audit policies: what is wrong with them, and what they decide."""
 
-from kas.auth.attributes import Attributes
 from kas.auth.user import UserInfo
 from kas.observe.audit_policy import AuditPolicy, validate
+from tests.vectors.kinds.rbac import attributes
 
 
 def check(vector: dict, group: list[dict]) -> None:
@@ -15,18 +15,6 @@ def check(vector: dict, group: list[dict]) -> None:
     for c in want["checks"]:
         a = c["attributes"]
         user = UserInfo(c["user"]["name"], c["user"].get("groups") or ())
-        question = Attributes(
-            user,
-            a["verb"],
-            a.get("namespace", ""),
-            a.get("apiGroup", ""),
-            a.get("apiVersion", ""),
-            a.get("resource", ""),
-            a.get("subresource", ""),
-            a.get("name", ""),
-            a["resourceRequest"],
-            a.get("path", ""),
-        )
-        v = compiled.verdict(question)
+        v = compiled.verdict(attributes(a, user))
         wanted = (c["level"], sorted(c["omitStages"] or []), c["omitManagedFields"])
         assert (v.level, sorted(v.omit_stages), v.omit_managed_fields) == wanted, c

@@ -1,3 +1,5 @@
+"""Continue tokens: what is in them, and what is none."""
+
 from kas.api import continuetoken
 
 

@@ -1,3 +1,5 @@
+"""Field selectors: which labels a resource has."""
+
 from kas.api.fieldlabels import FieldLabelError, convert_field_label
 from kas.api.scheme import SCHEME
 

@@ -1,3 +1,5 @@
+"""JSON patches and JSON merge patches."""
+
 import copy
 
 from kas.api import jsonpatch, mergepatch

@@ -1,3 +1,5 @@
+"""Validators of names, keys, values and options."""
+
 from kas.api.validation import ip, names, options
 from kas.api.validation.labelselectors import label_selector
 from kas.api.validation.metadata import validate_object_meta

@@ -1,3 +1,5 @@
+"""Content negotiation by the Accept header."""
+
 from kas.api.errors import ApiError
 from kas.api.negotiation import negotiate
 

@@ -1,3 +1,5 @@
+"""What a method and a URL ask for."""
+
 from urllib.parse import unquote, urlsplit
 
 from kas.api.requestinfo import RequestInfoError, parse

@@ -1,3 +1,5 @@
+"""Label and field selectors."""
+
 from kas.api import selectors
 from kas.api.selectors import SelectorError
 

@@ -1,3 +1,5 @@
+"""Strategic merge patches."""
+
 import copy
 
 from kas.api import strategicmerge

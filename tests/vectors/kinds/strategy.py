@@ -26,10 +26,15 @@ def run(vector) -> dict:
         now="2024-01-02T03:04:05Z", now_micro="2024-01-02T03:04:05.000000Z", namespace="ns1" if resource.namespaced else "",
         uid="00000000-0000-4000-8000-000000000001", user={"username": "admin", "groups": ["system:masters", "system:authenticated"]},
     )  # fmt: skip
+    return written(resource, vector["in"], ctx)
+
+
+def written(resource, given: dict, ctx: Context) -> dict:
+    """What comes of writing ``given["object"]``, over ``given["oldObject"]`` when there is one."""
     try:
-        obj, _ = pipeline.decode_input(resource, json.loads(json.dumps(vector["in"]["object"])))
-        if "oldObject" in vector["in"]:
-            old, _ = pipeline.decode_input(resource, json.loads(json.dumps(vector["in"]["oldObject"])))
+        obj, _ = pipeline.decode_input(resource, json.loads(json.dumps(given["object"])))
+        if "oldObject" in given:
+            old, _ = pipeline.decode_input(resource, json.loads(json.dumps(given["oldObject"])))
             for o in (obj, old):
                 o.setdefault("metadata", {})["resourceVersion"] = "1"
             obj, warnings = pipeline.build_update(resource, obj, old, ctx)
