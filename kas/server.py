@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import fcntl
 import gc
 import importlib
@@ -28,7 +27,6 @@ import orjson
 from kas import __version__, controllers
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
-from kas.api.errors import ApiError
 from kas.api.fieldlabels import selectable_fields
 from kas.api.scheme import SCHEME, encode_json_split
 from kas.auth.authn.bearer import BearerToken
@@ -187,7 +185,6 @@ class Server:
         self.audiences = raw.api_audiences or [issuer]
         self._signer: Signer | None = None
         self._verifier: Verifier | None = None
-        self._token_members: list[Any] = []
 
     def load_credentials(self) -> None:
         """Reads tokens and keys; after the supervisor has made them."""
@@ -620,10 +617,3 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         async with asyncio.timeout(2):
             await asyncio.gather(*(x.stopped for x in listeners if x.stopped is not None))
     server.store.close()
-
-
-def utc_now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
-
-
-__all__ = ["ApiError", "Server", "clock", "work"]

@@ -2,7 +2,7 @@
 #
 # Owns the list of header tuples it was given and the map made of them on first use. Trusts nothing: names and values are any
 # bytes. Why C: every filter of every request reads or writes it; a GET spent a quarter of the chain's time on the same class
-# in Python (bench/test_request.py).
+# in Python.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memcmp
