@@ -27,6 +27,7 @@ import orjson
 from kas import __version__, controllers
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
+from kas.api.errors import ApiError
 from kas.api.fieldlabels import selectable_fields
 from kas.api.scheme import SCHEME, encode_json_split
 from kas.auth.authn.bearer import BearerToken
