@@ -82,14 +82,12 @@ class Deleter:
         attrs = self.writer.attributes(req, served, DELETE, ctx, name, None, None, options)
 
         async def judge(obj: dict[str, Any], old: dict[str, Any] | None) -> None:
+            # Both steps see the object, so there is nothing to admit when there is none (AdmissionToValidateObjectDeleteFunc).
             attrs.old = obj
-            await self.writer.admission.validate(attrs)
+            await admission.mutate(attrs)
+            await admission.validate(attrs)
 
-        attrs.old = None
-        rec = served.registry.find(ctx.namespace, name)
-        if rec is not None:
-            attrs.old = served.registry.object(rec)
-        await self.writer.admission.mutate(attrs)
+        admission = self.writer.admission
         return await served.registry.delete(ctx, name, options, judge)
 
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes, Chain
 from kas.api import errors
-from kas.api.fieldmanager import keep_timestamps
+from kas.api.fieldmanager import keep_timestamps, restore_after_admission
 from kas.edge.http import Request, Response
 from kas.endpoints import managedfields, patching, respond
 from kas.endpoints.codec import decode_body
@@ -60,9 +60,7 @@ class Writer:
     async def create_decoded(self, req: Request, served: Served, ctx: Context, obj: Obj, options: dict[str, Any]):
         """Admission and the registry's create, for an object in the storage version. Returns (record, warnings)."""
         attrs = self.attributes(req, served, CREATE, ctx, obj["metadata"].get("name", ""), obj, None, options)
-        await self.admission.mutate(attrs)
-        assert attrs.obj is not None
-        obj = attrs.obj
+        obj = await self._mutated(req, attrs)
 
         async def judge(final: Obj, old: Obj | None) -> None:
             attrs.obj, attrs.name = final, final["metadata"].get("name", "")
@@ -115,11 +113,12 @@ class Writer:
             dedup_owner_references(req, obj.get("metadata") or {})
             if current is None or not mutates:
                 return obj
-            return self._admit(attrs, obj, current)
+            attrs.operation, attrs.obj, attrs.old = UPDATE, obj, current
+            return self._mutated(req, attrs)
 
         async def on_create(obj: Obj) -> None:
             attrs.operation, attrs.obj, attrs.old = CREATE, obj, None
-            await self.admission.mutate(attrs)
+            await self._mutated(req, attrs)
 
         async def judge(final: Obj, old: Obj | None) -> None:
             attrs.operation = UPDATE if old is not None else CREATE
@@ -137,10 +136,16 @@ class Writer:
         """An update of an existing object computed by ``wanted``, through admission and the registry."""
         return await self._write(req, served, ctx, name, wanted, options, allow_create=False, unconditional=True)
 
-    async def _admit(self, attrs: Attributes, obj: Obj, current: Obj) -> Obj:
-        attrs.operation, attrs.obj, attrs.old = UPDATE, obj, current
+    async def _mutated(self, req: Request, attrs: Attributes) -> Obj:
+        """The object after mutating admission, which must leave usable managed fields behind."""
+        entries = attrs.obj["metadata"].get("managedFields")
         await self.admission.mutate(attrs)
-        return attrs.obj
+        obj = attrs.obj
+        warning = restore_after_admission(entries, obj["metadata"])
+        if warning is not None:
+            req.warn(warning)
+        dedup_owner_references(req, obj["metadata"], " after mutating admission happens")
+        return obj
 
     # --- patch
 
@@ -212,8 +217,8 @@ def _check_if_match(req: Request, obj: Obj) -> None:
             meta["resourceVersion"] = tag
 
 
-def dedup_owner_references(req: Request, meta: dict[str, Any]) -> None:
-    """Drops repeated ownerReferences (same uid) with upstream's warning."""
+def dedup_owner_references(req: Request, meta: dict[str, Any], when: str = "") -> None:
+    """Drops repeated ownerReferences (same uid) with upstream's warning; ``when`` tells in it who brought them."""
     refs = meta.get("ownerReferences")
     if not refs or len(refs) < 2:
         return
@@ -228,6 +233,6 @@ def dedup_owner_references(req: Request, meta: dict[str, Any]) -> None:
     if repeated:
         meta["ownerReferences"] = kept
         req.warn(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests "
+            f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests "
             f"as early as 1.24; please fix your requests; duplicate UID(s) observed: {', '.join(repeated)}"
         )

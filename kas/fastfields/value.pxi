@@ -103,3 +103,53 @@ cdef inline object get(object d, object key):
         return _MISSING
     p = PyDict_GetItem(d, key)
     return <object>p if p != NULL else _MISSING
+
+
+cdef bint equal_without(dict a, dict b, tuple skip) except -1:
+    """Whether two maps are equal but for some keys."""
+    cdef Py_ssize_t at = 0, n = PyDict_Size(b)
+    cdef PyObject *k
+    cdef PyObject *v
+    cdef PyObject *w
+    for key in skip:
+        if PyDict_GetItem(b, key) != NULL:
+            n -= 1
+    while PyDict_Next(a, &at, &k, &v):
+        if <object>k in skip:
+            continue
+        w = PyDict_GetItem(b, <object>k)
+        if w == NULL or not deep_eq(<object>v, <object>w):
+            return False
+        n -= 1
+    return n == 0
+
+
+_METADATA = ("metadata",)
+
+
+def equal_but_metadata(dict a not None, dict b not None, tuple skip not None):
+    """Whether two objects are equal, fields of their metadata named in ``skip`` apart. The metadata comes last: where objects differ, it is
+    mostly elsewhere."""
+    cdef PyObject *m = PyDict_GetItem(a, "metadata")
+    cdef PyObject *n = PyDict_GetItem(b, "metadata")
+    if not equal_without(a, b, _METADATA):
+        return False
+    if m == NULL or n == NULL:
+        return m == n
+    if PyDict_CheckExact(<object>m) and PyDict_CheckExact(<object>n):
+        return equal_without(<dict>m, <dict>n, skip)
+    return deep_eq(<object>m, <object>n)
+
+
+_TIME = ("time",)
+
+
+def equal_but_times(list a not None, list b not None):
+    """Whether two lists of managedFields entries are equal but for their times."""
+    cdef Py_ssize_t i, n = PyList_GET_SIZE(a)
+    if PyList_GET_SIZE(b) != n:
+        return False
+    for i in range(n):
+        if not equal_without(a[i], b[i], _TIME):
+            return False
+    return True

@@ -10,8 +10,8 @@ from typing import Any
 
 from kas._fast_fields import (
     Mismatch,
-    deep_equal,
     difference,
+    equal_but_metadata,
     intersection,
     merge,
     remove_items,
@@ -123,17 +123,7 @@ def _apply(
     managers, _ = settle(schema, live, merged, managers, ident, reset, force)
     if not managers[ident].fields:
         del managers[ident]
-    same = _without_managed_fields(live) == _without_managed_fields(merged) and deep_equal(
-        _without_managed_fields(live), _without_managed_fields(merged)
-    )
-    return None if same else merged, managers
-
-
-def _without_managed_fields(obj: Obj) -> Obj:
-    meta = obj.get("metadata")
-    if not meta or "managedFields" not in meta:
-        return obj
-    return {**obj, "metadata": {k: v for k, v in meta.items() if k != "managedFields"}}
+    return None if equal_but_metadata(live, merged, ("managedFields",)) else merged, managers
 
 
 def _prune(schema: Schema, merged: Obj, managers: Managers, ident: Ident, last: Managed | None) -> Obj:
