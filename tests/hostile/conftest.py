@@ -1,0 +1,159 @@
+"""A server with users of few rights, looked at after every attack: the same processes, no panic, memory within bounds."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from kas.testing.server import KasServer
+
+# mallory has no rights but those every user has, and what a test gives her.
+USERS = 'm-token,mallory,u1,"devs"\ni-token,imp,u2\na-token,alice,u3\n'
+MAX_GROWTH = 250 << 20
+
+
+class Caller:
+    """Requests as one user: ``call(method, path, body)`` gives (status, body decoded)."""
+
+    def __init__(self, server: KasServer, token: str | None) -> None:
+        self.server, self.session = server, requests.Session()
+        self.session.trust_env = False
+        self.session.verify = server.ca
+        if token is not None:
+            self.session.headers["Authorization"] = f"Bearer {token}"
+
+    def __call__(self, method: str, path: str, body=None, ctype: str = "application/json", timeout: float = 30, **headers: str):
+        r = self.raw(method, path, body, ctype, timeout, **headers)
+        try:
+            return r.status_code, r.json()
+        except ValueError:
+            return r.status_code, r.text
+
+    def raw(self, method: str, path: str, body=None, ctype: str = "application/json", timeout: float = 30, **headers: str):
+        sent = {k.replace("_", "-"): v for k, v in headers.items()}
+        if body is not None:
+            sent.setdefault("Content-Type", ctype)
+        kind = "data" if isinstance(body, (bytes, str)) else "json"
+        return self.session.request(method, self.server.url + path, headers=sent, timeout=timeout, allow_redirects=False, **{kind: body})
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KasServer]:
+    """The server under attack."""
+    directory = tmp_path_factory.mktemp("hostile")
+    (directory / "tokens.csv").write_text(USERS)
+    flags = ("--unsafe-no-fsync", "--token-auth-file", str(directory / "tokens.csv"), "--cors-allowed-origins", r"^https://good\.example$")
+    with KasServer(directory, *flags) as server:
+        yield server
+
+
+@pytest.fixture
+def admin(target: KasServer) -> Caller:
+    return Caller(target, target.token)
+
+
+@pytest.fixture
+def mallory(target: KasServer) -> Caller:
+    return Caller(target, "m-token")
+
+
+@pytest.fixture
+def nobody(target: KasServer) -> Caller:
+    return Caller(target, None)
+
+
+@pytest.fixture
+def as_user(target: KasServer) -> Callable[[str | None], Caller]:
+    """``as_user(token)``: requests with any bearer token."""
+    return lambda token: Caller(target, token)
+
+
+@pytest.fixture
+def room(admin: Caller, request: pytest.FixtureRequest) -> str:
+    """A namespace of the test's own."""
+    import hashlib
+
+    name = "h" + hashlib.sha1(request.node.nodeid.encode()).hexdigest()[:10]
+    status, body = admin("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    assert status in (201, 409), body
+    return name
+
+
+@pytest.fixture
+def grant(admin: Caller) -> Callable[..., None]:
+    """``grant(user, rules, namespace)``: a role and its binding; cluster-wide without a namespace."""
+
+    def give(user: str, rules: list[dict], namespace: str = "") -> None:
+        kind = "Role" if namespace else "ClusterRole"
+        base = f"/apis/rbac.authorization.k8s.io/v1/{f'namespaces/{namespace}/' if namespace else ''}"
+        code, role = admin("POST", base + kind.lower() + "s", {"metadata": {"generateName": "given-"}, "rules": rules})
+        assert code == 201, role
+        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role["metadata"]["name"]}
+        subjects = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+        binding = {"metadata": {"generateName": "given-"}, "roleRef": ref, "subjects": subjects}
+        code, body = admin("POST", base + kind.lower() + "bindings", binding)
+        assert code == 201, body
+
+    return give
+
+
+def _workers(server: KasServer) -> dict[int, int]:
+    """Resident bytes of every process of the server."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    found = {}
+    for pid in [server.pid, *map(int, children)]:
+        match = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        found[pid] = int(match.group(1)) << 10 if match else 0
+    return found
+
+
+@pytest.fixture(autouse=True)
+def unharmed(target: KasServer) -> Iterator[None]:
+    before, said = _workers(target), len(target.output)
+    yield
+    assert target.process.poll() is None, target.output[-3000:]
+    after = _workers(target)
+    assert set(after) == set(before), "a process was replaced:\n" + target.output[said:][-3000:]
+    grown = sum(after.values()) - sum(before.values())
+    assert grown < MAX_GROWTH, f"{grown >> 20} MiB more than before"
+    assert "panic" not in target.output[said:], target.output[said:][-3000:]
+    status, _ = Caller(target, target.token)("GET", "/readyz", timeout=10)
+    assert status == 200
+
+
+@pytest.fixture
+def wire(target: KasServer) -> Callable[..., bytes]:
+    """``wire(*pieces, wait=5)``: sends raw bytes over TLS; what comes back until the server closes or ``wait`` seconds pass
+    without anything."""
+
+    def talk(*pieces: bytes, wait: float = 2.0, alpn: str = "http/1.1") -> bytes:
+        with dial(target, alpn) as s:
+            s.settimeout(wait)
+            got = b""
+            try:
+                for piece in pieces:
+                    s.sendall(piece)
+                while data := s.recv(65536):
+                    got += data
+            except (TimeoutError, OSError):
+                return got
+            return got
+
+    return talk
+
+
+def dial(server: KasServer, alpn: str = "http/1.1") -> ssl.SSLSocket:
+    context = ssl.create_default_context(cafile=server.ca)
+    context.set_alpn_protocols([alpn])
+    return context.wrap_socket(socket.create_connection(("127.0.0.1", server.port), 10), server_hostname="127.0.0.1")
+
+
+def statuses(answer: bytes) -> list[int]:
+    """The status codes of the answers in a stream of them."""
+    return [int(x) for x in re.findall(rb"HTTP/1\.[01] (\d{3})", answer)]

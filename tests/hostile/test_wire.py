@@ -1,0 +1,387 @@
+"""What travels below HTTP's meaning: framing, sizes, slowness, spellings of paths."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+import time
+
+import pytest
+from conftest import dial, statuses
+
+from kas.testing.server import KasServer
+
+
+def get(path: str, *headers: str, token: str = "") -> bytes:
+    lines = [f"GET {path} HTTP/1.1", "Host: x", *([f"Authorization: Bearer {token}"] if token else []), *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+# The smuggled request would make a namespace, if anything took it for one.
+INNER = "POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {n}\r\n\r\n{body}"
+
+
+def smuggled(target: KasServer, name: str) -> bytes:
+    body = f'{{"metadata":{{"name":"{name}"}}}}'
+    return INNER.format(token=target.token, n=len(body), body=body).encode()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ["Content-Length: 5", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked", "Content-Length: 5"],
+        ["Transfer-Encoding: xchunked", "Content-Length: 0"],
+        ["Transfer-Encoding : chunked", "Content-Length: 0"],
+        ["Transfer-Encoding: chunked", "Transfer-Encoding: identity"],
+        ["Transfer-Encoding: identity, chunked, identity"],
+        ["Content-Length: 0", "Content-Length: 400"],
+        ["Content-Length: +5"],
+        ["Content-Length: 0x5"],
+        ["Content-Length: -1"],
+        ["Content-Length: 5, 0"],
+        ["Content-Length: 99999999999999999999999"],
+        ["Content-Length:\x0b5"],
+        ["X: a\r b"],
+        [" Folded: x"],
+        ["No-Colon"],
+        ["Na me: x"],
+        ["X: \x00"],
+    ],
+    ids=repr,
+)
+def test_ambiguous_framing_smuggles_nothing(target, admin, wire, headers):
+    """At most one meaning: the bytes behind are refused with the connection, or are one body, never a second request."""
+    name = "smuggled"
+    head = f"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\n"
+    head += "Content-Type: application/json\r\n" + "\r\n".join(headers) + "\r\n\r\n"
+    answer = wire(head.encode("latin-1") + b"0\r\n\r\n" + smuggled(target, name), wait=1.0)
+    codes = statuses(answer)
+    assert all(c < 500 for c in codes), answer[:500]
+    both = any("Transfer-Encoding: chunked" == h for h in headers) and any(h.startswith("Content-Length") for h in headers)
+    if both and 201 in codes:
+        # RFC 9112 6.1: chunks win; then the next request is the sender's own, and the connection should be closed.
+        pytest.fail(f"a request behind two framings was served: {codes}")
+    if admin("GET", f"/api/v1/namespaces/{name}")[0] == 200:
+        admin("DELETE", f"/api/v1/namespaces/{name}")
+        pytest.fail(f"smuggled: {codes}")
+
+
+def test_chunks_that_lie(target, wire):
+    head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    for chunks in (b"zz\r\n", b"-1\r\nx\r\n", b"ffffffffffffffffff\r\nx", b"1;" + b"a" * 200_000 + b"\r\n", b"5\r\nabcdeXX0\r\n\r\n", b"0" * 100_000):
+        codes = statuses(wire(head + chunks, wait=1.0))
+        assert all(c in (400, 408, 413, 431) for c in codes), (chunks[:20], codes)
+
+
+def test_endless_chunks_are_cut_off(target):
+    """More than the limit without a Content-Length: answered 413, or cut, after little more than the limit."""
+    head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    chunk, sent = b"10000\r\n" + b" " * 65536 + b"\r\n", 0
+    with dial(target) as s:
+        s.settimeout(5)
+        try:
+            s.sendall(head)
+            while sent < 64 << 20:
+                s.sendall(chunk)
+                sent += len(chunk)
+        except OSError:
+            pass
+    assert sent < 64 << 20, "64 MiB were taken"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [["X: " + "a" * (2 << 20)], [f"X-{i}: a" for i in range(5_000)], ["Authorization: Bearer " + "a" * 500_000], ["Accept: " + "a/b," * 50_000],
+     ["Accept: application/json" + ";as=Table" * 20_000], ["Content-Type: " + ";" * 100_000], ["Impersonate-Group: a"] * 90],
+    ids=["long", "many", "token", "accept", "parameters", "type", "groups"],
+)  # fmt: skip
+def test_headers_without_measure(target, wire, headers):
+    start = time.monotonic()
+    codes = statuses(wire(get("/api/v1/namespaces", *headers, token=target.token), wait=2.0))
+    assert all(c < 500 for c in codes), codes
+    assert time.monotonic() - start < 10
+
+
+def test_slow_clients_hold_up_nobody(target, admin):
+    """Two hundred connections that never finish what they say: others are served as before."""
+    head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\nContent-Length: 100\r\n\r\n{{".encode()
+    slow = [dial(target) for _ in range(200)]
+    try:
+        for i, s in enumerate(slow):
+            s.sendall(head if i % 2 else head[:40])
+        start = time.monotonic()
+        for _ in range(10):
+            assert admin("GET", "/api/v1/namespaces")[0] == 200
+            assert admin("POST", "/api/v1/namespaces?dryRun=All", {"metadata": {"name": "dry"}})[0] == 201
+        assert time.monotonic() - start < 5
+    finally:
+        for s in slow:
+            s.close()
+
+
+def test_a_reader_that_stops_reading_costs_no_memory(target, admin, room):
+    """Lists of a few MB asked for and never taken; the bound on memory is the fixture's."""
+    for i in range(8):
+        body = {"metadata": {"name": f"big{i}"}, "data": {"k": "x" * (900 << 10)}}
+        assert admin("POST", f"/api/v1/namespaces/{room}/configmaps", body)[0] == 201
+    stuck = [dial(target) for _ in range(20)]
+    try:
+        for s in stuck:
+            s.sendall(get(f"/api/v1/namespaces/{room}/configmaps", token=target.token))
+        time.sleep(1)
+        assert admin("GET", "/readyz")[0] == 200
+    finally:
+        for s in stuck:
+            s.close()
+
+
+@pytest.fixture
+def two_rooms(admin, room, grant):
+    """mallory reads config maps in ``mine``; the word "hidden" stands in ``theirs`` only."""
+    mine, theirs = room, room + "-other"
+    assert admin("POST", "/api/v1/namespaces", {"metadata": {"name": theirs}})[0] in (201, 409)
+    for ns, text in ((mine, "shown"), (theirs, "hidden")):
+        for kind, data in (("configmaps", {"data": {"k": text}}), ("secrets", {"stringData": {"k": text}})):
+            admin("POST", f"/api/v1/namespaces/{ns}/{kind}", {"metadata": {"name": "x", "labels": {"text": text}}, **data})
+    grant("mallory", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}], mine)
+    return mine, theirs
+
+
+def spellings(mine: str, theirs: str) -> list[str]:
+    """Ways to say ``theirs`` while seeming to say ``mine``, in every position of a path."""
+    ups = ["..", "%2e%2e", "%2E.", ".%2e", "%252e%252e", "..%00", "..;", "%c0%ae%c0%ae", "%ff", "\\..", "%5c.."]
+    slashes = ["/", "%2f", "%2F", "//", "%252f", "\\", "%5c", "/./"]
+    out = []
+    for up in ups:
+        for s in slashes:
+            out.append(f"/api/v1/namespaces/{mine}{s}{up}{s}{theirs}/configmaps/x")
+            out.append(f"/api/v1/namespaces/{mine}/configmaps/{up}{s}{up}{s}{theirs}{s}configmaps{s}x")
+            out.append(f"/api/v1/namespaces/{mine}/configmaps/x{s}{up}{s}{up}{s}{up}{s}{theirs}{s}configmaps{s}x")
+            out.append(f"/version{s}{up}{s}api/v1/namespaces/{theirs}/configmaps/x")
+            out.append(f"/healthz{s}{up}{s}api{s}v1{s}namespaces{s}{theirs}{s}secrets")
+            out.append(f"/openapi/v3/{up}{s}{up}{s}{up}/etc/passwd")
+            out.append(f"/swagger-ui{s}{up}{s}{up}{s}{up}{s}{up}{s}etc{s}passwd")
+    for s in slashes[1:]:
+        out.append(f"/api/v1/namespaces/{mine}/configmaps{s}..{s}..{s}{theirs}")
+        out.append(f"/api/v1{s}namespaces{s}{theirs}{s}configmaps{s}x")
+        out.append(f"/api/v1/namespaces/{mine}{s}configmaps?x=/../{theirs}/configmaps/x")
+    out += [
+        f"/api/v1/watch/namespaces/{theirs}/configmaps?timeoutSeconds=1",
+        f"/api/v1/namespaces/{mine}/configmaps?namespace={theirs}",
+        f"/api/v1/namespaces/{mine}/configmaps?fieldSelector=metadata.namespace={theirs}",
+        f"/api/v1/configmaps?fieldSelector=metadata.namespace={mine}",
+        f"/api/v1/namespaces/{mine}%00/configmaps/x",
+        f"/api/v1/namespaces/{mine}%20/configmaps/x",
+        f"/api/v1/namespaces/{theirs.upper()}/configmaps/x",
+        f"/API/v1/namespaces/{theirs}/configmaps/x",
+        f"//api/v1/namespaces/{theirs}/configmaps/x",
+        f"/api//v1/namespaces/{theirs}/configmaps/x",
+        f"/api/v1/namespaces//{theirs}/configmaps/x",
+        f"/api/v1/namespaces/{mine};/{theirs}/configmaps/x",
+        f"http://other/api/v1/namespaces/{theirs}/configmaps/x",
+        f"/api/v1/namespaces/{mine}/configmaps/x#/../../{theirs}",
+        "*", "api/v1/namespaces", "/%", "/%zz", "/api/v1/%", "/api/v1/namespaces/%e2%80%ae", "/" + "a/" * 3_000, "/api/v1/" + "%2e%2e/" * 1_000,
+    ]  # fmt: skip
+    return list(dict.fromkeys(out))
+
+
+def test_no_spelling_of_a_path_reaches_what_is_forbidden(target, two_rooms, admin):
+    mine, theirs = two_rooms
+    paths = spellings(mine, theirs)
+    with dial(target) as s:
+        s.settimeout(5)
+        for path in paths:
+            # One connection for all of them, opened again where an answer ended it.
+            answer = exchange(s, get(path, token="m-token"))
+            if answer is None:
+                s.close()
+                s = dial(target)
+                s.settimeout(5)
+                continue
+            assert all(c < 500 for c in statuses(answer)), (path, answer[:300])
+            assert b"hidden" not in answer, (path, answer[:300])
+            assert b"root:x:" not in answer, (path, answer[:300])
+
+
+def exchange(s, request: bytes) -> bytes | None:
+    """One answer with a Content-Length or in chunks; None when the connection was closed."""
+    got = b""
+    try:
+        s.sendall(request)
+        while b"\r\n\r\n" not in got:
+            data = s.recv(65536)
+            if not data:
+                return got if got else None
+            got += data
+        head, _, body = got.partition(b"\r\n\r\n")
+        lengths = [int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length:")]
+        while len(body) < lengths[0] if lengths else not body.endswith(b"0\r\n\r\n"):
+            data = s.recv(65536)
+            if not data:
+                break
+            body += data
+        return head + b"\r\n\r\n" + body
+    except OSError:
+        return None
+
+
+@pytest.mark.parametrize("name", ["a%2Fb", "a%2F..%2Fb", "%25", "a%00b", "A", "-", "a" * 254, "%ff%fe", "%F0%9F%92%A9"])
+def test_names_that_are_no_names(admin, room, name):
+    from urllib.parse import unquote
+
+    url = f"/api/v1/namespaces/{room}/configmaps"
+    assert admin("POST", url, {"metadata": {"name": unquote(name)}})[0] in (400, 422)
+    for method, body in (("GET", None), ("PUT", {"metadata": {"name": unquote(name)}}), ("PATCH", {}), ("DELETE", None)):
+        status, answer = admin(method, f"{url}/{name}", body, "application/merge-patch+json" if method == "PATCH" else "application/json")
+        assert 400 <= status < 500, (method, answer)
+    apply = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unquote(name)}}
+    status, answer = admin("PATCH", f"{url}/{name}?fieldManager=x", apply, "application/apply-patch+yaml")
+    assert 400 <= status < 500, answer
+    status, body = admin("GET", url)
+    assert {o["metadata"]["name"] for o in body["items"]} <= {"kube-root-ca.crt"}
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_dots_are_no_names(target, admin, wire, room, name):
+    assert admin("POST", f"/api/v1/namespaces/{room}/configmaps", {"metadata": {"name": name}})[0] == 422
+    for path in (f"/api/v1/namespaces/{room}/configmaps/{name}", f"/api/v1/namespaces/{name}/configmaps/x", f"/api/v1/namespaces/{name}"):
+        for method in (b"GET", b"DELETE"):
+            answer = wire(get(path, "Connection: close", token=target.token).replace(b"GET", method, 1))
+            assert statuses(answer)[0] in (400, 404), answer[:500]
+
+
+def test_rbac_names_stay_in_their_key(admin, room):
+    """RBAC names are nearly free; none of them may reach another key."""
+    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{room}/roles"
+    for name in ("a:b", "system:..:x", "\u00e9", "a b", "a" * 400):
+        status, body = admin("POST", base, {"metadata": {"name": name}})
+        assert status in (201, 422), body
+    for name in ("a/b", "..", ".", "a%b", "../../x"):
+        assert admin("POST", base, {"metadata": {"name": name}})[0] == 422
+
+
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT", "OPTIONS", "HEAD", "PROPFIND", "get", "G\tT", "A" * 10_000])
+def test_methods(target, admin, wire, method):
+    answer = wire(get("/api/v1/namespaces/default", "Connection: close", token=target.token).replace(b"GET", method.encode(), 1), wait=1.0)
+    codes = statuses(answer)
+    assert all(c in (200, 400, 403, 404, 405, 414, 431, 501) for c in codes), answer[:300]
+    assert b"Authorization" not in answer  # TRACE would say it back
+
+
+def test_plain_text_to_the_tls_port(target, admin):
+    import socket
+
+    for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + b"\0" * 1000, b"\x80\x2e\x01\x00\x02", b""):
+        with socket.create_connection(("127.0.0.1", target.port), 5) as s:
+            s.settimeout(0.5)
+            try:
+                s.sendall(data)
+                assert b"HTTP/1.1 200" not in s.recv(1000)
+            except OSError:
+                continue
+
+
+# --- HTTP/2
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """A header field in HPACK without indexing or Huffman."""
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+HEAD = literal(b":method", b"GET") + literal(b":scheme", b"https") + literal(b":path", b"/version") + literal(b":authority", b"x")
+
+
+def attack_h2(target: KasServer, pieces, seconds: float = 3.0) -> int:
+    """Bytes taken until the server ended the connection or the time was up."""
+    taken = 0
+    with dial(target, "h2") as s:
+        assert s.selected_alpn_protocol() == "h2"
+        s.settimeout(0.5)
+        reader = threading.Thread(target=_drain, args=(s,), daemon=True)
+        end = time.monotonic() + seconds
+        try:
+            s.sendall(PREFACE)
+            reader.start()
+            for piece in pieces:
+                s.sendall(piece)
+                taken += len(piece)
+                if time.monotonic() > end:
+                    break
+        except OSError:
+            pass
+    reader.join(5)
+    return taken
+
+
+def _drain(s) -> None:
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        try:
+            if not s.recv(65536):
+                return
+        except TimeoutError:
+            continue
+        except (OSError, ValueError):
+            return
+
+
+def resets():
+    for i in range(20_000):
+        stream = 1 + 2 * i
+        yield frame(1, 5, stream, HEAD) + frame(3, 0, stream, b"\0\0\0\x08")
+
+
+def continuations():
+    yield frame(1, 1, 1, HEAD)
+    for _ in range(50_000):
+        yield frame(9, 0, 1, literal(b"x-a", b"b" * 100))
+
+
+def pings():
+    for _ in range(100_000):
+        yield frame(6, 0, 0, b"12345678")
+
+
+def settings():
+    for _ in range(100_000):
+        yield frame(4, 0, 0, b"\0\x04\0\0\0\0")
+
+
+def bombs():
+    """A large header put into the table once and named a thousand times in each request."""
+    big = b"\x40" + b"\x03x-b" + b"\x7f" + bytes([(3900 - 127) & 127 | 128, (3900 - 127) >> 7]) + b"b" * 3900
+    yield frame(1, 5, 1, HEAD + big)
+    for i in range(1, 500):
+        yield frame(1, 5, 1 + 2 * i, HEAD + b"\xbe" * 10_000)
+
+
+@pytest.mark.parametrize("attack", [resets, continuations, pings, settings, bombs])
+def test_http2_floods(target, admin, attack):
+    started = time.monotonic()
+    thread = threading.Thread(target=attack_h2, args=(target, attack()))
+    thread.start()
+    slowest = 0.0
+    while thread.is_alive() and time.monotonic() - started < 10:
+        at = time.monotonic()
+        assert admin("GET", "/version")[0] == 200
+        slowest = max(slowest, time.monotonic() - at)
+    thread.join(10)
+    assert slowest < 3, f"others waited {slowest:.1f} s"
+
+
+def test_many_streams_of_h2load(target, admin):
+    program = shutil.which("h2load")
+    if program is None:
+        pytest.skip("h2load (nghttp2-client) is not installed")
+    command = [program, "-n", "5000", "-c", "10", "-m", "100", "-H", f"Authorization: Bearer {target.token}", target.url + "/api/v1/namespaces/default"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "5000 2xx" in done.stdout, done.stdout
