@@ -352,6 +352,11 @@ cdef int fill_missing(TypeDesc t, dict out, bint* seen) except -1:
     return 0
 
 
+def _whole(str text not None):
+    """A number of digits only. Python refuses to read thousands of them; no field holds so many, the error quotes them."""
+    return int(text) if len(text) <= 40 else _Literal(text)
+
+
 class _Literal(float):
     """A JSON number that remembers how it was written."""
 
@@ -393,7 +398,7 @@ def decode(TypeDesc type not None, object obj, bytes raw=None):
             raise
         out = None
     if w.inexact:
-        return decode(type, json.loads(raw.decode("utf-8", "replace"), parse_float=_Literal))
+        return decode(type, json.loads(raw.decode("utf-8", "replace"), parse_float=_Literal, parse_int=_whole))
     return out, w.unknown
 
 
