@@ -26,7 +26,7 @@ def apply(document: dict[str, Any], patch_text: bytes | str) -> Any:
     if not isinstance(patch, (dict, list)):
         raise MergePatchError("Invalid JSON Patch")
     try:
-        return merge(document, patch) if isinstance(patch, dict) else _without_nulls(patch)
+        return merge(document, patch) if isinstance(patch, dict) else without_nulls(patch)
     except RecursionError:
         raise MergePatchError("exceeded max depth") from None
 
@@ -43,14 +43,14 @@ def merge(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
             # An array over an object comes in as it is, nulls and all; that is how upstream does it.
             out[key] = merge(current, value) if isinstance(value, dict) else value
         else:
-            out[key] = _without_nulls(value)
+            out[key] = without_nulls(value)
     return out
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """``value`` with null members of objects dropped; nulls in arrays stay."""
     if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
-        return [_without_nulls(v) for v in value]
+        return [without_nulls(v) for v in value]
     return value

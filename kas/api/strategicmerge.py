@@ -15,6 +15,7 @@ from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kas.api.field import go_quote
+from kas.api.mergepatch import without_nulls
 
 if TYPE_CHECKING:
     from kas.api.scheme import Field, TypeDesc
@@ -115,7 +116,7 @@ def _merge_map(original: Obj, patch: Obj, schema: PatchSchema) -> Obj:
         current: Any = out.get(key)
         if key not in out or type(current) is not type(value):
             if not deletes:
-                value, keep = _without_directives(_without_nulls(value))
+                value, keep = _without_directives(without_nulls(value))
                 if keep:
                     out[key] = value
                 else:
@@ -371,14 +372,6 @@ def _without_directives(value: Any) -> tuple[Any, bool]:
     if isinstance(value, list):
         return [v for v, keep in map(_without_directives, value) if keep], True
     return value, True
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [_without_nulls(v) for v in value]
-    return value
 
 
 def _go_type(value: Any) -> str:

@@ -12,14 +12,14 @@ from kas.api.defaults.apps import TEMPLATE_GENERATION
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
 from kas.api.gostruct import in_order, render
-from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.checks import immutable, not_more_than_100_percent, positive_int_or_percent, unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.labelselectors import convertible, is_empty, label_selector, matches
 from kas.api.validation.podspec import DEFAULT, Options, options_for_template, template
 from kas.api.validation.workloads import NO_MATCH, always_restarted, counts, not_decremented, percent_or_int, template_labels
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.registry.strategy import Context, Obj, strategy_for
+from kas.registry.workload import Workload
 
 
 def _strategy(strategy: dict[str, Any]) -> list[FieldError]:
@@ -70,7 +70,7 @@ def _annotate(obj: Obj, generation: int) -> None:
 
 
 @strategy_for("apps", "daemonsets")
-class DaemonSetStrategy(Strategy):
+class DaemonSetStrategy(Workload):
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         super().prepare_for_create(ctx, obj)
         _annotate(obj, max(_template_generation(obj), 1))
@@ -102,9 +102,4 @@ class DaemonSetStrategy(Strategy):
         return errs + not_decremented(status, old.get("status") or {})
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        return template_warnings((obj.get("spec") or {}).get("template"), "spec.template")
-
-    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        if obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return []
-        return template_warnings((obj.get("spec") or {}).get("template"), "spec.template")
+        return self.warnings(obj)  # a name that is no DNS label is not told of

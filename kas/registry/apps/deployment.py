@@ -7,13 +7,13 @@ from typing import Any
 from kas.api import field
 from kas.api.field import FieldError
 from kas.api.gostruct import in_order, render
-from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.checks import immutable, not_more_than_100_percent, positive_int_or_percent, unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.podspec import DEFAULT, Options, options_for_template
-from kas.api.validation.workloads import at_most, counts, name_warning, not_decremented, percent_or_int, selected_template, selector
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.api.validation.workloads import at_most, counts, not_decremented, percent_or_int, selected_template, selector
+from kas.registry.strategy import Context, Obj, strategy_for
+from kas.registry.workload import Workload
 
 ABOVE = "cannot be greater than status.replicas"
 
@@ -51,7 +51,7 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
 
 
 @strategy_for("apps", "deployments")
-class DeploymentStrategy(Strategy):
+class DeploymentStrategy(Workload):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
 
@@ -72,12 +72,3 @@ class DeploymentStrategy(Strategy):
             errs += at_most(status, key, "replicas", ABOVE)
         errs += at_most(status, "availableReplicas", "readyReplicas", "cannot be greater than readyReplicas")
         return errs + not_decremented(status, old.get("status") or {})
-
-    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        out = name_warning(obj["metadata"].get("name") or "")
-        return out + template_warnings((obj.get("spec") or {}).get("template"), "spec.template")
-
-    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        if obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return []
-        return template_warnings((obj.get("spec") or {}).get("template"), "spec.template")

@@ -14,8 +14,9 @@ from kas.api.validation.checks import not_more_than_100_percent, positive_int_or
 from kas.api.validation.claims import claim_spec_warnings
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.podspec import DEFAULT, Options, options_for_template
-from kas.api.validation.workloads import at_most, counts, name_warning, not_decremented, percent_or_int, selected_template, selector
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for, take
+from kas.api.validation.workloads import at_most, counts, not_decremented, percent_or_int, selected_template, selector
+from kas.registry.strategy import Context, Obj, strategy_for, take
+from kas.registry.workload import Workload
 
 MUTABLE = (
     "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit", "persistentVolumeClaimRetentionPolicy",
@@ -89,7 +90,7 @@ def _spec(spec: dict[str, Any], options: Options, service_name: bool) -> list[Fi
 
 
 @strategy_for("apps", "statefulsets")
-class StatefulSetStrategy(Strategy):
+class StatefulSetStrategy(Workload):
     def _prepare(self, obj: Obj, old: Obj | None) -> None:
         """maxUnavailable belongs to a feature that is off."""
         body = ((obj.get("spec") or {}).get("updateStrategy") or {}).get("rollingUpdate")
@@ -133,7 +134,7 @@ class StatefulSetStrategy(Strategy):
         errs += object_meta_update(obj["metadata"], old["metadata"])
         return errs + not_decremented(status, old.get("status") or {})
 
-    def _warnings(self, obj: Obj) -> list[str]:
+    def warnings(self, obj: Obj) -> list[str]:
         spec = obj.get("spec") or {}
         out = template_warnings(spec.get("template"), "spec.template")
         for i, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
@@ -142,11 +143,3 @@ class StatefulSetStrategy(Strategy):
             text = "a negative value retains all historical revisions; a value >= 0 is recommended"
             out.append(f"spec.revisionHistoryLimit: {text}")
         return out
-
-    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        return name_warning(obj["metadata"].get("name") or "") + self._warnings(obj)
-
-    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        if obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return []
-        return self._warnings(obj)

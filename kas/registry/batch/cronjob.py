@@ -12,8 +12,9 @@ from kas.api.validation import jobs, names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.podspec import DEFAULT, Options, options_for_template
-from kas.api.validation.workloads import counts, name_warning
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.api.validation.workloads import counts
+from kas.registry.strategy import Context, Obj, strategy_for
+from kas.registry.workload import Workload
 
 # The controller appends eleven characters to make the names of jobs.
 MAX_NAME = 52
@@ -74,7 +75,7 @@ def _template(obj: Obj) -> dict[str, Any] | None:
 
 
 @strategy_for("batch", "cronjobs")
-class CronJobStrategy(Strategy):
+class CronJobStrategy(Workload):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         name = obj["metadata"].get("name") or ""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
@@ -91,18 +92,10 @@ class CronJobStrategy(Strategy):
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         return object_meta_update(obj["metadata"], old["metadata"])
 
-    def _warnings(self, obj: Obj) -> list[str]:
+    def warnings(self, obj: Obj) -> list[str]:
         out = template_warnings(_template(obj), "spec.jobTemplate.spec.template")
         if "TZ" in ((obj.get("spec") or {}).get("schedule") or ""):
             page = "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/"
             text = f"CRON_TZ or TZ used in schedule is not officially supported, see {page} for more details"
             out.append(f"spec.schedule: {text}")
         return out
-
-    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        return name_warning(obj["metadata"].get("name") or "") + self._warnings(obj)
-
-    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        if obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return []
-        return self._warnings(obj)

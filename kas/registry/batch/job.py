@@ -11,8 +11,9 @@ from kas.api.validation import jobs, names
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.jobs import NAME_LABELS, UID_LABELS
 from kas.api.validation.podspec import DEFAULT, Options, options_for_template
-from kas.api.validation.workloads import counts, name_warning
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.api.validation.workloads import counts
+from kas.registry.strategy import Context, Obj, strategy_for
+from kas.registry.workload import Workload
 
 MANY_INDEXES = (
     "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be "
@@ -64,7 +65,7 @@ def _status(job: Obj, old: Obj) -> list[FieldError]:
 
 
 @strategy_for("batch", "jobs")
-class JobStrategy(Strategy):
+class JobStrategy(Workload):
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         generate_selector(obj)
         super().prepare_for_create(ctx, obj)
@@ -92,18 +93,10 @@ class JobStrategy(Strategy):
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         return object_meta_update(obj["metadata"], old["metadata"]) + _status(obj, old)
 
-    def _warnings(self, obj: Obj) -> list[str]:
+    def warnings(self, obj: Obj) -> list[str]:
         spec = obj.get("spec") or {}
         out = []
         if spec.get("completionMode") == "Indexed":
             if (spec.get("completions") or 0) > 100_000 and (spec.get("parallelism") or 0) > 10_000:
                 out.append(f"spec.parallelism: {MANY_INDEXES}")
         return out + template_warnings(spec.get("template"), "spec.template")
-
-    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        return name_warning(obj["metadata"].get("name") or "") + self._warnings(obj)
-
-    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        if obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return []
-        return self._warnings(obj)

@@ -7,11 +7,12 @@ from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.podspec import options_for_template, template
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.registry.strategy import Context, Obj, strategy_for
+from kas.registry.workload import Workload
 
 
 @strategy_for("", "podtemplates")
-class PodTemplateStrategy(Strategy):
+class PodTemplateStrategy(Workload):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
         return errs + template(obj.get("template") or {}, "template")
@@ -21,10 +22,8 @@ class PodTemplateStrategy(Strategy):
         options = options_for_template(old.get("template"))
         return errs + template(obj.get("template") or {}, "template", options)
 
-    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+    def warnings(self, obj: Obj) -> list[str]:
         return template_warnings(obj.get("template"), "template")
 
-    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        if obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return []
-        return template_warnings(obj.get("template"), "template")
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        return self.warnings(obj)  # a name that is no DNS label is not told of

@@ -7,12 +7,12 @@ from typing import Any
 from kas.api import field
 from kas.api.field import FieldError
 from kas.api.gostruct import in_order
-from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.podspec import DEFAULT, Options, options_for_template, template
 from kas.api.validation.workloads import NO_MATCH, always_restarted, at_most, counts, name_warning, template_labels
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.registry.strategy import Context, Obj, strategy_for
+from kas.registry.workload import Workload
 
 
 def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
@@ -31,7 +31,7 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
 
 
 @strategy_for("", "replicationcontrollers")
-class ReplicationControllerStrategy(Strategy):
+class ReplicationControllerStrategy(Workload):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
 
@@ -50,10 +50,4 @@ class ReplicationControllerStrategy(Strategy):
         return errs + at_most(status, "availableReplicas", "readyReplicas", "cannot be greater than readyReplicas")
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        out = template_warnings((obj.get("spec") or {}).get("template"), "spec.template")
-        return out + name_warning(obj["metadata"].get("name") or "")
-
-    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        if obj["metadata"].get("generation") == old["metadata"].get("generation"):
-            return []
-        return template_warnings((obj.get("spec") or {}).get("template"), "spec.template")
+        return self.warnings(obj) + name_warning(obj["metadata"].get("name") or "")

@@ -86,20 +86,24 @@ def app_armor_annotations(meta: Obj) -> list[str]:
     ]
 
 
-def app_armor(meta: Obj, spec: Obj) -> Finding | None:
-    allowed = ("RuntimeDefault", "Localhost")
-    values = set()
-    profile: Any = pod_context(spec).get("appArmorProfile")
+def _wrong_profile(spec: Obj, key: str) -> tuple[list[str], set[str]]:
+    """Who sets an AppArmor or seccomp profile of a type that is not allowed, and these types."""
+    allowed, values = ("RuntimeDefault", "Localhost"), set()
+    profile: Any = pod_context(spec).get(key)
     pod = profile is not None and profile.get("type") not in allowed
     if pod:
         values.add(profile.get("type") or "")
     bad = []
     for name, _, context in containers(spec):
-        own = context.get("appArmorProfile")
+        own = context.get(key)
         if own is not None and own.get("type") not in allowed:
             bad.append(name)
             values.add(own.get("type") or "")
-    who = setters(pod, bad)
+    return setters(pod, bad), values
+
+
+def app_armor(meta: Obj, spec: Obj) -> Finding | None:
+    who, values = _wrong_profile(spec, "appArmorProfile")
     shown = sorted(values)
     annotations = sorted(app_armor_annotations(meta))
     if annotations:
@@ -236,23 +240,8 @@ def seccomp_annotations(meta: Obj, spec: Obj) -> Finding | None:
     return "seccompProfile", f"forbidden {plural('annotation', 'annotations', len(found))} {', '.join(found)}"
 
 
-def _seccomp_wrong(spec: Obj) -> tuple[list[str], set[str]]:
-    allowed, values = ("RuntimeDefault", "Localhost"), set()
-    profile: Any = pod_context(spec).get("seccompProfile")
-    pod = profile is not None and profile.get("type") not in allowed
-    if pod:
-        values.add(profile.get("type") or "")
-    bad = []
-    for name, _, context in containers(spec):
-        own = context.get("seccompProfile")
-        if own is not None and own.get("type") not in allowed:
-            bad.append(name)
-            values.add(own.get("type") or "")
-    return setters(pod, bad), values
-
-
 def seccomp_baseline(meta: Obj, spec: Obj) -> Finding | None:
-    who, values = _seccomp_wrong(spec)
+    who, values = _wrong_profile(spec, "seccompProfile")
     if not who:
         return None
     return "seccompProfile", f"{' and '.join(who)} must not set securityContext.seccompProfile.type to {quoted(sorted(values))}"
