@@ -40,6 +40,17 @@ def needs_health_check(spec: Spec) -> bool:
     return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
 
 
+def port_and_protocol(number: int, protocol: str, path: str) -> list[FieldError]:
+    """What ports of Services and of Endpoints have in common."""
+    errs: list[FieldError] = []
+    if not 1 <= number <= 65535:
+        errs.append(field.invalid(f"{path}.port", number, PORT_RANGE))
+    if protocol not in PROTOCOLS:
+        at = f"{path}.protocol"
+        errs.append(unsupported(at, protocol, PROTOCOLS) if protocol else field.required(at))
+    return errs
+
+
 def _port(port: Spec, need_name: bool, seen: set[str], path: str) -> list[FieldError]:
     name, number, protocol = port.get("name") or "", port.get("port") or 0, port.get("protocol") or ""
     errs: list[FieldError] = []
@@ -50,11 +61,7 @@ def _port(port: Spec, need_name: bool, seen: set[str], path: str) -> list[FieldE
         seen.add(name)
     elif need_name:
         errs.append(field.required(f"{path}.name"))
-    if not 1 <= number <= 65535:
-        errs.append(field.invalid(f"{path}.port", number, PORT_RANGE))
-    if protocol not in PROTOCOLS:
-        at = f"{path}.protocol"
-        errs.append(unsupported(at, protocol, PROTOCOLS) if protocol else field.required(at))
+    errs += port_and_protocol(number, protocol, path)
     errs += port_num_or_name(port.get("targetPort"), f"{path}.targetPort")
     if port.get("appProtocol") is not None:
         errs += [field.invalid(f"{path}.appProtocol", port["appProtocol"], m) for m in names.is_qualified_name(port["appProtocol"])]

@@ -7,10 +7,10 @@ from typing import Any
 from kas.api import field
 from kas.api.field import FieldError
 from kas.api.validation import names
-from kas.api.validation.checks import legacy_ip, non_special_ip, unsupported
+from kas.api.validation.checks import legacy_ip, non_special_ip
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.ip import ip_warnings
-from kas.api.validation.probes import PORT_RANGE, PROTOCOLS
+from kas.api.validation.services import port_and_protocol
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 
@@ -31,11 +31,7 @@ def _port(port: dict[str, Any], need_name: bool, path: str) -> list[FieldError]:
         errs += [field.invalid(f"{path}.name", name, m) for m in names.is_dns1123_label(name)]
     elif need_name:
         errs.append(field.required(f"{path}.name"))
-    if not 1 <= number <= 65535:
-        errs.append(field.invalid(f"{path}.port", number, PORT_RANGE))
-    if protocol not in PROTOCOLS:
-        at = f"{path}.protocol"
-        errs.append(unsupported(at, protocol, PROTOCOLS) if protocol else field.required(at))
+    errs += port_and_protocol(number, protocol, path)
     app = port.get("appProtocol")
     if app is not None:
         errs += [field.invalid(f"{path}.appProtocol", app, m) for m in names.is_qualified_name(app)]
