@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from kas.api.errors import ApiError, request_entity_too_large
-from kas.edge.http import MAX_BODY_BYTES, Handler, Request, Response, Stream
+from kas.edge.http import MAX_BODY_BYTES, Handler, Request, Response, Result, Stream
 from kas.edge.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
 
 log = logging.getLogger("kas.edge")
 
+DRAIN_BYTES, DRAIN_S = 16 << 20, 5.0
 READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
@@ -30,30 +31,30 @@ class App:
         self.handler, self.refuse, self.read_only = handler, refuse, read_only
 
     async def __call__(self, scope: dict, receive, send) -> None:
+        rest = await self.begin(scope, receive, send)
+        if rest is not None:
+            await rest
+
+    async def begin(self, scope: dict, receive, send) -> Coroutine[Any, Any, None] | None:
+        """Answers what can be answered at once, and never waits; returns what is left to do, for a task to run, or None."""
         if scope["type"] != "http":
-            await asyncio.ensure_future(self._websocket(scope, receive, send))
-            return
+            return self._websocket(scope, receive, send)
         query = scope["query_string"]
         req = Request(scope["method"], scope["path"], query.decode("latin-1") if query else "", scope["headers"])
         client = scope["client"]
         req.client, req.scheme, req.http_version = client[0] if client else "", scope["scheme"], scope["http_version"]
         req.read_only_port = self.read_only
-        if req.method in READ_METHODS:
-            resp = self.handler(req)
-        else:
-            refused = await _read_body(req, receive)
-            resp = self.refuse(refused) if refused is not None else self.handler(req)
-        if not isinstance(resp, Response):
-            # A task of its own: what runs us is granian's scheduler, which knows neither timeouts nor cancelling.
-            resp = await asyncio.ensure_future(resp)
-        if resp.stream is None:
-            body = resp.body
-            headers = [*resp.headers, (b"content-length", str(len(body)).encode())]
-            await send({"type": "http.response.start", "status": resp.status, "headers": headers})
-            await send({"type": "http.response.body", "body": body if req.method != "HEAD" else b""})
-            return
-        await send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
-        await asyncio.ensure_future(_stream(resp, receive, send))
+        if req.method not in READ_METHODS:
+            return self._write(req, receive, send)
+        resp = self.handler(req)
+        if not isinstance(resp, Response) or resp.stream is not None:
+            return _later(req, resp, receive, send)
+        await _whole(req, resp, send)
+        return None
+
+    async def _write(self, req: Request, receive, send) -> None:
+        refused = await _read_body(req, receive)
+        await _later(req, self.refuse(refused) if refused is not None else self.handler(req), receive, send)
 
     async def _websocket(self, scope: dict, receive, send) -> None:
         """A WebSocket handshake goes through the same chain as a GET. What is no upgrade is answered as HTTP, so that the
@@ -79,9 +80,38 @@ class App:
             await send({"type": "websocket.http.response.body", "body": resp.body})
 
 
+async def _whole(req: Request, resp: Response, send) -> None:
+    headers = [*resp.headers, (b"content-length", str(len(resp.body)).encode())]
+    await send({"type": "http.response.start", "status": resp.status, "headers": headers})
+    await send({"type": "http.response.body", "body": resp.body if req.method != "HEAD" else b""})
+
+
+async def _later(req: Request, result: Result, receive, send) -> None:
+    resp = result if isinstance(result, Response) else await result
+    if resp.stream is None:
+        await _whole(req, resp, send)
+        return
+    await send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
+    await _stream(resp, receive, send)
+
+
+async def _drain(receive, size: int) -> None:
+    """Lets a client finish sending what is refused, within bounds: one that is cut off does not read the answer."""
+    try:
+        async with asyncio.timeout(DRAIN_S):
+            while size < DRAIN_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    return
+    except TimeoutError:
+        return
+
+
 async def _read_body(req: Request, receive) -> ApiError | None:
     for name, value in req.headers:
-        if name == b"content-length" and value.isdigit() and int(value) > MAX_BODY_BYTES:
+        if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > MAX_BODY_BYTES):
+            await _drain(receive, 0)
             return request_entity_too_large(f"limit is {MAX_BODY_BYTES}")
     message = await receive()
     body = message.get("body", b"")
@@ -94,6 +124,8 @@ async def _read_body(req: Request, receive) -> ApiError | None:
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > MAX_BODY_BYTES:
+                if message.get("more_body"):
+                    await _drain(receive, size)
                 return request_entity_too_large(f"limit is {MAX_BODY_BYTES}")
             chunks.append(chunk)
         body = b"".join(chunks)

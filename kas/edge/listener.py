@@ -43,11 +43,28 @@ class Listener:
         loop = asyncio.get_running_loop()
         app = self.app
 
+        running: set[asyncio.Task] = set()
+
         async def run(watcher) -> None:
             proto = watcher.proto
             try:
-                await app(watcher.scope, proto.receive, proto.send)
-            except BaseException as exc:  # the task's root: granian logs the error and ends the connection
+                rest = await app.begin(watcher.scope, proto.receive, proto.send)
+            except BaseException as exc:  # the request's root: granian logs the error and ends the connection
+                watcher.err(exc)
+                return
+            if rest is None:
+                watcher.done()
+                return
+            # Granian's own stepping never lets go of a future it has waited for, nor of the body that came with it: what waits
+            # runs in a task.
+            task = loop.create_task(finish(rest, watcher))
+            running.add(task)
+            task.add_done_callback(running.discard)
+
+        async def finish(rest, watcher) -> None:
+            try:
+                await rest
+            except BaseException as exc:  # as above
                 watcher.err(exc)
                 return
             watcher.done()
