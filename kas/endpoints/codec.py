@@ -30,15 +30,13 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
     form = body_media_type(req.header(b"content-type"))
     if form == PROTOBUF:
         return _decode_protobuf(body, kind)
-    findings: list[str] = []
     try:
         if form == YAML:
-            value, repeated = _from_yaml(kind, body)
-            findings += repeated
+            value, findings = _from_yaml(kind, body)
         else:
             value = gojson.loads(body)
-            if strictness != "Ignore":
-                findings += [f"duplicate field {_quote(p)}" for p in duplicate_fields(body)]
+            repeated = duplicate_fields(body) if strictness != "Ignore" else None
+            findings = [f"duplicate field {_quote(p)}" for p in repeated] if repeated else []
     except gojson.JSONError as e:
         raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
     return decode_value(req, value, kind, strictness, findings, body)
@@ -66,12 +64,10 @@ def decode_value(
     except DecodeError as e:
         raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
     if strictness != "Ignore":
-        if (unknown or findings) and body[:1] == b"{":
-            unknown = strict_errors(kind.type, body)  # both sorts, in the order of the document
-        else:
-            unknown = unknown + findings
-        if unknown:
-            if strictness == "Strict":
+        if unknown or findings:
+            # Both sorts, in the order of the document.
+            unknown = strict_errors(kind.type, body) if body[:1] == b"{" else unknown + findings
+            if unknown and strictness == "Strict":
                 why = "strict decoding error: " + ", ".join(unknown)
                 raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, why)
             if req is not None:
@@ -86,6 +82,8 @@ def decode_value(
 def check_type_meta(value: dict[str, Any], kind, body: bytes) -> tuple[str, str]:
     """kind and apiVersion of a value, the expected ones where it names none. Raises 400 when they are others."""
     given_kind, given_version = value.get("kind"), value.get("apiVersion")
+    if given_kind == kind.kind and given_version == kind.api_version:
+        return given_kind, given_version
     for name, v in (("APIVersion", given_version), ("Kind", given_kind)):
         if v is not None and not isinstance(v, str):
             field = {"APIVersion": "apiVersion", "Kind": "kind"}[name]

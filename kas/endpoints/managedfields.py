@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.api.fieldmanager import builtin, field_set, update
+from kas.api.fieldmanager import Only, builtin, field_set, update
 from kas.api.fieldmanager import manager_name as _manager_name
 from kas.edge.http import Request
 from kas.endpoints.served import Served
@@ -21,16 +21,29 @@ def schema(served: Served):
     return served.schema
 
 
-def reset_fields(served: Served, subresource: str) -> dict[str, Any]:
-    """What a write through this endpoint cannot change, as a field set."""
-    found = served.reset_sets.get(subresource)
+# Endpoints that can change little else: upstream's GetResetFieldsFilter.
+_CONTAINERS = ("spec.containers.*", "spec.initContainers.*")
+_ONLY = {
+    ("", "pods", "resize"): tuple(f"{c}.{part}" for c in _CONTAINERS for part in ("resources", "resizePolicy")),
+    ("", "pods", "ephemeralcontainers"): ("spec.ephemeralContainers",),
+}
+
+
+def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only:
+    """What a write through this endpoint cannot change as a field set, or the only fields that it can."""
+    sets: dict[str, Any] = served.reset_sets
+    found = sets.get(subresource)
     if found is None:
+        only = _ONLY.get((served.group, served.resource, subresource))
+        if only is not None:
+            found = sets[subresource] = Only(only)
+            return found
         if subresource:
             sub = served.record.subresources.get(subresource)
             paths = tuple(sub.reset) if sub is not None else ()
         else:
             paths = tuple(served.record.reset_on_spec_write)
-        found = served.reset_sets[subresource] = field_set(paths)
+        found = sets[subresource] = field_set(paths)
     return found
 
 

@@ -128,7 +128,9 @@ def build_create(
     found = validate_object_meta(meta, resource.namespaced)
     if found:
         raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
-    warnings = ctx.warnings + strategy.warnings_on_create(ctx, obj)
+    warnings = strategy.warnings_on_create(ctx, obj)
+    if ctx.warnings:
+        warnings = ctx.warnings + warnings
     strategy.canonicalize(obj)
     return obj, warnings
 
@@ -160,8 +162,11 @@ def build_update(
         meta["generation"] = old_meta["generation"]
     else:
         meta.pop("generation", None)
-    infix = f"{subresource}_" if subresource else ""
-    getattr(strategy, f"prepare_for_{infix}update")(ctx, obj, old)
+    if subresource:
+        prepare, validate = getattr(strategy, f"prepare_for_{subresource}_update"), getattr(strategy, f"validate_{subresource}_update")
+    else:
+        prepare, validate = strategy.prepare_for_update, strategy.validate_update
+    prepare(ctx, obj, old)
     meta = obj["metadata"]
     if not meta.get("uid") and old_meta.get("uid"):
         meta["uid"] = old_meta["uid"]
@@ -173,10 +178,12 @@ def build_update(
         meta["deletionGracePeriodSeconds"] = old_meta["deletionGracePeriodSeconds"]
     found = validate_object_meta(meta, resource.namespaced)
     found += validate_object_meta_update(meta, old_meta)
-    found += getattr(strategy, f"validate_{infix}update")(ctx, obj, old)
+    found += validate(ctx, obj, old)
     if found:
         raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
-    warnings = ctx.warnings + strategy.warnings_on_update(ctx, obj, old)
+    warnings = strategy.warnings_on_update(ctx, obj, old)
+    if ctx.warnings:
+        warnings = ctx.warnings + warnings
     strategy.canonicalize(obj)
     return obj, warnings
 
