@@ -89,11 +89,18 @@ RBAC_RESOURCES = ("clusterroles", "roles", "clusterrolebindings", "rolebindings"
 RBAC_GROUP = "rbac.authorization.k8s.io"
 
 
+_second = (0, "")  # the last one formatted: every write asks for the time
+
+
 def clock() -> tuple[str, str]:
     """Now as metav1.Time and metav1.MicroTime print it."""
+    global _second
     t = time.time()
-    second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(t))
-    return second + "Z", f"{second}.{int(t % 1 * 1e6):06d}Z"
+    whole = int(t)
+    shown = _second
+    if shown[0] != whole:
+        shown = _second = whole, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+    return shown[1] + "Z", f"{shown[1]}.{int((t - whole) * 1e6):06d}Z"
 
 
 class Server:
