@@ -24,7 +24,7 @@ from typing import Any
 
 import orjson
 
-from kas import __version__, controllers
+from kas import __version__, controllers, features
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
 from kas.api.errors import ApiError
@@ -117,6 +117,7 @@ class Server:
         self.waiting = WaitGroup()
         self.when_revoked: list[Any] = []
         self.chosen = controllers.chosen(options.raw.controllers)
+        self.features = features.enabled(raw.feature_gates)
         self.enabled = enabled_versions(SCHEME, raw.runtime_config)
         self._build_storage()
         self._build_auth()
@@ -401,7 +402,7 @@ class Server:
         service_ip = str(o.service_ranges[0].network_address + 1)
         groups = sorted({(r.group, r.version) for r in self.served})
         cidrs, port = [str(n) for n in o.service_ranges], o.secure_port or o.insecure_port or 443
-        return bootstrap.initial(clock()[0], service_ip, cidrs, [_endpoint_address(o)], port, groups)
+        return bootstrap.initial(clock()[0], service_ip, cidrs, [_endpoint_address(o)], port, groups, features=self.features)
 
     def missing(self, resources: frozenset[str]) -> list[list[Any]]:
         """The writes, each group for itself, that bring bootstrap objects of these resources back to what they have to be."""
