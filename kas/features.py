@@ -33,11 +33,11 @@ def enabled(given: list[str]) -> frozenset[str]:
     out = {}
     for name, (default, locked, stage) in gates.items():
         on = default
-        if not locked and stage in ("Alpha", "Beta") and (switched := wanted.get("AllAlpha" if stage == "Alpha" else "AllBeta")) is not None:
-            on = switched
+        if not locked and stage in CLASSES.values():
+            on = wanted.get(f"All{stage}", default)
         if name in wanted:
             if locked and wanted[name] != default:
-                raise ValueError(f"--feature-gates: cannot set feature gate {name} to {str(wanted[name]).lower()}, feature is locked to {default}")
+                raise ValueError(f"--feature-gates: cannot set feature gate {name} to {wanted[name]}, feature is locked to {default}")
             on = wanted[name]
         out[name] = on
     return frozenset(name for name, on in out.items() if on)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,8 @@ def complete(o: Options) -> Completed:
     versions = {"VersionTLS12": "tls1.2", "VersionTLS13": "tls1.3"}
     if o.tls_min_version not in versions:
         raise OptionError(f"--tls-min-version: {o.tls_min_version!r} is not one of {', '.join(versions)}")
+    for pattern in o.cors_allowed_origins:
+        _check_origin_pattern(pattern)
     if o.logging_format not in ("text", "json"):
         raise OptionError("--logging-format: must be text or json")
     for name in ("request_timeout", "history_window", "event_ttl", "shutdown_grace"):
@@ -233,6 +236,16 @@ def complete(o: Options) -> Completed:
         tls_min=versions[o.tls_min_version],
         **ports,
     )
+
+
+def _check_origin_pattern(pattern: str) -> None:
+    """Upstream's ``validateCORSAllowedOriginList``: what is not tied to both ends of the host also matches somebody else's."""
+    try:
+        re.compile(pattern)
+    except re.error as e:
+        raise OptionError(f"--cors-allowed-origins: {pattern!r} is not a regular expression: {e}") from None
+    if not ("^" in pattern or "//" in pattern) or not ("$" in pattern or ":" in pattern):
+        raise OptionError(f"--cors-allowed-origins: {pattern!r} must name the start (^ or //) and the end ($ or :) of the host")
 
 
 def _service_ranges(text: str) -> list[Any]:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kas.api.errors import ApiError, request_entity_too_large
+from kas.api.errors import ApiError, bad_request, request_entity_too_large
 from kas.edge.http import MAX_BODY_BYTES, Handler, Request, Response, Result, Stream
 from kas.edge.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
 
@@ -114,13 +114,15 @@ async def _read_body(req: Request, receive) -> ApiError | None:
             await _drain(receive, 0)
             return request_entity_too_large(f"limit is {MAX_BODY_BYTES}")
     message = await receive()
+    if message["type"] == "http.disconnect":
+        return _broken_off()
     body = message.get("body", b"")
     if message.get("more_body"):
         chunks, size = [body], len(body)
         while message.get("more_body"):
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise asyncio.CancelledError
+                return _broken_off()
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > MAX_BODY_BYTES:
@@ -133,6 +135,11 @@ async def _read_body(req: Request, receive) -> ApiError | None:
     if len(req.body) > MAX_BODY_BYTES:
         return request_entity_too_large(f"limit is {MAX_BODY_BYTES}")
     return None
+
+
+def _broken_off() -> ApiError:
+    """The client hung up or broke its framing. Half a body is none: an empty one would delete what its preconditions protect."""
+    return bad_request("unexpected EOF")
 
 
 async def _stream(resp: Response, receive, send) -> None:

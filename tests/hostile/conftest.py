@@ -86,21 +86,24 @@ def room(admin: Caller, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def grant(admin: Caller) -> Callable[..., None]:
-    """``grant(user, rules, namespace)``: a role and its binding; cluster-wide without a namespace."""
+def grant(admin: Caller) -> Iterator[Callable[..., None]]:
+    """``grant(user, rules, namespace)``: a role and its binding for the time of the test; cluster-wide without a namespace."""
+    made: list[str] = []
 
     def give(user: str, rules: list[dict], namespace: str = "") -> None:
         kind = "Role" if namespace else "ClusterRole"
-        base = f"/apis/rbac.authorization.k8s.io/v1/{f'namespaces/{namespace}/' if namespace else ''}"
-        code, role = admin("POST", base + kind.lower() + "s", {"metadata": {"generateName": "given-"}, "rules": rules})
+        base = f"/apis/rbac.authorization.k8s.io/v1/{f'namespaces/{namespace}/' if namespace else ''}{kind.lower()}"
+        code, role = admin("POST", base + "s", {"metadata": {"generateName": "given-"}, "rules": rules})
         assert code == 201, role
         ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role["metadata"]["name"]}
         subjects = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
-        binding = {"metadata": {"generateName": "given-"}, "roleRef": ref, "subjects": subjects}
-        code, body = admin("POST", base + kind.lower() + "bindings", binding)
-        assert code == 201, body
+        code, bound = admin("POST", base + "bindings", {"metadata": {"generateName": "given-"}, "roleRef": ref, "subjects": subjects})
+        assert code == 201, bound
+        made.extend((f"{base}s/{role['metadata']['name']}", f"{base}bindings/{bound['metadata']['name']}"))
 
-    return give
+    yield give
+    for path in made:
+        admin("DELETE", path)
 
 
 def _workers(server: KasServer) -> dict[int, int]:

@@ -19,12 +19,7 @@ def roles(request, mallory, admin, room, grant):
     """(kind, URL of roles): mallory may write roles and bindings there, and holds nothing but reading config maps."""
     namespaced = request.param == "Role"
     grant("mallory", EDIT_RBAC, room if namespaced else "")
-    yield request.param, f"{RBAC}/{f'namespaces/{room}/' if namespaced else ''}{request.param.lower()}s"
-    if not namespaced:
-        code, bindings = admin("GET", f"{RBAC}/clusterrolebindings")
-        for b in bindings["items"]:
-            if b["metadata"].get("generateName") == "given-":
-                admin("DELETE", f"{RBAC}/clusterrolebindings/{b['metadata']['name']}")
+    return request.param, f"{RBAC}/{f'namespaces/{room}/' if namespaced else ''}{request.param.lower()}s"
 
 
 def role(name: str, kind: str, rules: list[dict], **more) -> dict:

@@ -75,6 +75,25 @@ def test_chunks_that_lie(target, wire):
         assert all(c in (400, 408, 413, 431) for c in codes), (chunks[:20], codes)
 
 
+@pytest.mark.parametrize("tail", [b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"Transfer-Encoding: chunked\r\n\r\n5\r\n{\"a", b"Content-Length: 90\r\n\r\n{", b"Content-Length: 90\r\n\r\n"])  # fmt: skip
+def test_a_body_that_breaks_off_is_not_an_empty_one(target, admin, room, tail):
+    """Its preconditions would be lost: a DELETE with half a body deletes nothing."""
+    url = f"/api/v1/namespaces/{room}/configmaps"
+    for name in ("one", "two"):
+        assert admin("POST", url, {"metadata": {"name": name}})[0] == 201
+        head = f"DELETE {url}/{name if name == 'one' else ''} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\n"
+        with dial(target) as s:
+            s.settimeout(1)
+            try:
+                s.sendall(head.encode() + tail)
+                if b"chunked" in tail:
+                    s.recv(1000)
+            except OSError:
+                pass
+    time.sleep(0.3)
+    assert {"one", "two"} <= {o["metadata"]["name"] for o in admin("GET", url)[1]["items"]}
+
+
 def test_endless_chunks_are_cut_off(target):
     """More than the limit without a Content-Length: answered 413, or cut, after little more than the limit."""
     head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()

@@ -7,6 +7,7 @@ pure noise never gets past the first parser. Raw bytes on the socket test what H
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import random
 import socket
@@ -20,11 +21,15 @@ from hypothesis import strategies as st
 
 from kas.testing.server import KasServer, _children
 
+http.client._MAXHEADERS = 1000  # up to 4 KiB of short warnings are more headers than Python's client takes
+
 FUZZ = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
 )  # fmt: skip
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
-PATCHES = ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"]
+PATCHES = [
+    "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml",
+]  # fmt: skip
 COLLECTIONS = [
     "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/services",
     "/api/v1/namespaces/default/secrets", "/api/v1/namespaces", "/api/v1/nodes", "/api/v1/namespaces/default/events",
@@ -67,6 +72,8 @@ class Wire:
         request = self.session.prepare_request(requests.Request(method, self.server.url, data=body, headers=sent))
         request.url = self.server.url + path  # not normalised
         r = self.session.send(request, timeout=10, verify=self.server.ca, allow_redirects=False)
+        if "failed to create RequestInfo" in r.text:
+            return r  # upstream's answer, too
         assert r.status_code < 500 or r.status_code in (501, 503, 504), (method, path[:300], sent, body[:1500], r.status_code, r.text[:600])
         return r
 
