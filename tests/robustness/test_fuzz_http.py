@@ -58,7 +58,7 @@ names = st.sampled_from(
         "jobTemplate", "scaleTargetRef", "metrics", "value", "from", "matchLabels", "matchExpressions", "key", "operator", "values",
         "$patch", "$retainKeys", "$setElementOrder/containers", "$deleteFromPrimitiveList/finalizers", "items", "resources", "limits",
         "requests", "cpu", "immutable", "stringData", "type", "clusterIP",
-    ]  # fmt: skip
+    ]
 )
 values = st.recursive(
     scalars,
@@ -213,7 +213,7 @@ parameters = st.sampled_from(
         "labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "timeoutSeconds",
         "allowWatchBookmarks", "sendInitialEvents", "pretty", "includeObject", "dryRun", "fieldManager", "fieldValidation", "force",
         "gracePeriodSeconds", "propagationPolicy", "orphanDependents", "shardSelector",
-    ]  # fmt: skip
+    ]
 )
 arguments = st.one_of(
     st.text(max_size=20),
@@ -277,8 +277,8 @@ def test_paths(wire, path, prefix, method):
         "Accept", "Content-Type", "Content-Encoding", "Accept-Encoding", "If-Match", "User-Agent", "Impersonate-User",
         "Impersonate-Group", "Impersonate-Uid", "Audit-ID", "Range", "Origin", "X-Forwarded-For", "Traceparent", "Authorization",
         "Cookie", "If-None-Match", "Expect", "Upgrade", "X-Remote-User", "Access-Control-Request-Method",
-    ]),  # fmt: skip
-    value=st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=60))  # fmt: skip
+    ]),
+    value=st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=60))
 def test_headers(wire, name, value):
     sent = value.strip().encode("latin-1").decode("latin-1")
     if name == "Expect":

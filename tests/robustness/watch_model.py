@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 ADDED, MODIFIED, DELETED, BOOKMARK = "ADDED", "MODIFIED", "DELETED", "BOOKMARK"
@@ -95,7 +96,7 @@ class Client:
 def ordered(client: Client) -> None:
     for s in client.sessions:
         changes = [e.revision for e in s.events if e.type != BOOKMARK]
-        if any(b < a for a, b in zip(changes, changes[1:], strict=False)):
+        if any(b < a for a, b in pairwise(changes)):
             raise BrokenOrdered(f"revisions {changes}")
 
 
