@@ -7,6 +7,7 @@ error text, which the API hands to clients. ``syntax_error`` finds that text; it
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -39,7 +40,7 @@ def loads(data: bytes | str) -> Any:
         if message is not None:
             raise JSONError(message) from None
     try:
-        value = json.loads(raw.decode("utf-8", "replace"), parse_int=_parse_int)
+        value = json.loads(raw.decode("utf-8", "replace"), parse_int=_parse_int, parse_float=_parse_float)
     except RecursionError:
         raise JSONError("exceeded max depth") from None
     return _without_surrogates(value)
@@ -51,7 +52,14 @@ def _parse_int(text: str) -> int | float:
         value = int(text)
         if -(2**63) <= value < 2**64:
             return value
-    return float(text)
+    return _parse_float(text)
+
+
+def _parse_float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise JSONError(f"json: cannot unmarshal number {text} into Go value of type float64")
+    return value
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -151,7 +151,8 @@ def write_options(q: Query, kind: str) -> WriteOptions:
     if kind != "PatchOptions":
         found += manager_errors(manager)
     if validation not in ("", "Ignore", "Warn", "Strict"):
-        found.append(field.FieldError(field.NOT_SUPPORTED, "fieldValidation", validation, 'supported values: "", "Ignore", "Strict", "Warn"'))
+        allowed = 'supported values: "", "Ignore", "Strict", "Warn"'
+        found.append(field.FieldError(field.NOT_SUPPORTED, "fieldValidation", validation, allowed))
     if found:
         raise errors.invalid(META, kind, "", found)
     return o

@@ -131,6 +131,8 @@ class ExpiredList(ApiError):
 
     __slots__ = ("token",)
 
+    token: str
+
     def status(self) -> dict[str, Any]:
         out = super().status()
         out["metadata"] = {"continue": self.token}

@@ -73,17 +73,20 @@ class Scale:
         o = write_options(req.params, "PatchOptions")
         patching.check_options(kind, o)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
-        view = _View(served)
+        view: Any = _View(served)
+        change: Callable[[Obj], Obj]
         if kind == patching.APPLY:
             change = patching.applier(req, view, ctx, name, o)
         else:
             patched = patching.plain_patcher(req, view, kind, o)
             manager = managedfields.manager_name(o.field_manager, req)
 
-            def change(old: Obj) -> Obj:
+            def patched_owned(old: Obj) -> Obj:
                 scale = patched(old)
                 check_name(scale, namespace, name)
                 return owned(old, scale, manager, ctx)
+
+            change = patched_owned
 
         return await self._write(req, served, ctx, name, change, options_dict("PatchOptions", o))
 

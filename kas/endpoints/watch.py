@@ -261,7 +261,7 @@ class Encoder:
 
     def error(self, e: ApiError) -> bytes:
         status = e.status()
-        return self._wrap(ERROR, encode_json(SCHEME.kind("", "v1", "Status").type, status))
+        return self._wrap(ERROR, encode_json(SCHEME.known("", "v1", "Status").type, status))
 
 
 class JsonNative(Encoder):
@@ -277,7 +277,7 @@ class Protobuf(Encoder):
         return envelope(s.api_version, s.kind, encode_protobuf(s.type, value))
 
     def error(self, e: ApiError) -> bytes:
-        return self._wrap(ERROR, envelope("v1", "Status", encode_protobuf(SCHEME.kind("", "v1", "Status").type, e.status())))
+        return self._wrap(ERROR, envelope("v1", "Status", encode_protobuf(SCHEME.known("", "v1", "Status").type, e.status())))
 
 
 class Partial(Encoder):
@@ -288,13 +288,13 @@ class Partial(Encoder):
 
     def object(self, value: dict[str, Any]) -> bytes:
         whole = respond.partial(value, self.version)
-        type_ = SCHEME.kind("meta.k8s.io", self.version, respond.PARTIAL).type
+        type_ = SCHEME.known("meta.k8s.io", self.version, respond.PARTIAL).type
         if self.protobuf:
             return envelope(whole["apiVersion"], respond.PARTIAL, encode_protobuf(type_, whole))
         return encode_json(type_, whole)
 
     def error(self, e: ApiError) -> bytes:
-        type_ = SCHEME.kind("", "v1", "Status").type
+        type_ = SCHEME.known("", "v1", "Status").type
         if self.protobuf:
             return self._wrap(ERROR, envelope("v1", "Status", encode_protobuf(type_, e.status())))
         return self._wrap(ERROR, encode_json(type_, e.status()))
@@ -324,7 +324,7 @@ class TableRows(Encoder):
             headers=not self.sent_columns,
         )
         self.sent_columns = True
-        return encode_json(SCHEME.kind("meta.k8s.io", self.version, "Table").type, t)
+        return encode_json(SCHEME.known("meta.k8s.io", self.version, "Table").type, t)
 
 
 def _wrap_json(kind: str, body: bytes) -> bytes:

@@ -94,7 +94,8 @@ class Writer:
             return served.to_storage(obj)
 
         rec, warnings, created = await self._write(
-            req, served, ctx, name, wanted, options_dict("UpdateOptions", o), allow_create=served.record.allow_create_on_update and not subresource,
+            req, served, ctx, name, wanted, options_dict("UpdateOptions", o),
+            allow_create=served.record.allow_create_on_update and not subresource,
             unconditional=served.record.allow_unconditional_update,
         )  # fmt: skip
         for text in warnings:
@@ -233,6 +234,6 @@ def dedup_owner_references(req: Request, meta: dict[str, Any], when: str = "") -
     if repeated:
         meta["ownerReferences"] = kept
         req.warn(
-            f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests "
-            f"as early as 1.24; please fix your requests; duplicate UID(s) observed: {', '.join(repeated)}"
+            f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, "
+            f"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {', '.join(repeated)}"
         )

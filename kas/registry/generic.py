@@ -189,7 +189,8 @@ class Registry:
 
         ``mutate(current)`` gets a dict of its own (None when absent and ``allow_create``) and returns the object wanted;
         its ``metadata.resourceVersion``, when set, must be the current one (409), when empty ``unconditional`` must hold
-        (422). ``settle(old, new)`` may give a form of the new object that makes a write without effect visible as one. Returns (record, warnings, created). A result equal to what is stored is not written.
+        (422). ``settle(old, new)`` may give a form of the new object that makes a write without effect visible
+        as one. Returns (record, warnings, created). A result equal to what is stored is not written.
         """
         r = self.resource
         key = self.key(ctx.namespace, name)
@@ -219,6 +220,7 @@ class Registry:
                 except Conflict as e:
                     rec = e.current or self.store.get(key)
                     continue
+            assert old is not None  # there is a record
             given = meta.pop("resourceVersion", None)
             if not given or given == "0":
                 if not unconditional:
@@ -309,7 +311,10 @@ class Registry:
         # As in rest.BeforeDelete the kind stands where a resource is expected.
         meta, r = obj["metadata"], self.resource
         if pre.get("uid") is not None and pre["uid"] != meta.get("uid"):
-            why = f"the UID in the precondition ({pre['uid']}) does not match the UID in record ({meta.get('uid', '')}). The object might have been deleted and then recreated"
+            why = (
+                f"the UID in the precondition ({pre['uid']}) does not match the UID in record ({meta.get('uid', '')}). "
+                "The object might have been deleted and then recreated"
+            )
             raise errors.conflict(r.storage_gvk[0], r.kind, name, why)
         if pre.get("resourceVersion") is not None and pre["resourceVersion"] != meta.get("resourceVersion"):
             why = (

@@ -16,7 +16,7 @@ from kas.api.fieldmanager.updating import field_set
 Entries = list[dict[str, Any]]
 
 SCALE_VERSION = "autoscaling/v1"
-REPLICAS = {"f:spec": {"f:replicas": {}}}
+REPLICAS: dict[str, Any] = {"f:spec": {"f:replicas": {}}}
 
 
 def _elements(path: str) -> list[str]:
