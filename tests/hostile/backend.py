@@ -1,0 +1,45 @@
+"""A kubelet or pod that answers as an attacker would; what it was sent is in ``seen``."""
+
+from __future__ import annotations
+
+import contextlib
+import socketserver
+import ssl
+import threading
+
+MOVED = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n%s\r\nok"
+
+
+class Backend:
+    """Listens on 127.0.0.1, in TLS as kubelets do; ``answer`` is what the next requests get. A context manager."""
+
+    def __init__(self, certificate: str, key: str) -> None:
+        self.seen: list[bytes] = []
+        self.answer = OK % b""
+        outer = self
+
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate, key)
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                self.request.settimeout(10)
+                with contextlib.suppress(OSError), tls.wrap_socket(self.request, server_side=True) as s:
+                    data = b""
+                    while b"\r\n\r\n" not in data and (piece := s.recv(65536)):
+                        data += piece
+                    outer.seen.append(data)
+                    s.sendall(outer.answer)
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+
+    def __enter__(self) -> Backend:
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
