@@ -66,6 +66,10 @@ async def forward(req: Request, target: Target, path: str) -> Response:
     except BaseException:
         connection.close()
         raise
+    if connection.status == 101:
+        # Nobody asked for another protocol: handed on, what follows would be a tunnel around every check.
+        connection.close()
+        raise _unreachable(BackendError("unexpected protocol"))
     prepend = req.path.removesuffix(target.path)
     headers = answer_headers(connection, lambda location: _relocated(location, prepend, target, host))
     return Response(connection.status, headers, stream=piped(connection))
@@ -78,6 +82,8 @@ def piped(connection: Connection):
         try:
             async for piece in connection.body():
                 await write(piece)
+        except BackendError as e:
+            raise _unreachable(e) from None  # too late for an answer of its own: the client sees a body that breaks off
         finally:
             connection.close()
 
