@@ -18,11 +18,20 @@ schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not i
 import hypothesis  # noqa: E402
 
 EXAMPLES = int(os.environ.get("KAS_SCHEMATHESIS_EXAMPLES", "2"))
-GROUPS = os.environ.get("KAS_SCHEMATHESIS_GROUPS", "version,api/v1,apis/apps/v1,apis/batch/v1,apis/autoscaling/v2,apis/rbac.authorization.k8s.io/v1")
+GROUPS = os.environ.get(
+    "KAS_SCHEMATHESIS_GROUPS", "version,api/v1,apis/apps/v1,apis/batch/v1,apis/autoscaling/v2,apis/rbac.authorization.k8s.io/v1"
+)
 OPERATIONS = 24
 # A watch ends by itself only after its time; these would proxy to, or wait for, somebody who is not there.
 LONG = ("/watch/", "/proxy", "/exec", "/attach", "/portforward", "/log")
-KNOWN_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor", "text/plain", "application/com.github.proto-openapi")
+KNOWN_TYPES = (
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/cbor",
+    "text/plain",
+    "application/com.github.proto-openapi",
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +55,13 @@ def documents(session) -> dict[str, dict]:
 
 def some_operations(document: dict, name: str) -> dict:
     """The document with a sample of its operations, the same every time."""
-    every = [(p, m) for p, item in document["paths"].items() if not any(x in p for x in LONG) for m in item if m not in ("parameters", "options", "head")]
+    every = [
+        (p, m)
+        for p, item in document["paths"].items()
+        if not any(x in p for x in LONG)
+        for m in item
+        if m not in ("parameters", "options", "head")
+    ]
     chosen = every if GROUPS == "all" else random.Random(name).sample(every, min(OPERATIONS, len(every)))
     paths: dict[str, dict] = {}
     for p, m in chosen:

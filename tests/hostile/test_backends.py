@@ -21,7 +21,13 @@ def backend(target, admin, room):
 
 
 def test_credentials_stay_here(target, admin, backend):
-    headers = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters", "X-Remote-Extra-A": "b", "Proxy-Authorization": "Basic eA==", "Impersonate-User": "alice"}
+    headers = {
+        "X-Remote-User": "admin",
+        "X-Remote-Group": "system:masters",
+        "X-Remote-Extra-A": "b",
+        "Proxy-Authorization": "Basic eA==",
+        "Impersonate-User": "alice",
+    }
     status, body = admin("GET", f"{backend.url}/x", **{k: v for k, v in headers.items() if k != "Impersonate-User"})
     if status != 200:
         pytest.fail(f"{status} {body}")
@@ -40,7 +46,7 @@ def test_a_token_in_the_subprotocols_stays_here(target, backend):
 
     secret = base64.urlsafe_b64encode(target.token.encode()).decode().rstrip("=")
     head = f"GET {backend.url}/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-    head += f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.{secret}, binary.k8s.io\r\n\r\n"
+    head += f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.{secret}, binary.k8s.io\r\n\r\n"  # noqa: E501
     with dial(target) as s:
         s.settimeout(3)
         s.sendall(head.encode())
@@ -48,7 +54,17 @@ def test_a_token_in_the_subprotocols_stays_here(target, backend):
     assert all(secret.encode() not in seen and b"bearer" not in seen.lower() for seen in backend.seen)
 
 
-@pytest.mark.parametrize("place", ["http://169.254.169.254/latest/meta-data", "https://127.0.0.1:1/", "/api/v1/secrets", "file:///etc/passwd", "//evil.example/", "/../../../../api/v1/secrets"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "https://127.0.0.1:1/",
+        "/api/v1/secrets",
+        "file:///etc/passwd",
+        "//evil.example/",
+        "/../../../../api/v1/secrets",
+    ],
+)
 def test_redirects_are_handed_on_and_not_followed(admin, backend, place):
     backend.answer = MOVED % place.encode()
     r = admin.raw("GET", f"{backend.url}/x")
@@ -65,11 +81,22 @@ def test_a_backend_cannot_speak_for_the_server(admin, backend):
     assert not [h for h in r.headers if h.lower().startswith("access-control") or h.lower() in ("upgrade", "trailer")]
 
 
-@pytest.mark.parametrize("answer", [
-    b"", b"garbage\r\n\r\n", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nGET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", b"HTTP/1.1 999 X\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nx",
-    b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 50_000 + b"\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000,
-], ids=range(10))  # fmt: skip
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 999 X\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nx",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 50_000 + b"\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 1000,
+    ],
+    ids=range(10),
+)
 def test_answers_that_are_none(admin, backend, answer):
     backend.answer = answer
     try:
@@ -79,7 +106,9 @@ def test_answers_that_are_none(admin, backend, answer):
     assert r.status_code in (200, 500, 502, 503, 999), r.text[:300]
 
 
-@pytest.mark.parametrize("name", ["169.254.169.254:80", "http:127.0.0.1:22", "127.0.0.1", "localhost:6443", "..%2f..", "a@evil.example", "%5b::1%5d:80"])
+@pytest.mark.parametrize(
+    "name", ["169.254.169.254:80", "http:127.0.0.1:22", "127.0.0.1", "localhost:6443", "..%2f..", "a@evil.example", "%5b::1%5d:80"]
+)
 def test_only_known_nodes_pods_and_services_are_proxied_to(admin, room, name):
     for kind in ("nodes", f"namespaces/{room}/pods", f"namespaces/{room}/services"):
         status, body = admin("GET", f"/api/v1/{kind}/{name}/proxy/")
@@ -92,7 +121,12 @@ def test_pods_do_not_point_the_proxy_at_the_servers_own_host(admin, room, addres
     admin("POST", f"/api/v1/namespaces/{room}/serviceaccounts", {"metadata": {"name": "default"}})
     spec = {"containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 80}]}]}
     assert admin("POST", f"/api/v1/namespaces/{room}/pods", {"metadata": {"name": "p"}, "spec": spec})[0] == 201
-    status, body = admin("PATCH", f"/api/v1/namespaces/{room}/pods/p/status", {"status": {"podIPs": [{"ip": address}], "podIP": address}}, "application/merge-patch+json")
+    status, body = admin(
+        "PATCH",
+        f"/api/v1/namespaces/{room}/pods/p/status",
+        {"status": {"podIPs": [{"ip": address}], "podIP": address}},
+        "application/merge-patch+json",
+    )
     assert status == 200, body
     status, body = admin("GET", f"/api/v1/namespaces/{room}/pods/p:80/proxy/")
     assert status == 400, body

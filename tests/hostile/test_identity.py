@@ -18,10 +18,28 @@ def who(caller, **headers: str):
     return (body["status"]["userInfo"]["username"], set(body["status"]["userInfo"].get("groups") or ())) if status == 201 else status
 
 
-@pytest.mark.parametrize("header", [
-    "X-Remote-User", "X_Remote_User", "x-remote-user", "X-Remote-Group", "X_Remote_Group", "X-Remote-Extra-Scopes", "X-Forwarded-User", "X-Original-User", "Remote-User",
-    "Impersonate_User", "impersonate_group", "Impersonate-User_", "X-Forwarded-Client-Cert", "X-Forwarded-For", "Forwarded", "X-SSL-Client-CN", "X-Kubernetes-User",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "header",
+    [
+        "X-Remote-User",
+        "X_Remote_User",
+        "x-remote-user",
+        "X-Remote-Group",
+        "X_Remote_Group",
+        "X-Remote-Extra-Scopes",
+        "X-Forwarded-User",
+        "X-Original-User",
+        "Remote-User",
+        "Impersonate_User",
+        "impersonate_group",
+        "Impersonate-User_",
+        "X-Forwarded-Client-Cert",
+        "X-Forwarded-For",
+        "Forwarded",
+        "X-SSL-Client-CN",
+        "X-Kubernetes-User",
+    ],
+)
 def test_headers_make_nobody_somebody(target, mallory, nobody, wire, header):
     for value in ("system:admin", ADMINS, "127.0.0.1", "for=127.0.0.1"):
         lines = f"GET /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{header}: {value}\r\n"
@@ -30,11 +48,22 @@ def test_headers_make_nobody_somebody(target, mallory, nobody, wire, header):
     assert who(mallory)[0] == "mallory"
 
 
-@pytest.mark.parametrize("headers", [
-    {"Impersonate-User": "system:admin"}, {"Impersonate-User": "alice"}, {"Impersonate-User": "mallory", "Impersonate-Group": ADMINS}, {"Impersonate-User": "mallory", "Impersonate-Uid": "1"},
-    {"Impersonate-User": "system:serviceaccount:kube-system:default"}, {"Impersonate-User": "system:anonymous"}, {"Impersonate-User": "mallory", "Impersonate-Extra-a": "b"},
-    {"Impersonate-User": "system:node:n"}, {"impersonate-user": "alice"}, {"Impersonate-User": "mallory", "Impersonate-Group": "system:nodes"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Impersonate-User": "system:admin"},
+        {"Impersonate-User": "alice"},
+        {"Impersonate-User": "mallory", "Impersonate-Group": ADMINS},
+        {"Impersonate-User": "mallory", "Impersonate-Uid": "1"},
+        {"Impersonate-User": "system:serviceaccount:kube-system:default"},
+        {"Impersonate-User": "system:anonymous"},
+        {"Impersonate-User": "mallory", "Impersonate-Extra-a": "b"},
+        {"Impersonate-User": "system:node:n"},
+        {"impersonate-user": "alice"},
+        {"Impersonate-User": "mallory", "Impersonate-Group": "system:nodes"},
+    ],
+    ids=str,
+)
 def test_impersonation_without_rights(mallory, nobody, headers):
     for caller in (mallory, nobody):
         status, body = caller("GET", "/version", **headers)
@@ -57,17 +86,51 @@ def test_impersonation_reaches_no_further_than_granted(as_user, grant, wire, adm
         assert imp("GET", "/version", **{"Impersonate-User": "alice"}, **more)[0] == 403
     assert imp("GET", "/version", **{"Impersonate-User": "bob"})[0] == 403
     head = "GET /api/v1/secrets HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer i-token\r\n"
-    for lines in ("Impersonate-User: alice\r\nImpersonate-User: system:admin\r\n", "Impersonate-User: alice\r\nImpersonate-Group: system:masters\r\n"):
+    for lines in (
+        "Impersonate-User: alice\r\nImpersonate-User: system:admin\r\n",
+        "Impersonate-User: alice\r\nImpersonate-Group: system:masters\r\n",
+    ):
         assert statuses(wire(f"{head}{lines}\r\n".encode())) == [403]
 
 
 PUBLIC = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
 CLOSED = [
-    "/api", "/apis", "/apis/apps", "/apis/apps/v1", "/api/v1", "/api/v1/namespaces", "/api/v1/namespaces/default", "/api/v1/secrets", "/api/v1/nodes", "/openapi/v2", "/openapi/v3",
-    "/openapi/v3/api/v1", "/metrics", "/metrics/slis", "/logs", "/logs/", "/debug/pprof/", "/flagz", "/statusz", "/swagger-ui", "/swagger-ui/", "/",
-    "/.well-known/openid-configuration", "/openid/v1/jwks", "/apis/nothing/v1/x", "/nothing", "/api/v1/namespaces/x/pods/p/exec", "/api/v1/nodes/n/proxy/", "/api/v1/watch/pods",
-    "/healthz/..", "/version/../metrics", "/livez/../metrics", "/healthz/../api", "/metrics/", "/healthz/log",
-]  # fmt: skip
+    "/api",
+    "/apis",
+    "/apis/apps",
+    "/apis/apps/v1",
+    "/api/v1",
+    "/api/v1/namespaces",
+    "/api/v1/namespaces/default",
+    "/api/v1/secrets",
+    "/api/v1/nodes",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openapi/v3/api/v1",
+    "/metrics",
+    "/metrics/slis",
+    "/logs",
+    "/logs/",
+    "/debug/pprof/",
+    "/flagz",
+    "/statusz",
+    "/swagger-ui",
+    "/swagger-ui/",
+    "/",
+    "/.well-known/openid-configuration",
+    "/openid/v1/jwks",
+    "/apis/nothing/v1/x",
+    "/nothing",
+    "/api/v1/namespaces/x/pods/p/exec",
+    "/api/v1/nodes/n/proxy/",
+    "/api/v1/watch/pods",
+    "/healthz/..",
+    "/version/../metrics",
+    "/livez/../metrics",
+    "/healthz/../api",
+    "/metrics/",
+    "/healthz/log",
+]
 
 
 @pytest.mark.parametrize("path", CLOSED)
@@ -85,10 +148,26 @@ def test_public_paths_are_public(nobody, path):
     assert nobody.raw("GET", path).status_code in (200, 404)
 
 
-@pytest.mark.parametrize("credential", [
-    "Bearer wrong", "Bearer ", "Bearer", "Basic YWRtaW46YWRtaW4=", "bearer m-token x", "Bearer m-token,", "Bearer  m-tokenn", "Digest x", "Bearer \u00ff", "Token m-token", "Bearer " + "a" * 60_000,
-    "Bearer a.b.c", "Bearer ..", "Bearer eyJ.eyJ.", "Negotiate x",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "credential",
+    [
+        "Bearer wrong",
+        "Bearer ",
+        "Bearer",
+        "Basic YWRtaW46YWRtaW4=",
+        "bearer m-token x",
+        "Bearer m-token,",
+        "Bearer  m-tokenn",
+        "Digest x",
+        "Bearer \u00ff",
+        "Token m-token",
+        "Bearer " + "a" * 60_000,
+        "Bearer a.b.c",
+        "Bearer ..",
+        "Bearer eyJ.eyJ.",
+        "Negotiate x",
+    ],
+)
 def test_wrong_credentials(target, wire, credential):
     """A credential that fails is 401, one that is none is nobody: 403."""
     head = "GET /api/v1/secrets HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: "
@@ -142,19 +221,31 @@ def test_a_good_token_works(as_user, account, target):
 
 
 def test_tokens_with_other_claims(target, as_user, account, admin):
-    token, claims, room = account
+    _, claims, _ = account
     inner = claims["kubernetes.io"]
     now = int(time.time())
     for change in (
-        {"exp": now - 600}, {"nbf": now + 600}, {"iss": "https://other"}, {"iss": ""}, {"aud": ["other"]}, {"aud": []}, {"aud": "other"}, {"aud": None},
+        {"exp": now - 600},
+        {"nbf": now + 600},
+        {"iss": "https://other"},
+        {"iss": ""},
+        {"aud": ["other"]},
+        {"aud": []},
+        {"aud": "other"},
+        {"aud": None},
         {"kubernetes.io": {**inner, "serviceaccount": {**inner["serviceaccount"], "uid": "11111111-1111-1111-1111-111111111111"}}},
         {"kubernetes.io": {**inner, "serviceaccount": {**inner["serviceaccount"], "name": "other"}}},
         {"kubernetes.io": {**inner, "namespace": "kube-system"}},
         {"kubernetes.io": {**inner, "pod": {"name": "p", "uid": "22222222-2222-2222-2222-222222222222"}}},
         {"kubernetes.io": {**inner, "secret": {"name": "s", "uid": "22222222-2222-2222-2222-222222222222"}}},
-        {"kubernetes.io": {}}, {"kubernetes.io": None}, {"kubernetes.io": []}, {"kubernetes.io": {**inner, "serviceaccount": "x"}},
-        {"exp": "x"}, {"exp": 10**400}, {"exp": -1},
-    ):  # fmt: skip
+        {"kubernetes.io": {}},
+        {"kubernetes.io": None},
+        {"kubernetes.io": []},
+        {"kubernetes.io": {**inner, "serviceaccount": "x"}},
+        {"exp": "x"},
+        {"exp": 10**400},
+        {"exp": -1},
+    ):
         found = who(as_user(signed(target, {**claims, **change})))
         assert found == 401, (change, found)
 
@@ -166,7 +257,13 @@ def test_tokens_nobody_signed(target, as_user, account):
     admin_claims = {**claims, "sub": "system:admin"}
     none = [b64(json.dumps({**public, "alg": alg}).encode()) for alg in ("none", "None", "nOnE", "", "HS256", "HS512", "PS256")]
     tokens = [f"{h}.{body}.{s}" for h in none for s in ("", signature, b64(b"x" * 64))]
-    tokens += [f"{head}.{b64(json.dumps(admin_claims).encode())}.{signature}", f"{head}.{body}.", f"{head}.{body}", f"{head}.{body}.{signature}.x", f"{head}.{body}.{signature[:-10]}AAAAAAAAAA"]
+    tokens += [
+        f"{head}.{b64(json.dumps(admin_claims).encode())}.{signature}",
+        f"{head}.{body}.",
+        f"{head}.{body}",
+        f"{head}.{body}.{signature}.x",
+        f"{head}.{body}.{signature[:-10]}AAAAAAAAAA",
+    ]
     # The public key as the secret of an HMAC: the oldest confusion of all.
     import hashlib
     import hmac
@@ -183,7 +280,13 @@ def test_tokens_nobody_signed(target, as_user, account):
 
     mine = rsa.generate_private_key(65537, 2048)
     jwk = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(mine.public_key()))
-    for header in ({"jwk": jwk, "kid": public["kid"]}, {"jku": "https://127.0.0.1:1/jwks"}, {"kid": "../../../etc/passwd"}, {"kid": ""}, {"x5u": "http://127.0.0.1:1/"}):
+    for header in (
+        {"jwk": jwk, "kid": public["kid"]},
+        {"jku": "https://127.0.0.1:1/jwks"},
+        {"kid": "../../../etc/passwd"},
+        {"kid": ""},
+        {"x5u": "http://127.0.0.1:1/"},
+    ):
         tokens.append(jwt.encode(claims, mine, "RS256", header))
     for t in tokens:
         assert who(as_user(t)) == 401, t[:200]
@@ -211,12 +314,24 @@ def test_tokens_of_what_is_gone(target, as_user, account, admin):
 # --- browsers
 
 
-@pytest.mark.parametrize("origin", [
-    "https://evil.example", "https://good.example.evil.com", "https://evilgood.example", "http://good.example", "https://good.example:444", "null", "*", "https://good.example\t", "https://goodxexample",
-    "https://good.example@evil.com", "HTTPS://GOOD.EXAMPLE",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "https://good.example.evil.com",
+        "https://evilgood.example",
+        "http://good.example",
+        "https://good.example:444",
+        "null",
+        "*",
+        "https://good.example\t",
+        "https://goodxexample",
+        "https://good.example@evil.com",
+        "HTTPS://GOOD.EXAMPLE",
+    ],
+)
 def test_foreign_origins(target, wire, origin):
-    head = f"OPTIONS /api/v1/secrets HTTP/1.1\r\nHost: x\r\nConnection: close\r\nOrigin: {origin}\r\nAccess-Control-Request-Method: GET\r\n\r\n"
+    head = f"OPTIONS /api/v1/secrets HTTP/1.1\r\nHost: x\r\nConnection: close\r\nOrigin: {origin}\r\nAccess-Control-Request-Method: GET\r\n\r\n"  # noqa: E501
     answer = wire(head.encode()).lower()
     if origin.strip() != "https://good.example":
         assert statuses(answer.replace(b"http/", b"HTTP/")) == [403]
@@ -230,18 +345,28 @@ def test_an_allowed_origin_is_named_and_never_a_star(target, nobody, mallory):
     assert r.status_code == 403, "an origin is no credential"
 
 
-@pytest.mark.parametrize("path", ["/api/v1/namespaces/default/pods/p/exec?command=id", "/api/v1/namespaces/default/pods/p/portforward", "/api/v1/nodes/n/proxy/", "/api/v1/secrets?watch=1", "/api/v1/namespaces/default/pods/p/attach", "/api/v1/namespaces/default/services/s/proxy/"])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/namespaces/default/pods/p/exec?command=id",
+        "/api/v1/namespaces/default/pods/p/portforward",
+        "/api/v1/nodes/n/proxy/",
+        "/api/v1/secrets?watch=1",
+        "/api/v1/namespaces/default/pods/p/attach",
+        "/api/v1/namespaces/default/services/s/proxy/",
+    ],
+)
 @pytest.mark.parametrize("upgrade", ["websocket", "SPDY/3.1", "h2c", "TLS/1.0", "websocket, SPDY/3.1"])
 def test_upgrades_need_rights(target, wire, path, upgrade):
     lines = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: {upgrade}\r\nSec-WebSocket-Version: 13\r\n"
-    lines += "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
+    lines += "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"  # noqa: E501
     for credential, wanted in (("", 403), ("Authorization: Bearer m-token\r\n", 403), ("Authorization: Bearer no\r\n", 401)):
-        assert statuses(wire(f"{lines}{credential}\r\n".encode(), wait=0.5))[:1] == [wanted]
+        assert statuses(wire(f"{lines}{credential}\r\n".encode(), wait=0.15))[:1] == [wanted]
 
 
 def test_a_refused_upgrade_opens_no_tunnel(target, admin):
     """What follows a refusal on the connection is a request like any other, with a user of its own."""
-    head = "GET /api/v1/nodes/n/proxy/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    head = "GET /api/v1/nodes/n/proxy/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"  # noqa: E501
     with dial(target) as s:
         s.settimeout(2)
         got = b""
@@ -259,12 +384,21 @@ def test_a_refused_upgrade_opens_no_tunnel(target, admin):
 # --- reads that point elsewhere
 
 
-@pytest.mark.parametrize("version", ["-1", "99999999999999999999", "9223372036854775807", "x", "1.5", "0x10", " 1", "1 ", "18446744073709551616", "١", "1e3", "+1", "00"])
+@pytest.mark.parametrize(
+    "version",
+    ["-1", "99999999999999999999", "9223372036854775807", "x", "1.5", "0x10", " 1", "1 ", "18446744073709551616", "١", "1e3", "+1", "00"],
+)
 def test_impossible_revisions(admin, room, version):
     from urllib.parse import quote
 
     start = time.monotonic()
-    for query in ("watch=1&timeoutSeconds=1&", "limit=1&", "resourceVersionMatch=Exact&", "resourceVersionMatch=NotOlderThan&", "watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&"):
+    for query in (
+        "watch=1&timeoutSeconds=1&",
+        "limit=1&",
+        "resourceVersionMatch=Exact&",
+        "resourceVersionMatch=NotOlderThan&",
+        "watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&",
+    ):
         status, body = admin("GET", f"/api/v1/namespaces/{room}/configmaps?{query}resourceVersion={quote(version)}")
         assert status < 500 or status == 504, (query, body)
     assert time.monotonic() - start < 25
@@ -282,9 +416,35 @@ def test_continue_tokens_point_nowhere_else(mallory, admin, room, grant):
     grant("mallory", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}], room)
     _, page = admin("GET", "/api/v1/configmaps?limit=1")
     version = int(page["metadata"]["resourceVersion"])
-    starts = [f"../{other}/x\0", f"/../{other}\0", f"../../secrets/{other}/x", "\0", "", "..", "/", f"{other}/x\0", "\uffff", "a" * 20_000, f"../../../../registry/configmaps/{other}/"]
+    starts = [
+        f"../{other}/x\0",
+        f"/../{other}\0",
+        f"../../secrets/{other}/x",
+        "\0",
+        "",
+        "..",
+        "/",
+        f"{other}/x\0",
+        "\uffff",
+        "a" * 20_000,
+        f"../../../../registry/configmaps/{other}/",
+    ]
     tokens = [token_to(rv=rv, start=s) for s in starts for rv in (version, -1, 0, 10**30)] + [page["metadata"]["continue"]]
-    tokens += [token_to(v="x"), token_to(rv="1"), token_to(rv=None), token_to(start=None), token_to(start=1), b64(b"null"), b64(b"[]"), b64(b"{"), "x", "%00", "=" * 50, b64(b'{"v":"meta.k8s.io/v1","rv":' + b"9" * 5000 + b"}"), b64(b"[" * 50_000)]
+    tokens += [
+        token_to(v="x"),
+        token_to(rv="1"),
+        token_to(rv=None),
+        token_to(start=None),
+        token_to(start=1),
+        b64(b"null"),
+        b64(b"[]"),
+        b64(b"{"),
+        "x",
+        "%00",
+        "=" * 50,
+        b64(b'{"v":"meta.k8s.io/v1","rv":' + b"9" * 5000 + b"}"),
+        b64(b"[" * 50_000),
+    ]
     for token in tokens:
         for caller in (mallory, admin):
             r = caller.raw("GET", f"/api/v1/namespaces/{room}/configmaps?limit=5&continue={token}")

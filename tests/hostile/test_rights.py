@@ -9,7 +9,10 @@ import pytest
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ALL = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
 HELD = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
-EDIT_RBAC = [{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "create", "update", "patch", "delete"]}, *HELD]
+EDIT_RBAC = [
+    {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "create", "update", "patch", "delete"]},
+    *HELD,
+]
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH, MERGE, STRATEGIC = "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"
 
@@ -48,12 +51,18 @@ def test_no_role_grants_what_its_writer_does_not_hold(mallory, admin, roles, roo
     admin("DELETE", f"{url}/{name}")
 
 
-@pytest.mark.parametrize("rule", [
-    {"apiGroups": [""], "resources": ["configmaps/*"], "verbs": ["get"]}, {"apiGroups": [""], "resources": ["*"], "verbs": ["get"]},
-    {"apiGroups": ["*"], "resources": ["configmaps"], "verbs": ["get"]}, {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "*"]},
-    {"apiGroups": ["", "apps"], "resources": ["configmaps"], "verbs": ["get"]}, {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get"]},
-    {"apiGroups": [""], "resources": ["*/scale"], "verbs": ["get"]},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"apiGroups": [""], "resources": ["configmaps/*"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["*"], "verbs": ["get"]},
+        {"apiGroups": ["*"], "resources": ["configmaps"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "*"]},
+        {"apiGroups": ["", "apps"], "resources": ["configmaps"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["*/scale"], "verbs": ["get"]},
+    ],
+)
 def test_nearly_held_is_not_held(mallory, room, grant, rule):
     grant("mallory", EDIT_RBAC, room)
     assert mallory("POST", f"{RBAC}/namespaces/{room}/roles", role("near", "Role", [rule]))[0] == 403
@@ -124,10 +133,13 @@ def test_a_body_cannot_name_another_object_than_the_path(mallory, admin, room, g
     assert mallory("PUT", f"{url}/x", config_map("other"))[0] == 400
     assert mallory("PATCH", f"{url}/new?fieldManager=m", config_map("other"), APPLY)[0] == 400
     assert mallory("PATCH", f"{url}/new?fieldManager=m", config_map("new", "kube-system"), APPLY)[0] == 400
-    for ctype, patch in ((MERGE, {"metadata": {"name": "other"}}), (MERGE, {"metadata": {"namespace": "kube-system"}}),
-                         (JSON_PATCH, [{"op": "replace", "path": "/metadata/name", "value": "other"}]),
-                         (JSON_PATCH, [{"op": "replace", "path": "/metadata/namespace", "value": "kube-system"}]),
-                         (STRATEGIC, {"metadata": {"namespace": "kube-system"}})):  # fmt: skip
+    for ctype, patch in (
+        (MERGE, {"metadata": {"name": "other"}}),
+        (MERGE, {"metadata": {"namespace": "kube-system"}}),
+        (JSON_PATCH, [{"op": "replace", "path": "/metadata/name", "value": "other"}]),
+        (JSON_PATCH, [{"op": "replace", "path": "/metadata/namespace", "value": "kube-system"}]),
+        (STRATEGIC, {"metadata": {"namespace": "kube-system"}}),
+    ):
         status, body = mallory("PATCH", f"{url}/x", patch, ctype)
         assert status in (400, 422), (patch, body)
     status, body = mallory("POST", url, {**config_map("z"), "kind": "Secret"})
@@ -138,8 +150,14 @@ def test_a_body_cannot_name_another_object_than_the_path(mallory, admin, room, g
 
 
 def test_the_server_chooses_what_identifies(admin, room):
-    wish = {"uid": "11111111-1111-1111-1111-111111111111", "creationTimestamp": "2001-01-01T00:00:00Z", "generation": 77, "selfLink": "/x",
-            "deletionTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5}  # fmt: skip
+    wish = {
+        "uid": "11111111-1111-1111-1111-111111111111",
+        "creationTimestamp": "2001-01-01T00:00:00Z",
+        "generation": 77,
+        "selfLink": "/x",
+        "deletionTimestamp": "2001-01-01T00:00:00Z",
+        "deletionGracePeriodSeconds": 5,
+    }
     body = config_map()
     body["metadata"] |= wish
     status, made = admin("POST", f"/api/v1/namespaces/{room}/configmaps", body)
@@ -164,9 +182,14 @@ def test_what_admission_sees_is_what_is_stored(admin, room):
     bad = '{"containers":[{"name":"c","image":"x","securityContext":{"privileged":true}}],"hostPID":true}'
     head = '"apiVersion":"v1","kind":"Pod","metadata":{"name":"%s"}'
     texts = [
-        f'{{{head},"spec":{good},"spec":{bad}}}', f'{{{head},"spec":{bad},"spec":{good}}}', f'{{{head},"spec":{good},"Spec":{bad}}}', f'{{{head},"SPEC":{bad},"spec":{good}}}',
-        f'{{{head},"spec":{good},"sp\\u0065c":{bad}}}', f'{{{head},"metadata":{{"name":"%s","namespace":"default"}},"spec":{bad}}}', f'{{{head},"spec":{good}}}{{"spec":{bad}}}',
-    ]  # fmt: skip
+        f'{{{head},"spec":{good},"spec":{bad}}}',
+        f'{{{head},"spec":{bad},"spec":{good}}}',
+        f'{{{head},"spec":{good},"Spec":{bad}}}',
+        f'{{{head},"SPEC":{bad},"spec":{good}}}',
+        f'{{{head},"spec":{good},"sp\\u0065c":{bad}}}',
+        f'{{{head},"metadata":{{"name":"%s","namespace":"default"}},"spec":{bad}}}',
+        f'{{{head},"spec":{good}}}{{"spec":{bad}}}',
+    ]
     for i, text in enumerate(texts):
         for j, level in enumerate(("Ignore", "Warn", "Strict")):
             body = text.replace("%s", f"p{i}{j}")
@@ -259,11 +282,18 @@ def test_cluster_objects_are_not_owned_by_a_namespaces(mallory, admin, room):
 
 def test_owner_references_that_are_none(admin, room):
     url = f"/api/v1/namespaces/{room}/configmaps"
-    for ref in ({}, {"uid": "x"}, {"apiVersion": "v1", "kind": "Event", "name": "x", "uid": "y"}, {"apiVersion": "a/b/c", "kind": "X", "name": "x", "uid": "y"}):
+    for ref in (
+        {},
+        {"uid": "x"},
+        {"apiVersion": "v1", "kind": "Event", "name": "x", "uid": "y"},
+        {"apiVersion": "a/b/c", "kind": "X", "name": "x", "uid": "y"},
+    ):
         body = config_map("n")
         body["metadata"]["ownerReferences"] = [ref]
         assert admin("POST", url, body)[0] == 422, ref
-    body["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": str(i), "controller": True} for i in range(2)]
+    body["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": str(i), "controller": True} for i in range(2)
+    ]
     assert admin("POST", url, body)[0] == 422
     loop = [config_map(n) for n in ("one", "two")]
     made = [admin("POST", url, o)[1] for o in loop]

@@ -19,7 +19,7 @@ def get(path: str, *headers: str, token: str = "") -> bytes:
 
 
 # The smuggled request would make a namespace, if anything took it for one.
-INNER = "POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {n}\r\n\r\n{body}"
+INNER = "POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {n}\r\n\r\n{body}"  # noqa: E501
 
 
 def smuggled(target: KasServer, name: str) -> bytes:
@@ -59,7 +59,7 @@ def test_ambiguous_framing_smuggles_nothing(target, admin, wire, headers):
     answer = wire(head.encode("latin-1") + b"0\r\n\r\n" + smuggled(target, name), wait=1.0)
     codes = statuses(answer)
     assert all(c < 500 for c in codes), answer[:500]
-    both = any("Transfer-Encoding: chunked" == h for h in headers) and any(h.startswith("Content-Length") for h in headers)
+    both = any(h == "Transfer-Encoding: chunked" for h in headers) and any(h.startswith("Content-Length") for h in headers)
     if both and 201 in codes:
         # RFC 9112 6.1: chunks win; then the next request is the sender's own, and the connection should be closed.
         pytest.fail(f"a request behind two framings was served: {codes}")
@@ -69,13 +69,28 @@ def test_ambiguous_framing_smuggles_nothing(target, admin, wire, headers):
 
 
 def test_chunks_that_lie(target, wire):
-    head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
-    for chunks in (b"zz\r\n", b"-1\r\nx\r\n", b"ffffffffffffffffff\r\nx", b"1;" + b"a" * 200_000 + b"\r\n", b"5\r\nabcdeXX0\r\n\r\n", b"0" * 100_000):
+    head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()  # noqa: E501
+    for chunks in (
+        b"zz\r\n",
+        b"-1\r\nx\r\n",
+        b"ffffffffffffffffff\r\nx",
+        b"1;" + b"a" * 200_000 + b"\r\n",
+        b"5\r\nabcdeXX0\r\n\r\n",
+        b"0" * 100_000,
+    ):
         codes = statuses(wire(head + chunks, wait=1.0))
         assert all(c in (400, 408, 413, 431) for c in codes), (chunks[:20], codes)
 
 
-@pytest.mark.parametrize("tail", [b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"Transfer-Encoding: chunked\r\n\r\n5\r\n{\"a", b"Content-Length: 90\r\n\r\n{", b"Content-Length: 90\r\n\r\n"])  # fmt: skip
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"a',
+        b"Content-Length: 90\r\n\r\n{",
+        b"Content-Length: 90\r\n\r\n",
+    ],
+)
 def test_a_body_that_breaks_off_is_not_an_empty_one(target, admin, room, tail):
     """Its preconditions would be lost: a DELETE with half a body deletes nothing."""
     url = f"/api/v1/namespaces/{room}/configmaps"
@@ -96,7 +111,7 @@ def test_a_body_that_breaks_off_is_not_an_empty_one(target, admin, room, tail):
 
 def test_endless_chunks_are_cut_off(target):
     """More than the limit without a Content-Length: answered 413, or cut, after little more than the limit."""
-    head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()  # noqa: E501
     chunk, sent = b"10000\r\n" + b" " * 65536 + b"\r\n", 0
     with dial(target) as s:
         s.settimeout(5)
@@ -112,10 +127,17 @@ def test_endless_chunks_are_cut_off(target):
 
 @pytest.mark.parametrize(
     "headers",
-    [["X: " + "a" * (2 << 20)], [f"X-{i}: a" for i in range(5_000)], ["Authorization: Bearer " + "a" * 500_000], ["Accept: " + "a/b," * 50_000],
-     ["Accept: application/json" + ";as=Table" * 20_000], ["Content-Type: " + ";" * 100_000], ["Impersonate-Group: a"] * 90],
+    [
+        ["X: " + "a" * (2 << 20)],
+        [f"X-{i}: a" for i in range(5_000)],
+        ["Authorization: Bearer " + "a" * 500_000],
+        ["Accept: " + "a/b," * 50_000],
+        ["Accept: application/json" + ";as=Table" * 20_000],
+        ["Content-Type: " + ";" * 100_000],
+        ["Impersonate-Group: a"] * 90,
+    ],
     ids=["long", "many", "token", "accept", "parameters", "type", "groups"],
-)  # fmt: skip
+)
 def test_headers_without_measure(target, wire, headers):
     start = time.monotonic()
     codes = statuses(wire(get("/api/v1/namespaces", *headers, token=target.token), wait=2.0))
@@ -201,8 +223,15 @@ def spellings(mine: str, theirs: str) -> list[str]:
         f"/api/v1/namespaces/{mine};/{theirs}/configmaps/x",
         f"http://other/api/v1/namespaces/{theirs}/configmaps/x",
         f"/api/v1/namespaces/{mine}/configmaps/x#/../../{theirs}",
-        "*", "api/v1/namespaces", "/%", "/%zz", "/api/v1/%", "/api/v1/namespaces/%e2%80%ae", "/" + "a/" * 3_000, "/api/v1/" + "%2e%2e/" * 1_000,
-    ]  # fmt: skip
+        "*",
+        "api/v1/namespaces",
+        "/%",
+        "/%zz",
+        "/api/v1/%",
+        "/api/v1/namespaces/%e2%80%ae",
+        "/" + "a/" * 3_000,
+        "/api/v1/" + "%2e%2e/" * 1_000,
+    ]
     return list(dict.fromkeys(out))
 
 
@@ -401,6 +430,17 @@ def test_many_streams_of_h2load(target, admin):
     program = shutil.which("h2load")
     if program is None:
         pytest.skip("h2load (nghttp2-client) is not installed")
-    command = [program, "-n", "5000", "-c", "10", "-m", "100", "-H", f"Authorization: Bearer {target.token}", target.url + "/api/v1/namespaces/default"]
+    command = [
+        program,
+        "-n",
+        "5000",
+        "-c",
+        "10",
+        "-m",
+        "100",
+        "-H",
+        f"Authorization: Bearer {target.token}",
+        target.url + "/api/v1/namespaces/default",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "5000 2xx" in done.stdout, done.stdout
