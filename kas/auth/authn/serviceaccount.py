@@ -31,6 +31,7 @@ from kas.auth.user import (
 Getter = Callable[[str, str, str], dict[str, Any] | None]
 # Clock skew allowed when times are compared, and how long a deleted object's tokens live on.
 LEEWAY_S = 60
+MAX_NUMBER = 1 << 62  # of seconds: beyond is no time
 
 
 class ServiceAccountTokens:
@@ -163,7 +164,7 @@ def _audiences(claims: Claims) -> list[str]:
 
 def _number(claims: Claims, key: str, default: float) -> float:
     value = claims.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -MAX_NUMBER < value < MAX_NUMBER:
         raise AuthenticationError(f"claim {key} is not a number")
     return float(value)
 
