@@ -92,15 +92,20 @@ def check_type_meta(value: dict[str, Any], kind, body: bytes) -> tuple[str, str]
     given_kind, given_version = given_kind or kind.kind, given_version or kind.api_version
     if given_kind == kind.kind and given_version == kind.api_version:
         return given_kind, given_version
+    why = another_kind(given_kind, given_version, kind)
+    if why:
+        raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, why)
+    raise errors.bad_request(f"the API version in the data ({given_version}) does not match the expected API version ({kind.api_version})")
+
+
+def another_kind(given_kind: str, given_version: str, kind) -> str:
+    """Why an object that says it is ``given_kind`` cannot become one of ``kind``; "" when it is the kind, in any version."""
     group, _, version = given_version.rpartition("/")
     if SCHEME.kind(group, version, given_kind) is None:
-        why = f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
-        raise _cannot(given_kind, version, kind.kind, why)
+        return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
     if given_kind != kind.kind:
-        package, internal = version, (kind.group.split(".")[0] or "core")
-        why = f"converting ({package}.{given_kind}) to ({internal}.{kind.kind}): unknown conversion"
-        raise _cannot(given_kind, version, kind.kind, why)
-    raise errors.bad_request(f"the API version in the data ({given_version}) does not match the expected API version ({kind.api_version})")
+        return f"converting ({version}.{given_kind}) to ({kind.group.split('.')[0] or 'core'}.{kind.kind}): unknown conversion"
+    return ""
 
 
 def _decode_protobuf(body: bytes, kind) -> dict[str, Any]:

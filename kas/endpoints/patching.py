@@ -20,6 +20,7 @@ from kas.api.negotiation import JSON_PATCH, MERGE_PATCH, patch_media_type
 from kas.api.scheme import DecodeError, decode, duplicate_fields, write_json
 from kas.edge.http import Request
 from kas.endpoints import managedfields
+from kas.endpoints.codec import another_kind
 from kas.endpoints.options import META, WriteOptions, manager_errors
 from kas.endpoints.served import Served
 from kas.registry.strategy import Context, Obj
@@ -78,7 +79,7 @@ def _parse(req: Request, served: Served, kind: str, o: WriteOptions) -> Callable
 
         def run(doc: Obj) -> Any:
             try:
-                return jsonpatch.apply(doc, operations)
+                return _still(served, jsonpatch.apply(doc, operations))
             except jsonpatch.ApplyError:
                 raise unprocessable() from None
 
@@ -89,7 +90,7 @@ def _parse(req: Request, served: Served, kind: str, o: WriteOptions) -> Callable
 
         def merge(doc: Obj) -> Any:
             try:
-                return mergepatch.apply(doc, body)
+                return _still(served, mergepatch.apply(doc, body))
             except mergepatch.MergePatchError as e:
                 raise errors.bad_request(str(e)) from None
 
@@ -144,6 +145,21 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions) 
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
     apply_defaults(served.kind_record, obj)
     return obj
+
+
+def _still(served: Served, patched: Any) -> Any:
+    """A patched document that is still of the kind; without kind or apiVersion it is. Raises 422. A strategic merge patch works on
+    the typed object, where both say nothing."""
+    if not isinstance(patched, dict):
+        return patched
+    kind, version = patched.get("kind") or served.kind, patched.get("apiVersion") or served.api_version
+    if (kind == served.kind and version == served.api_version) or not isinstance(kind, str) or not isinstance(version, str):
+        return patched  # what is no string is the decoder's to refuse
+    why = another_kind(kind, version, served.kind_record)
+    if why:
+        text = write_json(patched).decode("utf-8", "replace")
+        raise errors.invalid("", "", "", [field.invalid("patch", text, why)])
+    return patched
 
 
 def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptions) -> Callable[[Obj | None], Obj]:
