@@ -131,12 +131,6 @@ class Writer:
             unconditional=unconditional, settle=keep_timestamps,
         )  # fmt: skip
 
-    async def write_object(
-        self, req: Request, served: Served, ctx: Context, name: str, wanted: Callable[[Obj | None], Obj], options: dict[str, Any]
-    ):
-        """An update of an existing object computed by ``wanted``, through admission and the registry."""
-        return await self._write(req, served, ctx, name, wanted, options, allow_create=False, unconditional=True)
-
     async def _mutated(self, req: Request, attrs: Attributes) -> Obj:
         """The object after mutating admission, which must leave usable managed fields behind."""
         entries = attrs.obj["metadata"].get("managedFields")
