@@ -114,7 +114,7 @@ class Server:
         m.gauge("apiserver_storage_size_bytes", "Size of the storage database file physically allocated in bytes.", ("storage_cluster_id",))
         m.gauge("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", ("group", "resource"))
         self.started = self.shutting_down = self.not_accepting = False
-        self.waiting = WaitGroup()
+        self.waiting, self.deadlines = WaitGroup(), deadline.Deadlines()
         self.when_revoked: list[Any] = []
         self.chosen = controllers.chosen(options.raw.controllers)
         self.features = features.enabled(raw.feature_gates)
@@ -374,7 +374,7 @@ class Server:
         ]  # fmt: skip
         return Chain(
             filters, self.director, respond.status, translate, lambda req, e: panic_response(req, e, self.metrics),
-            lambda req: max(0.001, req.deadline - time.monotonic()), lambda req: respond.status(req, deadline.timed_out()),
+            self.deadlines, lambda req: respond.status(req, deadline.timed_out()),
         )  # fmt: skip
 
     def controllers(self) -> list[Any]:

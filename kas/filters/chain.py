@@ -28,10 +28,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kas.api.errors import ApiError
 from kas.edge.http import Handler, Request, Response, Result
+
+if TYPE_CHECKING:
+    from kas.filters.deadline import Deadlines
 
 Before = Callable[[Request], Response | None]
 After = Callable[[Request, Response], None]
@@ -47,7 +50,7 @@ class Chain:
     """Runs a request through ``filters`` to ``endpoint``.
 
     ``refuse(req, ApiError)`` renders an error in the form the client asked for; ``translate`` knows which other exceptions
-    are refusals too (the store's); ``panic(req, exc)`` answers a bug.
+    are refusals too (the store's); ``panic(req, exc)`` answers a bug. ``deadlines`` ends what takes longer than ``req.deadline``.
     """
 
     def __init__(
@@ -57,14 +60,14 @@ class Chain:
         refuse: Callable[[Request, ApiError], Response],
         translate: Callable[[Exception], ApiError | None],
         panic: Callable[[Request, BaseException], Response],
-        timeout_s: Callable[[Request], float],
+        deadlines: Deadlines,
         timed_out: Callable[[Request], Response],
     ) -> None:
         self.names = [f.name for f in filters]
         self._before = tuple(f.before for f in filters if f.before)
         self._after = tuple(f.after for f in reversed(filters) if f.after)
         self._endpoint, self._refuse, self._translate, self._panic = endpoint, refuse, translate, panic
-        self._timeout_s, self._timed_out = timeout_s, timed_out
+        self._deadlines, self._timed_out = deadlines, timed_out
 
     def __call__(self, req: Request) -> Result:
         try:
@@ -89,22 +92,28 @@ class Chain:
         return self._refuse(req, known) if known is not None else self._panic(req, e)
 
     async def _later(self, req: Request, pending: Awaitable[Response]) -> Response:
+        deadlines, late = self._deadlines, False
+        task = asyncio.current_task()
+        assert task is not None
         try:
             if req.long_running:
                 resp = await pending
             else:
-                async with asyncio.timeout(self._timeout_s(req)):
+                deadlines.add(task, req.deadline)
+                try:
                     resp = await pending
+                finally:
+                    late = deadlines.drop(task)
         except ApiError as e:
             resp = self._refuse(req, e)
-        except TimeoutError:
-            resp = self._timed_out(req)
         except asyncio.CancelledError:
-            # The client is gone; what before() took must still be given back.
-            gone = Response(499, [])
-            for after in self._after:
-                after(req, gone)
-            raise
+            if not late:
+                # The client is gone; what before() took must still be given back.
+                gone = Response(499, [])
+                for after in self._after:
+                    after(req, gone)
+                raise
+            resp = self._timed_out(req)
         except Exception as e:
             resp = self._failed(req, e)
         for after in self._after:
