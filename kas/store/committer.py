@@ -34,7 +34,7 @@ class Unit:
     def __init__(self, ops: list[Op], done: Outcome, direct: bool = False) -> None:
         # direct: `done` may be called in the committer's thread, without the loop.
         self.ops, self.done, self.direct = ops, done, direct
-        self.size = sum(op.size for op in ops)
+        self.size = ops[0].size if len(ops) == 1 else sum(op.size for op in ops)
 
     def error(self) -> StoreError | None:
         """The precondition that failed, after the unit was applied."""

@@ -31,7 +31,11 @@ CHUNK = 512
 # A watcher that does not take is let fall behind at its number of events, or at so many bytes.
 QUEUE_BYTES = 4 << 20
 
+# Directories whose listeners are remembered.
+ROUTES = 4096
+
 ReadEvents = Callable[[str, int, int], tuple[list[Event], int]]
+Callback = Callable[[list[Event]], None]
 
 
 class Watcher:
@@ -105,6 +109,13 @@ class Watcher:
             self.on_ready()
 
 
+class _Listener:
+    __slots__ = ("callback", "prefix", "reset")
+
+    def __init__(self, prefix: str, callback: Callback, reset: Callable[[], None] | None) -> None:
+        self.prefix, self.callback, self.reset = prefix, callback, reset
+
+
 class Hub:
     """Dispatches events in revision order. Not thread-safe: everything runs on the loop's thread."""
 
@@ -113,7 +124,9 @@ class Hub:
         self._shared_revision = shared_revision
         self._by_prefix: dict[str, dict[Watcher, None]] = {}
         self._by_key: dict[str, dict[Watcher, None]] = {}
-        self._listeners: list[tuple[str, Callable[[list[Event]], None], Callable[[], None] | None]] = []
+        self._listeners: tuple[_Listener, ...] = ()
+        self._routes: dict[str, tuple[_Listener, ...]] = {}
+        self._landed: deque[list[Event]] = deque()
         self._ring: deque[Event] = deque()
         self._ring_bytes = 0
         self._ring_after = revision  # the ring holds every event with a revision greater than this
@@ -124,14 +137,26 @@ class Hub:
 
     # -- coming in ----------------------------------------------------------------------------------------------------
 
+    def land(self, events: list[Event]) -> None:
+        """The events of an own commit, right after it, from any thread: whoever catches up before they are published need not read
+        them from the log."""
+        self._landed.append(events)
+
     def publish(self, events: list[Event]) -> None:
         """Takes the events of an own commit."""
-        if not events or events[-1].revision <= self.revision:
-            return
-        if events[0].revision == self.revision + 1 and not self._dispatching:
-            self._dispatch(events, events[-1].revision)
-        else:
-            self.catch_up()
+        if events and events[-1].revision > self.revision:
+            if events[0].revision == self.revision + 1 and not self._dispatching:
+                self._dispatch(events, events[-1].revision)
+            else:
+                self.catch_up()
+        self._next_landed()
+
+    def _next_landed(self) -> list[Event] | None:
+        """The landed events that continue what was dispatched, if they are there; lets go of those that were dispatched."""
+        landed = self._landed
+        while landed and landed[0][0].revision <= self.revision:
+            landed.popleft()
+        return landed[0] if landed and landed[0][0].revision == self.revision + 1 else None
 
     def catch_up(self, revision: int = 0) -> None:
         """Dispatches everything up to the shared revision (and up to ``revision``, which must have happened). One atomic load when
@@ -140,6 +165,10 @@ class Hub:
         Call it before using derived state. Inside a listener it does nothing: the dispatch that runs is the one to wait for.
         """
         while max(self._shared_revision(), revision) > self.revision and not self._dispatching:
+            own = self._next_landed()
+            if own is not None:
+                self._dispatch(own, own[-1].revision)
+                continue
             try:
                 events, reached = self._read_events("", self.revision, CHUNK)
             except Compacted as e:
@@ -158,9 +187,9 @@ class Hub:
         self._ring.clear()
         self._ring_bytes = 0
         self.revision = self._ring_after = compacted
-        for _, _, reset in tuple(self._listeners):
-            if reset is not None:
-                reset()
+        for listener in self._listeners:
+            if listener.reset is not None:
+                listener.reset()
 
     def _dispatch(self, events: list[Event], reached: int) -> None:
         self._dispatching = True
@@ -173,10 +202,19 @@ class Hub:
                 oldest = self._ring.popleft()
                 self._ring_bytes -= len(oldest)
                 self._ring_after = oldest.revision
-            for prefix, callback, _ in tuple(self._listeners):
-                mine = [e for e in events if e.key.startswith(prefix)]
-                if mine:
-                    callback(mine)
+            mine: dict[_Listener, list[Event]] = {}
+            routes = self._routes
+            for event in events:
+                directory = event.key.rpartition("/")[0]
+                to = routes.get(directory)
+                for listener in to if to is not None else self._route(directory):
+                    if listener in mine:
+                        mine[listener].append(event)
+                    else:
+                        mine[listener] = [event]
+            for listener in self._listeners if mine else ():
+                if listener in mine:
+                    listener.callback(mine[listener])
         finally:
             self._dispatching = False
         if not self.watchers:
@@ -198,16 +236,28 @@ class Hub:
 
     # -- followers ----------------------------------------------------------------------------------------------------
 
-    def listen(
-        self, prefix: str, callback: Callable[[list[Event]], None], reset: Callable[[], None] | None = None
-    ) -> Callable[[], None]:
-        """Calls back with every later batch of events under ``prefix``; returns the function that ends it.
+    def listen(self, prefix: str, callback: Callback, reset: Callable[[], None] | None = None) -> Callable[[], None]:
+        """Calls back with every later batch of events under ``prefix`` (empty, or ending with "/"); returns the function that ends it.
 
         ``reset`` is called when events were lost to compaction while the worker slept: build the state anew from a range.
         """
-        entry = (prefix, callback, reset)
-        self._listeners.append(entry)
-        return lambda: self._listeners.remove(entry)
+        listener = _Listener(prefix, callback, reset)
+        self._listeners = (*self._listeners, listener)
+        self._routes.clear()
+
+        def end() -> None:
+            self._listeners = tuple(other for other in self._listeners if other is not listener)
+            self._routes.clear()
+
+        return end
+
+    def _route(self, directory: str) -> tuple[_Listener, ...]:
+        """The listeners of the keys of a directory (which is named without the slash at its end)."""
+        path = directory + "/"
+        if len(self._routes) >= ROUTES:
+            self._routes.clear()
+        found = self._routes[directory] = tuple(one for one in self._listeners if path.startswith(one.prefix))
+        return found
 
     def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None, limit: int) -> Watcher:
         """A watcher of all keys under ``prefix``, or of exactly ``key``, from the revision ``after`` on.

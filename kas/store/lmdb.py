@@ -11,12 +11,12 @@ import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kas import _fastpath
 from kas._fastpath import Event, Matcher, Op, RangeResult, Record
-from kas.store import Closed, Compacted, Conflict, Corrupt, Full, FutureRevision, KeyTooLong, StoreError
-from kas.store.committer import Batch, Committer, Unit
+from kas.store import Busy, Closed, Compacted, Conflict, Corrupt, Full, FutureRevision, KeyTooLong, StoreError
+from kas.store.committer import QUEUE_UNITS, Batch, Committer, Unit
 from kas.store.hub import Hub, Watcher
 from kas.store.shared import Shared
 
@@ -46,6 +46,7 @@ class LMDBStore:
         self.hub = Hub(self.events, self._newest, self.shared.revision)
         self._committer = Committer(self._env, self.shared, self._deliver)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._gathered: list[Unit] = []
         self._started = False
         self._closed = False
 
@@ -64,6 +65,7 @@ class LMDBStore:
         """Commits what is queued, resolves it, closes the file. Later calls raise ``Closed`` or ``StoreError``. Idempotent."""
         if self._closed:
             return
+        self._flush()
         self._closed = True
         if self._started:
             self._committer.close()
@@ -147,37 +149,42 @@ class LMDBStore:
 
     def commit(self, op: Op) -> asyncio.Future[Op]:
         """Queues one write; see the contract."""
-        loop = self._require_loop()
-        future: asyncio.Future[Op] = loop.create_future()
-
-        def done(error: StoreError | None) -> None:
-            if future.done():
-                return  # cancelled; the write stands
-            if error is None:
-                future.set_result(op)
-            else:
-                future.set_exception(error)
-
-        self._committer.submit(Unit([op], done))
-        return future
+        return self._gather([op], op)
 
     def commit_many(self, ops: list[Op]) -> asyncio.Future[list[Op]]:
         """Queues a group: consecutive revisions when all preconditions hold, nothing otherwise. Keys must differ."""
         if len({op.key for op in ops}) != len(ops) or not ops:
             raise ValueError("a group needs operations on different keys")
+        return self._gather(list(ops), ops)
+
+    def _gather(self, ops: list[Op], outcome: Any) -> asyncio.Future[Any]:
+        """What one turn of the loop writes is handed over at its end: one batch and one change of threads instead of many."""
         loop = self._require_loop()
-        future: asyncio.Future[list[Op]] = loop.create_future()
+        if len(self._gathered) + self._committer.queued >= QUEUE_UNITS:
+            raise Busy(f"{QUEUE_UNITS} writes are waiting")
+        future: asyncio.Future[Any] = loop.create_future()
 
         def done(error: StoreError | None) -> None:
             if future.done():
-                return
+                return  # cancelled; the write stands
             if error is None:
-                future.set_result(ops)
+                future.set_result(outcome)
             else:
                 future.set_exception(error)
 
-        self._committer.submit(Unit(list(ops), done))
+        if not self._gathered:
+            loop.call_soon(self._flush)
+        self._gathered.append(Unit(ops, done))
         return future
+
+    def _flush(self) -> None:
+        """Hands what was gathered to the committer, in order."""
+        units, self._gathered = self._gathered, []
+        for unit in units:
+            try:
+                self._committer.submit(unit)
+            except StoreError as e:
+                unit.done(e)
 
     def commit_now(self, *ops: Op) -> None:
         """Commits one operation or a group and waits: for start-up, tools and tests, not for the loop's thread."""
@@ -207,6 +214,8 @@ class LMDBStore:
         """In the committer's thread: brings the outcome to the loop, in one call."""
         batch.resolve(direct=True)
         if self._loop is not None:
+            if batch.events:
+                self.hub.land(batch.events)
             try:
                 self._loop.call_soon_threadsafe(self._arrived, batch)
             except RuntimeError:  # the loop was closed before the store: nobody waits any more
@@ -234,9 +243,7 @@ class LMDBStore:
     def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024) -> Watcher:
         return self.hub.watch(prefix, after, on_ready, key, limit)
 
-    def listen(
-        self, prefix: str, callback: Callable[[list[Event]], None], reset: Callable[[], None] | None = None
-    ) -> Callable[[], None]:
+    def listen(self, prefix: str, callback: Callable[[list[Event]], None], reset: Callable[[], None] | None = None) -> Callable[[], None]:
         return self.hub.listen(prefix, callback, reset)
 
     def _newest(self) -> int:
