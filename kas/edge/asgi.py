@@ -54,7 +54,13 @@ class App:
 
     async def _write(self, req: Request, receive, send) -> None:
         refused = await _read_body(req, receive)
-        await _later(req, self.refuse(refused) if refused is not None else self.handler(req), receive, send)
+        resp = self.refuse(refused) if refused is not None else self.handler(req)
+        if not isinstance(resp, Response):
+            resp = await resp
+        if resp.stream is None:
+            await _whole(req, resp, send)
+        else:
+            await _later(req, resp, receive, send)
 
     async def _websocket(self, scope: dict, receive, send) -> None:
         """A WebSocket handshake goes through the same chain as a GET. What is no upgrade is answered as HTTP, so that the
@@ -109,10 +115,10 @@ async def _drain(receive, size: int) -> None:
 
 
 async def _read_body(req: Request, receive) -> ApiError | None:
-    for name, value in req.headers:
-        if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > MAX_BODY_BYTES):
-            await _drain(receive, 0)
-            return request_entity_too_large(f"limit is {MAX_BODY_BYTES}")
+    length = req.raw_header(b"content-length")
+    if len(length) > 6 and length.isdigit() and (len(length) > 18 or int(length) > MAX_BODY_BYTES):
+        await _drain(receive, 0)
+        return request_entity_too_large(f"limit is {MAX_BODY_BYTES}")
     message = await receive()
     if message["type"] == "http.disconnect":
         return _broken_off()

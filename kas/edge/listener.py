@@ -43,7 +43,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         app = self.app
 
-        running: set[asyncio.Task] = set()
+        running: dict[Any, asyncio.Task] = {}  # the loop itself holds its tasks weakly
 
         async def run(watcher) -> None:
             proto = watcher.proto
@@ -57,17 +57,17 @@ class Listener:
                 return
             # Granian's own stepping never lets go of a future it has waited for, nor of the body that came with it: what waits
             # runs in a task.
-            task = loop.create_task(finish(rest, watcher))
-            running.add(task)
-            task.add_done_callback(running.discard)
+            running[watcher] = loop.create_task(finish(rest, watcher))
 
         async def finish(rest, watcher) -> None:
             try:
                 await rest
             except BaseException as exc:  # as above
                 watcher.err(exc)
-                return
-            watcher.done()
+            else:
+                watcher.done()
+            finally:
+                del running[watcher]
 
         spec = UnixSocketSpec(self.uds, BACKLOG, 0o600) if self.uds else SocketSpec(self.host, self.port, BACKLOG)
         sock = (None, spec.build()) if self.uds else (spec, None)
