@@ -138,11 +138,26 @@ class WriteOptions(NamedTuple):
 
 NO_WRITE_OPTIONS = WriteOptions(False, "", "", None)
 
+# A client sends the same query with each of its writes.
+MEMO_SIZE, MEMO_BYTES = 1024, 256
+_memo: dict[tuple[str, bytes], WriteOptions] = {}
+
 
 def write_options(q: Query, kind: str) -> WriteOptions:
     """Options of create, update and patch; ``kind`` names them in errors (CreateOptions, …)."""
     if not q.raw:
         return NO_WRITE_OPTIONS
+    found = _memo.get((kind, q.raw))
+    if found is None:
+        found = _read_write_options(q, kind)
+        if len(q.raw) <= MEMO_BYTES:
+            if len(_memo) >= MEMO_SIZE:
+                _memo.clear()
+            _memo[kind, q.raw] = found
+    return found
+
+
+def _read_write_options(q: Query, kind: str) -> WriteOptions:
     values = q.values("dryRun")
     manager, validation = q.get("fieldManager"), q.get("fieldValidation")
     force = q.flag("force") if "force" in q else None
