@@ -141,7 +141,7 @@ def test_a_bookmark_before_the_end(client, history):
     now = client("GET", path)[1]["metadata"]["resourceVersion"]
     r = client.raw("GET", f"{path}?watch=1&timeoutSeconds=3&allowWatchBookmarks=1&resourceVersion={now}")
     found = [json.loads(line) for line in r.content.splitlines()]
-    assert [e["type"] for e in found] == ["BOOKMARK"]
+    assert {e["type"] for e in found} == {"BOOKMARK"}  # one, or two when the periodic one is due as well
     assert int(found[0]["object"]["metadata"]["resourceVersion"]) >= int(now) and "annotations" not in found[0]["object"]["metadata"]
 
 
