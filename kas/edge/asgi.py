@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from kas.api.errors import ApiError, bad_request, request_entity_too_large
@@ -155,8 +155,8 @@ async def _stream(resp: Response, receive, send) -> None:
     assert task is not None and resp.stream is not None
     left = False
 
-    async def write(data: bytes) -> None:
-        await send({"type": "http.response.body", "body": data, "more_body": True})
+    def write(data: bytes) -> Awaitable[None]:
+        return send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def gone() -> None:
         nonlocal left

@@ -35,7 +35,7 @@ happened yet.
 **Writes.** ``commit(op) -> Future[Op]``; ``commit_many(ops) -> Future[list[Op]]`` (all or nothing, different keys);
 ``commit_now(*ops)`` blocks, for start-up and tests. ``Op(key, draft, expected)`` puts, ``Op(key, None, expected)`` deletes;
 ``expected`` is the mod revision the current record must have (0: the key must not exist; None: no precondition, but
-a delete still needs the key to exist). The future resolves after the write is durable and its event was given to the hub, in
+a delete still needs the key to exist). Who awaits the future goes on after the write is durable and its event was given to the hub, in
 revision order, to the operation, whose ``revision``, ``record`` and ``previous`` are set then. It raises ``Conflict`` (carries the
 record as it is now, or None; fails only its own operation or group; GuaranteedUpdate retries above), ``Full``
 (map or disk; nothing was written, reads and deletes go on), ``Busy`` (the queue is at its bound) or ``Closed``. Cancelling the

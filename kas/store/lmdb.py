@@ -222,9 +222,10 @@ class LMDBStore:
                 return
 
     def _arrived(self, batch: Batch) -> None:
-        # The hub first: who has a write acknowledged finds its event dispatched.
-        self.hub.publish(batch.events)
+        # The futures first, so that the writers are answered before a thousand watchers are served; they only wake up after this
+        # call, so who has a write acknowledged finds its event dispatched all the same.
         batch.resolve(direct=False)
+        self.hub.publish(batch.events)
 
     def _woken(self) -> None:
         self.shared.drain()
