@@ -614,6 +614,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         await asyncio.sleep(raw.shutdown_delay_duration)
     server.not_accepting = True
     await runner.stop()
+    end = time.monotonic() + raw.shutdown_grace
     await server.waiting.wait(raw.shutdown_grace)
     server.watches.end_all()
     for _ in range(100):
@@ -623,6 +624,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     for listener in listeners:
         listener.stop()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(2):
+        # Answers given to the listener may still be on their way.
+        async with asyncio.timeout(max(2.0, end - time.monotonic())):
             await asyncio.gather(*(x.stopped for x in listeners if x.stopped is not None))
     server.store.close()

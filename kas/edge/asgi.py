@@ -79,7 +79,11 @@ class App:
         if isinstance(resp, Upgrade):
             await _converse(resp, receive, send)
         elif resp.stream is not None and resp.status == 200:
-            await _converse(Upgrade("", _lines(resp.stream), lambda: None), receive, send)
+            try:
+                await _converse(Upgrade("", _lines(resp.stream), lambda: None), receive, send)
+            finally:
+                if resp.finish is not None:
+                    resp.finish()
         else:
             headers = [*resp.headers, (b"content-length", str(len(resp.body)).encode())]
             await send({"type": "websocket.http.response.start", "status": resp.status, "headers": headers})
@@ -97,8 +101,12 @@ async def _later(req: Request, result: Result, receive, send) -> None:
     if resp.stream is None:
         await _whole(req, resp, send)
         return
-    await send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
-    await _stream(resp, receive, send)
+    try:
+        await send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
+        await _stream(resp, receive, send)
+    finally:
+        if resp.finish is not None:
+            resp.finish()
 
 
 async def _drain(receive, size: int) -> None:

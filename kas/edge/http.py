@@ -18,13 +18,15 @@ class Response:
     """An answer. ``stream`` replaces ``body`` for answers that are written piece by piece.
 
     ``stream(write)`` is awaited with a ``write(bytes)`` coroutine function that returns once the bytes are accepted by a
-    bounded buffer; it ends the answer by returning and is cancelled when the client goes away.
+    bounded buffer; it ends the answer by returning and is cancelled when the client goes away. ``finish``, when set, is called
+    once a stream has ended one way or another.
     """
 
-    __slots__ = ("body", "headers", "status", "stream")
+    __slots__ = ("body", "finish", "headers", "status", "stream")
 
     def __init__(self, status: int, headers: Headers, body: bytes = b"", stream: Stream | None = None) -> None:
         self.status, self.headers, self.body, self.stream = status, headers, body, stream
+        self.finish: Callable[[], None] | None = None
 
 
 Write = Callable[[bytes], Awaitable[None]]

@@ -1,8 +1,9 @@
 """The handler chain: upstream's ``DefaultBuildHandlerChain`` as one flat list.
 
-A filter is a pair of plain functions over the request: ``before`` may refuse (return a Response or raise ApiError) and
-runs outermost first; ``after`` sees every answer, also one of a filter outside of it, and runs innermost first. What
-``before`` marked on the request tells ``after`` whether there is anything to undo. No filter awaits; only endpoints do.
+A filter is up to three plain functions over the request: ``before`` may refuse (return a Response or raise ApiError) and
+runs outermost first; ``after`` sees every answer, also one of a filter outside of it, and runs innermost first; ``release``
+gives back what ``before`` took, once the answer has been given to the last byte or the client is gone. What ``before`` marked
+on the request tells the others whether there is anything to undo. No filter awaits; only endpoints do.
 
 The order, outermost first, and why each stands where it does:
 
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
 
 Before = Callable[[Request], Response | None]
 After = Callable[[Request, Response], None]
+Release = Callable[[Request], None]
 
 
 class Filter(NamedTuple):
     name: str
     before: Before | None = None
     after: After | None = None
+    release: Release | None = None
 
 
 class Chain:
@@ -66,6 +69,7 @@ class Chain:
         self.names = [f.name for f in filters]
         self._before = tuple(f.before for f in filters if f.before)
         self._after = tuple(f.after for f in reversed(filters) if f.after)
+        self._release = tuple(f.release for f in reversed(filters) if f.release)
         self._endpoint, self._refuse, self._translate, self._panic = endpoint, refuse, translate, panic
         self._deadlines, self._timed_out = deadlines, timed_out
 
@@ -81,11 +85,21 @@ class Chain:
             result = self._refuse(req, e)
         except Exception as e:
             result = self._failed(req, e)
-        if isinstance(result, Response):
-            for after in self._after:
-                after(req, result)
-            return result
-        return self._later(req, result)
+        return self._answered(req, result) if isinstance(result, Response) else self._later(req, result)
+
+    def _answered(self, req: Request, resp: Response) -> Response:
+        for after in self._after:
+            after(req, resp)
+        if resp.stream is None or req.long_running:
+            for release in self._release:
+                release(req)
+        else:
+            resp.finish = lambda: self._released(req)
+        return resp
+
+    def _released(self, req: Request) -> None:
+        for release in self._release:
+            release(req)
 
     def _failed(self, req: Request, e: Exception) -> Response:
         known = self._translate(e)
@@ -109,13 +123,9 @@ class Chain:
         except asyncio.CancelledError:
             if not late:
                 # The client is gone; what before() took must still be given back.
-                gone = Response(499, [])
-                for after in self._after:
-                    after(req, gone)
+                self._answered(req, Response(499, []))
                 raise
             resp = self._timed_out(req)
         except Exception as e:
             resp = self._failed(req, e)
-        for after in self._after:
-            after(req, resp)
-        return resp
+        return self._answered(req, resp)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kas.api.errors import too_many_requests
 from kas.auth.user import MASTERS
-from kas.edge.http import Request, Response
+from kas.edge.http import Request
 from kas.filters.chain import Filter
 from kas.observe.metrics import Registry
 
@@ -49,11 +49,11 @@ def max_in_flight(memory, read_limit: int, write_limit: int, registry: Registry)
         req.in_flight = kind = WRITE if mutating else READ
         serving[kind] += 1
 
-    def after(req: Request, resp: Response) -> None:
+    def release(req: Request) -> None:
         kind = req.in_flight
         if kind:
             req.in_flight = 0
             serving[kind] -= 1
             memory.leave(kind == WRITE)
 
-    return Filter("max_in_flight", before, after)
+    return Filter("max_in_flight", before, None, release)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kas.edge.http import Request, Response
+from kas.edge.http import Request
 from kas.filters.chain import Filter
 
 
@@ -33,9 +33,9 @@ class WaitGroup:
             if not req.long_running:
                 serving.add(id(req))
 
-        def after(req: Request, resp: Response) -> None:
+        def release(req: Request) -> None:
             serving.discard(id(req))
             if self._idle is not None and not serving:
                 self._idle.set()
 
-        return Filter("wait_group", before, after)
+        return Filter("wait_group", before, None, release)

@@ -95,6 +95,23 @@ def test_the_deadline_answers_504_but_not_for_long_running_requests():
     assert asyncio.run(_await(chain, req)).status == 200
 
 
+def test_what_a_stream_holds_is_given_back_at_its_end():
+    log: list[str] = []
+
+    async def stream(write):
+        await write(b"x")
+
+    held = Filter("a", lambda req: log.append("+a"), lambda req, resp: log.append("-a"), lambda req: log.append("released"))
+    chain = make([held], lambda req: Response(200, [], stream=stream))
+    resp = chain(get())
+    assert log == ["+a", "-a"]
+    resp.finish()
+    assert log == ["+a", "-a", "released"]
+
+    whole = make([held], lambda req: Response(200, []))(get())
+    assert whole.finish is None and log[3:] == ["+a", "-a", "released"]
+
+
 def test_one_deadline_that_passes_leaves_the_others_running():
     async def run():
         deadlines, now = Deadlines(), asyncio.get_running_loop().time

@@ -169,7 +169,7 @@ def test_max_in_flight_counts_reads_and_writes_apart():
     f.before(request("POST", "/api/v1/namespaces/a/pods"))
     with pytest.raises(ApiError):
         f.before(request("POST", "/api/v1/namespaces/a/pods"))
-    f.after(reads[0], Response(200, []))
+    f.release(reads[0])
     f.before(reads[2])
     assert memory.n == {False: 2, True: 1}
 
@@ -180,11 +180,11 @@ def test_max_in_flight_lets_watches_masters_and_no_limit_through():
     f.before(request())
     watch = request(query="watch=true")
     f.before(watch)
-    f.after(watch, Response(200, []))
+    f.release(watch)
     master = request()
     master.user = UserInfo("admin", ("system:masters",))
     f.before(master)
-    f.after(master, Response(200, []))
+    f.release(master)
     assert memory.n[False] == 1
     unlimited = max_in_flight(Memory(), 0, 0, Registry())
     for _ in range(50):
@@ -198,7 +198,7 @@ def test_refused_requests_are_not_counted_out():
     f.before(kept)
     with pytest.raises(ApiError):
         f.before(refused)
-    f.after(refused, Response(429, []))
+    f.release(refused)
     assert memory.n[False] == 1
 
 
@@ -235,7 +235,7 @@ def test_wait_group_knows_who_is_being_served():
 
     async def run() -> tuple[bool, bool]:
         first = await group.wait(0.01)
-        asyncio.get_running_loop().call_later(0.01, f.after, req, Response(200, []))
+        asyncio.get_running_loop().call_later(0.01, f.release, req)
         return first, await group.wait(5)
 
     assert asyncio.run(run()) == (False, True)

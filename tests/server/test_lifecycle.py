@@ -149,6 +149,24 @@ def test_sigterm_ends_it_with_open_watches(kas_server, connect):
         assert b"".join(w.iter_content()) .count(b"\n") >= 1
 
 
+def test_sigterm_waits_for_a_list_on_its_way(kas_server, connect):
+    server = kas_server("--workers", "1")
+    api, path = connect(server), "/api/v1/namespaces/default/configmaps"
+    for i in range(48):  # far more than the buffers between the two hold
+        assert api("POST", path, {"metadata": {"name": f"c{i}", "labels": {"big": "1"}}, "data": {"a": "x" * 900_000}})[0] == 201
+    plain = {"Accept-Encoding": "identity"}
+    with api.session.get(f"{server.url}{path}?labelSelector=big", headers=plain, stream=True, timeout=60) as answer:
+        pieces = answer.iter_content(1 << 16)
+        first = next(pieces)
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: not _ready(server), "readyz to fail")
+        threading.Event().wait(3)  # longer than a server that did not wait would live
+        assert server.process.poll() is None
+        body = first + b"".join(pieces)
+    assert len(json.loads(body)["items"]) == 48
+    assert server.process.wait(30) == 0
+
+
 def test_second_signal_ends_it_at_once(kas_server):
     server = kas_server("--shutdown-delay-duration", "30s")
     server.process.send_signal(signal.SIGTERM)
