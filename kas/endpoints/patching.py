@@ -223,6 +223,9 @@ def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptio
         )  # fmt: skip
         obj = decode_patched(req, served, merged, o)
         meta = obj.setdefault("metadata", {})
+        if live is None and meta.get("uid"):
+            why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
+            raise errors.conflict(served.group, served.resource, name, why)
         if live is None and not meta.get("name"):
             meta["name"] = name
         namespace = ctx.namespace if served.record.namespaced else ""

@@ -144,6 +144,7 @@ def _replicas(scale: Obj) -> int:
 
 def _check(scale: Obj, live: Obj, served: Any, name: str) -> None:
     """``ValidateScale`` and the uid as a precondition; the registry sees to the resource version."""
+    scale["metadata"].setdefault("namespace", live["metadata"].get("namespace", ""))
     found = validate_scale(scale)
     if found:
         raise errors.invalid("autoscaling", "Scale", name, found)

@@ -96,6 +96,14 @@ def test_a_strategic_merge_patch_is_shown_as_go_shows_a_map(client, deployment, 
     ]  # fmt: skip
 
 
+def test_an_apply_that_names_a_uid_makes_nothing(client, namespace):
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n", "uid": "u-1"}}
+    path = f"/api/v1/namespaces/{namespace}/configmaps/n?fieldManager=m"
+    code, status = client("PATCH", path, body, "application/apply-patch+yaml")
+    why = "uid mismatch: the provided object specified uid u-1, and no existing object was found"
+    assert (code, status["message"]) == (409, f'Operation cannot be fulfilled on configmaps "n": {why}')
+
+
 DUPLICATES = '{"spec":{"zzz":1,"paused":false,"aaa":2,"paused":true}}'
 OPERATIONS = json.dumps([
     {"op": "add", "path": "/spec/zzz", "value": 1, "foo": "bar"},
