@@ -52,7 +52,18 @@ def _click_option(spec):
     return click.option(*decl, type=kind, default=default, show_default=shown, metavar=meta.get("metavar"), **common)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class Commands(click.Group):
+    """A wrong flag is told in one line, without the usage before it."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as e:
+            e.ctx = None
+            raise
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 def main() -> None:
     """kas: a Kubernetes API server."""
 

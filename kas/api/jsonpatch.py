@@ -21,6 +21,7 @@ MAX_OPERATIONS = 10_000
 MAX_COPY_BYTES = 3 * 1024 * 1024
 
 Operation = dict[str, Any]
+MEMBERS = frozenset({"op", "path", "from", "value"})
 
 
 class DecodeError(ValueError):
@@ -43,12 +44,19 @@ class _Fault(Exception):
         self.missing = missing
 
 
-def decode(text: bytes | str) -> list[Operation]:
-    """The operations of a patch document. Raises DecodeError and TooManyOperationsError."""
+def decode(text: bytes | str, strict: bool = False) -> list[Operation]:
+    """The operations of a patch document. Raises DecodeError and TooManyOperationsError.
+
+    ``strict`` reads them first as the API server's own type of an operation, unless field validation is off.
+    """
     try:
         patch = gojson.loads(text)
     except gojson.JSONError as e:
-        raise DecodeError(str(e)) from None
+        raise DecodeError(f"error decoding patch: {e}" if strict else str(e)) from None
+    if strict:
+        why = _misfit(patch)
+        if why:
+            raise DecodeError(f"error decoding patch: {why}")
     if patch is None:
         return []
     if not isinstance(patch, list):
@@ -59,6 +67,21 @@ def decode(text: bytes | str) -> list[Operation]:
     if len(patch) > MAX_OPERATIONS:
         raise TooManyOperationsError(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}")
     return [operation or {} for operation in patch]
+
+
+def _misfit(patch: Any) -> str:
+    """What Go says first of a value that is no ``[]jsonPatchOp`` (apiserver's handlers/patch.go); "" when it is one."""
+    if patch is not None and not isinstance(patch, list):
+        return gojson.cannot_unmarshal(patch, "[]handlers.jsonPatchOp")
+    for operation in patch or ():
+        if operation is None:
+            continue
+        if not isinstance(operation, dict):
+            return gojson.cannot_unmarshal(operation, "handlers.jsonPatchOp")
+        for name, value in operation.items():
+            if name in MEMBERS and name != "value" and value is not None and not isinstance(value, str):
+                return f"json: cannot unmarshal {gojson.go_type(value)} into Go struct field jsonPatchOp.{name} of type string"
+    return ""
 
 
 def apply(document: Any, patch: list[Operation], max_copy_bytes: int = MAX_COPY_BYTES) -> Any:

@@ -145,7 +145,7 @@ def _patch_directive(patch: Obj) -> Obj:
 
 
 def _bad_directive(directive: Any, patch: Obj) -> StrategicMergeError:
-    return StrategicMergeError(f"unknown patch type: {_go(directive)} in map: {_go(patch)}")
+    return StrategicMergeError(f"unknown patch type: {_string(directive)} in map: {go_text(patch)}")
 
 
 def _retain_keys(out: Obj, patch: Obj) -> None:
@@ -212,7 +212,7 @@ def _check_order(patch: list, order: list, merge_key: str) -> None:
             same = _key(items[at]) == _key(wanted)
         at += same
     if at < len(items):
-        raise StrategicMergeError(f"The order in patch list:\n{_go(patch)}\n doesn't match {SET_ORDER} list:\n{_go(order)}\n")
+        raise StrategicMergeError(f"The order in patch list:\n{go_text(patch)}\n doesn't match {SET_ORDER} list:\n{go_text(order)}\n")
 
 
 def _merge_list(original: list, patch: list, schema: PatchSchema, merge_key: str, deletes: bool) -> list:
@@ -318,13 +318,13 @@ def _key(value: Any) -> Hashable:
     if isinstance(value, str):
         return value
     if isinstance(value, (dict, list)):
-        return (type(value), _go(value))
+        return (type(value), go_text(value))
     return (type(value), value)
 
 
 def _merge_value(element: Obj, merge_key: str) -> Any:
     if merge_key not in element:
-        raise StrategicMergeError(f"map: {_go(element)} does not contain declared merge key: {merge_key}")
+        raise StrategicMergeError(f"map: {go_text(element)} does not contain declared merge key: {merge_key}")
     return element[merge_key]
 
 
@@ -346,7 +346,7 @@ def _element_type(*lists: list) -> type:
                 if found is list:
                     raise StrategicMergeError(LIST_OF_LISTS)
             elif type(value) is not found:
-                raise StrategicMergeError(f"list element types are not identical: {_go(list(lists))}")
+                raise StrategicMergeError(f"list element types are not identical: {go_text(list(lists))}")
     if found is None:
         raise StrategicMergeError("no elements in any of the given slices")
     return found
@@ -382,17 +382,28 @@ def _go_type(value: Any) -> str:
     return {str: "string", int: "int64", float: "float64", list: "[]interface {}", dict: "map[string]interface {}"}[type(value)]
 
 
-def _go(value: Any) -> str:
+def go_text(value: Any) -> str:
     """``fmt``'s %v of a decoded JSON value."""
     if value is None:
         return "<nil>"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        return f"map[{' '.join(f'{k}:{_go(value[k])}' for k in sorted(value))}]"
+        return f"map[{' '.join(f'{k}:{go_text(value[k])}' for k in sorted(value))}]"
     if isinstance(value, list):
-        return f"[{' '.join(map(_go, value))}]"
+        return f"[{' '.join(map(go_text, value))}]"
     return go_float(value) if isinstance(value, float) else str(value)
+
+
+def _string(value: Any) -> str:
+    """``fmt``'s %s of a decoded JSON value: what is no string is shown as a misuse."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{k}:{_string(value[k])}' for k in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_string, value))}]"
+    return "%!s(<nil>)" if value is None else f"%!s({_go_type(value)}={go_text(value)})"
 
 
 def go_float(value: float) -> str:

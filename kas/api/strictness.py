@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kas.api.jsonpatch import MEMBERS
 from kas.api.scheme import Field, TypeDesc, go_quote
 
 MAX_FINDINGS = 100
@@ -89,3 +90,21 @@ def strict_errors(type: TypeDesc | None, raw: bytes) -> list[str]:
     elif isinstance(value, _Pairs):
         findings.struct(type, value, "")
     return list(findings.texts)
+
+
+def json_patch_errors(raw: bytes) -> list[str]:
+    """What strict decoding finds in the operations of a JSON patch, which must be a list of objects."""
+    findings = _Findings()
+    for i, operation in enumerate(json.loads(raw.decode("utf-8", "replace"), object_pairs_hook=_Pairs) or ()):
+        seen = set()
+        for key, item in operation or ():
+            here = f"[{i}].{key}"
+            if key not in MEMBERS:
+                findings.add("unknown", here)
+                continue
+            if key in seen:
+                findings.add("duplicate", here)
+            seen.add(key)
+            if key == "value":
+                findings.untyped(item, here)
+    return [f"json patch {text}" for text in findings.texts]

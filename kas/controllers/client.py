@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 
-from kas.api.conversion import convert
 from kas.api.errors import ApiError
 from kas.api.fieldmanager import apply, builtin, deduced_schema, field_set, update
 from kas.api.scheme import SCHEME
@@ -130,7 +129,7 @@ class Client:
 
         def mutate(current: Obj | None) -> Obj:
             assert current is not None  # an update that may not create
-            live = self._served(reg, current)
+            live = pipeline.from_storage(reg.resource, current)
             merged = apply(
                 self._schema(reg), live, {**head, **wanted}, self.manager, now=ctx.now, subresource=subresource, force=True,
                 reset_fields=self._reset(reg, subresource),
@@ -155,11 +154,6 @@ class Client:
                 return False
             raise
         return True
-
-    def _served(self, reg: Registry, obj: Obj) -> Obj:
-        r = reg.resource
-        storage, own = r.storage_gvk, (r.group, r.version, r.kind)
-        return obj if storage in (None, own) else convert(obj, storage, own)
 
     @staticmethod
     def _schema(reg: Registry) -> Any:

@@ -6,6 +6,7 @@ Patches work on the object in the version of the URL. The result is decoded and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -18,9 +19,11 @@ from kas.api.fieldmanager import apply
 from kas.api.negotiation import APPLY_PATCH as APPLY
 from kas.api.negotiation import JSON_PATCH, MERGE_PATCH, patch_media_type
 from kas.api.scheme import DecodeError, decode, duplicate_fields, write_json
+from kas.api.strictness import json_patch_errors, strict_errors
+from kas.api.unstructured import conversion_error
 from kas.edge.http import Request
 from kas.endpoints import managedfields
-from kas.endpoints.codec import another_kind
+from kas.endpoints.codec import JSON_ERROR_STRUCT, another_kind
 from kas.endpoints.options import META, WriteOptions, manager_errors
 from kas.endpoints.served import Served
 from kas.registry.strategy import Context, Obj
@@ -44,16 +47,25 @@ def check_options(kind: str, o: WriteOptions) -> None:
         raise errors.invalid(META, "PatchOptions", "", found)
 
 
+@dataclass(frozen=True)
+class Patch:
+    """A parsed patch: ``apply`` gives the document it makes of one. ``findings`` is what strict decoding has against the patch itself,
+    ``shown`` gives the patch as the errors about its outcome show it; None where they show the outcome."""
+
+    apply: Callable[[Obj], Any]
+    findings: list[str]
+    shown: Callable[[], str] | None = None
+
+
 def patcher(req: Request, served: Served, ctx: Context, name: str, kind: str, o: WriteOptions) -> Callable[[Obj | None], Obj]:
     """A JSON, merge or strategic merge patch as a function of the current object (in the storage version)."""
     manager = managedfields.manager_name(o.field_manager, req)
-    apply_patch = _parse(req, served, kind, o)
+    patch = _parse(served, kind, req.body, o)
 
     def wanted(current: Obj | None) -> Obj:
         assert current is not None  # patch creates nothing
         live = served.to_served(current)
-        patched = apply_patch(live)
-        obj = decode_patched(req, served, patched, o)
+        obj = decode_patched(req, served, patch.apply(live), o, patch)
         _check_name(obj, name, ctx.namespace if served.record.namespaced else "")
         managedfields.on_update(served, live, obj, manager, ctx)
         return served.to_storage(obj)
@@ -63,44 +75,60 @@ def patcher(req: Request, served: Served, ctx: Context, name: str, kind: str, o:
 
 def plain_patcher(req: Request, served: Any, kind: str, o: WriteOptions) -> Callable[[Obj], Obj]:
     """A patch of a view (Scale): the document in, the decoded result out; no managed fields."""
-    apply_patch = _parse(req, served, kind, o)
-    return lambda live: decode_patched(req, served, apply_patch(live), o)
+    patch = _parse(served, kind, req.body, o)
+    return lambda live: decode_patched(req, served, patch.apply(live), o, patch)
 
 
-def _parse(req: Request, served: Served, kind: str, o: WriteOptions) -> Callable[[Obj], Any]:
-    body = req.body
+def _parse(served: Served, kind: str, body: bytes, o: WriteOptions) -> Patch:
+    """Raises 400 for what is no patch, 413 for too many operations."""
+    strict = o.field_validation != "Ignore"
     if kind == JSON_PATCH:
+        return _json_patch(served, body, strict)
+    if kind == MERGE_PATCH:
+        return _merge_patch(served, body, strict)
+    return _strategic_patch(served, body, strict)
+
+
+def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
+    try:
+        operations = jsonpatch.decode(body, strict)
+    except jsonpatch.TooManyOperationsError as e:
+        raise errors.request_entity_too_large(str(e)) from None
+    except jsonpatch.DecodeError as e:
+        raise errors.bad_request(str(e)) from None
+
+    def run(doc: Obj) -> Any:
         try:
-            operations = jsonpatch.decode(body)
-        except jsonpatch.TooManyOperationsError as e:
-            raise errors.request_entity_too_large(str(e)) from None
-        except jsonpatch.DecodeError as e:
+            return _still(served, jsonpatch.apply(doc, operations))
+        except jsonpatch.ApplyError:
+            raise unprocessable() from None
+
+    if strict and (duplicate_fields(body) or any(op.keys() - jsonpatch.MEMBERS for op in operations)):
+        return Patch(run, json_patch_errors(body))
+    return Patch(run, [])
+
+
+def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
+    if strict:
+        try:
+            _map(body)
+        except gojson.JSONError as e:
+            raise errors.bad_request(f"error decoding patch: {e}") from None
+
+    def merge(doc: Obj) -> Any:
+        try:
+            return _still(served, mergepatch.apply(doc, body))
+        except mergepatch.MergePatchError as e:
             raise errors.bad_request(str(e)) from None
 
-        def run(doc: Obj) -> Any:
-            try:
-                return _still(served, jsonpatch.apply(doc, operations))
-            except jsonpatch.ApplyError:
-                raise unprocessable() from None
+    return Patch(merge, _duplicates(body) if strict else [])
 
-        return run
-    if o.field_validation != "Ignore":
-        _check_duplicates(req, body, o)
-    if kind == MERGE_PATCH:
 
-        def merge(doc: Obj) -> Any:
-            try:
-                return _still(served, mergepatch.apply(doc, body))
-            except mergepatch.MergePatchError as e:
-                raise errors.bad_request(str(e)) from None
-
-        return merge
+def _strategic_patch(served: Served, body: bytes, strict: bool) -> Patch:
     try:
-        patch = gojson.loads(body)
+        patch = _map(body) or {}
     except gojson.JSONError as e:
         raise errors.bad_request(str(e)) from None
-    if not isinstance(patch, dict):
-        raise errors.bad_request(gojson.cannot_unmarshal(patch, "map[string]interface {}"))
 
     def strategic(doc: Obj) -> Any:
         try:
@@ -110,16 +138,19 @@ def _parse(req: Request, served: Served, kind: str, o: WriteOptions) -> Callable
                 raise errors.bad_request(str(e)) from None
             raise (unprocessable() if e.code == 422 else ApiError(500, "", str(e))) from None
 
-    return strategic
+    return Patch(strategic, _duplicates(body) if strict else [], lambda: strategicmerge.go_text(patch))
 
 
-def _check_duplicates(req: Request, body: bytes, o: WriteOptions) -> None:
-    repeated = [_duplicate(p) for p in duplicate_fields(body)]
-    if repeated and o.field_validation == "Strict":
-        why = "strict decoding error: " + ", ".join(repeated)
-        raise errors.invalid("", "", "", [field.invalid("patch", body.decode("utf-8", "replace"), why)])
-    for text in repeated:
-        req.warn(text)
+def _map(body: bytes) -> Obj | None:
+    """A JSON object or null, as Go reads a map. Raises JSONError."""
+    value = gojson.loads(body)
+    if value is not None and not isinstance(value, dict):
+        raise gojson.JSONError(gojson.cannot_unmarshal(value, "map[string]interface {}"))
+    return value
+
+
+def _duplicates(body: bytes) -> list[str]:
+    return [_duplicate(p) for p in duplicate_fields(body)]
 
 
 def unprocessable() -> ApiError:
@@ -127,21 +158,31 @@ def unprocessable() -> ApiError:
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
-def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions) -> Obj:
-    """The patched document as an object of the kind, defaulted."""
+def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, patch: Patch | None = None) -> Obj:
+    """The patched document as an object of the kind, defaulted. Raises 422, with the text of the patch's kind."""
+    strategic = patch is not None and patch.shown is not None
+
+    def invalid(why: str) -> ApiError:
+        shown = patch.shown if patch is not None else None
+        text = write_json(patched).decode("utf-8", "replace") if shown is None else shown()
+        return errors.invalid("", "", "", [field.invalid("patch", text, why)])
+
     if not isinstance(patched, dict):
-        raise errors.bad_request(gojson.cannot_unmarshal(patched, served.kind))
+        why = gojson.cannot_unmarshal(patched, JSON_ERROR_STRUCT)
+        raise invalid(f"couldn't get version/kind; json parse error: {why}")
     try:
         obj, unknown = decode(served.type, patched)
     except DecodeError as e:
-        text = write_json(patched).decode("utf-8", "replace")
-        raise errors.invalid("", "", "", [field.invalid("patch", text, str(e))]) from None
-    if unknown and o.field_validation != "Ignore":
-        if o.field_validation == "Strict":
-            text = write_json(patched).decode("utf-8", "replace")
-            raise errors.invalid("", "", "", [field.invalid("patch", text, "strict decoding error: " + ", ".join(unknown))])
-        for w in unknown:
-            req.warn(w)
+        raise invalid(conversion_error(served.type, str(e)) if strategic else str(e)) from None
+    if o.field_validation != "Ignore":
+        if unknown:
+            # In the order in which Go reads the document, or sorts what it found.
+            unknown = sorted(unknown) if strategic else strict_errors(served.type, write_json(patched))
+        found = (patch.findings if patch is not None else []) + unknown
+        if found and o.field_validation == "Strict":
+            raise invalid("strict decoding error: " + ", ".join(found))
+        for text in found:
+            req.warn(text)
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
     apply_defaults(served.kind_record, obj)
     return obj
@@ -182,6 +223,9 @@ def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptio
         )  # fmt: skip
         obj = decode_patched(req, served, merged, o)
         meta = obj.setdefault("metadata", {})
+        if live is None and meta.get("uid"):
+            why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
+            raise errors.conflict(served.group, served.resource, name, why)
         if live is None and not meta.get("name"):
             meta["name"] = name
         namespace = ctx.namespace if served.record.namespaced else ""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kas.admission import UPDATE
-from kas.api import errors, field
+from kas.api import errors
 from kas.api.fieldmanager import builtin, keep_timestamps, to_parent, to_scale, update
 from kas.api.scheme import SCHEME
 from kas.api.selectors import format_label_selector
@@ -19,6 +19,7 @@ from kas.endpoints import managedfields, patching, respond
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import write_options
 from kas.endpoints.write import Writer, check_name, options_dict
+from kas.registry.autoscaling.scale import validate_scale
 from kas.registry.strategy import Context, Obj
 
 SCALE = SCHEME.known("autoscaling", "v1", "Scale")
@@ -143,9 +144,10 @@ def _replicas(scale: Obj) -> int:
 
 def _check(scale: Obj, live: Obj, served: Any, name: str) -> None:
     """``ValidateScale`` and the uid as a precondition; the registry sees to the resource version."""
-    if _replicas(scale) < 0:
-        found = field.invalid("spec.replicas", _replicas(scale), "must be greater than or equal to 0")
-        raise errors.invalid("autoscaling", "Scale", name, [found])
+    scale["metadata"].setdefault("namespace", live["metadata"].get("namespace", ""))
+    found = validate_scale(scale)
+    if found:
+        raise errors.invalid("autoscaling", "Scale", name, found)
     uid, have = scale["metadata"].get("uid"), live["metadata"].get("uid", "")
     if uid and uid != have:
         why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {have}"

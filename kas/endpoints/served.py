@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from kas.api.scheme import SCHEME, convert, encode_json
+from kas.api.scheme import SCHEME, encode_json
+from kas.registry import pipeline
 from kas.registry.generic import Registry
 
 
@@ -48,15 +49,9 @@ class Served:
         return obj if self.native else self.to_served(obj)
 
     def to_served(self, obj: dict[str, Any]) -> dict[str, Any]:
-        if self.native:
-            return obj
-        return _convert(obj, tuple(self.storage_gvk), (self.group, self.version, self.kind))
+        """An object of the storage version in this one."""
+        return obj if self.native else pipeline.from_storage(self, obj)
 
     def to_storage(self, obj: dict[str, Any]) -> dict[str, Any]:
-        if self.native:
-            return obj
-        return _convert(obj, (self.group, self.version, self.kind), tuple(self.storage_gvk))
-
-
-def _convert(obj: dict[str, Any], source: tuple[str, str, str], target: tuple[str, str, str]) -> dict[str, Any]:
-    return convert(obj, source, target)
+        """An object of this version as it is stored, with the storage version's defaults."""
+        return obj if self.native else pipeline.to_storage(self, obj)

@@ -100,9 +100,10 @@ cdef Event make_event(uint64_t revision, int op, str key, Record record, Record 
     return e
 
 
-def read_events(Env env not None, str prefix not None, uint64_t after, Py_ssize_t limit):
-    """``(events, reached)``: the writes under prefix with revision > after, at most ``limit``, in order. Every event up to
-    the revision ``reached`` has been given; ``reached`` is the newest revision when nothing is left.
+def read_events(Env env not None, str prefix not None, uint64_t after, Py_ssize_t limit, uint64_t max_bytes):
+    """``(events, reached)``: the writes under prefix with revision > after, in order; at most ``limit`` of them, and no more
+    than fit into ``max_bytes`` (states before and after), but always one. Every event up to the revision ``reached`` has been
+    given; ``reached`` is the newest revision when nothing is left.
     Raises LookupError("compacted" | "future", requested, known)."""
     cdef bytes pre = prefix.encode()
     cdef Py_ssize_t n = PyBytes_GET_SIZE(pre), i
@@ -114,9 +115,11 @@ def read_events(Env env not None, str prefix not None, uint64_t after, Py_ssize_
     cdef const char *head
     cdef const char *body
     cdef size_t head_len, body_len
+    cdef uint64_t held = 0   # bytes of what was found
     cdef list found = []     # (revision, address)
+    cdef list after_at = []  # for each, last first: address of the entry that holds the state after, or None: the current record
     cdef list out = []
-    cdef dict next_at = {}   # full key → address of the entry that holds the state after; -1: the current record
+    cdef dict next_at = {}   # full key → address of its next entry
     cdef dict cache = {}     # address → Record, so that one state is copied once
     cdef set open_keys
     cdef bytes key, ekey
@@ -147,8 +150,10 @@ def read_events(Env env not None, str prefix not None, uint64_t after, Py_ssize_
                 raise engine_error(ERR_CORRUPTED, "reading the log")
             e = <LogHead *>v.data
             if e.key_len >= n and memcmp(<char *>v.data + LOG_SIZE, PyBytes_AS_STRING(pre), n) == 0:
-                if len(found) == limit:
+                # Only a first bound: the states after are not known yet.
+                if len(found) == limit or (found and held + v.size > max_bytes):
                     break
+                held += v.size
                 memcpy(&rev, k.data, 8)
                 reached = be64(rev)
                 found.append((reached, <size_t>v.data))
@@ -172,36 +177,48 @@ def read_events(Env env not None, str prefix not None, uint64_t after, Py_ssize_
                 open_keys.discard(key)
                 next_at[key] = <size_t>v.data
             rc = L.cursor_get(cursor, &k, &v, OP_NEXT)
-        for i in range(len(found) - 1, -1, -1):
+        for _, at in reversed(found):
+            e = <const LogHead *><size_t>at
+            key = (<const char *>e + LOG_SIZE)[:e.key_len]
+            after_at.append(next_at.get(key))
+            next_at[key] = at
+        held = 0
+        for i in range(len(found)):
             at = (<tuple>found[i])[1]
             e = <const LogHead *><size_t>at
             key = (<const char *>e + LOG_SIZE)[:e.key_len]
+            head_len = body_len = 0
+            addr = after_at.pop()
+            if e.op == 3:
+                pass
+            elif addr is not None:
+                log_state(<const char *><size_t>addr, &head, &head_len, &body, &body_len)
+            else:
+                ekey = key_bytes(key.decode())
+                k = val(PyBytes_AS_STRING(ekey), PyBytes_GET_SIZE(ekey))
+                rc = L.get(txn, env.current, &k, &h)
+                if rc == 0:
+                    rc = L.get(txn, env.body, &k, &b)
+                if rc:
+                    raise engine_error(ERR_CORRUPTED, f"reading the record of {key.decode()}")
+                head, head_len, body, body_len = <char *>h.data, h.size, <char *>b.data, b.size
+            held += head_len + body_len + e.head_len + e.body_len
+            if i and held > max_bytes:
+                reached = (<tuple>found[i - 1])[0]
+                break
             record = previous = None
             if e.op != 3:
-                addr = next_at.get(key)
+                record = copy_record(head, head_len, body, body_len)
                 if addr is not None:
-                    record = cache.get(addr)
-                    if record is None:
-                        log_state(<const char *><size_t>addr, &head, &head_len, &body, &body_len)
-                        record = copy_record(head, head_len, body, body_len)
-                else:
-                    ekey = key_bytes(key.decode())
-                    k = val(PyBytes_AS_STRING(ekey), PyBytes_GET_SIZE(ekey))
-                    rc = L.get(txn, env.current, &k, &h)
-                    if rc == 0:
-                        rc = L.get(txn, env.body, &k, &b)
-                    if rc:
-                        raise engine_error(ERR_CORRUPTED, f"reading the record of {key.decode()}")
-                    record = copy_record(<char *>h.data, h.size, <char *>b.data, b.size)
+                    cache[addr] = record
                 if record.h().mod_revision != <uint64_t>(<tuple>found[i])[0]:
                     raise engine_error(ERR_CORRUPTED, f"the log and the record of {key.decode()} do not fit together")
             if e.head_len:
-                log_state(<const char *>e, &head, &head_len, &body, &body_len)
-                previous = copy_record(head, head_len, body, body_len)
-                cache[at] = previous
-            next_at[key] = at
+                previous = cache.pop(at, None)
+                if previous is None:
+                    log_state(<const char *>e, &head, &head_len, &body, &body_len)
+                    previous = copy_record(head, head_len, body, body_len)
             out.append(make_event((<tuple>found[i])[0], e.op, key.decode(), record, previous))
-        out.reverse()
         return out, reached
     finally:
         if cursor != NULL:

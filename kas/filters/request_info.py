@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kas.api.errors import internal
+from kas.api.field import go_quote
 from kas.api.requestinfo import Query, RequestInfoError, parse
-from kas.edge.http import Request
+from kas.edge.http import Request, Response
 from kas.filters.chain import Filter
 
 LONG_RUNNING_VERBS = frozenset(("watch", "proxy"))
@@ -14,16 +14,23 @@ LONG_RUNNING_SUBRESOURCES = frozenset(("attach", "exec", "proxy", "log", "portfo
 def request_info() -> Filter:
     nothing = Query("")
 
-    def before(req: Request) -> None:
+    def before(req: Request) -> Response | None:
         req.params = Query(req.query) if req.query else nothing
         try:
             info = parse(req.method, req.path, req.params)
         except RequestInfoError as e:
-            raise internal(f"failed to create RequestInfo: {e}") from None
+            # Before there is an info upstream answers in plain text (responsewriters.InternalError).
+            target = go_quote(req.path + ("?" + req.query if req.query else ""))
+            text = f"Internal Server Error: {target}: failed to create RequestInfo: {e}\n"
+            text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+            return Response(
+                500, [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")], text.encode()
+            )
         req.info = info
         if info.is_resource_request:
             req.long_running = info.verb in LONG_RUNNING_VERBS or info.subresource in LONG_RUNNING_SUBRESOURCES
         else:
             req.long_running = req.path.startswith("/debug/pprof/")
+        return None
 
     return Filter("request_info", before)

@@ -154,7 +154,7 @@ class Registry:
         return bool(e.key) and not e.key.startswith(self.root)
 
     async def _try_create(self, ctx: Context, obj: Obj, validate: Validate | None):
-        obj["metadata"].pop("resourceVersion", None)
+        given = obj["metadata"].pop("resourceVersion", None)
         allocator = self.allocator
         begin = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
         obj, warnings = pipeline.build_create(self.resource, obj, ctx, begin)
@@ -168,6 +168,9 @@ class Registry:
             if self.store.get(key) is not None:
                 raise Conflict(None)
             return self._unstored(obj, 0), warnings
+        if given and given.isascii() and given.isdigit() and int(given):
+            # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
+            raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
         more = allocator.ops(ctx, obj, None) if allocator is not None else []
         return await self._commit(key, obj, 0, more), warnings
 
@@ -204,8 +207,7 @@ class Registry:
                 wanted = await wanted
             meta = wanted.setdefault("metadata", {})
             if rec is None:
-                if meta.get("resourceVersion") not in (None, "", "0"):
-                    raise self.not_found(name)
+                meta.pop("resourceVersion", None)  # says nothing about an object that is not there
                 if meta.get("uid"):
                     raise errors.conflict(
                         r.group, r.resource, name, f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: "

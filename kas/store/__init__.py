@@ -44,8 +44,9 @@ future does not undo a queued write.
 **Events.** ``Event``: ``revision``, ``op`` (1 create, 2 update, 3 delete), ``type``, ``key``, ``record`` (None for a delete),
 ``previous`` (None for a create), ``frames`` (a dict for the reader's bytes, shared by all watchers of the worker).
 
-``events(prefix, after, limit) -> (list[Event], reached)``: every write under ``prefix`` with a revision greater than ``after``, in
-order, without gap or repeat, up to the revision ``reached``.
+``events(prefix, after, limit, max_bytes=4 MiB) -> (list[Event], reached)``: every write under ``prefix`` with a revision greater than
+``after``, in order, without gap or repeat, up to the revision ``reached``. It ends early at ``limit`` events, and before one whose
+states would make it more than ``max_bytes``; one event is given whatever its size.
 
 ``watch(prefix, after, on_ready, key=None, limit=1024) -> Watcher`` and ``listen(prefix, callback)``: see ``hub.py``.
 

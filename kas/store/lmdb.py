@@ -24,6 +24,8 @@ _fastpath.bind_errors(Full, Corrupt, StoreError, KeyTooLong)
 
 _RECORDS, _JSON, _METADATA, _COUNT, _PROTOBUF = range(5)
 Wrap = Callable[[RangeResult], tuple[bytes, bytes]]
+# Read from the history at once, unless told: as much as the hub lets wait for a watcher.
+EVENTS_BYTES = 4 << 20
 
 
 def _translate(error: LookupError) -> NoReturn:
@@ -233,9 +235,9 @@ class LMDBStore:
 
     # -- events and history -------------------------------------------------------------------------------------------
 
-    def events(self, prefix: str, after: int, limit: int = 1000) -> tuple[list[Event], int]:
+    def events(self, prefix: str, after: int, limit: int = 1000, max_bytes: int = EVENTS_BYTES) -> tuple[list[Event], int]:
         try:
-            events, reached = _fastpath.read_events(self._env, prefix, after, limit)
+            events, reached = _fastpath.read_events(self._env, prefix, after, limit, max_bytes)
         except LookupError as e:
             _translate(e)
         self.shared.memory.publish(reached)

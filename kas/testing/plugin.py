@@ -26,10 +26,15 @@ def kas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KasServer]:
 @pytest.fixture
 def kas_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KasServer]]:
     """A function that starts a server of its own with the flags given; stopped at the end of the test."""
+    yield from servers(tmp_path_factory)
+
+
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KasServer]]:
+    """The body of a fixture of any scope: yields ``start(*flags, workers=1)`` and stops at the end what it started."""
     running: list[KasServer] = []
 
-    def start(*flags: str) -> KasServer:
-        server = KasServer(tmp_path_factory.mktemp("kas"), *flags)
+    def start(*flags: str, workers: int = 1) -> KasServer:
+        server = KasServer(tmp_path_factory.mktemp("kas"), *flags, workers=workers)
         server.start()
         running.append(server)
         return server

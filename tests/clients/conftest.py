@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import kubectl
 import pytest
 
+from kas.testing.plugin import servers
 from kas.testing.server import KasServer
 
 # Lines a module wants to see in the summary: (section, line).
@@ -16,17 +17,7 @@ _LINES: list[tuple[str, str]] = []
 @pytest.fixture(scope="module")
 def module_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KasServer]]:
     """``module_server(*flags, workers=1)`` starts a server that lives as long as the module's tests."""
-    running: list[KasServer] = []
-
-    def start(*flags: str, workers: int = 1) -> KasServer:
-        server = KasServer(tmp_path_factory.mktemp("kas"), *flags, workers=workers)
-        server.start()
-        running.append(server)
-        return server
-
-    yield start
-    for server in running:
-        server.stop()
+    yield from servers(tmp_path_factory)
 
 
 @pytest.fixture

@@ -35,7 +35,8 @@ class ModelEvent(NamedTuple):
     previous: ModelRecord | None
 
     def __len__(self) -> int:
-        return 1
+        """Its bytes, as the hub counts them."""
+        return sum(len(r.json) for r in (self.record, self.previous) if r is not None)
 
 
 class ModelResult(NamedTuple):
@@ -143,12 +144,18 @@ class ModelStore:
         self.hub.publish([event])
         return Done(self.revision, record, previous)
 
-    def events(self, prefix: str, after: int, limit: int = 1000) -> tuple[list[ModelEvent], int]:
+    def events(self, prefix: str, after: int, limit: int = 1000, max_bytes: int = 4 << 20) -> tuple[list[ModelEvent], int]:
         self._check(after)
         found = [e for e in self._events if e.revision > after and e.key.startswith(prefix)]
         if limit <= 0:
             return [], after
-        return found[:limit], found[limit - 1].revision if len(found) > limit else self.revision
+        size, fit = 0, 0
+        for event in found[:limit]:
+            size += len(event)
+            if fit and size > max_bytes:
+                break
+            fit += 1
+        return found[:fit], found[fit - 1].revision if len(found) > fit else self.revision
 
     def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024) -> Watcher:
         return self.hub.watch(prefix, after, on_ready, key, limit)

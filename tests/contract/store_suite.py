@@ -263,6 +263,41 @@ class StoreSuite:
             assert [e.revision for e in got] == list(range(1, 21))
             assert [e.record.revision for e in got] == list(range(1, 21))
 
+    def test_events_are_bounded_by_their_bytes(self, store: Any) -> None:
+        def write(i: int) -> None:
+            key = f"{PODS}ns/{i % 4}"
+            if i % 7 == 6 and store.get(key):
+                delete(store, key)
+            else:
+                put(store, key, data="x" * (i % 5 * 3000))
+            put(store, f"/registry/other/{i}", data="x" * 5000)  # is not asked for, does not count
+
+        for i in range(40):
+            write(i)
+        whole, reached = store.events(PODS, 0, 1000, 1 << 30)
+        assert reached == 80
+        for bound in (0, 1, 4000, 20_000, 100_000):
+            after, got = 0, []
+            while after < store.revision:
+                events, after = store.events(PODS, after, 1000, bound)
+                assert len(events) <= 1 or sum(map(len, events)) <= bound
+                assert not events or events[-1].revision <= after
+                got += events
+                # It stops only where the next event would be too much.
+                following = whole[len(got) : len(got) + 1]
+                assert not following or sum(map(len, events + following)) > bound
+            assert seen(got) == seen(whole)
+            assert [(e.record and e.record.json, e.previous and e.previous.json) for e in got] == [
+                (e.record and e.record.json, e.previous and e.previous.json) for e in whole
+            ]
+
+    def test_events_of_large_objects_are_not_read_all_at_once(self, store: Any) -> None:
+        for i in range(12):
+            put(store, f"{PODS}ns/{i}", data="x" * 1_000_000)
+        events, reached = store.events(PODS, 0, 512)
+        assert [e.revision for e in events] == list(range(1, reached + 1))
+        assert 1 <= len(events) < 6
+
     # -- watches ------------------------------------------------------------------------------------------------------
 
     def drain(self, watcher: Any) -> list[Any]:

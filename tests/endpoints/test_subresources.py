@@ -404,3 +404,9 @@ def test_scale_refusals(scale):
     assert scale("PATCH", {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 2}}, MERGE)[0] == 409
     assert scale("PATCH", {"metadata": {"uid": "x"}, "spec": {"replicas": 2}}, MERGE)[0] == 409
     assert scale("PUT", {"metadata": {"name": "other"}})[0] == 400
+
+
+def test_scale_needs_no_more_than_a_name(scale):
+    code, body = scale("PUT", {"metadata": {"name": "d"}, "spec": {"replicas": 6}})
+    assert (code, body["spec"]["replicas"]) == (200, 6)
+    assert scale("PUT", {"metadata": {"name": "d", "labels": {"a b": "c"}}, "spec": {"replicas": 7}})[0] == 422

@@ -143,6 +143,32 @@ def test_cors_answers_a_preflight_of_an_allowed_origin_only():
     assert cors.cors([]).before is None
 
 
+@pytest.mark.parametrize(
+    ("method", "sent", "answered"),
+    [
+        ("OPTIONS", {"origin": "https://example.com"}, False),  # no preflight: it names no method
+        ("OPTIONS", {"access_control_request_method": "PUT"}, False),  # not from a page
+        ("GET", {"origin": "https://example.com", "access_control_request_method": "PUT"}, False),
+        ("OPTIONS", {"origin": "https://example.com:8443", "access_control_request_method": "PUT"}, True),
+        ("OPTIONS", {"origin": "http://notexample.com", "access_control_request_method": "PUT"}, False),
+    ],
+)
+def test_cors_answers_nothing_but_preflights(method, sent, answered):
+    f = cors.cors([r"^https://a\.test$", r"//example\.com(:\d+)?$"])
+    assert (f.before(request(method, **sent)) is not None) is answered
+
+
+def test_cors_marks_answers_to_an_allowed_origin():
+    f = cors.cors([r"//example\.com$"])
+    resp = Response(403, [])
+    f.after(request(origin="https://example.com"), resp)
+    assert header(resp, b"access-control-allow-origin") == [b"https://example.com"] and header(resp, b"vary") == [b"Origin"]
+    assert header(resp, b"access-control-allow-credentials") == [b"true"]
+    resp = Response(200, [])
+    f.after(request(), resp)
+    assert not resp.headers
+
+
 class Memory:
     """The shared counters of one process."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kas.api.scheme import encode_json
 from kas.registry import pipeline
-from kas.registry.autoscaling.horizontalpodautoscaler import validate_scale
+from kas.registry.autoscaling.scale import validate_scale
 from tests.registry.helpers import create, refused, resource
 
 V1, V2 = "autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers"

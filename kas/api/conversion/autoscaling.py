@@ -32,34 +32,34 @@ def _put(out: Obj, key: str, value: Any) -> None:
         out[key] = value
 
 
-def _old_metric(metric: Obj) -> Obj:
-    """A v2 MetricSpec in the shape of v1's annotation."""
+def _old(metric: Obj, part: str) -> Obj:
+    """A v2 MetricSpec (its ``target``) or MetricStatus (its ``current`` values) in the shape of v1's annotation."""
     out: Obj = {"type": metric.get("type", "")}
     for name in ("resource", "containerResource"):
         source = metric.get(name)
         if source is not None:
-            target = source.get("target") or {}
+            values = source.get(part) or {}
             old = out[name] = {"name": source.get("name", "")}
-            _put(old, "targetAverageUtilization", target.get("averageUtilization"))
-            _put(old, "targetAverageValue", target.get("averageValue"))
+            _put(old, f"{part}AverageUtilization", values.get("averageUtilization"))
+            _put(old, f"{part}AverageValue", values.get("averageValue"))
             _put(old, "container", source.get("container"))
     if metric.get("pods") is not None:
-        named, target = metric["pods"].get("metric") or {}, metric["pods"].get("target") or {}
+        named, values = metric["pods"].get("metric") or {}, metric["pods"].get(part) or {}
         old = out["pods"] = {"metricName": named.get("name", "")}
         _put(old, "selector", named.get("selector"))
-        _put(old, "targetAverageValue", target.get("averageValue"))
+        _put(old, f"{part}AverageValue", values.get("averageValue"))
     if metric.get("object") is not None:
-        named, target = metric["object"].get("metric") or {}, metric["object"].get("target") or {}
+        named, values = metric["object"].get("metric") or {}, metric["object"].get(part) or {}
         old = out["object"] = {"target": metric["object"].get("describedObject"), "metricName": named.get("name", "")}
         _put(old, "selector", named.get("selector"))
-        _put(old, "targetValue", target.get("value"))
-        _put(old, "averageValue", target.get("averageValue"))
+        _put(old, f"{part}Value", values.get("value"))
+        _put(old, "averageValue", values.get("averageValue"))
     if metric.get("external") is not None:
-        named, target = metric["external"].get("metric") or {}, metric["external"].get("target") or {}
+        named, values = metric["external"].get("metric") or {}, metric["external"].get(part) or {}
         old = out["external"] = {"metricName": named.get("name", "")}
         _put(old, "metricSelector", named.get("selector"))
-        _put(old, "targetValue", target.get("value"))
-        _put(old, "targetAverageValue", target.get("averageValue"))
+        _put(old, f"{part}Value", values.get("value"))
+        _put(old, f"{part}AverageValue", values.get("averageValue"))
     return out
 
 
@@ -72,7 +72,7 @@ def _target(utilization: int | None, average: str | None, value: str | None = No
 
 
 def _new_metric(metric: Obj) -> Obj:
-    """The reverse of _old_metric."""
+    """The MetricSpec of v2 from v1's annotation."""
     out: Obj = {"type": metric.get("type", "")}
     for name in ("resource", "containerResource"):
         old = metric.get(name)
@@ -104,36 +104,6 @@ def _named(old: Obj, selector: str) -> Obj:
     named = {"name": old.get("metricName", "")}
     _put(named, "selector", old.get(selector))
     return named
-
-
-def _old_status(metric: Obj) -> Obj:
-    out: Obj = {"type": metric.get("type", "")}
-    for name in ("resource", "containerResource"):
-        source = metric.get(name)
-        if source is not None:
-            current = source.get("current") or {}
-            old = out[name] = {"name": source.get("name", "")}
-            _put(old, "currentAverageUtilization", current.get("averageUtilization"))
-            _put(old, "currentAverageValue", current.get("averageValue"))
-            _put(old, "container", source.get("container"))
-    if metric.get("pods") is not None:
-        named, current = metric["pods"].get("metric") or {}, metric["pods"].get("current") or {}
-        old = out["pods"] = {"metricName": named.get("name", "")}
-        _put(old, "selector", named.get("selector"))
-        _put(old, "currentAverageValue", current.get("averageValue"))
-    if metric.get("object") is not None:
-        named, current = metric["object"].get("metric") or {}, metric["object"].get("current") or {}
-        old = out["object"] = {"target": metric["object"].get("describedObject"), "metricName": named.get("name", "")}
-        _put(old, "selector", named.get("selector"))
-        _put(old, "currentValue", current.get("value"))
-        _put(old, "averageValue", current.get("averageValue"))
-    if metric.get("external") is not None:
-        named, current = metric["external"].get("metric") or {}, metric["external"].get("current") or {}
-        old = out["external"] = {"metricName": named.get("name", "")}
-        _put(old, "metricSelector", named.get("selector"))
-        _put(old, "currentValue", current.get("value"))
-        _put(old, "currentAverageValue", current.get("averageValue"))
-    return out
 
 
 def _new_status(metric: Obj) -> Obj:
@@ -230,7 +200,7 @@ def to_v1(obj: Obj) -> Obj:
         if _is_cpu(metric) and utilization is not None:
             spec.setdefault("targetCPUUtilizationPercentage", utilization)
         else:
-            others.append(_old_metric(metric))
+            others.append(_old(metric, "target"))
     for metric in current:
         if _is_cpu(metric):
             utilization = (metric["resource"].get("current") or {}).get("averageUtilization")
@@ -239,7 +209,7 @@ def to_v1(obj: Obj) -> Obj:
     if others:
         annotations[METRICS] = _list_annotation("MetricSpec", others)
     if current:
-        annotations[CURRENT_METRICS] = _list_annotation("MetricStatus", [_old_status(m) for m in current])
+        annotations[CURRENT_METRICS] = _list_annotation("MetricStatus", [_old(m, "current") for m in current])
     if behavior is not None:
         whole = {"ScaleUp": _capital(behavior.get("scaleUp")), "ScaleDown": _capital(behavior.get("scaleDown"))}
         annotations[BEHAVIOR] = write_json(whole, sort_keys=False).decode()

@@ -204,12 +204,3 @@ class HorizontalPodAutoscalerStrategy(Strategy):
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         errs = object_meta_update(obj["metadata"], old["metadata"])
         return errs + counts(obj.get("status") or {}, "status", "currentReplicas", "desiredReplicas")
-
-
-def validate_scale(scale: Obj) -> list[FieldError]:
-    """A Scale written to the /scale subresource of a workload (``ValidateScale``)."""
-    errs = object_meta(scale.get("metadata") or {}, True, names.dns_subdomain)
-    replicas = (scale.get("spec") or {}).get("replicas") or 0
-    if replicas < 0:
-        errs.append(field.invalid("spec.replicas", replicas, "must be greater than or equal to 0"))
-    return errs

@@ -1,0 +1,47 @@
+"""The words in which Go's ``FromUnstructured`` refuses a value that does not fit its type.
+
+A strategic merge patch is applied to maps and turned into an object from there, not through JSON; what the decoder found is the same,
+its text is another (apimachinery's ``runtime/converter.go``).
+"""
+
+from __future__ import annotations
+
+import re
+
+from kas.api.scheme import Field, TypeDesc
+
+_MISMATCH = re.compile(r"json: cannot unmarshal (\w+)(?: (\S+))? into Go (?:struct field [^.]+\.(\S+)|value) of type (.+)")
+_SOURCES = {"string": "string", "bool": "bool", "array": "slice", "object": "map", "number": "int64"}
+_SCALARS = {"string": "string", "bool": "bool", "int32": "int32", "int64": "int64", "double": "float64"}
+
+
+def conversion_error(type: TypeDesc, text: str) -> str:
+    """``text`` of a DecodeError of an object of ``type`` as FromUnstructured would have said it."""
+    found = _MISMATCH.fullmatch(text)
+    if found is None:
+        return text
+    kind, number, path, go_type = found.groups()
+    source = "float64" if number and not number.lstrip("-").isdigit() else _SOURCES[kind]
+    if go_type.startswith("[]"):
+        return f"cannot restore slice from {source}"
+    if go_type.startswith("map["):
+        return f"cannot restore map from {source}"
+    field = _field(type, path)
+    if field is not None and field.message is not None:
+        if field.message.custom_json:  # reads its own JSON, which knows of no fields
+            return f"json: cannot unmarshal {kind}{' ' + number if number else ''} into Go value of type {go_type}"
+        return f"cannot restore struct from: {source}"
+    target = _SCALARS.get(field.type, go_type) if field is not None else go_type
+    if (source == "int64" and target == "string") or (source == "float64" and target in ("int32", "int64")):
+        return f"cannot convert {source} to {go_type}"
+    return f"unrecognized type: {target}"
+
+
+def _field(type: TypeDesc, path: str | None) -> Field | None:
+    """The field that a path without indices and keys leads to."""
+    place: TypeDesc | None = type
+    field = None
+    for name in (path or "").split("."):
+        field = place.by_name.get(name) if place is not None else None
+        place = field.message if field is not None else None
+    return field

@@ -1,0 +1,139 @@
+"""What is wrong with a patch, and how it is said: codes and words of apiserver's ``handlers/patch.go``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+JSON, MERGE, STRATEGIC = (f"application/{t}-patch+json" for t in ("json", "merge", "strategic-merge"))
+REJECTED = "the server rejected our request due to an error in our request"
+
+
+@pytest.fixture
+def config(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    client("POST", path, {"metadata": {"name": "c"}, "data": {"x": "1"}})
+    return f"{path}/c"
+
+
+@pytest.fixture
+def deployment(client, namespace):
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "i"}]}}
+    client("POST", path, {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}})
+    return f"{path}/d"
+
+
+def warnings(answer) -> list[str]:
+    texts = answer.headers["Warning"].split(", 299 - ")
+    return [w.removeprefix("299 - ").removeprefix('"').removesuffix('"').replace('\\"', '"') for w in texts]
+
+
+@pytest.mark.parametrize(
+    ("ctype", "patch", "code", "message"),
+    [
+        # Answered 500 upstream too: interpretStrategicMergePatchError does not know these errors.
+        (STRATEGIC, '{"data":{"$patch":"bogus"}}', 500, "unknown patch type: bogus in map: map[$patch:bogus]"),
+        (STRATEGIC, '{"$patch":7}', 500, "unknown patch type: %!s(int64=7) in map: map[$patch:7]"),
+        (STRATEGIC, '{"metadata":{"$retainKeys":["x"],"labels":{"a":"b"}}}', 400, "invalid patch format of retainKeys"),
+        (STRATEGIC, "[]", 400, "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+        (STRATEGIC, "{", 400, "unexpected end of JSON input"),
+        (STRATEGIC, "null", 200, ""),
+        (MERGE, "[]", 400, "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"),
+        (MERGE, "{", 400, "error decoding patch: unexpected end of JSON input"),
+        (MERGE, "null", 400, "Invalid JSON Patch"),
+        (JSON, "{}", 400, "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"),
+        (JSON, "[1]", 400, "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp"),
+        (JSON, '[{"op":1,"path":"/a"}]', 400,
+         "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string"),
+        (JSON, "null", 200, ""),
+        (JSON, '[{"op":"bogus","path":"/a"}]', 422, REJECTED),
+    ],
+)  # fmt: skip
+def test_what_is_no_patch(client, config, ctype, patch, code, message):
+    got, body = client("PATCH", config, patch, ctype)
+    assert (got, body.get("message", "")) == (code, message)
+    if code == 500:
+        assert body == {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "code": 500}
+
+
+@pytest.mark.parametrize(
+    ("ctype", "patch", "message"),
+    [
+        (MERGE, "[]", "Invalid value: \"[]\": couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value"),
+        (JSON, "{}", "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
+        (JSON, '[{"op":1,"path":"/a"}]', REJECTED),
+    ],
+)
+def test_what_is_no_patch_unless_looked_at_before(client, config, ctype, patch, message):
+    code, body = client("PATCH", config + "?fieldValidation=Ignore", patch, ctype)
+    assert code in (400, 422) and message in body["message"]
+
+
+@pytest.mark.parametrize(
+    ("patch", "shown", "why"),
+    [
+        ({"spec": {"replicas": "x"}}, "map[spec:map[replicas:x]]", "unrecognized type: int32"),
+        ({"spec": {"replicas": 1.5}}, "map[spec:map[replicas:1.5]]", "cannot convert float64 to int32"),
+        ({"spec": {"paused": [1]}}, "map[spec:map[paused:[1]]]", "unrecognized type: bool"),
+        ({"metadata": {"labels": "x"}}, "map[metadata:map[labels:x]]", "cannot restore map from string"),
+        ({"metadata": {"finalizers": {"a": 1}}}, "map[metadata:map[finalizers:map[a:1]]]", "cannot restore slice from map"),
+        ({"spec": {"template": {"spec": {"securityContext": True}}}},
+         "map[spec:map[template:map[spec:map[securityContext:true]]]]", "cannot restore struct from: bool"),
+        ({"spec": {"template": {"spec": {"restartPolicy": 7}}}},
+         "map[spec:map[template:map[spec:map[restartPolicy:7]]]]", "cannot convert int64 to v1.RestartPolicy"),
+        ({"spec": {"strategy": {"rollingUpdate": {"maxSurge": True}}}},
+         "map[spec:map[strategy:map[rollingUpdate:map[maxSurge:true]]]]", "json: cannot unmarshal bool into Go value of type int32"),
+        ({"spec": {"nope": 1}}, "map[spec:map[nope:1]]", 'strict decoding error: unknown field "spec.nope"'),
+    ],
+)  # fmt: skip
+def test_a_strategic_merge_patch_is_shown_as_go_shows_a_map(client, deployment, patch, shown, why):
+    code, body = client("PATCH", deployment + "?fieldValidation=Strict", patch, STRATEGIC)
+    assert (code, body["message"]) == (422, f' "" is invalid: patch: Invalid value: "{shown}": {why}')
+    assert body["details"]["causes"] == [
+        {"reason": "FieldValueInvalid", "message": f'Invalid value: "{shown}": {why}', "field": "patch"}
+    ]  # fmt: skip
+
+
+def test_an_apply_that_names_a_uid_makes_nothing(client, namespace):
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n", "uid": "u-1"}}
+    path = f"/api/v1/namespaces/{namespace}/configmaps/n?fieldManager=m"
+    code, status = client("PATCH", path, body, "application/apply-patch+yaml")
+    why = "uid mismatch: the provided object specified uid u-1, and no existing object was found"
+    assert (code, status["message"]) == (409, f'Operation cannot be fulfilled on configmaps "n": {why}')
+
+
+DUPLICATES = '{"spec":{"zzz":1,"paused":false,"aaa":2,"paused":true}}'
+OPERATIONS = json.dumps([
+    {"op": "add", "path": "/spec/zzz", "value": 1, "foo": "bar"},
+    {"op": "add", "path": "/spec/aaa", "value": {"k": 1}},
+])[:-1] + ', {"op":"add","path":"/spec/paused","value":true,"path":"/spec/paused"}]'  # fmt: skip
+IN_PATCH = {
+    MERGE: ['duplicate field "spec.paused"'],
+    STRATEGIC: ['duplicate field "spec.paused"'],
+    JSON: ['json patch unknown field "[0].foo"', 'json patch duplicate field "[2].path"'],
+}
+IN_OBJECT = ['unknown field "spec.aaa"', 'unknown field "spec.zzz"']
+
+
+@pytest.mark.parametrize(("ctype", "patch"), [(MERGE, DUPLICATES), (STRATEGIC, DUPLICATES), (JSON, OPERATIONS)])
+def test_strict_decoding_tells_of_the_patch_and_of_the_object(client, deployment, ctype, patch):
+    found = IN_PATCH[ctype] + IN_OBJECT
+    code, body = client("PATCH", deployment + "?fieldValidation=Strict", patch, ctype)
+    assert code == 422 and body["message"].endswith(": strict decoding error: " + ", ".join(found)), body
+    answer = client.raw("PATCH", deployment + "?dryRun=All", patch, ctype)
+    assert answer.status_code == 200
+    assert warnings(answer) == found
+    answer = client.raw("PATCH", deployment + "?dryRun=All&fieldValidation=Ignore", patch, ctype)
+    assert answer.status_code == 200 and "Warning" not in answer.headers
+
+
+def test_watch_without_a_resource(client):
+    """A special verb with nothing behind it: upstream makes no RequestInfo of it, and says so in plain text."""
+    answer = client.raw("GET", "/api/v1/watch/?a=<b>")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (500, "text/plain; charset=utf-8")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff" and answer.headers["Audit-Id"]
+    assert answer.text.startswith('Internal Server Error: "/api/v1/watch/?a=')
+    assert "<b>" not in answer.text
+    assert "failed to create RequestInfo: unable to determine kind and namespace from url, /api/v1/watch/?a=" in answer.text

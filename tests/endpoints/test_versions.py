@@ -1,0 +1,51 @@
+"""A kind in several versions: written through one, stored as another, read through any."""
+
+from __future__ import annotations
+
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+
+
+def test_what_is_stored_has_the_defaults_of_its_own_version(client, namespace):
+    """autoscaling/v1 knows no default of the CPU target; v2, in which it is stored, does, and v1 shows it."""
+    v1, v2 = (f"/apis/autoscaling/{v}/namespaces/{namespace}/horizontalpodautoscalers" for v in ("v1", "v2"))
+    given = {"metadata": {"name": "h"}, "spec": {"scaleTargetRef": TARGET, "maxReplicas": 3}}
+    code, made = client("POST", v1, given)
+    assert code == 201 and made["spec"]["targetCPUUtilizationPercentage"] == 80, made
+    assert "f:targetCPUUtilizationPercentage" not in str(made["metadata"]["managedFields"])
+    assert client("GET", f"{v1}/h")[1] == made
+    assert client("GET", f"{v2}/h")[1]["spec"]["metrics"] == [CPU]
+    code, patched = client("PATCH", f"{v1}/h", {"spec": {"targetCPUUtilizationPercentage": 50}}, "application/merge-patch+json")
+    assert code == 200 and patched["spec"]["targetCPUUtilizationPercentage"] == 50
+    code, back = client("PATCH", f"{v1}/h", {"spec": {"targetCPUUtilizationPercentage": None}}, "application/merge-patch+json")
+    assert code == 200 and back["spec"]["targetCPUUtilizationPercentage"] == 80
+
+
+def test_every_metric_of_v2_travels_through_v1(client, namespace):
+    v1, v2 = (f"/apis/autoscaling/{v}/namespaces/{namespace}/horizontalpodautoscalers" for v in ("v1", "v2"))
+    name = {"name": "m", "selector": {"matchLabels": {"a": "b"}}}
+    metrics = [
+        CPU,
+        {"type": "Pods", "pods": {"metric": name, "target": {"type": "AverageValue", "averageValue": "5"}}},
+        {"type": "Object", "object": {"describedObject": TARGET, "metric": name, "target": {"type": "Value", "value": "2"}}},
+        {"type": "External", "external": {"metric": name, "target": {"type": "AverageValue", "averageValue": "7"}}},
+        {"type": "ContainerResource", "containerResource": {
+            "name": "memory", "container": "c", "target": {"type": "AverageValue", "averageValue": "1Mi"}}},
+    ]  # fmt: skip
+    spec = {"scaleTargetRef": TARGET, "maxReplicas": 3, "metrics": metrics}
+    code, made = client("POST", v2, {"metadata": {"name": "m"}, "spec": spec})
+    assert code == 201, made
+    current = [
+        {"type": "Pods", "pods": {"metric": name, "current": {"averageValue": "4"}}},
+        {"type": "Object", "object": {"describedObject": TARGET, "metric": name, "current": {"value": "3"}}},
+        {"type": "External", "external": {"metric": name, "current": {"value": "3"}}},
+    ]
+    code, made = client("PUT", f"{v2}/m/status", {**made, "status": {"desiredReplicas": 1, "currentMetrics": current}})
+    assert code == 200, made
+    code, shown = client("GET", f"{v1}/m")
+    assert shown["spec"]["targetCPUUtilizationPercentage"] == 80
+    code, body = client("PUT", f"{v1}/m", shown)
+    assert code == 200, body
+    back = client("GET", f"{v2}/m")[1]
+    ordered = sorted(back["spec"]["metrics"], key=lambda m: metrics.index(m))
+    assert ordered == metrics and back["status"]["currentMetrics"] == current

@@ -1,0 +1,31 @@
+"""Writes as a whole: what a body may say of an object that is not there yet."""
+
+from __future__ import annotations
+
+import pytest
+
+NOT_SET = "resourceVersion should not be set on objects to be created"
+
+
+@pytest.mark.parametrize(("given", "code"), [("5", 500), ("0", 201), ("", 201), ("-1", 201), ("x", 201)])
+def test_a_new_object_has_no_revision(client, namespace, given, code):
+    """The storage refuses it with a plain error, which is a 500 without reason; what it cannot read as a number it passes over."""
+    name = f"r{ord(given[0]) if given else 'none'}"
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    got, body = client("POST", path, {"metadata": {"name": name, "resourceVersion": given}})
+    assert got == code, body
+    if code == 500:
+        assert body == {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": NOT_SET, "code": 500}
+        assert client("POST", path, {"metadata": {"name": "A", "resourceVersion": given}})[0] == 422
+        assert client("GET", f"{path}/{name}")[0] == 404
+    else:
+        assert body["metadata"]["resourceVersion"] not in (given, "")
+
+
+def test_a_write_that_may_create_does_not_look_at_the_revision(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps/applied?fieldManager=m"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied", "resourceVersion": "1"}, "data": {"a": "b"}}
+    assert client("PATCH", path, body, "application/apply-patch+yaml")[0] == 201
+    assert client("PATCH", path, body, "application/apply-patch+yaml")[0] == 409
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/put"
+    assert client("PUT", path, {"metadata": {"name": "put", "resourceVersion": "1"}, "spec": {}})[0] == 201
