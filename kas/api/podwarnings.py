@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from kas.api.field import go_quote
@@ -11,7 +12,7 @@ from kas.api.validation.claims import claim_spec_warnings
 from kas.api.validation.ip import ip_warnings
 from kas.api.validation.resources import milli
 from kas.api.validation.scheduling import PREFERRED, REQUIRED
-from kas.api.validation.security import APPARMOR, SECCOMP_CONTAINER, SECCOMP_POD, containers
+from kas.api.validation.security import APPARMOR, SECCOMP_CONTAINER, SECCOMP_POD, has_legacy_profiles
 
 Obj = Mapping[str, Any]
 DEPRECATED_NODE_LABELS = {
@@ -41,6 +42,11 @@ _LATE_VOLUMES = (
 )
 # Sources that there is something to say about; a projected one only when it carries a token.
 _PLAIN_VOLUMES = frozenset(key for key, *_ in _VOLUMES + _LATE_VOLUMES) | {"ephemeral"}
+# Fields of a spec that the functions named after them look at; most specs have none.
+_NODE_FIELDS = frozenset(("nodeSelector", "affinity", "topologySpreadConstraints"))
+_LIST_FIELDS = frozenset(("hostAliases", "dnsConfig", "imagePullSecrets"))
+_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+_BYTES = ("memory", "ephemeral-storage")
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
 
 
@@ -59,41 +65,46 @@ def pod_warnings(meta: Obj, spec: Obj, prefix: str = "") -> list[str]:
     """``prefix`` is the path of the template ("spec.template"), "" for a pod itself."""
     base = f"{prefix}." if prefix else ""
     at_spec, at_notes = f"{base}spec", f"{base}metadata.annotations"
-    out = list(_node_warnings(spec, at_spec))
+    out = [] if _NODE_FIELDS.isdisjoint(spec) else list(_node_warnings(spec, at_spec))
     annotations = meta.get("annotations") or {}
     if annotations:
         out += [f"{at_notes}[{key}]: {text}" for key, text in _ANNOTATIONS.items() if key in annotations]
     if spec.get("volumes"):
         out += _volume_warnings(spec["volumes"], f"{at_spec}.volumes")
-    out += _list_warnings(spec, at_spec)
-    for name in ("memory", "ephemeral-storage"):
-        out += _fraction((spec.get("overhead") or {}).get(name), f"{at_spec}.overhead[{name}]")
-    context = spec.get("securityContext") or {}
-    seccomp = 'non-functional in v1.27+; use the "seccompProfile" field instead'
-    if SECCOMP_POD in annotations and context.get("seccompProfile") is None:
-        out.append(f"{at_notes}[{SECCOMP_POD}]: {seccomp}")
-    for container, at in containers(spec, at_spec):
-        own = container.get("securityContext") or {}
-        if annotations:
-            key = SECCOMP_CONTAINER + (container.get("name") or "")
-            if key in annotations and own.get("seccompProfile") is None:
-                out.append(f"{at_notes}[{key}]: {seccomp}")
-            key = APPARMOR + (container.get("name") or "")
-            if prefix and key in annotations and not (own.get("appArmorProfile") or context.get("appArmorProfile")):
-                out.append(f'{at_notes}[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead')
-        resources = container.get("resources")
-        if resources:
-            for name in ("memory", "ephemeral-storage"):
-                for kind in ("limits", "requests"):
-                    out += _fraction((resources.get(kind) or {}).get(name), f"{at}.resources.{kind}[{name}]")
-        if len(container.get("env") or ()) > 1:
-            out += _env_warnings(container["env"], f"{at}.env")
+    if not _LIST_FIELDS.isdisjoint(spec):
+        out += _list_warnings(spec, at_spec)
+    if spec.get("overhead"):
+        out += _fractions(spec["overhead"], f"{at_spec}.overhead")
+    legacy = has_legacy_profiles(annotations)
+    if legacy and SECCOMP_POD in annotations and (spec.get("securityContext") or {}).get("seccompProfile") is None:
+        out.append(f"{at_notes}[{SECCOMP_POD}]: {_SECCOMP}")
+    for kind in ("initContainers", "containers", "ephemeralContainers"):
+        for i, container in enumerate(spec.get(kind) or ()):
+            if legacy:
+                out += _profile_warnings(container, annotations, spec.get("securityContext") or {}, at_notes, bool(prefix))
+            resources = container.get("resources")
+            if resources:
+                out += _resource_warnings(resources, at_spec, kind, i)
+            env = container.get("env")
+            if env and len({item.get("name") or "" for item in env}) != len(env):
+                out += _env_warnings(env, f"{at_spec}.{kind}[{i}].env")
     out += _port_warnings(spec, at_spec)
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
         out.append(f"{at_spec}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1")
-    out += _affinity_warnings(spec.get("affinity") or {}, f"{at_spec}.affinity")
+    if spec.get("affinity"):
+        out += _affinity_warnings(spec["affinity"], f"{at_spec}.affinity")
     return out
+
+
+def _profile_warnings(container: Obj, annotations: Mapping[str, str], context: Obj, path: str, template: bool) -> Iterator[str]:
+    own = container.get("securityContext") or {}
+    key = SECCOMP_CONTAINER + (container.get("name") or "")
+    if key in annotations and own.get("seccompProfile") is None:
+        yield f"{path}[{key}]: {_SECCOMP}"
+    key = APPARMOR + (container.get("name") or "")
+    if template and key in annotations and not (own.get("appArmorProfile") or context.get("appArmorProfile")):
+        yield f'{path}[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead'
 
 
 def _node_warnings(spec: Obj, path: str) -> Iterator[str]:
@@ -168,8 +179,32 @@ def _list_warnings(spec: Obj, path: str) -> Iterator[str]:
             yield f'{path}.imagePullSecrets[{i}].name: invalid empty name ""'
 
 
+@lru_cache(maxsize=8192)
+def _fractional(text: str) -> bool:
+    return milli(text) % 1000 != 0
+
+
+def _resource_warnings(resources: Obj, path: str, kind: str, index: int) -> list[str]:
+    """Fractions of bytes, resource by resource. Most containers have none, so the order is made only for those that do."""
+    for key in ("limits", "requests"):
+        amounts = resources.get(key)
+        if amounts and any([_fraction(amounts.get(name), "") for name in _BYTES]):
+            break
+    else:
+        return []
+    at, out = f"{path}.{kind}[{index}].resources", []
+    for name in _BYTES:
+        for key in ("limits", "requests"):
+            out += _fraction((resources.get(key) or {}).get(name), f"{at}.{key}[{name}]")
+    return out
+
+
+def _fractions(amounts: Obj, path: str) -> list[str]:
+    return [text for name in _BYTES for text in _fraction(amounts.get(name), f"{path}[{name}]")]
+
+
 def _fraction(text: str | None, path: str) -> list[str]:
-    if text is not None and milli(text) % 1000:
+    if text is not None and _fractional(text):
         return [f"{path}: fractional byte value {go_quote(text)} is invalid, must be an integer"]
     return []
 
