@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from kas.api.field import go_quote
@@ -47,6 +48,8 @@ _NODE_FIELDS = frozenset(("nodeSelector", "affinity", "topologySpreadConstraints
 _LIST_FIELDS = frozenset(("hostAliases", "dnsConfig", "imagePullSecrets"))
 _SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
 _BYTES = ("memory", "ephemeral-storage")
+_FILES = (("configMap", "configMap"), ("secret", "secrets"), ("downwardAPI", "downwardAPI"))
+_NAME, _PORT = itemgetter("name"), itemgetter("containerPort", "protocol")
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
 
 
@@ -78,6 +81,7 @@ def pod_warnings(meta: Obj, spec: Obj, prefix: str = "") -> list[str]:
     legacy = has_legacy_profiles(annotations)
     if legacy and SECCOMP_POD in annotations and (spec.get("securityContext") or {}).get("seccompProfile") is None:
         out.append(f"{at_notes}[{SECCOMP_POD}]: {_SECCOMP}")
+    ports: list[Obj] = []
     for kind in ("initContainers", "containers", "ephemeralContainers"):
         for i, container in enumerate(spec.get(kind) or ()):
             if legacy:
@@ -85,10 +89,13 @@ def pod_warnings(meta: Obj, spec: Obj, prefix: str = "") -> list[str]:
             resources = container.get("resources")
             if resources:
                 out += _resource_warnings(resources, at_spec, kind, i)
+            if container.get("ports"):
+                ports += container["ports"]
             env = container.get("env")
-            if env and len({item.get("name") or "" for item in env}) != len(env):
+            if env and not _all_differ(env):
                 out += _env_warnings(env, f"{at_spec}.{kind}[{i}].env")
-    out += _port_warnings(spec, at_spec)
+    if not _plain_ports(ports):
+        out += _port_warnings(spec, at_spec)
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
         out.append(f"{at_spec}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1")
@@ -129,16 +136,15 @@ def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
     out: list[str] = []
     token_paths: set[str] = set()
     for i, volume in enumerate(volumes):
-        if "projected" not in volume and _PLAIN_VOLUMES.isdisjoint(volume):
+        if volume.get("projected"):
+            token_paths.update(_token_paths(volume["projected"]))
+        if _PLAIN_VOLUMES.isdisjoint(volume):
             continue
         out += [f"{path}[{i}].{shown}: {text}" for key, shown, text in _VOLUMES if volume.get(key) is not None]
         template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if template is not None:
             out += claim_spec_warnings(template.get("spec") or {}, f"{path}[{i}].ephemeral.volumeClaimTemplate.spec")
         out += [f"{path}[{i}].{shown}: {text}" for key, shown, text in _LATE_VOLUMES if volume.get(key) is not None]
-        for source in (volume.get("projected") or {}).get("sources") or ():
-            if source.get("serviceAccountToken") is not None:
-                token_paths.add(source["serviceAccountToken"].get("path") or "")
     if token_paths:
         for i, volume in enumerate(volumes):
             for source in (volume.get("projected") or {}).get("sources") or ():
@@ -146,10 +152,18 @@ def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
     return out
 
 
+def _token_paths(projected: Obj) -> list[str]:
+    tokens = [source.get("serviceAccountToken") for source in projected.get("sources") or ()]
+    return [token.get("path") or "" for token in tokens if token is not None]
+
+
 def _same_path(source: Obj, taken: set[str], path: str) -> Iterator[str]:
     text = "has duplicated path with ServiceAccountToken"
-    for key, shown in (("configMap", "configMap"), ("secret", "secrets"), ("downwardAPI", "downwardAPI")):
-        for j, item in enumerate((source.get(key) or {}).get("items") or ()):
+    for key, shown in _FILES:
+        part = source.get(key)
+        if not part:
+            continue
+        for j, item in enumerate(part.get("items") or ()):
             if item.get("path") in taken:
                 yield f"{path}.{shown}[{j}]: {text} {go_quote(item['path'])}"
     bundle = source.get("clusterTrustBundle")
@@ -184,13 +198,26 @@ def _fractional(text: str) -> bool:
     return milli(text) % 1000 != 0
 
 
+def _all_differ(items: list[Obj]) -> bool:
+    """Whether every item has a name, and no two the same."""
+    try:
+        return len(set(map(_NAME, items))) == len(items)
+    except KeyError:
+        return False
+
+
+def _has_fraction(amounts: Obj | None) -> bool:
+    if amounts:
+        for name in _BYTES:
+            text = amounts.get(name)
+            if text is not None and _fractional(text):
+                return True
+    return False
+
+
 def _resource_warnings(resources: Obj, path: str, kind: str, index: int) -> list[str]:
     """Fractions of bytes, resource by resource. Most containers have none, so the order is made only for those that do."""
-    for key in ("limits", "requests"):
-        amounts = resources.get(key)
-        if amounts and any([_fraction(amounts.get(name), "") for name in _BYTES]):
-            break
-    else:
+    if not (_has_fraction(resources.get("limits")) or _has_fraction(resources.get("requests"))):
         return []
     at, out = f"{path}.{kind}[{index}].resources", []
     for name in _BYTES:
@@ -219,6 +246,18 @@ def _env_warnings(items: list[dict[str, Any]], path: str) -> Iterator[str]:
                 quoted = go_quote(name)
                 yield f"{path}[{i}]: hides previous definition of {quoted}, which may be dropped when using apply"
         seen.add(name)
+
+
+def _plain_ports(ports: list[Obj]) -> bool:
+    """Whether no port of the pod shares its number, its protocol or its name with another, and none has an address."""
+    if not ports:
+        return True
+    try:
+        numbers = set(map(_PORT, ports))
+    except KeyError:
+        return False
+    named = [port["name"] for port in ports if "name" in port]
+    return len(numbers) == len(ports) and len(set(named)) == len(named) and not any(["hostIP" in port for port in ports])
 
 
 def _port_warnings(spec: Obj, path: str) -> Iterator[str]:
