@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from operator import itemgetter
 from typing import Any
 
+from kas._fast_pods import usual_containers, usual_volumes
 from kas.api.field import go_quote
 from kas.api.validation import names
 from kas.api.validation.claims import claim_spec_warnings
 from kas.api.validation.ip import ip_warnings
 from kas.api.validation.resources import milli
 from kas.api.validation.scheduling import PREFERRED, REQUIRED
-from kas.api.validation.security import APPARMOR, SECCOMP_CONTAINER, SECCOMP_POD, has_legacy_profiles
+from kas.api.validation.security import APPARMOR, SECCOMP_CONTAINER, SECCOMP_POD, containers, has_legacy_profiles
 
 Obj = Mapping[str, Any]
 DEPRECATED_NODE_LABELS = {
@@ -48,8 +47,6 @@ _NODE_FIELDS = frozenset(("nodeSelector", "affinity", "topologySpreadConstraints
 _LIST_FIELDS = frozenset(("hostAliases", "dnsConfig", "imagePullSecrets"))
 _SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
 _BYTES = ("memory", "ephemeral-storage")
-_FILES = (("configMap", "configMap"), ("secret", "secrets"), ("downwardAPI", "downwardAPI"))
-_NAME, _PORT = itemgetter("name"), itemgetter("containerPort", "protocol")
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
 
 
@@ -72,7 +69,7 @@ def pod_warnings(meta: Obj, spec: Obj, prefix: str = "") -> list[str]:
     annotations = meta.get("annotations") or {}
     if annotations:
         out += [f"{at_notes}[{key}]: {text}" for key, text in _ANNOTATIONS.items() if key in annotations]
-    if spec.get("volumes"):
+    if spec.get("volumes") and not usual_volumes(spec["volumes"]):
         out += _volume_warnings(spec["volumes"], f"{at_spec}.volumes")
     if not _LIST_FIELDS.isdisjoint(spec):
         out += _list_warnings(spec, at_spec)
@@ -81,26 +78,30 @@ def pod_warnings(meta: Obj, spec: Obj, prefix: str = "") -> list[str]:
     legacy = has_legacy_profiles(annotations)
     if legacy and SECCOMP_POD in annotations and (spec.get("securityContext") or {}).get("seccompProfile") is None:
         out.append(f"{at_notes}[{SECCOMP_POD}]: {_SECCOMP}")
-    ports: list[Obj] = []
-    for kind in ("initContainers", "containers", "ephemeralContainers"):
-        for i, container in enumerate(spec.get(kind) or ()):
+    if legacy or "ephemeralContainers" in spec or not usual_containers(spec.get("containers"), spec.get("initContainers"), None):
+        context = spec.get("securityContext") or {}
+        for container, at in containers(spec, at_spec):
             if legacy:
-                out += _profile_warnings(container, annotations, spec.get("securityContext") or {}, at_notes, bool(prefix))
-            resources = container.get("resources")
-            if resources:
-                out += _resource_warnings(resources, at_spec, kind, i)
-            if container.get("ports"):
-                ports += container["ports"]
-            env = container.get("env")
-            if env and not _all_differ(env):
-                out += _env_warnings(env, f"{at_spec}.{kind}[{i}].env")
-    if not _plain_ports(ports):
+                out += _profile_warnings(container, annotations, context, at_notes, bool(prefix))
+            out += _container_warnings(container, at)
         out += _port_warnings(spec, at_spec)
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
         out.append(f"{at_spec}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1")
     if spec.get("affinity"):
         out += _affinity_warnings(spec["affinity"], f"{at_spec}.affinity")
+    return out
+
+
+def _container_warnings(container: Obj, path: str) -> list[str]:
+    out: list[str] = []
+    resources = container.get("resources")
+    if resources:
+        for name in _BYTES:
+            for kind in ("limits", "requests"):
+                out += _fraction((resources.get(kind) or {}).get(name), f"{path}.resources.{kind}[{name}]")
+    if len(container.get("env") or ()) > 1:
+        out += _env_warnings(container["env"], f"{path}.env")
     return out
 
 
@@ -136,15 +137,16 @@ def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
     out: list[str] = []
     token_paths: set[str] = set()
     for i, volume in enumerate(volumes):
-        if volume.get("projected"):
-            token_paths.update(_token_paths(volume["projected"]))
-        if _PLAIN_VOLUMES.isdisjoint(volume):
+        if "projected" not in volume and _PLAIN_VOLUMES.isdisjoint(volume):
             continue
         out += [f"{path}[{i}].{shown}: {text}" for key, shown, text in _VOLUMES if volume.get(key) is not None]
         template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if template is not None:
             out += claim_spec_warnings(template.get("spec") or {}, f"{path}[{i}].ephemeral.volumeClaimTemplate.spec")
         out += [f"{path}[{i}].{shown}: {text}" for key, shown, text in _LATE_VOLUMES if volume.get(key) is not None]
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if source.get("serviceAccountToken") is not None:
+                token_paths.add(source["serviceAccountToken"].get("path") or "")
     if token_paths:
         for i, volume in enumerate(volumes):
             for source in (volume.get("projected") or {}).get("sources") or ():
@@ -152,18 +154,10 @@ def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
     return out
 
 
-def _token_paths(projected: Obj) -> list[str]:
-    tokens = [source.get("serviceAccountToken") for source in projected.get("sources") or ()]
-    return [token.get("path") or "" for token in tokens if token is not None]
-
-
 def _same_path(source: Obj, taken: set[str], path: str) -> Iterator[str]:
     text = "has duplicated path with ServiceAccountToken"
-    for key, shown in _FILES:
-        part = source.get(key)
-        if not part:
-            continue
-        for j, item in enumerate(part.get("items") or ()):
+    for key, shown in (("configMap", "configMap"), ("secret", "secrets"), ("downwardAPI", "downwardAPI")):
+        for j, item in enumerate((source.get(key) or {}).get("items") or ()):
             if item.get("path") in taken:
                 yield f"{path}.{shown}[{j}]: {text} {go_quote(item['path'])}"
     bundle = source.get("clusterTrustBundle")
@@ -193,45 +187,12 @@ def _list_warnings(spec: Obj, path: str) -> Iterator[str]:
             yield f'{path}.imagePullSecrets[{i}].name: invalid empty name ""'
 
 
-@lru_cache(maxsize=8192)
-def _fractional(text: str) -> bool:
-    return milli(text) % 1000 != 0
-
-
-def _all_differ(items: list[Obj]) -> bool:
-    """Whether every item has a name, and no two the same."""
-    try:
-        return len(set(map(_NAME, items))) == len(items)
-    except KeyError:
-        return False
-
-
-def _has_fraction(amounts: Obj | None) -> bool:
-    if amounts:
-        for name in _BYTES:
-            text = amounts.get(name)
-            if text is not None and _fractional(text):
-                return True
-    return False
-
-
-def _resource_warnings(resources: Obj, path: str, kind: str, index: int) -> list[str]:
-    """Fractions of bytes, resource by resource. Most containers have none, so the order is made only for those that do."""
-    if not (_has_fraction(resources.get("limits")) or _has_fraction(resources.get("requests"))):
-        return []
-    at, out = f"{path}.{kind}[{index}].resources", []
-    for name in _BYTES:
-        for key in ("limits", "requests"):
-            out += _fraction((resources.get(key) or {}).get(name), f"{at}.{key}[{name}]")
-    return out
-
-
 def _fractions(amounts: Obj, path: str) -> list[str]:
     return [text for name in _BYTES for text in _fraction(amounts.get(name), f"{path}[{name}]")]
 
 
 def _fraction(text: str | None, path: str) -> list[str]:
-    if text is not None and _fractional(text):
+    if text is not None and milli(text) % 1000:
         return [f"{path}: fractional byte value {go_quote(text)} is invalid, must be an integer"]
     return []
 
@@ -246,18 +207,6 @@ def _env_warnings(items: list[dict[str, Any]], path: str) -> Iterator[str]:
                 quoted = go_quote(name)
                 yield f"{path}[{i}]: hides previous definition of {quoted}, which may be dropped when using apply"
         seen.add(name)
-
-
-def _plain_ports(ports: list[Obj]) -> bool:
-    """Whether no port of the pod shares its number, its protocol or its name with another, and none has an address."""
-    if not ports:
-        return True
-    try:
-        numbers = set(map(_PORT, ports))
-    except KeyError:
-        return False
-    named = [port["name"] for port in ports if "name" in port]
-    return len(numbers) == len(ports) and len(set(named)) == len(named) and not any(["hostIP" in port for port in ports])
 
 
 def _port_warnings(spec: Obj, path: str) -> Iterator[str]:

@@ -14,7 +14,6 @@ from kas.api.field import FieldError
 from kas.api.validation import cached, names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.fieldrefs import ENV_FIELDS, object_field, resource_field
-from kas.api.validation.known import Known, key_of
 from kas.api.validation.probes import container_ports, host_port_conflicts, lifecycle, probe
 from kas.api.validation.resources import container_requirements
 from kas.api.validation.security import container_security
@@ -335,20 +334,6 @@ def _run_time(container: Container, pod: PodFacts, path: str) -> list[FieldError
     return errs
 
 
-_KNOWN = Known()
-
-
-def _key(container: Container, pod: PodFacts) -> bytes | None:
-    """All that decides whether a container is valid but for its mounts and its place among others; None when there is more to it."""
-    if pod.claims or "volumeDevices" in container:
-        return None
-    rest = dict(container)
-    # They name volumes, and one of these has another name in every pod.
-    rest.pop("volumeMounts", None)
-    key = key_of((rest, pod.grace, pod.restart_policy, pod.host_users, pod.os_name))
-    return None if key is None or b'"fileKeyRef"' in key else key
-
-
 def regular_containers(items: list[dict[str, Any]], pod: PodFacts, path: str) -> list[FieldError]:
     if not items:
         return [field.required(path)]
@@ -356,24 +341,13 @@ def regular_containers(items: list[dict[str, Any]], pod: PodFacts, path: str) ->
     seen: set[str] = set()
     for i, container in enumerate(items):
         at, name = f"{path}[{i}]", container.get("name") or ""
-        key = _key(container, pod)
-        known = key in _KNOWN
-        if not known:
-            found = _common(container, pod, at)
-            errs += found
-        elif container.get("volumeMounts"):
-            errs += _mounts(container, container["volumeMounts"], pod.volumes, f"{at}.volumeMounts")
+        errs += _common(container, pod, at)
         if name in seen:
             errs.append(field.duplicate(f"{at}.name", name))
         seen.add(name)
-        if known:
-            continue
-        late = _run_time(container, pod, at)
+        errs += _run_time(container, pod, at)
         if container.get("restartPolicy") is not None or container.get("restartPolicyRules"):
-            late += _restart_rules(container, at)
-        errs += late
-        if not found and not late:
-            _KNOWN.add(key)
+            errs += _restart_rules(container, at)
     return errs + host_port_conflicts(items, path)
 
 

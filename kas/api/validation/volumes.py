@@ -13,7 +13,6 @@ from kas.api.validation import volumesources as sources
 from kas.api.validation.checks import csi_driver_name, unsupported
 from kas.api.validation.claims import claim_template
 from kas.api.validation.fieldrefs import VOLUME_FIELDS, object_field, resource_field
-from kas.api.validation.known import Known, key_of
 from kas.api.validation.labelselectors import label_selector
 from kas.api.validation.resources import amount
 from kas.api.validation.signers import bundle_name, signer_name
@@ -86,21 +85,7 @@ def _downward_api(source: Source, path: str) -> list[FieldError]:
     return errs
 
 
-_KNOWN = Known(256 * 1024)
-
-
 def _projected(source: Source, path: str) -> list[FieldError]:
-    """Nearly every pod has one and the same: the token of its account."""
-    key = key_of(source)
-    if key in _KNOWN:
-        return []
-    errs = _projected_sources(source, path)
-    if not errs:
-        _KNOWN.add(key)
-    return errs
-
-
-def _projected_sources(source: Source, path: str) -> list[FieldError]:
     errs = _mode(source.get("defaultMode"), f"{path}.defaultMode")
     taken: set[str] = set()
 
