@@ -12,7 +12,7 @@ from cpython.dict cimport PyDict_GetItem, PyDict_Next
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
-from libc.string cimport memset
+from libc.string cimport memcmp, memset
 
 cdef extern from "Python.h":
     bint PyUnicode_CheckExact(object o)
@@ -187,6 +187,14 @@ cdef int64_t milli(object s):
     return value * unit if value <= INT64_MAX // unit else -1
 
 
+cdef inline bint is_key(PyObject* k, const char* name, Py_ssize_t n):
+    """Cheaper than a look-up for the dicts of few keys that come by the dozen."""
+    return (
+        PyUnicode_CheckExact(<object>k) and PyUnicode_GET_LENGTH(<object>k) == n and PyUnicode_IS_COMPACT_ASCII(<object>k)
+        and memcmp(PyUnicode_DATA(<object>k), name, n) == 0
+    )
+
+
 cdef inline PyObject* get(dict d, object key):
     return PyDict_GetItem(d, key)
 
@@ -244,9 +252,6 @@ cdef frozenset PULL_POLICIES = frozenset(("Always", "IfNotPresent", "Never"))
 cdef frozenset MESSAGE_POLICIES = frozenset(("File", "FallbackToLogsOnError"))
 cdef frozenset PROTOCOLS = frozenset(("TCP", "UDP", "SCTP"))
 cdef frozenset SCHEMES = frozenset(("HTTP", "HTTPS"))
-cdef frozenset PORT_FIELDS = frozenset(("name", "containerPort", "protocol"))
-cdef frozenset MOUNT_FIELDS = frozenset(("name", "mountPath", "readOnly", "subPath", "subPathExpr"))
-cdef frozenset ENV_KEYS = frozenset(("name", "value", "valueFrom"))
 cdef frozenset ENV_FIELDS = frozenset((
     "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP",
     "status.hostIPs", "status.podIP", "status.podIPs",
@@ -292,22 +297,34 @@ cdef bint usual_value_from(dict source):
 
 cdef bint usual_env(list items):
     """Names may not be repeated: that is a warning."""
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, at
     cdef dict item
+    cdef PyObject* k
     cdef PyObject* v
+    cdef bint named, valued, referring
     cdef set seen = set()
     if items is None:
         return False
     for i in range(PyList_GET_SIZE(items)):
         item = as_dict(PyList_GET_ITEM(items, i))
-        if item is None or not only(item, ENV_KEYS):
+        if item is None:
             return False
-        v = get(item, "name")
-        if v == NULL or not env_name(<object>v):
-            return False
-        seen.add(<object>v)
-        v = get(item, "valueFrom")
-        if v != NULL and ("value" in item or not usual_value_from(as_dict(v))):
+        at, named, valued, referring = 0, False, False, False
+        while PyDict_Next(item, &at, &k, &v):
+            if is_key(k, b"name", 4):
+                if not env_name(<object>v):
+                    return False
+                seen.add(<object>v)
+                named = True
+            elif is_key(k, b"value", 5):
+                valued = True
+            elif is_key(k, b"valueFrom", 9):
+                if not usual_value_from(as_dict(v)):
+                    return False
+                referring = True
+            else:
+                return False
+        if not named or (valued and referring):
             return False
     return len(seen) == PyList_GET_SIZE(items)
 
@@ -331,23 +348,32 @@ cdef bint usual_env_from(list items):
 
 cdef bint usual_ports(list items, set taken):
     """Neither a number with its protocol nor a name is met twice in a pod; what concerns the host is left to the rules."""
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, at
     cdef dict item
+    cdef PyObject* k
     cdef PyObject* v
     cdef PyObject* protocol
+    cdef int64_t n
     if items is None:
         return False
     for i in range(PyList_GET_SIZE(items)):
         item = as_dict(PyList_GET_ITEM(items, i))
-        if item is None or not only(item, PORT_FIELDS):
+        if item is None:
             return False
-        v, protocol = get(item, "containerPort"), get(item, "protocol")
-        if v == NULL or not number(<object>v, 1, 65535) or not one_of(protocol, PROTOCOLS):
+        at, n, protocol = 0, 0, NULL
+        while PyDict_Next(item, &at, &k, &v):
+            if is_key(k, b"containerPort", 13):
+                if not number(<object>v, 1, 65535):
+                    return False
+                n = <object>v
+            elif is_key(k, b"protocol", 8):
+                protocol = v
+            elif not is_key(k, b"name", 4) or not port_name(<object>v) or not first_time(taken, <object>v):
+                return False
+        if n == 0 or not one_of(protocol, PROTOCOLS):
             return False
-        if not first_time(taken, (<object>v, <object>protocol)):
-            return False
-        v = get(item, "name")
-        if v != NULL and (not port_name(<object>v) or not first_time(taken, <object>v)):
+        # TCP, UDP and SCTP differ in their first letter.
+        if not first_time(taken, n << 8 | (<const uint8_t*>PyUnicode_DATA(<object>protocol))[0]):
             return False
     return True
 
@@ -360,30 +386,33 @@ cdef bint first_time(set taken, object value):
 
 cdef bint usual_mounts(list items, dict volumes):
     """``volumes`` are those there are, by name; None when that has been looked at already."""
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, at
     cdef dict item
+    cdef PyObject* k
     cdef PyObject* v
-    cdef PyObject* sub
+    cdef bint named, placed, sub
     cdef set points = set()
     if items is None:
         return False
     for i in range(PyList_GET_SIZE(items)):
         item = as_dict(PyList_GET_ITEM(items, i))
-        if item is None or not only(item, MOUNT_FIELDS):
+        if item is None:
             return False
-        v = get(item, "name")
-        if v == NULL or not any_text(<object>v) or (volumes is not None and get(volumes, <object>v) == NULL):
+        at, named, placed, sub = 0, False, False, False
+        while PyDict_Next(item, &at, &k, &v):
+            if is_key(k, b"name", 4):
+                named = any_text(<object>v) and (volumes is None or get(volumes, <object>v) != NULL)
+            elif is_key(k, b"mountPath", 9):
+                placed = any_text(<object>v) and first_time(points, <object>v)
+            elif is_key(k, b"subPath", 7) or is_key(k, b"subPathExpr", 11):
+                if sub or not without_backsteps(<object>v, True):
+                    return False
+                sub = True
+            elif not is_key(k, b"readOnly", 8):
+                return False
+        if not named or not placed:
             return False
-        v = get(item, "mountPath")
-        if v == NULL or not any_text(<object>v):
-            return False
-        points.add(<object>v)
-        v, sub = get(item, "subPath"), get(item, "subPathExpr")
-        if v != NULL and (sub != NULL or not without_backsteps(<object>v, True)):
-            return False
-        if sub != NULL and not without_backsteps(<object>sub, True):
-            return False
-    return len(points) == PyList_GET_SIZE(items)
+    return True
 
 
 cdef bint usual_amounts(dict amounts, dict limits):
