@@ -698,13 +698,11 @@ cdef bint usual_projected(dict projected, set paths):
 
 cdef bint usual_source(int what, dict source, set paths):
     cdef PyObject* v
-    cdef const char* p = NULL
-    cdef Py_ssize_t n = 0
     if source is None:
         return False
     if what == EMPTY_DIR:
         v = get(source, "sizeLimit")
-        return v == NULL or (ascii_text(<object>v, &p, &n) and p[0] != b'-')
+        return v == NULL or milli(<object>v) >= 0
     if what == CONFIG_MAP:
         return has_text(source, "name") and usual_mode(source, "defaultMode") and usual_files(source, None, False)
     if what == SECRET:
