@@ -7,7 +7,7 @@ A plug-in is an object with ``name``, ``handles(attributes) -> bool`` and ``muta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
@@ -49,51 +49,86 @@ class Attributes:
         return errors.forbidden(self.group, self.resource, name or "Unknown", why)
 
 
-# (plug-in's name, what it does)
-Steps = tuple[tuple[str, Callable[[Attributes], Any]], ...]
+# (plug-in, "admit" or "validate", operation, whether it refused) -> what counts the seconds a step of that sort took
+Timers = Callable[[str, str, str, bool], Callable[[float], None]]
+# (plug-in's name, what it does, what counts the seconds it took without refusing)
+Steps = tuple[tuple[str, Callable[[Attributes], Any], Callable[[float], None] | None], ...]
 
 
 class Chain:
-    """The plug-ins that are on, in order. ``observe(plugin, step, operation, rejected, seconds)`` feeds the metrics."""
+    """The plug-ins that are on, in order. ``timers`` feeds the metrics."""
 
-    def __init__(self, plugins: list[Any], observe: Callable[[str, str, str, bool, float], None] | None = None) -> None:
-        self.plugins, self._observe = plugins, observe
-        self._cache: dict[tuple, tuple[Steps, Steps]] = {}
+    def __init__(self, plugins: list[Any], timers: Timers | None = None) -> None:
+        self.plugins, self._timers = plugins, timers
+        self._cache: dict[tuple[str, str, str, str], tuple[Steps, Steps]] = {}
 
     def _plan(self, a: Attributes) -> tuple[Steps, Steps]:
         key = (a.operation, a.group, a.resource, a.subresource)
         plan = self._cache.get(key)
         if plan is None:
             on = [p for p in self.plugins if p.handles(a)]
-            plan = (
-                tuple((p.name, p.mutate) for p in on if hasattr(p, "mutate")),
-                tuple((p.name, p.validate) for p in on if hasattr(p, "validate")),
-            )
-            self._cache[key] = plan
+            plan = self._cache[key] = self._steps(on, "mutate", "admit", a), self._steps(on, "validate", "validate", a)
         return plan
+
+    def _steps(self, plugins: list[Any], method: str, what: str, a: Attributes) -> Steps:
+        timers = self._timers
+        return tuple(
+            (p.name, getattr(p, method), timers(p.name, what, a.operation, False) if timers is not None else None)
+            for p in plugins
+            if hasattr(p, method)
+        )
 
     def mutates(self, a: Attributes) -> bool:
         return bool(self._plan(a)[0])
 
     async def mutate(self, a: Attributes) -> None:
-        await self._run(self._plan(a)[0], "admit", a)
+        pending = self.start_mutate(a)
+        if pending is not None:
+            await pending
 
     async def validate(self, a: Attributes) -> None:
-        await self._run(self._plan(a)[1], "validate", a)
+        pending = self.start_validate(a)
+        if pending is not None:
+            await pending
 
-    async def _run(self, steps: Steps, what: str, a: Attributes) -> None:
-        observe = self._observe
+    def start_mutate(self, a: Attributes) -> Awaitable[None] | None:
+        """``mutate`` as far as it goes without waiting; None when that was all of it, else the rest, to be awaited."""
+        return self._start(self._plan(a)[0], "admit", a)
+
+    def start_validate(self, a: Attributes) -> Awaitable[None] | None:
+        """``validate``, likewise."""
+        return self._start(self._plan(a)[1], "validate", a)
+
+    def _start(self, steps: Steps, what: str, a: Attributes) -> Awaitable[None] | None:
         began = monotonic()
-        for name, step in steps:
+        for i, (name, step, took) in enumerate(steps):
             try:
                 pending = step(a)
-                if pending is not None:
-                    await pending
             except errors.ApiError:
-                if observe is not None:
-                    observe(name, what, a.operation, True, monotonic() - began)
+                self._refused(name, what, a, began)
                 raise
-            if observe is not None:
+            if pending is not None:
+                return self._rest(steps[i:], pending, began, what, a)
+            if took is not None:
                 now = monotonic()
-                observe(name, what, a.operation, False, now - began)
+                took(now - began)
                 began = now
+        return None
+
+    async def _rest(self, steps: Steps, pending: Awaitable[None], began: float, what: str, a: Attributes) -> None:
+        """``steps``, the first of which is ``pending`` since ``began``."""
+        name, _, took = steps[0]
+        try:
+            await pending
+        except errors.ApiError:
+            self._refused(name, what, a, began)
+            raise
+        if took is not None:
+            took(monotonic() - began)
+        more = self._start(steps[1:], what, a)
+        if more is not None:
+            await more
+
+    def _refused(self, name: str, what: str, a: Attributes, began: float) -> None:
+        if self._timers is not None:
+            self._timers(name, what, a.operation, True)(monotonic() - began)

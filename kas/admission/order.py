@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from kas.admission import Timers
 from kas.observe.metrics import Registry as Metrics
 
 # Upstream's AllOrderedPlugins. Mutating runs before validating; within each, this is the order.
@@ -81,7 +83,7 @@ def build(server: Any) -> list[Any]:
     return out
 
 
-def observer(metrics: Metrics) -> Callable[[str, str, str, bool, float], None]:
+def observer(metrics: Metrics) -> Timers:
     """Upstream's admission metrics."""
     buckets = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
     seconds = metrics.histogram(
@@ -91,7 +93,7 @@ def observer(metrics: Metrics) -> Callable[[str, str, str, bool, float], None]:
         ("name", "operation", "rejected", "type"), buckets,
     )  # fmt: skip
 
-    def observe(plugin: str, step: str, operation: str, rejected: bool, took: float) -> None:
-        seconds.observe((plugin, operation, "true" if rejected else "false", step), took)
+    def timer(plugin: str, step: str, operation: str, rejected: bool) -> Callable[[float], None]:
+        return partial(seconds.observe, (plugin, operation, "true" if rejected else "false", step))
 
-    return observe
+    return timer

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kas._fast_pods import usual_containers, usual_volumes
 from kas.api.field import go_quote
 from kas.api.validation import names
 from kas.api.validation.claims import claim_spec_warnings
 from kas.api.validation.ip import ip_warnings
 from kas.api.validation.resources import milli
 from kas.api.validation.scheduling import PREFERRED, REQUIRED
-from kas.api.validation.security import APPARMOR, SECCOMP_CONTAINER, SECCOMP_POD, containers
+from kas.api.validation.security import APPARMOR, SECCOMP_CONTAINER, SECCOMP_POD, containers, has_legacy_profiles
 
 Obj = Mapping[str, Any]
 DEPRECATED_NODE_LABELS = {
@@ -41,6 +42,11 @@ _LATE_VOLUMES = (
 )
 # Sources that there is something to say about; a projected one only when it carries a token.
 _PLAIN_VOLUMES = frozenset(key for key, *_ in _VOLUMES + _LATE_VOLUMES) | {"ephemeral"}
+# Fields of a spec that the functions named after them look at; most specs have none.
+_NODE_FIELDS = frozenset(("nodeSelector", "affinity", "topologySpreadConstraints"))
+_LIST_FIELDS = frozenset(("hostAliases", "dnsConfig", "imagePullSecrets"))
+_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+_BYTES = ("memory", "ephemeral-storage")
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
 
 
@@ -59,41 +65,54 @@ def pod_warnings(meta: Obj, spec: Obj, prefix: str = "") -> list[str]:
     """``prefix`` is the path of the template ("spec.template"), "" for a pod itself."""
     base = f"{prefix}." if prefix else ""
     at_spec, at_notes = f"{base}spec", f"{base}metadata.annotations"
-    out = list(_node_warnings(spec, at_spec))
+    out = [] if _NODE_FIELDS.isdisjoint(spec) else list(_node_warnings(spec, at_spec))
     annotations = meta.get("annotations") or {}
     if annotations:
         out += [f"{at_notes}[{key}]: {text}" for key, text in _ANNOTATIONS.items() if key in annotations]
-    if spec.get("volumes"):
+    if spec.get("volumes") and not usual_volumes(spec["volumes"]):
         out += _volume_warnings(spec["volumes"], f"{at_spec}.volumes")
-    out += _list_warnings(spec, at_spec)
-    for name in ("memory", "ephemeral-storage"):
-        out += _fraction((spec.get("overhead") or {}).get(name), f"{at_spec}.overhead[{name}]")
-    context = spec.get("securityContext") or {}
-    seccomp = 'non-functional in v1.27+; use the "seccompProfile" field instead'
-    if SECCOMP_POD in annotations and context.get("seccompProfile") is None:
-        out.append(f"{at_notes}[{SECCOMP_POD}]: {seccomp}")
-    for container, at in containers(spec, at_spec):
-        own = container.get("securityContext") or {}
-        if annotations:
-            key = SECCOMP_CONTAINER + (container.get("name") or "")
-            if key in annotations and own.get("seccompProfile") is None:
-                out.append(f"{at_notes}[{key}]: {seccomp}")
-            key = APPARMOR + (container.get("name") or "")
-            if prefix and key in annotations and not (own.get("appArmorProfile") or context.get("appArmorProfile")):
-                out.append(f'{at_notes}[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead')
-        resources = container.get("resources")
-        if resources:
-            for name in ("memory", "ephemeral-storage"):
-                for kind in ("limits", "requests"):
-                    out += _fraction((resources.get(kind) or {}).get(name), f"{at}.resources.{kind}[{name}]")
-        if len(container.get("env") or ()) > 1:
-            out += _env_warnings(container["env"], f"{at}.env")
-    out += _port_warnings(spec, at_spec)
+    if not _LIST_FIELDS.isdisjoint(spec):
+        out += _list_warnings(spec, at_spec)
+    if spec.get("overhead"):
+        out += _fractions(spec["overhead"], f"{at_spec}.overhead")
+    legacy = has_legacy_profiles(annotations)
+    if legacy and SECCOMP_POD in annotations and (spec.get("securityContext") or {}).get("seccompProfile") is None:
+        out.append(f"{at_notes}[{SECCOMP_POD}]: {_SECCOMP}")
+    if legacy or "ephemeralContainers" in spec or not usual_containers(spec.get("containers"), spec.get("initContainers"), None):
+        context = spec.get("securityContext") or {}
+        for container, at in containers(spec, at_spec):
+            if legacy:
+                out += _profile_warnings(container, annotations, context, at_notes, bool(prefix))
+            out += _container_warnings(container, at)
+        out += _port_warnings(spec, at_spec)
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
         out.append(f"{at_spec}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1")
-    out += _affinity_warnings(spec.get("affinity") or {}, f"{at_spec}.affinity")
+    if spec.get("affinity"):
+        out += _affinity_warnings(spec["affinity"], f"{at_spec}.affinity")
     return out
+
+
+def _container_warnings(container: Obj, path: str) -> list[str]:
+    out: list[str] = []
+    resources = container.get("resources")
+    if resources:
+        for name in _BYTES:
+            for kind in ("limits", "requests"):
+                out += _fraction((resources.get(kind) or {}).get(name), f"{path}.resources.{kind}[{name}]")
+    if len(container.get("env") or ()) > 1:
+        out += _env_warnings(container["env"], f"{path}.env")
+    return out
+
+
+def _profile_warnings(container: Obj, annotations: Mapping[str, str], context: Obj, path: str, template: bool) -> Iterator[str]:
+    own = container.get("securityContext") or {}
+    key = SECCOMP_CONTAINER + (container.get("name") or "")
+    if key in annotations and own.get("seccompProfile") is None:
+        yield f"{path}[{key}]: {_SECCOMP}"
+    key = APPARMOR + (container.get("name") or "")
+    if template and key in annotations and not (own.get("appArmorProfile") or context.get("appArmorProfile")):
+        yield f'{path}[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead'
 
 
 def _node_warnings(spec: Obj, path: str) -> Iterator[str]:
@@ -166,6 +185,10 @@ def _list_warnings(spec: Obj, path: str) -> Iterator[str]:
     for i, name in enumerate(secrets):
         if not name:
             yield f'{path}.imagePullSecrets[{i}].name: invalid empty name ""'
+
+
+def _fractions(amounts: Obj, path: str) -> list[str]:
+    return [text for name in _BYTES for text in _fraction(amounts.get(name), f"{path}[{name}]")]
 
 
 def _fraction(text: str | None, path: str) -> list[str]:

@@ -56,10 +56,10 @@ class Followed:
 
     def _put(self, obj: dict[str, Any]) -> None:
         meta = obj["metadata"]
-        space = self._spaces.setdefault(meta.get("namespace") or "", {})
-        new = meta["name"] not in space
-        space[meta["name"]] = self._make(obj)
-        if new and len(space) > 1:
+        name, space = meta["name"], self._spaces.setdefault(meta.get("namespace") or "", {})
+        misplaced = name not in space and bool(space) and name < next(reversed(space))
+        space[name] = self._make(obj)
+        if misplaced:
             ordered = sorted(space.items())
             space.clear()
             space.update(ordered)

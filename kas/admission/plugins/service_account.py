@@ -1,22 +1,22 @@
 """ServiceAccount: a pod runs as an account that exists, gets its pull secrets and a token it can call the API with.
 
-Uses ``server.object``. Upstream: ``plugin/pkg/admission/serviceaccount/admission.go``.
+Uses ``server.store`` (ServiceAccounts, followed). Upstream: ``plugin/pkg/admission/serviceaccount/admission.go``.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.plugins import _pods
+from kas.admission.plugins._derived import Followed
 from kas.api.field import go_quote
+from kas.api.random import random_suffix
 
 Obj = dict[str, Any]
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 VOLUME_PREFIX = "kube-api-access-"
-ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 ENFORCE_MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
 TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))  # what strconv.ParseBool takes
 # An hour and a little: the kubelet's client code tells such a token from one that was asked for.
@@ -27,7 +27,7 @@ class Plugin:
     name = "ServiceAccount"
 
     def __init__(self, server: Any) -> None:
-        self._server = server
+        self._accounts = Followed(server, "", "serviceaccounts", _relevant)
 
     def handles(self, a: Attributes) -> bool:
         if a.group or a.resource != "pods":
@@ -58,7 +58,7 @@ class Plugin:
         if a.operation == UPDATE:
             if spec.get("ephemeralContainers"):
                 account = self._account(a, spec.get("serviceAccountName") or "")
-                if _enforces(account):
+                if account["enforces"]:
                     _refuse_first(a, _foreign_ephemeral(account, spec))
             return
         if _pods.is_mirror(a.obj):
@@ -69,14 +69,23 @@ class Plugin:
         self._check_secrets(a, self._account(a, spec["serviceAccountName"]), spec)
 
     def _account(self, a: Attributes, name: str) -> Obj:
-        account = self._server.object("", "serviceaccounts", a.namespace, name)
+        account = self._accounts.namespace(a.namespace).get(name)
         if account is None:
             raise a.forbid(f'error looking up service account {a.namespace}/{name}: serviceaccount "{name}" not found')
         return account
 
     def _check_secrets(self, a: Attributes, account: Obj, spec: Obj) -> None:
-        if _enforces(account):
+        if account["enforces"]:
             _refuse_first(a, _foreign_secrets(account, spec))
+
+
+def _relevant(account: Obj) -> Obj:
+    """What the checks ask of an account, and no more: there may be many."""
+    meta = account["metadata"]
+    out = {key: account[key] for key in ("automountServiceAccountToken", "imagePullSecrets", "secrets") if account.get(key) is not None}
+    out["name"] = meta["name"]
+    out["enforces"] = (meta.get("annotations") or {}).get(ENFORCE_MOUNTABLE_SECRETS) in TRUE
+    return out
 
 
 def _automounts(spec: Obj, account: Obj) -> bool:
@@ -88,18 +97,17 @@ def _automounts(spec: Obj, account: Obj) -> bool:
 
 def _mount_token(spec: Obj) -> None:
     volumes = spec.get("volumes") or []
-    name = next((v["name"] for v in volumes if v.get("name", "").startswith(VOLUME_PREFIX)), "")
-    there = bool(name)
-    name = name or VOLUME_PREFIX + "".join(secrets.choice(ALPHABET) for _ in range(5))
+    names = [v["name"] for v in volumes if v.get("name", "").startswith(VOLUME_PREFIX)]
+    name = names[0] if names else VOLUME_PREFIX + random_suffix()
     needed = False
     for kind in ("initContainers", "containers"):
         for container in spec.get(kind) or ():
             mounts = container.get("volumeMounts") or []
-            if any(m.get("mountPath") == MOUNT_PATH for m in mounts):
+            if MOUNT_PATH in [m.get("mountPath") for m in mounts]:
                 continue
             container["volumeMounts"] = [*mounts, {"name": name, "readOnly": True, "mountPath": MOUNT_PATH}]
             needed = True
-    if needed and not there:
+    if needed and not names:
         spec["volumes"] = [*volumes, {"name": name, "projected": token_source()}]
 
 
@@ -130,10 +138,6 @@ def _check_mirror(a: Attributes) -> None:
                 raise a.forbid("a mirror pod may not use ServiceAccountToken volume projections")
 
 
-def _enforces(account: Obj) -> bool:
-    return (account["metadata"].get("annotations") or {}).get(ENFORCE_MOUNTABLE_SECRETS) in TRUE
-
-
 def _refuse_first(a: Attributes, found: Iterator[str]) -> None:
     for text in found:
         raise a.forbid(text)
@@ -141,7 +145,7 @@ def _refuse_first(a: Attributes, found: Iterator[str]) -> None:
 
 def _foreign_secrets(account: Obj, spec: Obj) -> Iterator[str]:
     own = {s.get("name") or "" for s in account.get("secrets") or ()}
-    who = account["metadata"]["name"]
+    who = account["name"]
     for volume in spec.get("volumes") or ():
         secret = (volume.get("secret") or {}).get("secretName")
         if volume.get("secret") is not None and secret not in own:
@@ -162,7 +166,7 @@ def _foreign_secrets(account: Obj, spec: Obj) -> Iterator[str]:
 def _foreign_ephemeral(account: Obj, spec: Obj) -> Iterator[str]:
     own = {s.get("name") or "" for s in account.get("secrets") or ()}
     for container in spec.get("ephemeralContainers") or ():
-        yield from _foreign_env(container, "ephemeral container", own, account["metadata"]["name"])
+        yield from _foreign_env(container, "ephemeral container", own, account["name"])
 
 
 def _foreign_env(container: Obj, title: str, own: set[str], who: str) -> Iterator[str]:

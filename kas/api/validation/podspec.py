@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kas._fast_pods import usual_containers, usual_volumes
 from kas.api import field
 from kas.api.field import FieldError
 from kas.api.gostruct import render
@@ -286,17 +287,21 @@ def spec(pod: Spec, pod_name: str, path: str, options: Options = DEFAULT) -> lis
         errs.append(field.required(f"{path}.terminationGracePeriodSeconds"))
     valid_volumes: dict[str, dict[str, Any]] = {}
     if get("volumes"):
-        valid_volumes, errs_volumes = volumes(pod["volumes"], pod_name, options.is_pod, f"{path}.volumes")
-        errs += errs_volumes
+        if usual_volumes(pod["volumes"]):
+            valid_volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        else:
+            valid_volumes, errs_volumes = volumes(pod["volumes"], pod_name, options.is_pod, f"{path}.volumes")
+            errs += errs_volumes
     claims = frozenset(c["name"] for c in get("resourceClaims") or () if c.get("name"))
     if get("resourceClaims"):
         errs += _resource_claims(pod["resourceClaims"], f"{path}.resourceClaims")
     facts = PodFacts(
         valid_volumes, claims, get("terminationGracePeriodSeconds") or 0, restart, get("hostUsers") is not False, os_name
     )
-    errs += regular_containers(regular, facts, f"{path}.containers")
-    if init:
-        errs += init_containers(init, regular, facts, f"{path}.initContainers")
+    if not usual_containers(regular, init, valid_volumes):
+        errs += regular_containers(regular, facts, f"{path}.containers")
+        if init:
+            errs += init_containers(init, regular, facts, f"{path}.initContainers")
     if get("ephemeralContainers"):
         errs += ephemeral_containers(pod["ephemeralContainers"], regular + init, facts, f"{path}.ephemeralContainers")
     if get("resources") is not None:

@@ -30,18 +30,24 @@ def quality_of_service(pod: Obj) -> str:
     limits: dict[str, int] = {}
     guaranteed = True
     for source in sources:
-        for name, text in (source.get("requests") or {}).items():
-            if name in ("cpu", "memory") and amount(text) > 0:
-                requests[name] = requests.get(name, 0) + amount(text)
-        found = 0
-        for name, text in (source.get("limits") or {}).items():
-            if name in ("cpu", "memory") and amount(text) > 0:
-                limits[name] = limits.get(name, 0) + amount(text)
-                found += 1
-        guaranteed = guaranteed and found == 2
+        _add_up(requests, source.get("requests"))
+        if _add_up(limits, source.get("limits")) != 2:
+            guaranteed = False
     if not requests and not limits:
         return "BestEffort"
     return "Guaranteed" if guaranteed and requests == limits else "Burstable"
+
+
+def _add_up(total: dict[str, int], amounts: Obj | None) -> int:
+    """Adds what is asked of cpu and memory; how many of them are asked for at all."""
+    found = 0
+    if amounts:
+        for name in ("cpu", "memory"):
+            text = amounts.get(name)
+            if text is not None and (n := amount(text)) > 0:
+                total[name] = total.get(name, 0) + n
+                found += 1
+    return found
 
 
 def _copied_selector(term: dict[str, Any]) -> dict[str, Any]:
