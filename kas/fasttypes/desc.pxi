@@ -47,7 +47,6 @@ cdef struct FieldInfo:
     int absent
     bint drop_zero   # omitempty on a plain scalar: a zero value is not written
     bint fill        # decode() gives it a zero value
-    bint split       # metadata.resourceVersion
 
 
 # Deeper documents are refused by every walk: orjson stops at the same order of magnitude, and the C stack stays bounded.
@@ -219,6 +218,7 @@ cdef class TypeDesc:
     cdef list by_number  # protobuf number -> Field or None
     cdef FieldInfo* infos
     cdef int n_flat
+    cdef int revision_at  # of ObjectMeta and ListMeta: the place of resourceVersion; else -1
     cdef int32_t* table  # open addressing, JSON key -> place in flat; -1 is free
     cdef uint32_t table_mask
 
@@ -232,6 +232,7 @@ cdef class TypeDesc:
         self.kind_name = self.name.rpartition(".")[2]
         self.index = index
         self.kind = K_STRUCT
+        self.revision_at = -1
         if "customJSON" in self.attributes:
             self.kind = SPECIAL_KINDS[self.kind_name]
 
@@ -301,7 +302,8 @@ cdef class TypeDesc:
             info.fill = _needs_fill(f)
             info.absent = A_NULL if f.nullable else A_ZERO if info.fill else A_SKIP
             info.drop_zero = (f.c_card == C_SINGLE and f.omitempty and not f.ptr and (f.kind <= K_BYTES or f.kind == K_STRLIST))
-            info.split = f.name == "resourceVersion"
+            if f.name == "resourceVersion" and self.kind_name in ("ObjectMeta", "ListMeta"):
+                self.revision_at = i
         return 0
 
     cdef int _build_table(self) except -1:

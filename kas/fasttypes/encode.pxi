@@ -7,6 +7,7 @@ cdef struct Split:
     Py_ssize_t cut     # offset of the cut, -1 while not reached
     Py_ssize_t prefix  # length of the kind/apiVersion part
     Py_ssize_t after   # fields written inside metadata after the cut
+    Py_ssize_t end     # offset of the end of metadata
 
 
 cdef object bad_value(TypeDesc owner, Field f, object v):
@@ -151,12 +152,12 @@ cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
     if not t.compiled:
         t._compile()
     gather(t, obj, slots)
-    splitting = s.on and depth == 1 and t.kind_name in ("ObjectMeta", "ListMeta")
+    splitting = s.on and depth == 1 and t.revision_at >= 0
     put_c(b, 123)
     for i in range(t.n_flat):
         info = t.infos + i
         found = slots[i]
-        if splitting and info.split and s.cut < 0:
+        if splitting and i == t.revision_at and s.cut < 0:
             if not first:
                 put_c(b, 44)
             s.cut = b.n
@@ -198,7 +199,10 @@ cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
             put_map(b, t, <Field>info.field, <dict>v, s, depth)
         if s.on and depth == 0 and i == 1 and (<Field>info.field).type_meta:
             s.prefix = b.n + 1
-    return put_c(b, 125)
+    put_c(b, 125)
+    if splitting and s.end < 0:
+        s.end = b.n
+    return 0
 
 
 def encode_json(TypeDesc type not None, dict obj not None, *, bint stored=False):
@@ -226,10 +230,11 @@ def stored_as_json(TypeDesc type not None):
 
 
 def encode_json_split(TypeDesc type not None, dict obj not None, *, stored=None):
-    """``(head, tail, type_prefix_len)``: the bytes of encode_json() cut where metadata.resourceVersion belongs.
+    """``(head, tail, type_prefix_len, metadata_tail)``: the bytes of encode_json() cut where metadata.resourceVersion belongs.
 
     ``head + b'"resourceVersion":"123",' + tail`` is the canonical object; a resourceVersion in ``obj`` is ignored. ``type_prefix_len`` is
-    the length of ``{"kind":"Pod","apiVersion":"v1",``. ``stored`` is as for encode_json; by default true unless stored_as_json(type). Raises EncodeError when nothing follows in metadata (stored objects always
+    the length of ``{"kind":"Pod","apiVersion":"v1",``, ``metadata_tail`` how much of ``tail`` belongs to the metadata, which come right
+    behind it (0: they do not). ``stored`` is as for encode_json; by default true unless stored_as_json(type). Raises EncodeError when nothing follows in metadata (stored objects always
     have a creationTimestamp) or the object has no metadata.
     """
     cdef Buf b
@@ -239,11 +244,14 @@ def encode_json_split(TypeDesc type not None, dict obj not None, *, stored=None)
     s.cut = -1
     s.after = 0
     s.prefix = 1
+    s.end = -1
+    cdef Py_ssize_t metadata_tail
     buf_init(&b, 4096)
     try:
         put_struct(&b, type, obj, &s, 0)
         if s.cut < 0 or s.after == 0:
             raise EncodeError(f"{type.kind_name}: nothing stands in metadata after resourceVersion")
-        return PyBytes_FromStringAndSize(b.p, s.cut), PyBytes_FromStringAndSize(b.p + s.cut, b.n - s.cut), s.prefix
+        metadata_tail = s.end - s.cut if memcmp(b.p + s.prefix, b'"metadata":{', 12) == 0 else 0
+        return PyBytes_FromStringAndSize(b.p, s.cut), PyBytes_FromStringAndSize(b.p + s.cut, b.n - s.cut), s.prefix, metadata_tail
     finally:
         free(b.p)

@@ -145,6 +145,8 @@ cdef int back_scalar(Back* b, TypeDesc owner, Field f, object v) except -1:
         if isinstance(v, int) and -9223372036854775808 <= v <= 9223372036854775807:
             return back_varint(b, <uint64_t><int64_t>v)
     elif kind == K_BYTES:
+        if v is None:
+            return back_byte(b, 0)
         if isinstance(v, str):
             s = PyUnicode_AsUTF8AndSize(v, &n)
             mark = b.cap - b.at
@@ -172,7 +174,7 @@ cdef int back_map(Back* b, TypeDesc owner, Field f, dict v, int depth) except -1
             back_message(b, owner, f, value, depth + 1)
             back_close(b, mark)
             back_byte(b, 0x12)
-        elif not (value is None and f.kind == K_BYTES):
+        elif not (value is None and f.kind == K_BYTES and not b.stored):  # null is stored as ""
             back_scalar(b, owner, f, value)
             back_byte(b, 0x12 if f.kind == K_STRING or f.kind == K_BYTES else 0x11 if f.kind == K_DOUBLE else 0x10)
         back_str(b, key)
@@ -189,6 +191,8 @@ cdef int back_struct(Back* b, TypeDesc t, dict obj, int depth) except -1:
     if not t.compiled:
         t._compile()
     gather(t, obj, slots)
+    if b.stored and depth == 1 and t.revision_at >= 0:
+        slots[t.revision_at] = NULL
     return back_fields(b, t, slots, depth)
 
 
@@ -208,11 +212,11 @@ cdef int back_fields(Back* b, TypeDesc t, PyObject** slots, int depth) except -1
         v = None if slots[f.place] == NULL else <object>slots[f.place]
         if f.c_card == C_SINGLE:
             if f.kind <= K_BYTES:
-                if v is None and (f.ptr or f.kind == K_BYTES):
+                if (v is None and (f.ptr or f.kind == K_BYTES)) or (f.kind == K_BYTES and not v and f.omitempty and not f.ptr):
                     continue
                 back_scalar(b, t, f, v)
             else:
-                if v is None and (f.ptr or f.kind == K_STRLIST):
+                if (v is None and f.ptr) or (f.kind == K_STRLIST and (v is None or (not v and f.omitempty))):
                     continue
                 mark = b.cap - b.at
                 back_message(b, t, f, v, depth + 1)
@@ -238,11 +242,16 @@ cdef int back_fields(Back* b, TypeDesc t, PyObject** slots, int depth) except -1
     return 0
 
 
-def encode_protobuf(TypeDesc type not None, dict obj not None, *, str api_version=None, str kind=None):
-    """The typed object as a protobuf message; with ``api_version`` and ``kind`` in the k8s envelope. Raises EncodeError."""
+def encode_protobuf(TypeDesc type not None, dict obj not None, *, str api_version=None, str kind=None, bint stored=False):
+    """The typed object as a protobuf message; with ``api_version`` and ``kind`` in the k8s envelope. Raises EncodeError.
+
+    ``stored`` gives what belongs beside encode_json_split(): the transcoded bytes of the same object, with an empty
+    metadata.resourceVersion.
+    """
     cdef Back b
     cdef Py_ssize_t mark
     back_init(&b, 2048)
+    b.stored = stored
     try:
         if kind is not None:
             back_put(&b, b"\x1a\x00\x22\x00", 4)
