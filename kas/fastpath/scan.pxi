@@ -271,7 +271,7 @@ cdef class RangeResult:
     ``records``: list of records (empty for a JSON scan), ``count``: how many, ``revision``: the revision the page is
     consistent at, ``more``: whether keys follow, ``next_key``: the first of them (``start`` of the next page; "" at the end),
     ``remaining``: how many keys follow, without looking at the matcher (-1: not counted), ``body``: the bytes of a JSON or
-    protobuf scan, ``size``: how many of them are the items, known to ``wrap`` already.
+    protobuf scan, ``size``: how many of them are the items, known to ``wrap`` already (-1: an item lacks what the scan needs).
     """
 
     cdef readonly list records
@@ -375,7 +375,8 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
 
     Modes: 0 records, 1 JSON items, 2 JSON items cut after the metadata, 3 count only, 4 protobuf items (field 2 of a list).
     ``lead`` replaces the type prefix of each JSON item. ``wrap(result) -> (before, after)`` is called once everything but
-    ``body`` is known; ``body`` is then before + items + after, or None when an item lacks what the mode needs.
+    ``body`` is known; ``body`` is then before + items + after, or None when an item lacks what the mode needs or
+    ``wrap`` gives None: then only their size was of interest.
     Raises FutureRevisionError and CompactedError as LookupError(kind, requested, known) for the store to translate.
     """
     cdef bytes prefix_raw = prefix.encode()
@@ -453,11 +454,14 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
                                                PyBytes_FromStringAndSize(g.items[i].body, g.items[i].body_len)))
             return out
         size = proto_size(&g) if mode == MODE_PROTO else items_size(&g, lead_n, mode)
+        out.size = size
         if size < 0:
             return out
-        out.size = size
         if wrap is not None:
-            before, after = wrap(out)
+            around = wrap(out)
+            if around is None:
+                return out
+            before, after = around
         body = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(before) + size + PyBytes_GET_SIZE(after))
         p = PyBytes_AS_STRING(body)
         if size > (4 << 20):
