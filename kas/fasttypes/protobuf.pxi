@@ -13,8 +13,11 @@ def install_durations(parse_duration, format_duration):
 
 cdef int back_str(Back* b, object s) except -1:
     cdef Py_ssize_t n
-    cdef const char* p
+    cdef const char* p = kas_ascii(<PyObject*>s, &n)
     cdef bytes fixed
+    if p != NULL:
+        back_put(b, p, n)
+        return back_varint(b, n)
     try:
         p = PyUnicode_AsUTF8AndSize(s, &n)
     except UnicodeEncodeError:
@@ -145,8 +148,6 @@ cdef int back_scalar(Back* b, TypeDesc owner, Field f, object v) except -1:
         if isinstance(v, int) and -9223372036854775808 <= v <= 9223372036854775807:
             return back_varint(b, <uint64_t><int64_t>v)
     elif kind == K_BYTES:
-        if v is None:
-            return back_byte(b, 0)
         if isinstance(v, str):
             s = PyUnicode_AsUTF8AndSize(v, &n)
             mark = b.cap - b.at
@@ -174,7 +175,7 @@ cdef int back_map(Back* b, TypeDesc owner, Field f, dict v, int depth) except -1
             back_message(b, owner, f, value, depth + 1)
             back_close(b, mark)
             back_byte(b, 0x12)
-        elif not (value is None and f.kind == K_BYTES and not b.stored):  # null is stored as ""
+        elif not (value is None and f.kind == K_BYTES):
             back_scalar(b, owner, f, value)
             back_byte(b, 0x12 if f.kind == K_STRING or f.kind == K_BYTES else 0x11 if f.kind == K_DOUBLE else 0x10)
         back_str(b, key)
@@ -191,8 +192,6 @@ cdef int back_struct(Back* b, TypeDesc t, dict obj, int depth) except -1:
     if not t.compiled:
         t._compile()
     gather(t, obj, slots)
-    if b.stored and depth == 1 and t.revision_at >= 0:
-        slots[t.revision_at] = NULL
     return back_fields(b, t, slots, depth)
 
 
@@ -212,11 +211,11 @@ cdef int back_fields(Back* b, TypeDesc t, PyObject** slots, int depth) except -1
         v = None if slots[f.place] == NULL else <object>slots[f.place]
         if f.c_card == C_SINGLE:
             if f.kind <= K_BYTES:
-                if (v is None and (f.ptr or f.kind == K_BYTES)) or (f.kind == K_BYTES and not v and f.omitempty and not f.ptr):
+                if v is None and (f.ptr or f.kind == K_BYTES):
                     continue
                 back_scalar(b, t, f, v)
             else:
-                if (v is None and f.ptr) or (f.kind == K_STRLIST and (v is None or (not v and f.omitempty))):
+                if v is None and (f.ptr or f.kind == K_STRLIST):
                     continue
                 mark = b.cap - b.at
                 back_message(b, t, f, v, depth + 1)
@@ -242,16 +241,11 @@ cdef int back_fields(Back* b, TypeDesc t, PyObject** slots, int depth) except -1
     return 0
 
 
-def encode_protobuf(TypeDesc type not None, dict obj not None, *, str api_version=None, str kind=None, bint stored=False):
-    """The typed object as a protobuf message; with ``api_version`` and ``kind`` in the k8s envelope. Raises EncodeError.
-
-    ``stored`` gives what belongs beside encode_json_split(): the transcoded bytes of the same object, with an empty
-    metadata.resourceVersion.
-    """
+def encode_protobuf(TypeDesc type not None, dict obj not None, *, str api_version=None, str kind=None):
+    """The typed object as a protobuf message; with ``api_version`` and ``kind`` in the k8s envelope. Raises EncodeError."""
     cdef Back b
     cdef Py_ssize_t mark
     back_init(&b, 2048)
-    b.stored = stored
     try:
         if kind is not None:
             back_put(&b, b"\x1a\x00\x22\x00", 4)

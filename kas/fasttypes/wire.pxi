@@ -5,7 +5,6 @@ cdef struct Back:
     char* p
     Py_ssize_t at
     Py_ssize_t cap
-    bint stored  # leave metadata.resourceVersion of the root object empty
 
 
 cdef int back_init(Back* b, Py_ssize_t cap) except -1:
@@ -14,7 +13,6 @@ cdef int back_init(Back* b, Py_ssize_t cap) except -1:
         raise MemoryError
     b.at = cap
     b.cap = cap
-    b.stored = False
     return 0
 
 

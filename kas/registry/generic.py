@@ -17,7 +17,7 @@ import orjson
 from kas._fastpath import Draft, Op, build_record
 from kas.api import errors
 from kas.api.fieldlabels import selectable_fields
-from kas.api.scheme import EncodeError, encode_json, encode_json_split, encode_protobuf
+from kas.api.scheme import encode_json, encode_stored
 from kas.api.validation.names import is_valid_path_segment_name
 from kas.registry import pipeline
 from kas.registry.strategy import Context, Obj, strategy_of
@@ -31,7 +31,7 @@ ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 # (current object or None, attempt) -> the object wanted; may raise ApiError.
 Mutate = Callable[[Obj | None], Obj | Awaitable[Obj]]
-Encoded = tuple[bytes, bytes, int, int]  # see encode_json_split
+Encoded = tuple[bytes, bytes, int, int, bytes | None]  # see encode_stored
 Validate = Callable[[Obj, Obj | None], Awaitable[None] | None]
 
 
@@ -431,7 +431,7 @@ class Registry:
     def _encoded(self, obj: Obj) -> Encoded:
         """The stored form, with what reading it back would default anew."""
         self.strategy.as_read(obj)
-        return encode_json_split(self.type, obj)
+        return encode_stored(self.type, obj)
 
     def put(self, key: str, obj: Obj, expected: int, encoded: Encoded | None = None) -> Op:
         """The operation that writes ``obj`` as it stands (no resourceVersion in it)."""
@@ -439,11 +439,7 @@ class Registry:
 
     def draft(self, obj: Obj, encoded: Encoded | None = None) -> Draft:
         """What the store keeps of an object: JSON, protobuf, labels and selectable fields."""
-        head, tail, prefix_len, metadata_tail = encoded or encode_json_split(self.type, obj)
-        try:
-            message = encode_protobuf(self.type, obj, stored=True)
-        except EncodeError:
-            message = None  # e.g. a time that no check has looked at: who asks for protobuf is told
+        head, tail, prefix_len, metadata_tail, message = encoded or encode_stored(self.type, obj)
         labels = obj["metadata"].get("labels") or {}
         fields = selectable_fields(self.resource, obj)
         return build_record(head, tail, labels, fields, prefix_len, self.lease_s, metadata_tail, message)

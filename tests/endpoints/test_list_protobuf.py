@@ -98,7 +98,7 @@ def test_a_length_that_was_wrong_cuts_the_answer(served):
     """The message of another kas, with other codecs: what the history gives in its place may have another length."""
     registry = served.registry
     d = registry.draft(config_map("c299", "y"))
-    message = encode_protobuf(served.type, config_map("c299", "longer"), stored=True)
+    message = encode_protobuf(served.type, config_map("c299", "longer"))
     registry.store.commit_now(Op(registry.key("ns", "c299"), build_record(d.head, d.tail, {}, {}, d.type_prefix_len, protobuf=message)))
     with pytest.raises(ApiError, match="bytes instead of"):
         collect(served, 0, lambda: write(registry, "c299", "z"))
