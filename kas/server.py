@@ -28,8 +28,7 @@ from kas import __version__, controllers, features
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
 from kas.api.errors import ApiError
-from kas.api.fieldlabels import selectable_fields
-from kas.api.scheme import SCHEME, encode_json_split
+from kas.api.scheme import SCHEME
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.authn.serviceaccount import ServiceAccountTokens
 from kas.auth.authn.tokenfile import TokenFileError, admin_token, load_token_file
@@ -417,7 +416,7 @@ class Server:
         return [e for e in self._wanted() if e.resource in resources]
 
     def _bootstrap_ops(self, change: Change) -> Iterator[Any]:
-        from kas._fastpath import Op, build_record
+        from kas._fastpath import Op
 
         entry = change.entry
         reg = self.registry(entry.group, entry.resource)
@@ -430,9 +429,7 @@ class Server:
             if change.action == "update"
             else (None if change.action == "recreate" else 0)
         )
-        head, tail, prefix = encode_json_split(reg.type, obj)
-        fields = selectable_fields(reg.resource, obj)
-        yield Op(key, build_record(head, tail, obj["metadata"].get("labels") or {}, fields, prefix), expected)
+        yield Op(key, reg.draft(obj), expected)
         if entry.resource == "services" and change.action == "create":
             # Its address is taken from the first moment on; when somebody else has it, the repair loop says so.
             assert reg.allocator is not None  # services have one

@@ -22,6 +22,7 @@ from kas._fast_types import (
     encode_json,
     encode_json_split,
     encode_protobuf,
+    encode_stored,
     envelope,
     envelope_head,
     go_quote,
@@ -36,8 +37,8 @@ from kas.api import quantity, scalars
 
 __all__ = [
     "SCHEME", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc", "convert", "decode",
-    "decode_protobuf", "default", "duplicate_fields", "encode_json", "encode_json_split", "encode_protobuf", "envelope", "envelope_head",
-    "go_quote", "open_envelope", "pretty_json", "protobuf_list", "transcode_json_to_protobuf", "write_json", "zero",
+    "decode_protobuf", "default", "duplicate_fields", "encode_json", "encode_json_split", "encode_protobuf", "encode_stored", "envelope",
+    "envelope_head", "go_quote", "open_envelope", "pretty_json", "protobuf_list", "transcode_json_to_protobuf", "write_json", "zero",
 ]  # fmt: skip
 
 _fast_types.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)

@@ -17,7 +17,7 @@ import orjson
 from kas._fast_types import ENVELOPE_TAIL, envelope_head
 from kas.api import continuetoken, errors, printers
 from kas.api.negotiation import JSON, PROTOBUF
-from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, protobuf_list, transcode_json_to_protobuf
+from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, protobuf_list
 from kas.edge.http import Headers, Request, Response, Write
 from kas.endpoints import respond
 from kas.endpoints.served import Served
@@ -52,12 +52,12 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
     m = q.media
     if m.accepted == JSON and not m.pretty:
         return _streamed(q, _objects if m.convert is None else _rows if m.convert.kind == respond.TABLE else _metadata)
+    if m.accepted == PROTOBUF and m.convert is None:
+        return _protobuf(q)
     items = FIRST_ITEMS
     first = q.served.registry.store.range(q.prefix, q.start, min(items, q.limit or items), q.revision, q.matcher, _counts(q))
     if not first.more or first.count == q.limit:
         return encode(q, list_meta(q, first), first.records)
-    if m.convert is None and m.accepted == PROTOBUF:
-        return _protobuf(q, first)
     return _collected(q, first)
 
 
@@ -247,6 +247,117 @@ def _stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Respo
     return Response(200, headers, stream=run)
 
 
+# --- protobuf
+
+
+def _protobuf(q: Listing) -> Response | Awaitable[Response]:
+    """Stored messages, copied. The envelope tells the length of what follows, so that is looked up before the first byte leaves."""
+
+    def around(now: Any, size: int) -> tuple[bytes, bytes]:
+        return (b"", b"") if now.more and now.count != q.limit else _list_ends(q, now, size)
+
+    result, body = _messages(q, q.start, min(FIRST_ITEMS, q.limit or FIRST_ITEMS), q.revision, _counts(q), around)
+    if not result.more or result.count == q.limit:
+        return respond.finish(q.req, 200, PROTOBUF, body)
+    return _more_messages(q, result, body)
+
+
+async def _more_messages(q: Listing, first: Any, body: bytes) -> Response:
+    """The answer that begins with a page: streamed when every message is stored, collected otherwise."""
+    left = q.limit - first.count if q.limit else 0
+    rest = await asyncio.to_thread(_sizes, q, first.next_key, left, first.revision) if q.served.native else None
+    if rest is None or rest.size < 0:
+        return await _collected_messages(q, first, body)
+    size = len(body) + rest.size
+    before, after = _list_ends(q, rest, size)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield before
+        yield body
+        result, sent, seen = first, len(body), first.count
+        while result.more and seen != q.limit:
+            result, page = await _next_messages(q, result, sent // seen, seen)
+            sent += len(page)
+            seen += result.count
+            if sent > size:
+                break
+            yield page
+        if sent != size:
+            # A state from the history, transcoded, is not what had been stored: by another kas, with other codecs.
+            raise errors.internal(f"list {q.req.path}: {sent} bytes instead of {size}")
+        yield after
+
+    return _stream(q, pieces(), PROTOBUF)
+
+
+def _sizes(q: Listing, start: str, limit: int, revision: int) -> Any:
+    """A scan that tells where ``limit`` ends and how many bytes the messages have up to there, from their heads."""
+    return q.served.registry.store.range_protobuf(q.prefix, start, limit, revision, q.matcher, _counts(q), wrap=lambda r: None)
+
+
+async def _next_messages(q: Listing, last: Any, item_bytes: int, seen: int) -> tuple[Any, bytes]:
+    store, left = q.served.registry.store, q.limit - seen if q.limit else 0
+    if store.revision - last.revision > WRITES_BEFORE_REST:
+        async with _collecting:
+            return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, _bare)
+    items = _next_items(None, 1, item_bytes)
+    return _messages(q, last.next_key, min(items, left or items), last.revision, False, _bare)
+
+
+async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
+    chunks, revision, seen = [body], result.revision, result.count
+    async with _collecting:
+        while result.more and seen != q.limit:
+            await asyncio.sleep(0)
+            items = _next_items(None, result.count, len(chunks[-1]))
+            left = q.limit - seen if q.limit else items
+            result, body = _messages(q, result.next_key, min(items, left), revision, _counts(q) and left <= items, _bare)
+            seen += result.count
+            chunks.append(body)
+        before, after = _list_ends(q, result, sum(map(len, chunks)))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield before
+        chunks.reverse()
+        while chunks:
+            yield chunks.pop()
+        yield after
+
+    return _stream(q, pieces(), PROTOBUF)
+
+
+def _list_ends(q: Listing, result: Any, size: int) -> tuple[bytes, bytes]:
+    """What stands before and behind ``size`` bytes of items. A list message is {1: ListMeta, 2: items…}."""
+    meta = encode_protobuf(q.served.list_type, {"metadata": list_meta(q, result)})
+    return envelope_head(q.served.api_version, q.served.list_kind, len(meta) + size) + meta, ENVELOPE_TAIL
+
+
+def _bare(result: Any, size: int) -> tuple[bytes, bytes]:
+    return b"", b""
+
+
+def _messages(
+    q: Listing, start: str, limit: int, revision: int, count: bool, around: Callable[[Any, int], tuple[bytes, bytes]]
+) -> tuple[Any, bytes]:
+    """A page of items as field 2 of a list message, between what ``around`` says of the result and their size."""
+    store = q.served.registry.store
+    if q.served.native:
+        result = store.range_protobuf(q.prefix, start, limit, revision, q.matcher, count, wrap=lambda r: around(r, r.size))
+        if result.body is not None:
+            return result, result.body
+        # One is of a kas that did not store messages, or a state from the history.
+        revision = revision or result.revision
+    result = store.range(q.prefix, start, limit, revision, q.matcher, count)
+    items = _proto_items(q.served, result.records)
+    before, after = around(result, len(items))
+    return result, b"".join((before, items, after))
+
+
+def _proto_items(served: Served, records: list[Any]) -> bytes:
+    """Records as field 2 of a list message."""
+    return protobuf_list(b"", [served.protobuf(rec) for rec in records])[2:]  # without the empty metadata in front
+
+
 # --- forms that must be whole
 
 
@@ -265,32 +376,6 @@ async def _all_pages(q: Listing, result: Any) -> AsyncIterator[Any]:
         result = store.range(q.prefix, result.next_key, min(items, left), revision, q.matcher, count)
 
 
-async def _protobuf(q: Listing, first: Any) -> Response:
-    """The envelope tells the length of what follows, so every item is there before the first byte leaves."""
-    served = q.served
-    chunks: list[bytes] = []
-    async with _collecting:
-        async for result in _all_pages(q, first):
-            chunks.append(_proto_items(served, result.records))
-        chunks.insert(0, encode_protobuf(served.list_type, {"metadata": list_meta(q, result)}))
-        total = sum(len(c) for c in chunks)
-        chunks.insert(0, envelope_head(served.api_version, served.list_kind, total))
-        chunks.append(ENVELOPE_TAIL)
-
-    async def pieces() -> AsyncIterator[bytes]:
-        chunks.reverse()
-        while chunks:
-            yield chunks.pop()
-
-    return _stream(q, pieces(), PROTOBUF)
-
-
-def _proto_items(served: Served, records: list[Any]) -> bytes:
-    """Records as field 2 of a list message."""
-    to_protobuf, type_ = transcode_json_to_protobuf, served.type
-    return protobuf_list(b"", [to_protobuf(type_, served.json(rec)) for rec in records])[2:]  # without the empty metadata in front
-
-
 async def _collected(q: Listing, first: Any) -> Response:
     """YAML and indented JSON: encoded at once, in a thread, because that takes long."""
     records: list[Any] = []
@@ -307,7 +392,6 @@ def encode(q: Listing, meta: dict[str, Any], records: list[Any]) -> Response:
         head = served.list_head + orjson.dumps(meta) + b',"items":['
         return respond.finish(req, 200, JSON, b"".join((head, b",".join([served.item(x) for x in records]), b"]}\n")))
     if m.convert is None and m.accepted == PROTOBUF:
-        # A list message is {1: ListMeta, 2: items…}; without items the encoder writes just the first.
         message = encode_protobuf(served.list_type, {"metadata": meta}) + _proto_items(served, records)
         return respond.finish(req, 200, PROTOBUF, envelope(served.api_version, served.list_kind, message))
     if m.convert is not None and m.convert.kind == respond.TABLE:

@@ -1,6 +1,6 @@
 """Answers in the media type the client asked for: objects, lists, Statuses, Tables and metadata-only forms.
 
-The common case, stored JSON served as JSON, copies bytes; everything else decodes. Large answers are compressed when the
+The common cases, stored JSON and protobuf served as such, copy bytes; everything else decodes. Large answers are compressed when the
 client takes gzip, as upstream does, at level 1.
 """
 
@@ -13,7 +13,7 @@ import orjson
 
 from kas.api.errors import ApiError
 from kas.api.negotiation import JSON, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream
-from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, pretty_json, transcode_json_to_protobuf
+from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, pretty_json
 from kas.edge.http import Headers, Request, Response
 
 GZIP_FROM_BYTES = 128 * 1024
@@ -61,8 +61,7 @@ def obj(req: Request, served, rec, status: int = 200) -> Response:
     if m.plain_json:
         return finish(req, status, JSON, served.json(rec) + b"\n")
     if m.convert is None and m.accepted == PROTOBUF:
-        body = envelope(served.api_version, served.kind, transcode_json_to_protobuf(served.type, served.json(rec)))
-        return finish(req, status, PROTOBUF, body)
+        return finish(req, status, PROTOBUF, envelope(served.api_version, served.kind, served.protobuf(rec)))
     return transformed(req, m, served, served.object(rec), status)
 
 

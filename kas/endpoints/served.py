@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from kas.api.scheme import SCHEME, encode_json
+from kas.api.scheme import SCHEME, encode_json, transcode_json_to_protobuf
 from kas.registry import pipeline
 from kas.registry.generic import Registry
 
@@ -37,6 +37,11 @@ class Served:
     def json(self, rec) -> bytes:
         """The object as this version's canonical JSON."""
         return rec.json if self.native else encode_json(self.type, self.to_served(orjson.loads(rec.json)))
+
+    def protobuf(self, rec) -> bytes:
+        """The object as this version's protobuf message, without envelope."""
+        stored = rec.protobuf if self.native else None
+        return stored if stored is not None else transcode_json_to_protobuf(self.type, self.json(rec))
 
     def item(self, rec) -> bytes:
         """The object as it stands in a list: without kind and apiVersion."""

@@ -375,8 +375,11 @@ def encoder_for(served: Served, m: respond.Media, include: str) -> Encoder:
     if protobuf:
 
         def pb(rec: Any, revision: int) -> bytes:
-            if served.native and rec.revision == revision:
-                return envelope(served.api_version, served.kind, transcode_json_to_protobuf(served.type, rec.json))
+            if served.native:
+                message = rec.protobuf_at(revision)
+                if message is None:
+                    message = transcode_json_to_protobuf(served.type, rec.json_at(revision))
+                return envelope(served.api_version, served.kind, message)
             return envelope(served.api_version, served.kind, encode_protobuf(served.type, served.to_served(dated(rec, revision))))
 
         return Protobuf(served, (where, "protobuf"), pb, wrap)

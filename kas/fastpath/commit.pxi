@@ -33,8 +33,7 @@ cdef struct Prepared:
     size_t fields_len
     const char *proto
     size_t proto_len
-    uint32_t proto_rv_off
-    uint16_t proto_rv_len
+    Splice *splice
     uint16_t type_prefix_len
     uint32_t metadata_tail
     int64_t lease_s
@@ -48,20 +47,6 @@ cdef struct Prepared:
     char *old            # malloc'd: head and body of the previous record
     size_t old_head_len
     size_t old_body_len
-
-
-cdef size_t digits_of(uint64_t v, char *out) noexcept nogil:
-    cdef char buffer[20]
-    cdef size_t n = 0, i
-    while True:
-        buffer[n] = <char>(c'0' + v % 10)
-        v //= 10
-        n += 1
-        if v == 0:
-            break
-    for i in range(n):
-        out[i] = buffer[n - 1 - i]
-    return n
 
 
 cdef int load_old(Env env, void *txn, Prepared *p) noexcept nogil:
@@ -138,19 +123,22 @@ cdef int write_one(Env env, void *txn, Prepared *p, uint64_t revision, uint64_t 
     cdef size_t n
     cdef int rc
     p.revision = revision
+    # The history keeps the JSON only: who still reads an old state as protobuf waits for its transcoding.
+    cdef size_t old_json_len = old.json_len if old != NULL else 0
     p.op = DELETE_OP if p.kind == DEL else (UPDATE_OP if p.old != NULL else CREATE_OP)
     e.op = p.op
     e.key_len = p.full_len
     e.head_len = p.old_head_len
-    e.body_len = p.old_body_len
-    n = LOG_SIZE + p.full_len + p.old_head_len + p.old_body_len
+    e.body_len = old_json_len
+    n = LOG_SIZE + p.full_len + p.old_head_len + old_json_len
     buffer = <char *>malloc(n)
     if buffer == NULL:
         return ENOMEM
     memcpy(buffer, &e, LOG_SIZE)
     memcpy(buffer + LOG_SIZE, p.full, p.full_len)
     if p.old != NULL:
-        memcpy(buffer + LOG_SIZE + p.full_len, p.old, p.old_head_len + p.old_body_len)
+        memcpy(buffer + LOG_SIZE + p.full_len, p.old, p.old_head_len + old_json_len)
+        (<Head *>(buffer + LOG_SIZE + p.full_len)).proto_len = 0
     k = val(&at, 8)
     v = val(buffer, n)
     rc = L.put(txn, env.log, &k, &v, PUT_APPEND)
@@ -185,11 +173,9 @@ cdef int write_one(Env env, void *txn, Prepared *p, uint64_t revision, uint64_t 
     q += p.tail_len
     h.json_len = q - p.new_body
     h.proto_len = 0
-    if p.proto_len and p.proto_rv_len == n:
-        memcpy(q, p.proto, p.proto_len)
-        digits_of(revision, q + p.proto_rv_off)
-        h.proto_len = p.proto_len
-        q += p.proto_len
+    if p.proto_len:
+        h.proto_len = splice(q, p.proto, p.proto_len, p.splice, revision)
+        q += h.proto_len
     p.new_body_len = q - p.new_body
     h.magic = HEAD_MAGIC
     h.flags = 0
@@ -367,11 +353,11 @@ def apply_batch(Env env not None, list units not None, uint64_t now_s, bint only
                     p.proto, p.proto_len = NULL, 0
                     if d.proto is not None:
                         p.proto, p.proto_len = PyBytes_AS_STRING(d.proto), PyBytes_GET_SIZE(d.proto)
-                    p.proto_rv_off, p.proto_rv_len = d.proto_rv_off, d.proto_rv_len
+                    p.splice = &d.splice
                     p.type_prefix_len, p.metadata_tail, p.lease_s = d.type_prefix_len, d.metadata_tail, d.lease_s
                     head = PyBytes_FromStringAndSize(NULL, HEAD_SIZE + p.full_len + p.labels_len + p.fields_len)
                     # 19 + 1 + 1 for the member, 20 digits; shortened below.
-                    body = PyBytes_FromStringAndSize(NULL, p.head_len + p.tail_len + p.proto_len + 41)
+                    body = PyBytes_FromStringAndSize(NULL, p.head_len + p.tail_len + p.proto_len + 41 + SPLICE_ROOM)
                     p.new_head, p.new_body = PyBytes_AS_STRING(head), PyBytes_AS_STRING(body)
                 heads.append(head)
                 bodies.append(body)

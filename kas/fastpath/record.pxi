@@ -3,7 +3,7 @@
 # A record is two byte strings. The *head* (table `current`) is a fixed header, the key, the label block and the
 # selectable-field block: small and dense, so that a selector over 5,000 objects reads 2 MB in order instead of touching
 # 5,000 pages. The *body* (table `body`, same key) is the JSON exactly as served, then, when the writer gave one, the
-# protobuf message. A block is a row of pairs sorted by name: u16 name length, u32 value length, name, value.
+# protobuf message as served (without envelope). A block is a row of pairs sorted by name: u16 name length, u32 value length, name, value.
 #
 # Trusted input: a head that passed head_ok() once. All integers little-endian (x86-64, arm64).
 
@@ -112,6 +112,96 @@ cdef bytes block_bytes(dict pairs):
     return out
 
 
+cdef size_t digits_of(uint64_t v, char *out) noexcept nogil:
+    cdef char buffer[20]
+    cdef size_t n = 0, i
+    while True:
+        buffer[n] = <char>(c'0' + v % 10)
+        v //= 10
+        n += 1
+        if v == 0:
+            break
+    for i in range(n):
+        out[i] = buffer[n - 1 - i]
+    return n
+
+
+# In a protobuf message the revision's digits stand two messages deep, so that their number shows in two lengths: that of the
+# string, one byte, and that of the metadata, which as field 1 leads the message. Fields are in the order of their numbers.
+
+cdef struct Splice:
+    size_t meta      # where the content of the metadata begins
+    size_t meta_len
+    size_t at        # the length byte of metadata.resourceVersion
+    size_t digits    # its value
+
+
+cdef inline size_t put_varint(char *out, uint64_t v) noexcept nogil:
+    cdef size_t n = 0
+    while v >= 128:
+        out[n] = <char>((v & 127) | 128)
+        v >>= 7
+        n += 1
+    out[n] = <char>v
+    return n + 1
+
+
+cdef inline int get_varint(const char *p, size_t n, size_t *at, size_t *v) noexcept nogil:
+    cdef int shift = 0
+    v[0] = 0
+    while at[0] < n and shift < 35:
+        v[0] |= <size_t>(<unsigned char>p[at[0]] & 127) << shift
+        at[0] += 1
+        if not p[at[0] - 1] & 128:
+            return 1
+        shift += 7
+    return 0
+
+
+cdef bint find_splice(const char *p, size_t n, Splice *s) noexcept nogil:
+    """Where the resourceVersion (field 6) of the metadata (field 1) stands; False for anything but an object's message."""
+    cdef size_t i = 1, end, length
+    if n < 2 or p[0] != 0x0A or not get_varint(p, n, &i, &s.meta_len) or s.meta_len > n - i:
+        return False
+    s.meta = i
+    end = i + s.meta_len
+    while i < end:
+        if p[i] == 0x32:
+            s.at = i + 1
+            if s.at == end:
+                return False
+            s.digits = <unsigned char>p[s.at]
+            return s.digits <= 20 and s.at + 1 + s.digits <= end
+        if p[i] != 0x0A and p[i] != 0x12 and p[i] != 0x1A and p[i] != 0x22 and p[i] != 0x2A:
+            return False  # name, generateName, namespace, selfLink, uid: strings
+        i += 1
+        if not get_varint(p, end, &i, &length) or length > end - i:
+            return False
+        i += length
+    return False
+
+
+cdef enum:
+    SPLICE_ROOM = 32  # how much longer a message can become: 20 digits and the metadata's length
+
+
+cdef size_t splice(char *out, const char *p, size_t n, const Splice *s, uint64_t revision) noexcept nogil:
+    """Writes the message with another resourceVersion; returns its size."""
+    cdef char digits[20]
+    cdef char *q = out
+    cdef size_t count = digits_of(revision, digits)
+    cdef size_t rest = s.at + 1 + s.digits
+    q[0] = 0x0A
+    q += 1 + put_varint(q + 1, s.meta_len - s.digits + count)
+    memcpy(q, p + s.meta, s.at - s.meta)
+    q += s.at - s.meta
+    q[0] = <char>count
+    memcpy(q + 1, digits, count)
+    q += 1 + count
+    memcpy(q, p + rest, n - rest)
+    return q - out + n - rest
+
+
 cdef class Record:
     """One stored object at one revision. Immutable; shared freely between requests and watchers.
 
@@ -163,6 +253,24 @@ cdef class Record:
         if h.proto_len == 0:
             return None
         return PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.body) + h.json_len, h.proto_len)
+
+    def protobuf_at(self, uint64_t revision):
+        """As ``protobuf``, with another resourceVersion."""
+        cdef const Head *h = self.h()
+        cdef const char *p = PyBytes_AS_STRING(self.body) + h.json_len
+        cdef Splice s
+        cdef char *out
+        if h.proto_len == 0 or revision == h.mod_revision:
+            return self.protobuf
+        if not find_splice(p, h.proto_len, &s):
+            raise CorruptError("a record's protobuf message is damaged")
+        out = <char *>malloc(h.proto_len + SPLICE_ROOM)
+        if out == NULL:
+            raise MemoryError
+        try:
+            return PyBytes_FromStringAndSize(out, splice(out, p, h.proto_len, &s, revision))
+        finally:
+            free(out)
 
     @property
     def type_prefix_len(self) -> int:
@@ -251,8 +359,7 @@ cdef class Draft:
     cdef readonly int type_prefix_len
     cdef readonly int metadata_tail
     cdef readonly int64_t lease_s
-    cdef uint32_t proto_rv_off
-    cdef uint16_t proto_rv_len
+    cdef Splice splice
 
     @property
     def label_map(self) -> dict:
@@ -268,16 +375,14 @@ cdef class Draft:
 
 
 def build_record(bytes head not None, bytes tail not None, dict labels=None, dict fields=None, int type_prefix_len=0,
-                 int64_t lease_s=0, int metadata_tail=0, bytes protobuf=None, int protobuf_revision_at=-1,
-                 int protobuf_revision_len=0) -> Draft:
+                 int64_t lease_s=0, int metadata_tail=0, bytes protobuf=None) -> Draft:
     """The draft of a record.
 
     ``head`` + ``"resourceVersion":"<rev>"`` + ``tail`` is the JSON as served; a comma is put behind the revision unless
     ``tail`` starts with ``}``. ``type_prefix_len`` counts ``{"kind":…,"apiVersion":…,``. ``lease_s`` > 0 lets the record
     expire that many seconds after the commit. ``metadata_tail`` is how many bytes of ``tail`` still belong to the metadata
-    object, closing brace included (0: not told; then ``metadata_json`` is None). ``protobuf`` is the message without
-    envelope; its resourceVersion, ``protobuf_revision_len`` digits at ``protobuf_revision_at``, is overwritten at commit when
-    the revision has as many digits, otherwise the section is left out.
+    object, closing brace included (0: not told; then ``metadata_json`` is None). ``protobuf`` is the same
+    object as a message without envelope, as encode_protobuf() writes it; whatever resourceVersion it has is replaced at commit.
     """
     cdef Draft d = Draft.__new__(Draft)
     if len(head) + len(tail) > 0x7FFF0000:
@@ -286,8 +391,9 @@ def build_record(bytes head not None, bytes tail not None, dict labels=None, dic
         raise ValueError("type_prefix_len lies outside of head")
     if not 0 <= metadata_tail <= len(tail):
         raise ValueError("metadata_tail lies outside of tail")
-    if protobuf is not None and not 0 <= protobuf_revision_at <= len(protobuf) - protobuf_revision_len:
-        raise ValueError("the revision lies outside of protobuf")
+    if protobuf is not None and (len(protobuf) > 0x7FFF0000 or not find_splice(
+            PyBytes_AS_STRING(protobuf), PyBytes_GET_SIZE(protobuf), &d.splice)):
+        raise ValueError("protobuf has no metadata.resourceVersion")
     d.head, d.tail = head, tail
     d.labels = block_bytes(labels)
     d.fields = block_bytes(fields)
@@ -295,6 +401,4 @@ def build_record(bytes head not None, bytes tail not None, dict labels=None, dic
     d.metadata_tail = metadata_tail
     d.lease_s = lease_s
     d.proto = protobuf
-    d.proto_rv_off = <uint32_t>(protobuf_revision_at if protobuf is not None else 0)
-    d.proto_rv_len = <uint16_t>protobuf_revision_len
     return d

@@ -270,7 +270,8 @@ cdef class RangeResult:
 
     ``records``: list of records (empty for a JSON scan), ``count``: how many, ``revision``: the revision the page is
     consistent at, ``more``: whether keys follow, ``next_key``: the first of them (``start`` of the next page; "" at the end),
-    ``remaining``: how many keys follow, without looking at the matcher (-1: not counted), ``body``: the bytes of a JSON scan.
+    ``remaining``: how many keys follow, without looking at the matcher (-1: not counted), ``body``: the bytes of a JSON or
+    protobuf scan, ``size``: how many of them are the items, known to ``wrap`` already (-1: an item lacks what the scan needs).
     """
 
     cdef readonly list records
@@ -280,6 +281,7 @@ cdef class RangeResult:
     cdef readonly str next_key
     cdef readonly object remaining
     cdef readonly bytes body
+    cdef readonly Py_ssize_t size
 
     def __repr__(self):
         return f"<RangeResult {self.count} at {self.revision}, more={self.more}, remaining={self.remaining}>"
@@ -357,19 +359,12 @@ cdef int64_t proto_size(Gather *g) noexcept nogil:
 
 cdef void copy_proto(char *out, Gather *g) noexcept nogil:
     cdef size_t i
-    cdef uint64_t v
     cdef const Head *h
     for i in range(g.n):
         h = <const Head *>g.items[i].head
         out[0] = 0x12
         out += 1
-        v = h.proto_len
-        while v >= 128:
-            out[0] = <char>((v & 127) | 128)
-            out += 1
-            v >>= 7
-        out[0] = <char>v
-        out += 1
+        out += put_varint(out, h.proto_len)
         memcpy(out, g.items[i].body + h.json_len, h.proto_len)
         out += h.proto_len
 
@@ -380,7 +375,8 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
 
     Modes: 0 records, 1 JSON items, 2 JSON items cut after the metadata, 3 count only, 4 protobuf items (field 2 of a list).
     ``lead`` replaces the type prefix of each JSON item. ``wrap(result) -> (before, after)`` is called once everything but
-    ``body`` is known; ``body`` is then before + items + after, or None when an item lacks what the mode needs.
+    ``body`` is known; ``body`` is then before + items + after, or None when an item lacks what the mode needs or
+    ``wrap`` gives None: then only their size was of interest.
     Raises FutureRevisionError and CompactedError as LookupError(kind, requested, known) for the store to translate.
     """
     cdef bytes prefix_raw = prefix.encode()
@@ -458,10 +454,14 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
                                                PyBytes_FromStringAndSize(g.items[i].body, g.items[i].body_len)))
             return out
         size = proto_size(&g) if mode == MODE_PROTO else items_size(&g, lead_n, mode)
+        out.size = size
         if size < 0:
             return out
         if wrap is not None:
-            before, after = wrap(out)
+            around = wrap(out)
+            if around is None:
+                return out
+            before, after = around
         body = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(before) + size + PyBytes_GET_SIZE(after))
         p = PyBytes_AS_STRING(body)
         if size > (4 << 20):

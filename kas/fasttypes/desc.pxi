@@ -40,14 +40,19 @@ cdef enum:
 cdef struct FieldInfo:
     PyObject* field
     PyObject* name
-    const char* key  # "name": with quotes and colon
+    const char* key  # ,"name": with quotes and colon
     int32_t key_n
     int kind
     int card
     int absent
     bint drop_zero   # omitempty on a plain scalar: a zero value is not written
     bint fill        # decode() gives it a zero value
-    bint split       # metadata.resourceVersion
+
+
+# A key looked up before. The str is kept alive, so that the same address means the same text.
+cdef struct KnownKey:
+    PyObject* key
+    int32_t place
 
 
 # Deeper documents are refused by every walk: orjson stops at the same order of magnitude, and the C stack stays bounded.
@@ -89,7 +94,7 @@ cdef class Field:
     cdef readonly tuple list_map_keys, gates, rules
     cdef int kind, c_card
     cdef bint nullable  # written as null when absent
-    cdef bytes key_json  # b'"name":'
+    cdef bytes key_json  # b',"name":'
     cdef bytes tag  # protobuf tag
     cdef int offset  # of embedded messages: where their fields begin in the owner's flat list
     cdef int place   # in the flat list of the type that declares it
@@ -102,7 +107,7 @@ cdef class Field:
         cdef int flags = row[4]
         self.owner = owner
         self.index = index
-        self.name = row[0]
+        self.name = None if row[0] is None else sys.intern(row[0])
         self.pb = -1 if row[1] is None else row[1]
         self.card = {"s": "single", "l": "list", "m": "map"}[row[2]]
         self.c_card = {"s": C_SINGLE, "l": C_LIST, "m": C_MAP}[row[2]]
@@ -138,7 +143,7 @@ cdef class Field:
         self.gates = _as_tuple(extras.get("gates"))
         self.rules = _as_tuple(extras.get("rules"))
         if self.name is not None:
-            self.key_json = b'"' + self.name.encode() + b'":'
+            self.key_json = b',"' + self.name.encode() + b'":'
         if self.c_card != C_SINGLE or self.kind == K_BYTES:
             self.nullable = not self.omitempty
         elif self.kind in (K_TIME, K_MICROTIME, K_RAW, K_UNKNOWN):
@@ -219,10 +224,17 @@ cdef class TypeDesc:
     cdef list by_number  # protobuf number -> Field or None
     cdef FieldInfo* infos
     cdef int n_flat
+    cdef int revision_at  # of ObjectMeta and ListMeta: the place of resourceVersion; else -1
     cdef int32_t* table  # open addressing, JSON key -> place in flat; -1 is free
     cdef uint32_t table_mask
+    cdef KnownKey* known  # as many as the table has slots
 
     def __dealloc__(self):
+        cdef uint32_t i
+        if self.known != NULL:
+            for i in range(self.table_mask + 1):
+                Py_XDECREF(self.known[i].key)
+        free(self.known)
         free(self.table)
         free(self.infos)
 
@@ -232,6 +244,7 @@ cdef class TypeDesc:
         self.kind_name = self.name.rpartition(".")[2]
         self.index = index
         self.kind = K_STRUCT
+        self.revision_at = -1
         if "customJSON" in self.attributes:
             self.kind = SPECIAL_KINDS[self.kind_name]
 
@@ -301,7 +314,8 @@ cdef class TypeDesc:
             info.fill = _needs_fill(f)
             info.absent = A_NULL if f.nullable else A_ZERO if info.fill else A_SKIP
             info.drop_zero = (f.c_card == C_SINGLE and f.omitempty and not f.ptr and (f.kind <= K_BYTES or f.kind == K_STRLIST))
-            info.split = f.name == "resourceVersion"
+            if f.name == "resourceVersion" and self.kind_name in ("ObjectMeta", "ListMeta"):
+                self.revision_at = i
         return 0
 
     cdef int _build_table(self) except -1:
@@ -316,9 +330,12 @@ cdef class TypeDesc:
         for slot in range(size):
             self.table[slot] = -1
         self.table_mask = size - 1
+        self.known = <KnownKey*>calloc(size, sizeof(KnownKey))
+        if self.known == NULL:
+            raise MemoryError
         for i in range(len(self.flat)):
             f = self.flat[i]
-            slot = key_hash(PyBytes_AS_STRING(f.key_json) + 1, PyBytes_GET_SIZE(f.key_json) - 3) & self.table_mask
+            slot = key_hash(PyBytes_AS_STRING(f.key_json) + 2, PyBytes_GET_SIZE(f.key_json) - 4) & self.table_mask
             while self.table[slot] >= 0:
                 slot = (slot + 1) & self.table_mask
             self.table[slot] = i
@@ -332,19 +349,31 @@ cdef class TypeDesc:
             i = self.table[slot]
             if i < 0:
                 return -1
-            if self.infos[i].key_n == n + 3 and memcmp(self.infos[i].key + 1, key, n) == 0:
+            if self.infos[i].key_n == n + 4 and memcmp(self.infos[i].key + 2, key, n) == 0:
                 return i
             slot = (slot + 1) & self.table_mask
 
-    cdef int find_str(self, PyObject* key) except -2:
+    cdef inline int find_str(self, PyObject* key) except -2:
         """As find, for a str; -1 also for text that has no UTF-8 form."""
+        cdef KnownKey* known = self.known + ((<size_t>key >> 4) & self.table_mask)
+        return known.place if known.key == key else self.find_new(key, known)
+
+    cdef int find_new(self, PyObject* key, KnownKey* known) except -2:
         cdef Py_ssize_t n
-        cdef const char* p
-        try:
-            p = PyUnicode_AsUTF8AndSize(<object>key, &n)
-        except UnicodeEncodeError:
+        cdef int i
+        cdef PyObject* last
+        cdef const char* p = kas_ascii(key, &n)
+        if p == NULL:  # no field has such a name
+            if not isinstance(<object>key, str):
+                raise TypeError("a key is not a string")
             return -1
-        return self.find(p, n)
+        i = self.find(p, n)
+        if i >= 0:
+            last = known.key
+            Py_INCREF(<object>key)
+            known.key, known.place = key, i
+            Py_XDECREF(last)
+        return i
 
     @property
     def fields(self):

@@ -7,6 +7,9 @@ cdef struct Split:
     Py_ssize_t cut     # offset of the cut, -1 while not reached
     Py_ssize_t prefix  # length of the kind/apiVersion part
     Py_ssize_t after   # fields written inside metadata after the cut
+    Py_ssize_t end     # offset of the end of metadata
+    Tape* tape         # takes notes for the transcoder, or NULL
+    bint retape        # something was written without its tokens
 
 
 cdef object bad_value(TypeDesc owner, Field f, object v):
@@ -14,12 +17,32 @@ cdef object bad_value(TypeDesc owner, Field f, object v):
 
 
 cdef int put_element(Buf* b, TypeDesc owner, Field f, object v, Split* s, int depth) except -1:
+    cdef Py_ssize_t start = b.n
+    if f.kind == K_STRING and PyUnicode_CheckExact(v):
+        b.escaped = False
+        put_str(b, v)
+        return 0 if s.tape == NULL else tape_note(s.tape, b, start)
+    if f.kind == K_STRUCT:
+        if v is None:
+            v = zero_struct(f.target)
+        if isinstance(v, dict):
+            return put_struct(b, f.target, <dict>v, s, depth)
+        raise bad_value(owner, f, v)
+    if s.tape == NULL:
+        return put_plain(b, owner, f, v, s, depth)
+    if f.kind == K_STRLIST or K_SCHEMA_ARRAY <= f.kind <= K_SCHEMA_STRINGS:
+        s.retape = True
+    b.escaped = False
+    put_plain(b, owner, f, v, s, depth)
+    return tape_note(s.tape, b, start)
+
+
+cdef int put_plain(Buf* b, TypeDesc owner, Field f, object v, Split* s, int depth) except -1:
+    """A value that is no struct."""
     cdef int kind = f.kind
     cdef bytes text
     if v is None:
-        if kind == K_STRUCT:
-            v = zero_struct(f.target)
-        elif kind in (K_STRING, K_INT32, K_INT64, K_BOOL, K_DOUBLE, K_QUANTITY, K_DURATION, K_INTSTR):
+        if kind in (K_STRING, K_INT32, K_INT64, K_BOOL, K_DOUBLE, K_QUANTITY, K_DURATION, K_INTSTR):
             v = zero_value(f)
         elif kind == K_BYTES and s.stored:
             return put(b, b'""', 2)
@@ -28,9 +51,6 @@ cdef int put_element(Buf* b, TypeDesc owner, Field f, object v, Split* s, int de
     if kind == K_STRING:
         if isinstance(v, str):
             return put_str(b, v)
-    elif kind == K_STRUCT:
-        if isinstance(v, dict):
-            return put_struct(b, f.target, <dict>v, s, depth)
     elif kind == K_BOOL:
         if v is True:
             return put(b, b"true", 4)
@@ -87,41 +107,52 @@ cdef int put_schema_union(Buf* b, Field f, object v, Split* s, int depth) except
 cdef int put_map(Buf* b, TypeDesc owner, Field f, dict v, Split* s, int depth) except -1:
     cdef PyObject* key
     cdef PyObject* val
-    cdef Py_ssize_t pos = 0
-    cdef bint first = True
+    cdef Py_ssize_t pos = 0, at = -1, start
+    if s.tape != NULL:
+        at = tape_open(s.tape, 123, b.n)
+    start = b.n
     put_c(b, 123)
     if keys_sorted(v):
         while PyDict_Next(v, &pos, &key, &val):
-            if not first:
-                put_c(b, 44)
-            first = False
-            put_str(b, <object>key)
-            put_c(b, 58)
-            if f.kind == K_STRING and PyUnicode_CheckExact(<object>val):
-                put_str(b, <object>val)
-            else:
-                put_element(b, owner, f, <object>val, s, depth + 1)
+            put_key(b, <object>key, s, start)
+            put_element(b, owner, f, <object>val, s, depth + 1)
     else:
         for k in sorted(v):
-            if not first:
-                put_c(b, 44)
-            first = False
-            put_str(b, k)
-            put_c(b, 58)
+            put_key(b, k, s, start)
             put_element(b, owner, f, v[k], s, depth + 1)
-    return put_c(b, 125)
+    put_c(b, 125)
+    if at >= 0:
+        tape_close(s.tape, at, b.n)
+    return 0
+
+
+cdef inline int put_key(Buf* b, object key, Split* s, Py_ssize_t start) except -1:
+    """A key of a map that began at ``start``, the comma before it and the colon behind it."""
+    if b.n != start + 1:
+        put_c(b, 44)
+    start = b.n
+    b.escaped = False
+    put_str(b, key)
+    if s.tape != NULL:
+        tape_note(s.tape, b, start)
+    return put_c(b, 58)
 
 
 cdef int put_list(Buf* b, TypeDesc owner, Field f, list v, Split* s, int depth) except -1:
-    cdef Py_ssize_t i, n = PyList_GET_SIZE(v)
+    cdef Py_ssize_t i, at = -1
     cdef object item
+    if s.tape != NULL:
+        at = tape_open(s.tape, 91, b.n)
     put_c(b, 91)
-    for i in range(n):
+    for i in range(PyList_GET_SIZE(v)):
         if i:
             put_c(b, 44)
         item = v[i]
         put_element(b, owner, f, item, s, depth + 1)
-    return put_c(b, 93)
+    put_c(b, 93)
+    if at >= 0:
+        tape_close(s.tape, at, b.n)
+    return 0
 
 
 cdef int gather(TypeDesc t, dict obj, PyObject** slots) except -1:
@@ -146,17 +177,20 @@ cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
     cdef object v
     cdef bint first = True, splitting, empty
     cdef int i
+    cdef Py_ssize_t at = -1, key
     if depth > MAX_DEPTH:
         raise EncodeError("exceeded max depth")
     if not t.compiled:
         t._compile()
     gather(t, obj, slots)
-    splitting = s.on and depth == 1 and t.kind_name in ("ObjectMeta", "ListMeta")
+    splitting = s.on and depth == 1 and t.revision_at >= 0
+    if s.tape != NULL:
+        at = tape_open(s.tape, 123, b.n)
     put_c(b, 123)
     for i in range(t.n_flat):
         info = t.infos + i
         found = slots[i]
-        if splitting and info.split and s.cut < 0:
+        if splitting and i == t.revision_at and s.cut < 0:
             if not first:
                 put_c(b, 44)
             s.cut = b.n
@@ -179,26 +213,32 @@ cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
                 if (<Field>info.field).omitempty:
                     continue
                 empty = s.stored
-        if not first:
-            put_c(b, 44)
+        put(b, info.key + first, info.key_n - first)
         first = False
-        put(b, info.key, info.key_n)
+        if s.tape != NULL:
+            key = tape_open(s.tape, 34, b.n - info.key_n + 2)
+            s.tape.t[key].place = i
+            tape_close(s.tape, key, b.n - 2)
         if splitting and s.cut >= 0:
             s.after += 1
         if empty:
             put(b, b"null", 4)
+            if s.tape != NULL:
+                tape_note(s.tape, b, b.n - 4)
         elif info.card == C_SINGLE or found == NULL:
-            if info.kind == K_STRING and PyUnicode_CheckExact(v):
-                put_str(b, v)
-            else:
-                put_element(b, t, <Field>info.field, v, s, depth + 1)
+            put_element(b, t, <Field>info.field, v, s, depth + 1)
         elif info.card == C_LIST:
             put_list(b, t, <Field>info.field, <list>v, s, depth)
         else:
             put_map(b, t, <Field>info.field, <dict>v, s, depth)
         if s.on and depth == 0 and i == 1 and (<Field>info.field).type_meta:
             s.prefix = b.n + 1
-    return put_c(b, 125)
+    put_c(b, 125)
+    if at >= 0:
+        tape_close(s.tape, at, b.n)
+    if splitting and s.end < 0:
+        s.end = b.n
+    return 0
 
 
 def encode_json(TypeDesc type not None, dict obj not None, *, bint stored=False):
@@ -211,7 +251,8 @@ def encode_json(TypeDesc type not None, dict obj not None, *, bint stored=False)
     s.on = False
     s.stored = stored
     s.cut = -1
-    buf_init(&b, 2048)
+    s.tape = NULL
+    buf_init(&b, 4096)
     try:
         put_struct(&b, type, obj, &s, 0)
     except:
@@ -226,24 +267,68 @@ def stored_as_json(TypeDesc type not None):
 
 
 def encode_json_split(TypeDesc type not None, dict obj not None, *, stored=None):
-    """``(head, tail, type_prefix_len)``: the bytes of encode_json() cut where metadata.resourceVersion belongs.
+    """``(head, tail, type_prefix_len, metadata_tail)``: the bytes of encode_json() cut where metadata.resourceVersion belongs.
 
     ``head + b'"resourceVersion":"123",' + tail`` is the canonical object; a resourceVersion in ``obj`` is ignored. ``type_prefix_len`` is
-    the length of ``{"kind":"Pod","apiVersion":"v1",``. ``stored`` is as for encode_json; by default true unless stored_as_json(type). Raises EncodeError when nothing follows in metadata (stored objects always
+    the length of ``{"kind":"Pod","apiVersion":"v1",``, ``metadata_tail`` how much of ``tail`` belongs to the metadata, which come right
+    behind it (0: they do not). ``stored`` is as for encode_json; by default true unless stored_as_json(type). Raises EncodeError when nothing follows in metadata (stored objects always
     have a creationTimestamp) or the object has no metadata.
     """
     cdef Buf b
     cdef Split s
-    s.on = True
-    s.stored = not stored_as_json(type) if stored is None else stored
-    s.cut = -1
-    s.after = 0
-    s.prefix = 1
-    buf_init(&b, 4096)
+    s.tape = NULL
+    buf_init(&b, 8192)
     try:
-        put_struct(&b, type, obj, &s, 0)
-        if s.cut < 0 or s.after == 0:
-            raise EncodeError(f"{type.kind_name}: nothing stands in metadata after resourceVersion")
-        return PyBytes_FromStringAndSize(b.p, s.cut), PyBytes_FromStringAndSize(b.p + s.cut, b.n - s.cut), s.prefix
+        put_split(&b, type, obj, &s, stored)
+        return split_parts(&b, &s)
     finally:
         free(b.p)
+
+
+def encode_stored(TypeDesc type not None, dict obj not None, *, stored=None):
+    """What the store keeps of an object: ``(head, tail, type_prefix_len, metadata_tail, message)``, see encode_json_split().
+
+    ``message`` is transcode_json_to_protobuf() of ``head + tail``, so that its resourceVersion is empty; None for what has no
+    protobuf form, as a time that no check has looked at.
+    """
+    cdef Buf b
+    cdef Split s
+    cdef Tape tape
+    cdef bytes message = None
+    buf_init(&b, 8192)
+    try:
+        tape_init(&tape, 1024)
+        s.tape = &tape
+        s.retape = False
+        put_split(&b, type, obj, &s, stored)
+        tape.s, tape.size = b.p, b.n
+        if b.n <= 0x7FFF0000:
+            try:
+                if s.retape:
+                    tape.n = 0
+                    tape_build(&tape)
+                message = tape_protobuf(&tape, type, None, None)
+            except DecodeError:
+                message = None
+        return *split_parts(&b, &s), message
+    finally:
+        free(b.p)
+        tape_free(&tape)
+
+
+cdef int put_split(Buf* b, TypeDesc type, dict obj, Split* s, object stored) except -1:
+    s.on = True
+    s.stored = not stored_as_json(type) if stored is None else stored
+    s.cut = s.end = -1
+    s.after = 0
+    s.prefix = 1
+    put_struct(b, type, obj, s, 0)
+    if s.cut < 0 or s.after == 0:
+        raise EncodeError(f"{type.kind_name}: nothing stands in metadata after resourceVersion")
+    return 0
+
+
+cdef tuple split_parts(Buf* b, Split* s):
+    cdef bint leads = b.n - s.prefix > 12 and memcmp(b.p + s.prefix, b'"metadata":{', 12) == 0
+    return (PyBytes_FromStringAndSize(b.p, s.cut), PyBytes_FromStringAndSize(b.p + s.cut, b.n - s.cut), s.prefix,
+            s.end - s.cut if leads else 0)

@@ -13,8 +13,11 @@ def install_durations(parse_duration, format_duration):
 
 cdef int back_str(Back* b, object s) except -1:
     cdef Py_ssize_t n
-    cdef const char* p
+    cdef const char* p = kas_ascii(<PyObject*>s, &n)
     cdef bytes fixed
+    if p != NULL:
+        back_put(b, p, n)
+        return back_varint(b, n)
     try:
         p = PyUnicode_AsUTF8AndSize(s, &n)
     except UnicodeEncodeError:

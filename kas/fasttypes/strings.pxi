@@ -17,11 +17,23 @@ _init_escape()
 
 cdef int put_string(Buf* b, const char* s, Py_ssize_t n) except -1:
     """The bytes (valid UTF-8) as a quoted JSON string."""
-    cdef Py_ssize_t i = 0, start = 0
-    cdef unsigned char c
+    cdef Py_ssize_t i
     reserve(b, n + 2)
     b.p[b.n] = 34
-    b.n += 1
+    i = kas_copy_plain(b.p + b.n + 1, s, n, ESCAPE)
+    b.n += i + 1
+    if i == n:
+        b.p[b.n] = 34
+        b.n += 1
+        return 0
+    return put_escaped(b, s, i, n)
+
+
+cdef int put_escaped(Buf* b, const char* s, Py_ssize_t i, Py_ssize_t n) except -1:
+    """The rest of a string from ``i`` on, and its closing quote."""
+    cdef Py_ssize_t start = i
+    cdef unsigned char c
+    b.escaped = True
     while i < n:
         c = <unsigned char>s[i]
         if ESCAPE[c] == 0:
@@ -62,7 +74,13 @@ cdef int put_string(Buf* b, const char* s, Py_ssize_t n) except -1:
     return put_c(b, 34)
 
 
-cdef int put_str(Buf* b, object s) except -1:
+cdef inline int put_str(Buf* b, object s) except -1:
+    cdef Py_ssize_t n
+    cdef const char* p = kas_ascii(<PyObject*>s, &n)
+    return put_string(b, p, n) if p != NULL else put_text(b, s)
+
+
+cdef int put_text(Buf* b, object s) except -1:
     cdef Py_ssize_t n
     cdef const char* p
     cdef bytes fixed
@@ -127,6 +145,8 @@ cdef int put_value(Buf* b, object v, bint sort, int depth) except -1:
         text = (repr(v) if not sort and v.is_integer() and abs(v) < 1e16 else go_float(v)).encode()
         return put_bytes(b, text)
     if isinstance(v, dict):
+        if PyDict_Size(<dict>v) == 0:
+            return put(b, b"{}", 2)
         put_c(b, 123)
         if sort and not keys_sorted(<dict>v):
             for k in sorted(<dict>v):

@@ -1,36 +1,8 @@
 # From the canonical JSON bytes of a stored object straight to protobuf, without building Python objects. First one pass cuts the text
-# into tokens with a link over each container; then each object notes where the values of its fields are and writes them
+# into tokens (see buffer.pxi), unless its writer has noted them; then each object notes where the values of its fields are and writes them
 # backwards in the order of their numbers. Benchmark: bench/test_types.py::test_transcode.
 #
 # The text is kas' own output, but nothing relies on that: tokens never point outside the text, slots are indices into growing arrays.
-
-cdef struct Token:
-    int32_t start  # strings: after the opening quote
-    int32_t stop   # strings: the closing quote; scalars: one past
-    int32_t next   # index of the token after this value
-    char type      # { [ " 0 t f n
-    char escaped
-
-
-cdef struct Tape:
-    const char* s
-    Py_ssize_t size
-    Token* t
-    Py_ssize_t n
-    Py_ssize_t cap
-    int32_t* slots
-    Py_ssize_t slots_n
-    Py_ssize_t slots_cap
-
-
-cdef int tape_grow(Tape* tape) except -1:
-    cdef Token* t = <Token*>realloc(tape.t, tape.cap * 2 * sizeof(Token))
-    if t == NULL:
-        raise MemoryError
-    tape.t = t
-    tape.cap *= 2
-    return 0
-
 
 cdef inline Py_ssize_t scan_string(const char* s, Py_ssize_t i, Py_ssize_t n, char* escaped) noexcept:
     """``i`` is after the opening quote; the place of the closing one, or -1."""
@@ -91,6 +63,7 @@ cdef int tape_build(Tape* tape) except -1:
         t = tape.t + tape.n
         t.type = c
         t.escaped = 0
+        t.place = -1
         if c == 34:
             stop = scan_string(s, i + 1, n, &escaped)
             if stop < 0:
@@ -468,7 +441,9 @@ cdef int tape_struct(Back* b, Tape* tape, TypeDesc t, int32_t at, int depth) exc
             key = tape.t + k
             if key.type != 34 or k + 1 >= stop:
                 raise DecodeError("invalid JSON: a key and a value were expected")
-            place = t.find(tape.s + key.start, key.stop - key.start)
+            place = key.place
+            if place < 0:
+                place = t.find(tape.s + key.start, key.stop - key.start)
             k += 1
             if place >= 0 and tape.t[k].type != 110:
                 tape.slots[base + place] = k
@@ -523,38 +498,35 @@ def transcode_json_to_protobuf(TypeDesc type not None, bytes data not None, *, s
 
     The same bytes as ``encode_protobuf(type, decode(type, loads(data))[0])``. Raises DecodeError for text that is not canonical for the type.
     """
-    cdef Back b
     cdef Tape tape
-    cdef Py_ssize_t mark
     type.ready()
     if PyBytes_GET_SIZE(data) > 0x7FFF0000:
         raise DecodeError("the document is too large")
     tape.s = PyBytes_AS_STRING(data)
     tape.size = PyBytes_GET_SIZE(data)
-    tape.n = 0
-    tape.cap = tape.size // 10 + 64
-    tape.slots_n = 0
-    tape.slots_cap = 1024
-    b.p = NULL
-    tape.slots = NULL
-    tape.t = <Token*>malloc(tape.cap * sizeof(Token))
     try:
-        tape.slots = <int32_t*>malloc(tape.slots_cap * sizeof(int32_t))
-        if tape.t == NULL or tape.slots == NULL:
-            raise MemoryError
+        tape_init(&tape, tape.size // 10 + 64)
         tape_build(&tape)
-        back_init(&b, tape.size + 256)
+        return tape_protobuf(&tape, type, api_version, kind)
+    finally:
+        tape_free(&tape)
+
+
+cdef bytes tape_protobuf(Tape* tape, TypeDesc type, str api_version, str kind):
+    """The message of a document that is on the tape."""
+    cdef Back b
+    cdef Py_ssize_t mark
+    back_init(&b, tape.size + 256)
+    try:
         if kind is not None:
             back_put(&b, b"\x1a\x00\x22\x00", 4)
         mark = b.cap - b.at
         try:
-            tape_struct(&b, &tape, type, 0, 0)
+            tape_struct(&b, tape, type, 0, 0)
         except EncodeError as e:
             raise DecodeError(str(e)) from None
         if kind is not None:
             back_envelope(&b, (api_version or "").encode(), kind.encode(), mark)
         return back_finish(&b)
     finally:
-        free(tape.t)
-        free(tape.slots)
         free(b.p)

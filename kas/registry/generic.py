@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import orjson
 
-from kas._fastpath import Op, build_record
+from kas._fastpath import Draft, Op, build_record
 from kas.api import errors
 from kas.api.fieldlabels import selectable_fields
-from kas.api.scheme import encode_json, encode_json_split
+from kas.api.scheme import encode_json, encode_stored
 from kas.api.validation.names import is_valid_path_segment_name
 from kas.registry import pipeline
 from kas.registry.strategy import Context, Obj, strategy_of
@@ -31,7 +31,7 @@ ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 # (current object or None, attempt) -> the object wanted; may raise ApiError.
 Mutate = Callable[[Obj | None], Obj | Awaitable[Obj]]
-Encoded = tuple[bytes, bytes, int]  # see encode_json_split
+Encoded = tuple[bytes, bytes, int, int, bytes | None]  # see encode_stored
 Validate = Callable[[Obj, Obj | None], Awaitable[None] | None]
 
 
@@ -54,6 +54,8 @@ class Unstored:
     """What a dry run would have stored; looks like a Record to whoever answers."""
 
     __slots__ = ("json", "revision", "type_prefix_len")
+
+    protobuf = None  # made from the JSON when it is asked for
 
     def __init__(self, json: bytes, revision: int, type_prefix_len: int) -> None:
         self.json, self.revision, self.type_prefix_len = json, revision, type_prefix_len
@@ -431,14 +433,18 @@ class Registry:
     def _encoded(self, obj: Obj) -> Encoded:
         """The stored form, with what reading it back would default anew."""
         self.strategy.as_read(obj)
-        return encode_json_split(self.type, obj)
+        return encode_stored(self.type, obj)
 
     def put(self, key: str, obj: Obj, expected: int, encoded: Encoded | None = None) -> Op:
         """The operation that writes ``obj`` as it stands (no resourceVersion in it)."""
-        head, tail, prefix_len = encoded or self._encoded(obj)
+        return Op(key, self.draft(obj, encoded or self._encoded(obj)), expected)
+
+    def draft(self, obj: Obj, encoded: Encoded | None = None) -> Draft:
+        """What the store keeps of an object: JSON, protobuf, labels and selectable fields."""
+        head, tail, prefix_len, metadata_tail, message = encoded or encode_stored(self.type, obj)
         labels = obj["metadata"].get("labels") or {}
         fields = selectable_fields(self.resource, obj)
-        return Op(key, build_record(head, tail, labels, fields, prefix_len, self.lease_s), expected)
+        return build_record(head, tail, labels, fields, prefix_len, self.lease_s, metadata_tail, message)
 
     async def _commit(self, key: str, obj: Obj, expected: int, more: Sequence[Op] = (), encoded: Encoded | None = None):
         op = self.put(key, obj, expected, encoded)
@@ -452,13 +458,13 @@ class Registry:
         meta = obj["metadata"]
         if revision:
             meta["resourceVersion"] = str(revision)
-        _, _, prefix_len = self._encoded(obj)
+        prefix_len = self._encoded(obj)[2]
         return Unstored(encode_json(self.type, obj), revision, prefix_len)
 
 
 def _same(encoded: Encoded, rec) -> bool:
     """Whether a record holds just this."""
-    head, tail, _ = encoded
+    head, tail = encoded[:2]
     stored: bytes = rec.json
     middle = b'"resourceVersion":"%d"%b' % (rec.revision, b"" if tail.startswith(b"}") else b",")
     return (

@@ -176,8 +176,9 @@ def test_duplicate_scan_agrees_with_the_slow_reading(tree):
 
 def test_split_leaves_room_for_the_resource_version():
     typed, _ = decode(POD, {"kind": "Pod", "apiVersion": "v1", "metadata": {**META, "uid": "u", "resourceVersion": "9"}})
-    head, tail, prefix = encode_json_split(POD, typed)
+    head, tail, prefix, metadata_tail = encode_json_split(POD, typed)
     assert head[:prefix] == b'{"kind":"Pod","apiVersion":"v1",'
+    assert tail[:metadata_tail] == b'"creationTimestamp":"2024-01-02T03:04:05Z"}'
     typed["metadata"]["resourceVersion"] = "123"
     assert head + b'"resourceVersion":"123",' + tail == encode_json(POD, typed, stored=True)
 

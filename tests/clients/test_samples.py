@@ -12,7 +12,7 @@ import pytest
 import requests
 import vectorfiles
 
-from kas.api.scheme import SCHEME
+from kas.api.scheme import SCHEME, decode, encode_protobuf
 from kas.registry.generic import Registry
 
 SAMPLES = vectorfiles.lines("etcd-samples.jsonl")
@@ -78,6 +78,8 @@ def test_sample(vector, server):
 
     got = answer(s.get(f"{url}/{name}"), 200)
     assert got == created
+    protobuf = s.get(f"{url}/{name}", headers={"Accept": "application/vnd.kubernetes.protobuf"}).content
+    assert protobuf == encode_protobuf(resource.type, decode(resource.type, got)[0], api_version=api_version, kind=given["kind"])
 
     # A watch from the creation on sees the update and the delete, in order.
     watch = s.get(

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kas.api.scheme import SCHEME, decode, encode_protobuf
+from kas.endpoints.watch import _wrap_protobuf
 from kas.testing.server import _children
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -59,6 +61,7 @@ def test_from_a_revision_in_every_form(client, history):
     assert [n for n in shown if n != "kube-root-ca.crt"] == [n for _, n in ALL]
     assert len(rows[0]["columnDefinitions"]) == 3 and not rows[1].get("columnDefinitions")
     raw = client.raw("GET", f"{path}?watch=1&timeoutSeconds=1&resourceVersion={rv}", Accept=PROTOBUF).content
+    assert raw.endswith(protobuf_frames(whole))
     kinds, at = [], 0
     while at < len(raw):
         size = int.from_bytes(raw[at : at + 4], "big")
@@ -67,6 +70,15 @@ def test_from_a_revision_in_every_form(client, history):
         kinds.append(message[2 : 2 + message[1]].decode())
         at += 4 + size
     assert kinds[-5:] == [k for k, _ in ALL]
+
+
+def protobuf_frames(found):
+    out = []
+    for e in found:
+        kind = SCHEME.known("", "v1", e["object"]["kind"])
+        body = encode_protobuf(kind.type, decode(kind.type, e["object"])[0], api_version="v1", kind=kind.kind)
+        out.append(_wrap_protobuf(e["type"], body))
+    return b"".join(out)
 
 
 def test_objects_drift_in_and_out_of_a_selector(client, history):

@@ -137,15 +137,36 @@ def test_record_gives_its_parts(store: LMDBStore) -> None:
     assert store.get(record.key) == record
 
 
+def message(resource_version: bytes, name: bytes = b"a") -> bytes:
+    """{1: {1: name, 6: resourceVersion, 7: 1}, 2: "rest"}"""
+    meta = b"\x0a" + bytes((len(name),)) + name + b"\x32" + bytes((len(resource_version),)) + resource_version + b"\x38\x01"
+    length = bytes((len(meta),)) if len(meta) < 128 else bytes((len(meta) & 127 | 128, len(meta) >> 7))
+    return b"\x0a" + length + meta + b"\x12\x04rest"
+
+
 def test_protobuf_section_follows_the_revision(store: LMDBStore) -> None:
-    one = make(store, protobuf=b"\x0a\x010rest", protobuf_revision_at=2, protobuf_revision_len=1)
-    assert one.protobuf == b"\x0a\x011rest"
-    assert one.json.endswith(b'"spec":{}}')
-    # Another number of digits would change the lengths around it: the section is left out.
-    assert make(store, protobuf=b"\x0a\x0200rest", protobuf_revision_at=2, protobuf_revision_len=2).protobuf is None
+    one = make(store, protobuf=message(b""))
+    assert one.protobuf == message(b"1") and one.json.endswith(b'"spec":{}}')
+    assert one.protobuf_at(1) == message(b"1") and one.protobuf_at(12345) == message(b"12345")
+    # A revision that is there already is replaced; what it does to the lengths around it shows.
+    long = b"n" * 122
+    assert make(store, protobuf=message(b"7777777", long)).protobuf == message(b"2", long)
+    assert store.get("/registry/pods/ns/a").protobuf_at(1234567890123456789) == message(b"1234567890123456789", long)
+    whole = b"<\x12" + bytes((len(message(b"3")),)) + message(b"3") + b">"
+    make(store, protobuf=message(b""))
+    assert store.range_protobuf("/registry/pods/", wrap=lambda r: (b"<", b">")).body == whole
+    make(store)
     assert store.range_protobuf("/registry/pods/").body is None
-    make(store, protobuf=b"\x0a\x010rest", protobuf_revision_at=2, protobuf_revision_len=1)
-    assert store.range_protobuf("/registry/pods/", wrap=lambda r: (b"<", b">")).body == b"<\x12\x07\x0a\x013rest>"
+    assert make(store).protobuf_at(3) is None
+
+
+def test_history_keeps_no_protobuf(store: LMDBStore) -> None:
+    one = make(store, protobuf=message(b""))
+    make(store, protobuf=message(b""))
+    old = store.get(one.key, 1)
+    assert old.json == one.json and old.protobuf is None
+    first, second = store.events("/registry/pods/", 0)[0]
+    assert first.record.protobuf is None and second.record.protobuf == message(b"2")
 
 
 def test_metadata_only_list(store: LMDBStore) -> None:
@@ -157,10 +178,19 @@ def test_metadata_only_list(store: LMDBStore) -> None:
 
 
 def test_drafts_with_impossible_offsets_are_refused() -> None:
-    protobuf = {"protobuf": b"xx", "protobuf_revision_at": 2, "protobuf_revision_len": 1}
-    for kwargs in ({"type_prefix_len": 9}, {"metadata_tail": 9}, protobuf):
+    for kwargs in ({"type_prefix_len": 9}, {"metadata_tail": 9}):
         with pytest.raises(ValueError):
             build_record(b"{", b"}", **kwargs)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"", b"\x0a", b"\x0a\x00", b"xx", b"\x0a\x02\x32\x01", b"\x0a\x01\x32", b"\x0a\x02\x38\x01", b"\x0a\x05\x0a\x09aaa",
+     b"\x0a\xff\xff\xff\xff\xff\xff", b"\x0a\x7f\x32\x00", b"\x0a\x17\x32\x15" + b"1" * 21],
+)  # fmt: skip
+def test_protobuf_without_a_place_for_the_revision_is_refused(damaged: bytes) -> None:
+    with pytest.raises(ValueError, match=r"metadata\.resourceVersion"):
+        build_record(b"{", b"}", protobuf=damaged)
 
 
 # -- frames -----------------------------------------------------------------------------------------------------------

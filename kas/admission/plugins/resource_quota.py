@@ -17,17 +17,15 @@ from typing import Any
 
 import orjson
 
-from kas._fastpath import Op, build_record
+from kas._fastpath import Op
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.plugins import _pods
 from kas.admission.plugins._derived import Followed
 from kas.admission.plugins._pods import Amounts
 from kas.admission.plugins._usage import Evaluator, evaluator_of, matches
 from kas.api import errors
-from kas.api.fieldlabels import selectable_fields
 from kas.api.fieldmanager import builtin, update
 from kas.api.quantity import Quantity
-from kas.api.scheme import encode_json_split
 from kas.store import Conflict
 
 Obj = dict[str, Any]
@@ -174,10 +172,8 @@ class Plugin:
         if entries:
             quota["metadata"]["managedFields"] = entries
         quota["metadata"].pop("resourceVersion", None)
-        head, tail, prefix = encode_json_split(registry.type, quota)
-        labels, fields = quota["metadata"].get("labels") or {}, selectable_fields(registry.resource, quota)
         key = registry.key(quota["metadata"]["namespace"], quota["metadata"]["name"])
-        return Op(key, build_record(head, tail, labels, fields, prefix), revision)
+        return Op(key, registry.draft(quota), revision)
 
     # --- giving back
 
