@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from kas import __version__
+from kas.api.scalars import format_duration
 from kas.http_client import BackendError, connect
 from kas.kubeconfig import Backend
 
@@ -50,10 +51,12 @@ class WebhookError(Exception):
 class Webhook:
     """One backend. ``backoff_s`` is the first pause between two tries."""
 
-    def __init__(self, backend: Backend, backoff_s: float, sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep) -> None:
-        query = backend.target.query
-        target = replace(backend.target, query=f"{query}&timeout=30s" if query else "timeout=30s")
-        self._backend, self._target, self._backoff_s, self._sleep = backend, target, backoff_s, sleep
+    def __init__(
+        self, backend: Backend, backoff_s: float, timeout_s: float = TIMEOUT_S, sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep
+    ) -> None:
+        query, timeout = backend.target.query, f"timeout={format_duration(round(timeout_s * 10**9))}"
+        self._target = replace(backend.target, query=f"{query}&{timeout}" if query else timeout)
+        self._backend, self._backoff_s, self._timeout_s, self._sleep = backend, backoff_s, timeout_s, sleep
 
     async def post(self, body: dict[str, Any]) -> dict[str, Any]:
         """The answer's JSON object. Raises WebhookError; cancelling it closes the connection."""
@@ -71,7 +74,7 @@ class Webhook:
     async def _once(self, data: bytes) -> dict[str, Any]:
         target = self._target
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 connection = await connect(target)
                 try:
                     headers = [
@@ -79,7 +82,7 @@ class Webhook:
                         (b"user-agent", f"kas/{__version__}".encode()), *self._backend.headers(),
                     ]  # fmt: skip
                     await connection.send("POST", target, headers, data)
-                    await connection.head(TIMEOUT_S)
+                    await connection.head()
                     answer = await connection.read(MAX_ANSWER + 1)
                     status, retry_after = connection.status, connection.header(b"retry-after")
                 finally:
