@@ -24,6 +24,11 @@ from kas.http_client import Headers, Target
 TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
 NOTHING = "invalid configuration: no configuration has been provided"
 REFUSED = {"exec": "exec plug-ins", "auth-provider": "auth providers", "as": "impersonation"}
+# What is read, and is text.
+STRINGS = frozenset((
+    "cluster", "user", "server", "tls-server-name", "certificate-authority", "certificate-authority-data", "client-certificate",
+    "client-certificate-data", "client-key", "client-key-data", "token", "tokenFile", "username", "password",
+))  # fmt: skip
 
 
 class KubeconfigError(ValueError):
@@ -113,14 +118,17 @@ def _bytes_of(path: str) -> bytes:
 
 
 def _named(document: dict[str, Any], kind: str, part: str, name: str) -> dict[str, Any] | None:
-    for item in document.get(kind) or ():
+    items = document.get(kind) or ()
+    if not isinstance(items, (list, tuple)):
+        raise KubeconfigError(f"invalid configuration: {kind} is not a list")
+    for item in items:
         if isinstance(item, dict) and item.get("name") == name:
             found = item.get(part) or {}
             if not isinstance(found, dict):
                 raise KubeconfigError(f'invalid configuration: {part} "{name}" is not an object')
-            wrong = [k for k, v in found.items() if not isinstance(v, (str, bool)) and k not in REFUSED and k != "extensions"]
-            if wrong:
-                raise KubeconfigError(f'invalid configuration: {part} "{name}": {wrong[0]} is not a string')
+            for key, value in found.items():
+                if value is not None and key in STRINGS and not isinstance(value, str):
+                    raise KubeconfigError(f'invalid configuration: {part} "{name}": {key} is not a string')
             return found
     return None
 

@@ -3,7 +3,7 @@
 ``read`` gives a ``Configuration``; a plug-in that takes one gets its ``Section`` (or None) and decodes it with ``versioned``, or
 ``unversioned`` where upstream's type has no version. Decoding is strict: what the file says and nobody reads is an error, so that a
 misspelt name never weakens a policy. Every error is one line, in upstream's words where it has any. Paths in the file are relative to
-it. Read once, at start. Upstream: ``apiserver/pkg/admission/config.go``.
+it. Each worker reads it once, when it starts. Upstream: ``apiserver/pkg/admission/config.go``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ MAX_SHOWN = 200
 
 class ConfigurationError(ValueError):
     """What is wrong with a configuration, in one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.replace("\n", "\\n"))
 
 
 # --- shapes: what a document may say

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kas.admission import order
 from kas.admission.configuration import BOOL, INT32, STRING, STRINGS, ConfigurationError, Section, Struct, decode, read, unversioned
@@ -222,6 +225,42 @@ def test_what_has_no_effect_is_said_by_the_first_worker(tmp_path, caplog):
         "--admission-control-config-file: LimitRanger: the configuration has no effect: the plug-in takes none",
         "--admission-control-config-file: EventRateLimit: the configuration has no effect: the plug-in is not on",
     ]
+
+
+NAMES = (
+    "apiVersion", "kind", "limits", "type", "qps", "burst", "cacheSize", "imagePolicy", "kubeConfigFile", "allowTTL", "defaultAllow",
+    "podNodeSelectorPluginConfig", "defaults", "enforce", "warn-version", "exemptions", "usernames", "namespaces", "limitedResources",
+    "resource", "matchScopes", "scopeName", "operator", "values", "matchContains", "default", "whitelist", "key", "tolerationSeconds",
+)  # fmt: skip
+WORDS = st.sampled_from(["", "a", "User", "In", "PriorityClass", "a=b", "latest", "v1.9", "baseline", "Exists", "/tmp", "\n"])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 1 << 64) | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES) | WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+TAKERS = {
+    "EventRateLimit": {"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration"},
+    "ImagePolicyWebhook": {},
+    "PodNodeSelector": {},
+    "PodSecurity": {"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration"},
+    "PodTolerationRestriction": {"apiVersion": "podtolerationrestriction.admission.k8s.io/v1alpha1", "kind": "Configuration"},
+    "ResourceQuota": {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration"},
+    "ValidatingAdmissionWebhook": {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration"},
+}
+
+
+@given(st.sampled_from(sorted(TAKERS)), ANYTHING, st.booleans())
+def test_whatever_it_says_is_taken_or_refused(tmp_path_factory, name, said, of_kind):
+    """Never another error than the one that ends the start in one line."""
+    if of_kind and isinstance(said, dict):
+        said = {**said, **TAKERS[name]}
+    folder = tmp_path_factory.mktemp("any")
+    plugins = [{"name": name, "configuration": said}]
+    for value in ({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": plugins}, said):
+        try:
+            build(write(folder, json.dumps(value)), [name] if name in ORDER else [])
+        except ConfigurationError as e:
+            assert "\n" not in str(e)
 
 
 # --- as an operator meets it

@@ -152,6 +152,7 @@ def test_data_in_the_file_itself(tmp_path):
         ("https://h", {"certificate-authority-data": "YQ==", "insecure-skip-tls-verify": True}, {},
          "specifying a root certificates file with the insecure flag is not allowed"),
         ("https://h", {}, {"tokenFile": "gone"}, "gone: no such file or directory"),
+        (True, {}, {}, 'invalid configuration: cluster "x": server is not a string'),
         ("https://h", {}, {"token": 5}, 'invalid configuration: user "u": token is not a string'),
     ],
 )  # fmt: skip
@@ -168,6 +169,8 @@ def test_kubeconfigs_that_cannot_be_used(tmp_path, server, cluster, user, says):
         ("clusters: []", "no configuration has been provided"),
         ("current-context: c", "context was not found for specified context: c"),
         ("current-context: c\ncontexts: [{name: c, context: {cluster: x}}]", 'cluster "x" does not exist'),
+        ("current-context: c\ncontexts: 5", "contexts is not a list"),
+        ("current-context: c\ncontexts: [{name: c, context: 5}]", 'context "c" is not an object'),
         ("a: [", "error loading config file"),
     ],
 )
