@@ -314,4 +314,8 @@ def _kubeconfig(section: Section) -> str:
     path = versioned(section, _WEBHOOK_KINDS).get("kubeConfigFile") or ""
     if not os.path.isabs(path):
         check([invalid("kubeConfigFile", path, "must be an absolute file path")])
+    try:
+        _parse(_read_file(path))  # what it says is for later
+    except ConfigurationError as e:
+        raise ConfigurationError(f'error loading config file "{path}": {e}') from None
     return path

@@ -184,6 +184,8 @@ TOLERATIONS = "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, k
         ("ImagePolicyWebhook", "{imagePolicy: {kubeConfigFile: /no/such}}", "open /no/such: no such file or directory"),
         ("ValidatingAdmissionWebhook", "{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: x}",
          'kubeConfigFile: Invalid value: "x": must be an absolute file path'),
+        ("MutatingAdmissionWebhook", "{apiVersion: apiserver.config.k8s.io/v1alpha1, kind: WebhookAdmission, kubeConfigFile: /no/such}",
+         'error loading config file "/no/such": open /no/such: no such file or directory'),
         ("MutatingAdmissionWebhook", "{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmission}",
          'no kind "WebhookAdmission" is registered for version "apiserver.config.k8s.io/v1"'),
     ],
@@ -212,7 +214,8 @@ def test_a_path_that_cannot_be_read(tmp_path):
 
 
 def test_what_has_no_effect_is_said_by_the_first_worker(tmp_path, caplog):
-    hook = "{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: /etc/hooks}"
+    where = write(tmp_path, "kind: Config\n", "hooks")
+    hook = f"{{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: {where}}}"
     plugins = f"- {{name: ValidatingAdmissionWebhook, configuration: {hook}}}\n"
     plugins += "- {name: LimitRanger, configuration: {a: b}}\n- {name: EventRateLimit, path: x}\n"
     path = write(tmp_path, f"{HEAD}plugins:\n{plugins}")

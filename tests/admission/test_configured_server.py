@@ -39,7 +39,7 @@ plugins:
   configuration:
     apiVersion: apiserver.config.k8s.io/v1
     kind: WebhookAdmissionConfiguration
-    kubeConfigFile: /etc/hooks.kubeconfig
+    kubeConfigFile: FOLDER/kubeconfig
 """
 EVENTS = """\
 apiVersion: eventratelimit.admission.k8s.io/v1alpha1
@@ -63,7 +63,7 @@ def running(backend, tmp_path_factory):
     (folder / "parts").mkdir()
     user = {"client-certificate": "client.crt", "client-key": "client.key"}
     where = kubeconfig(folder / "kubeconfig", backend.url + "/images", {"certificate-authority": "server.crt"}, user)
-    (folder / "admission.yaml").write_text(FILE)
+    (folder / "admission.yaml").write_text(FILE.replace("FOLDER", str(folder)))
     (folder / "parts" / "events.yaml").write_text(EVENTS)
     (folder / "parts" / "images.json").write_text(json.dumps({"imagePolicy": {"kubeConfigFile": where, "denyTTL": -1, "retryBackoff": 1}}))
     flags = ("--unsafe-no-fsync", "--admission-control-config-file", str(folder / "admission.yaml"))

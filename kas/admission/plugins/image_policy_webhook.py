@@ -1,9 +1,9 @@
 """ImagePolicyWebhook: a service outside decides about images.
 
-Its configuration (``imagePolicy``) names the kubeconfig of the service; a server that was asked to have its images judged and does not
-know by whom does not start. Answers are remembered by what was asked, allowed and denied ones for times of their own. What happens when
-there is no answer is said by ``defaultAllow``; the audit annotation ``failed-open`` tells of it. The annotation upstream also puts on
-the pod never reaches the store there, because validation sees a copy; so there is none here.
+Its configuration (``imagePolicy``) names the kubeconfig of the service, relative to the working directory as upstream; a server that was
+asked to have its images judged and does not know by whom does not start. Answers are remembered by what was asked, allowed and denied
+ones for times of their own. What happens when there is no answer is said by ``defaultAllow``; the audit annotation ``failed-open`` tells
+of it. The annotation upstream also puts on the pod never reaches the store there, because validation sees a copy; so there is none here.
 
 Upstream: ``plugin/pkg/admission/imagepolicy``.
 """

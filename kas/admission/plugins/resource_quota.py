@@ -59,7 +59,7 @@ class Plugin:
 
     def __init__(self, server: Any, section: Section | None = None) -> None:
         self._server = server
-        self._limited = Limited(section)
+        self._limited = Limited(section) or None
         self._present = Followed(server, "", "resourcequotas", lambda obj: True)
         self._evaluators: dict[tuple[str, str], Evaluator] = {}
         # Writes of one worker into one namespace queue here instead of losing races against each other.
