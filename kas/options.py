@@ -95,6 +95,7 @@ class Options:
     feature_gates: list[str] = _flag((), "Feature gates: Name=true|false.", many=True)
     enable_admission_plugins: list[str] = _flag((), "Admission plug-ins on, besides the defaults.", many=True)
     disable_admission_plugins: list[str] = _flag((), "Admission plug-ins off.", many=True)
+    admission_control_config_file: str = _flag("", "AdmissionConfiguration file (YAML or JSON): what plug-ins are told.", kind="path")
     service_cluster_ip_range: str = _flag("10.0.0.0/24", "One range of service IPs, or one of each family, comma separated.")
     service_node_port_range: str = _flag("30000-32767", "Node ports.")
     controllers: list[str] = _flag(("*",), "Loops that run in the server: *, name, -name; 'none' = all off.", many=True)
@@ -190,6 +191,7 @@ def complete(o: Options) -> Completed:
         "kubelet_certificate_authority",
         "kubelet_client_certificate",
         "kubelet_client_key",
+        "admission_control_config_file",
     ):
         path = getattr(o, flag)
         if path:

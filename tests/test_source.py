@@ -15,7 +15,8 @@ KAS = ROOT / "kas"
 # A module may import from its own layer and from every layer to the right of it.
 LAYERS = [
     ("cli", "testing"), ("server", "supervisor"), ("controllers",), ("filters",), ("director",), ("endpoints",), ("edge",),
-    ("apiextensions", "aggregator"), ("admission",), ("registry",), ("auth",), ("store",), ("runtime_config",), ("api",),
+    ("apiextensions", "aggregator"), ("admission",), ("registry",), ("auth",), ("store",),
+    ("webhook_client",), ("kubeconfig",), ("http_client",), ("runtime_config",), ("api",),
 ]  # fmt: skip
 ANYWHERE = ("observe", "options")
 RANK = {name: i for i, layer in enumerate(LAYERS) for name in layer}

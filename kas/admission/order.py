@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kas.admission import Timers
+from kas.admission import Timers, configuration
 from kas.observe.metrics import Registry as Metrics
 
 # Upstream's AllOrderedPlugins. Mutating runs before validating; within each, this is the order.
@@ -73,13 +73,20 @@ def enabled(enable: list[str], disable: list[str]) -> list[str]:
 
 
 def build(server: Any) -> list[Any]:
-    """The plug-ins that are on. Each module has ``Plugin(server)``; what of the server it uses is in its docstring."""
+    """The plug-ins that are on. Each module has ``Plugin(server)``; what of the server it uses is in its docstring.
+
+    Those in ``configuration.TAKERS`` get their part of the configuration file, too.
+    """
     raw = server.options.raw
     there = set(available())
+    config = configuration.read(raw.admission_control_config_file, (set(ORDER) | ELSEWHERE) - ALWAYS)
+    names = enabled(raw.enable_admission_plugins, raw.disable_admission_plugins)
     out = []
-    for name in enabled(raw.enable_admission_plugins, raw.disable_admission_plugins):
+    for name in names:
         if name in there:
-            out.append(importlib.import_module(f"kas.admission.plugins.{_snake(name)}").Plugin(server))
+            plugin = importlib.import_module(f"kas.admission.plugins.{_snake(name)}").Plugin
+            out.append(configuration.make(plugin, name, server, config))
+    configuration.keep_rest(config, names, raw.disable_admission_plugins, speak=server.index == 0)
     return out
 
 

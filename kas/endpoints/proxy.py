@@ -15,8 +15,8 @@ from kas.api import errors
 from kas.api.errors import ApiError
 from kas.edge.http import Headers, Request, Response, Write
 from kas.edge.websocket import CLOSE_INTERNAL, Socket, Upgrade, WebSocketRequest
-from kas.endpoints.proxy_http import PATH_SAFE, BackendError, Connection, Target, connect
 from kas.endpoints.proxy_websocket import WebSocket, open_websocket, relay
+from kas.http_client import PATH_SAFE, BackendError, Connection, Target, connect
 
 HOP_BY_HOP = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from kas.api import errors
 from kas.api.errors import ApiError, bad_request
 from kas.api.field import go_quote
-from kas.endpoints.proxy_http import Target, insecure_tls, verified_tls
+from kas.http_client import Target, insecure_tls, verified_tls
 from kas.registry.strategy import Obj
 
 KUBELET_PORT = "10250"

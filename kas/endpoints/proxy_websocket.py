@@ -1,4 +1,4 @@
-"""The client side of a WebSocket (RFC 6455) on a ``proxy_http.Connection``: handshake, frames, and relaying to a socket of ours.
+"""The client side of a WebSocket (RFC 6455) on a ``http_client.Connection``: handshake, frames, and relaying to a socket of ours.
 
 Enough for what a kubelet or a pod speaks: text and binary messages, fragments, ping, pong and close. No extensions. A message
 is bounded; both directions wait for the other side to take what was sent.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from kas.edge.http import Headers
 from kas.edge.websocket import CLOSE_GOING_AWAY, CLOSE_INTERNAL, CLOSE_NORMAL, Socket
-from kas.endpoints.proxy_http import CHUNK, BackendError, Connection, Target, connect
+from kas.http_client import CHUNK, BackendError, Connection, Target, connect
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10

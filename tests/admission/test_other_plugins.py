@@ -13,8 +13,6 @@ from kas.admission.plugins import (
     default_ingress_class,
     default_storage_class,
     deny_service_external_ips,
-    event_rate_limit,
-    image_policy_webhook,
     namespace_exists,
     node_restriction,
     owner_references_permission_enforcement,
@@ -123,25 +121,8 @@ def test_external_ips_may_only_go(server):
     Request(plugin, operation="UPDATE", resource="services", obj=none, old=one).run()
 
 
-def test_event_rate_limit(server):
-    now = 0.0
-    plugin = event_rate_limit.Plugin(server, lambda: now)
-    event = Request(plugin, resource="events", obj={"metadata": {"name": "e"}}, user=BOB)
-    for _ in range(50):
-        event.run()
-    e = refused(event)
-    assert (e.code, e.message) == (429, "Too many requests: limit reached on type User for key bob")
-    now = 0.11
-    event.run()
-
-
 def test_namespace_exists(server):
     assert refused(Request(namespace_exists.Plugin(server), obj=pod())).code == 404
-
-
-def test_image_policy_webhook_does_not_start(server):
-    with pytest.raises(ValueError, match="needs an admission configuration file"):
-        image_policy_webhook.Plugin(server)
 
 
 # --- NodeRestriction

@@ -177,7 +177,7 @@ def test_plugins_are_switched_by_flags(kas_server):
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (("--enable-admission-plugins", "ImagePolicyWebhook"), "ImagePolicyWebhook needs an admission configuration file"),
+        (("--enable-admission-plugins", "ImagePolicyWebhook"), 'admission plugin "ImagePolicyWebhook": no config specified'),
         (("--enable-admission-plugins", "Nonsense"), "'Nonsense' is unknown"),
     ],
 )

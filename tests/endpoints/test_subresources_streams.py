@@ -9,8 +9,8 @@ import socket
 import pytest
 from fakekubelet import FakeKubelet, make_certificate
 
-from kas.endpoints.proxy_http import Target, insecure_tls
 from kas.endpoints.proxy_websocket import open_websocket
+from kas.http_client import Target, insecure_tls
 
 V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 POD = {"spec": {"nodeName": "", "containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 1}]}]}}

@@ -204,11 +204,11 @@ def compute(requests: Amounts, limits: Amounts) -> Amounts:
     return out
 
 
-_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 
 
 def _selects(scope: Obj, value: str) -> bool:
-    requirement = Requirement("name", _OPERATORS[scope.get("operator") or "Exists"], tuple(scope.get("values") or ()))
+    requirement = Requirement("name", OPERATORS[scope.get("operator") or "Exists"], tuple(scope.get("values") or ()))
     return requirement.matches({"name": value} if value else {})
 
 
@@ -240,7 +240,11 @@ def matches(quota: Obj, evaluator: Evaluator, obj: Obj) -> bool:
     """Whether a quota is about this object at all (``generic.Matches``)."""
     if not evaluator.matching((quota.get("status") or {}).get("hard") or {}):
         return False
+    return all(evaluator.in_scope(scope, obj) for scope in scopes_of(quota))
+
+
+def scopes_of(quota: Obj) -> list[Obj]:
+    """The quota's scopes in the longer of their two forms."""
     spec = quota.get("spec") or {}
     scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
-    scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or []
-    return all(evaluator.in_scope(scope, obj) for scope in scopes)
+    return scopes + ((spec.get("scopeSelector") or {}).get("matchExpressions") or [])

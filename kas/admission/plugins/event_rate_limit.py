@@ -1,7 +1,10 @@
 """EventRateLimit: a flood of Events does not fill the store.
 
-Two token buckets have to give: one of the namespace, one of the user, with the rates of upstream's documented example. The least
-recently used buckets are forgotten beyond ``CACHE_SIZE``. Each worker counts for itself. Upstream: ``plugin/pkg/admission/eventratelimit``.
+The configuration says how many a second may come from all, from each namespace, from each user, and about each object from each source;
+there is no default, so a server without one does not start. Of each limit the least recently used buckets are forgotten beyond its
+``cacheSize``. Only Events of the core group count, which is what upstream looks at, and each worker counts for itself.
+
+Upstream: ``plugin/pkg/admission/eventratelimit``.
 """
 
 from __future__ import annotations
@@ -12,14 +15,33 @@ from collections.abc import Callable
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission.configuration import INT32, STRING, Section, Struct, check, versioned
 from kas.api.errors import ApiError
+from kas.api.field import FieldError, invalid, not_supported
 
-CACHE_SIZE = 4096
-# (what upstream calls the limit, tokens per second, tokens at once, whose)
-LIMITS: tuple[tuple[str, float, float, Callable[[Attributes], str]], ...] = (
-    ("Namespace", 50.0, 100.0, lambda a: a.namespace),
-    ("User", 10.0, 50.0, lambda a: a.user.name),
-)
+Obj = dict[str, Any]
+CACHE_SIZE = 4096  # of a limit that does not say
+KINDS = {
+    ("eventratelimit.admission.k8s.io/v1alpha1", "Configuration"): Struct("Configuration", {
+        "limits": [Struct("Limit", {"type": STRING, "qps": INT32, "burst": INT32, "cacheSize": INT32})],
+    }),
+}  # fmt: skip
+
+
+def _source_and_object(a: Attributes) -> str:
+    source, about = a.obj.get("source") or {}, a.obj.get("involvedObject") or {}
+    parts = [source.get("component"), source.get("host")]
+    parts += [about.get(name) for name in ("kind", "namespace", "name", "uid", "apiVersion")]
+    return "".join(part or "" for part in parts)
+
+
+# Whose bucket an Event takes from.
+KEYS: dict[str, Callable[[Attributes], str]] = {
+    "Server": lambda a: "",
+    "Namespace": lambda a: a.namespace,
+    "User": lambda a: a.user.name,
+    "SourceAndObject": _source_and_object,
+}
 
 
 class Bucket:
@@ -39,33 +61,64 @@ class Bucket:
         return True
 
 
+class Limit:
+    """One limit of the configuration, with the buckets that are remembered."""
+
+    def __init__(self, config: Obj) -> None:
+        self.type = config["type"]
+        self._key, self._rate, self._burst = KEYS[self.type], config["qps"], config["burst"]
+        self._size = config.get("cacheSize") or CACHE_SIZE
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+
+    def exceeded(self, a: Attributes, now: float) -> str:
+        """Takes a token; why there was none, "" when there was."""
+        key = self._key(a)
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            if len(self._buckets) >= self._size:
+                self._buckets.popitem(last=False)
+            bucket = self._buckets[key] = Bucket(self._rate, self._burst, now)
+        else:
+            self._buckets.move_to_end(key)
+        return "" if bucket.take(now) else f"limit reached on type {self.type} for key {key}"
+
+
 class Plugin:
     name = "EventRateLimit"
 
-    def __init__(self, server: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, server: Any, section: Section | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        limits = versioned(section, KINDS).get("limits")
+        check(_wrong(limits))
         self._clock = clock
-        self._buckets: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
+        self._limits = [Limit(config) for config in limits or ()]
 
     def handles(self, a: Attributes) -> bool:
-        return a.resource == "events" and a.group in ("", "events.k8s.io") and a.operation in (CREATE, UPDATE)
+        return a.resource == "events" and not a.group and a.operation in (CREATE, UPDATE)
 
     def validate(self, a: Attributes) -> None:
         if a.dry_run:
             return
         now = self._clock()
-        refused = []
-        for kind, rate, burst, who in LIMITS:
-            if not self._take(kind, who(a), rate, burst, now):
-                refused.append(f"limit reached on type {kind} for key {who(a)}")
+        # Every limit is asked, so that a token is taken from each.
+        refused = list(dict.fromkeys(filter(None, [limit.exceeded(a, now) for limit in self._limits])))
         if refused:
             text = refused[0] if len(refused) == 1 else "[" + ", ".join(refused) + "]"
             raise ApiError(429, "TooManyRequests", f"Too many requests: {text}")
 
-    def _take(self, kind: str, who: str, rate: float, burst: float, now: float) -> bool:
-        bucket = self._buckets.get((kind, who))
-        if bucket is None:
-            if len(self._buckets) >= CACHE_SIZE:
-                self._buckets.popitem(last=False)
-            bucket = self._buckets[kind, who] = Bucket(rate, burst, now)
-        self._buckets.move_to_end((kind, who))
-        return bucket.take(now)
+
+def _wrong(limits: list[Obj] | None) -> list[FieldError]:
+    found: list[FieldError] = []
+    if not limits:
+        found.append(invalid("limits", limits, "must not be empty"))
+    for i, limit in enumerate(limits or ()):
+        at, kind = f"limits[{i}]", limit.get("type") or ""
+        if kind not in KEYS:
+            found.append(not_supported(f"{at}.type", kind, list(KEYS)))
+        for name in ("burst", "qps"):
+            value = limit.get(name) or 0
+            if value <= 0:
+                found.append(invalid(f"{at}.{name}", value, "must be positive"))
+        size = limit.get("cacheSize") or 0
+        if kind != "Server" and size < 0:
+            found.append(invalid(f"{at}.cacheSize", size, "must not be negative"))
+    return found

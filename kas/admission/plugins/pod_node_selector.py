@@ -1,7 +1,10 @@
 """PodNodeSelector: a namespace says on which nodes its pods run.
 
-Uses ``server.object``. The cluster-wide defaults and white lists of upstream's configuration file do not exist: the namespace's
-annotation is what counts. Upstream: ``plugin/pkg/admission/podnodeselector``.
+Its annotation says which labels the node has to have, or the configuration's ``clusterDefaultNodeSelector`` when it has none. What the
+configuration says for a namespace is a white list: its pods may select by these labels and no others. Uses ``server.object``.
+
+Selectors of the configuration are checked at start; upstream finds them wrong at every pod.
+Upstream: ``plugin/pkg/admission/podnodeselector``.
 """
 
 from __future__ import annotations
@@ -9,45 +12,84 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import CREATE, Attributes
-from kas.api import errors
+from kas.admission.configuration import STRINGS, ConfigurationError, Section, Struct, unversioned
+from kas.api import errors, field
+from kas.api.validation.names import is_label_value, is_qualified_name
 
+Labels = dict[str, str]
 ANNOTATION = "scheduler.alpha.kubernetes.io/node-selector"
+CLUSTER = "clusterDefaultNodeSelector"
+SHAPE = Struct("pluginConfig", {"podNodeSelectorPluginConfig": STRINGS})
 CONFLICT = "pod node label selector conflicts with its namespace node label selector"
+NOT_LISTED = "pod node label selector labels conflict with its namespace whitelist"
+
+
+def parse(text: str) -> Labels:
+    """``labels.ConvertSelectorToLabelsMap``: key=value, comma separated, nothing else. Raises ValueError."""
+    out: Labels = {}
+    for part in text.split(",") if text else ():
+        pair = part.split("=")
+        if len(pair) != 2:
+            raise ValueError(f"invalid selector: [{' '.join(pair)}]")
+        key, value = pair[0].strip(), pair[1].strip()
+        # The path is Go's nil there, and prints so.
+        if wrong := is_qualified_name(key):
+            raise ValueError(str(field.invalid("<nil>", key, "; ".join(wrong))))
+        if wrong := is_label_value(value):
+            raise ValueError(str(field.invalid(f"[{key}]", value, "; ".join(wrong))))
+        out[key] = value
+    return out
 
 
 class Plugin:
     name = "PodNodeSelector"
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: Any, section: Section | None = None) -> None:
         self._server = server
+        config = unversioned(section, SHAPE).get("podNodeSelectorPluginConfig") or {}
+        self._allowed: dict[str, Labels] = {}
+        for name, text in config.items():
+            try:
+                self._allowed[name] = parse(text)
+            except ValueError as e:
+                raise ConfigurationError(f"podNodeSelectorPluginConfig.{name}: {e}") from None
+        self._default = self._allowed.get(CLUSTER, {})
 
     def handles(self, a: Attributes) -> bool:
         return a.operation == CREATE and a.resource == "pods" and not a.group and not a.subresource
 
-    def _wanted(self, a: Attributes) -> dict[str, str]:
+    def _wanted(self, a: Attributes) -> Labels:
         namespace = self._server.object("", "namespaces", "", a.namespace)
         if namespace is None:
             raise errors.not_found("", "namespaces", a.namespace)
-        text = (namespace["metadata"].get("annotations") or {}).get(ANNOTATION, "")
-        out = {}
-        for part in text.split(",") if text else ():
-            key, sep, value = part.partition("=")
-            if not sep:
-                raise errors.internal(f"invalid selector: {part}")
-            out[key.strip()] = value.strip().removeprefix("=")
-        return out
+        text = (namespace["metadata"].get("annotations") or {}).get(ANNOTATION)
+        if text is None:
+            return self._default
+        try:
+            return parse(text)
+        except ValueError as e:
+            # Upstream gives a bare error here, which the client sees as a 500.
+            raise errors.ApiError(500, "", str(e)) from None
 
     def mutate(self, a: Attributes) -> None:
         wanted = self._wanted(a)
         own = a.obj["spec"].get("nodeSelector") or {}
         self._check(a, wanted, own)
         if wanted:
-            a.obj["spec"]["nodeSelector"] = {**wanted, **own}
+            a.obj["spec"]["nodeSelector"] = own = {**wanted, **own}
+        self._check_list(a, own)
 
     def validate(self, a: Attributes) -> None:
-        self._check(a, self._wanted(a), a.obj["spec"].get("nodeSelector") or {})
+        own = a.obj["spec"].get("nodeSelector") or {}
+        self._check(a, self._wanted(a), own)
+        self._check_list(a, own)
 
     @staticmethod
-    def _check(a: Attributes, wanted: dict[str, str], own: dict[str, str]) -> None:
+    def _check(a: Attributes, wanted: Labels, own: Labels) -> None:
         if any(key in own and own[key] != value for key, value in wanted.items()):
             raise errors.forbidden(a.group, a.resource, a.obj["metadata"].get("name", ""), CONFLICT)
+
+    def _check_list(self, a: Attributes, own: Labels) -> None:
+        allowed = self._allowed.get(a.namespace)
+        if allowed and any(allowed.get(key) != value for key, value in own.items()):
+            raise errors.forbidden(a.group, a.resource, a.obj["metadata"].get("name", ""), NOT_LISTED)

@@ -1,7 +1,9 @@
 """PodSecurity: the Pod Security Standards, as a namespace's labels ask for them.
 
-No exemptions and no defaults but "privileged". Uses ``server.store`` (Namespaces, followed) and lists the pods of a namespace
-whose enforced level changes. Upstream: ``plugin/pkg/admission/security/podsecurity`` and ``k8s.io/pod-security-admission/admission``.
+The configuration says what counts without labels ("privileged" without one) and who is exempt. Uses ``server.store`` (Namespaces,
+followed) and lists the pods of a namespace whose enforced level changes.
+
+Upstream: ``plugin/pkg/admission/security/podsecurity`` and ``k8s.io/pod-security-admission/admission``.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from typing import Any
 import orjson
 
 from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission.configuration import Section
 from kas.admission.plugins._derived import Followed
 from kas.admission.plugins._podsecurity.checks import APPARMOR_ANNOTATION, SECCOMP_CONTAINER, SECCOMP_POD, Finding, detail, evaluate
+from kas.admission.plugins._podsecurity.configuration import ignored_warning, load
 from kas.admission.plugins._podsecurity.policy import PRIVILEGED, STRICTNESS, LevelVersion, Policy, policy_of
 from kas.api import errors
 
@@ -36,9 +40,11 @@ TEMPLATES = {
 class Plugin:
     name = "PodSecurity"
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: Any, section: Section | None = None) -> None:
         self._server = server
-        self._policies = Followed(server, "", "namespaces", lambda obj: policy_of(obj["metadata"].get("labels")))
+        self._settings = settings = load(section)
+        self._exempt = bool(settings.namespaces or settings.usernames)
+        self._policies = Followed(server, "", "namespaces", lambda obj: policy_of(obj["metadata"].get("labels"), settings.defaults))
 
     def handles(self, a: Attributes) -> bool:
         if a.operation not in (CREATE, UPDATE):
@@ -50,6 +56,8 @@ class Plugin:
     def validate(self, a: Attributes) -> None:
         if a.resource == "namespaces":
             self._namespace(a)
+            return
+        if self._exempt and self._exempted(a):
             return
         # Namespaces are cluster-scoped, so that their own names are what they are kept under.
         known = self._policies.all().get(a.namespace)
@@ -70,7 +78,17 @@ class Plugin:
         if template:
             self._pod(a, policy, wrong, template.get("metadata") or {}, template.get("spec") or {}, enforced=False)
 
+    def _exempted(self, a: Attributes) -> bool:
+        for what, exempt in (("namespace", a.namespace in self._settings.namespaces), ("user", a.user.name in self._settings.usernames)):
+            if exempt:
+                a.annotate(AUDIT + "exempt", what)
+                return True
+        return False
+
     def _pod(self, a: Attributes, policy: Policy, wrong: list[Any], meta: Obj, spec: Obj, enforced: bool) -> None:
+        if self._settings.runtime_classes and spec.get("runtimeClassName") in self._settings.runtime_classes:
+            a.annotate(AUDIT + "exempt", "runtimeClass")
+            return
         if wrong:
             a.annotate(AUDIT + "error", f"Failed to parse policy: {_aggregate(wrong)}")
         results: dict[LevelVersion, list[Finding]] = {}
@@ -93,19 +111,27 @@ class Plugin:
     # --- the labels themselves
 
     def _namespace(self, a: Attributes) -> None:
-        new, wrong = policy_of(a.obj["metadata"].get("labels"))
+        name, labels, defaults = a.obj["metadata"].get("name", ""), a.obj["metadata"].get("labels"), self._settings.defaults
+        new, wrong = policy_of(labels, defaults)
+        ignored = ignored_warning(name, new, defaults, labels or {}) if name in self._settings.namespaces else ""
         if a.operation == CREATE:
             if wrong:
                 raise errors.invalid(a.group, a.kind, a.name, wrong)
+            if ignored:
+                a.warn(ignored)
             return
-        old, wrong_before = policy_of(a.old["metadata"].get("labels"))
+        old, wrong_before = policy_of(a.old["metadata"].get("labels"), defaults)
         if wrong and (not wrong_before or _aggregate(wrong) != _aggregate(wrong_before)):
             raise errors.invalid(a.group, a.kind, a.name, wrong)
         if new.enforce == old.enforce or new.enforce.level == PRIVILEGED:
             return
         if new.enforce.version == old.enforce.version and STRICTNESS[new.enforce.level] <= STRICTNESS[old.enforce.level]:
             return
-        for text in self._existing(a.obj["metadata"]["name"], new.enforce):
+        if name in self._settings.namespaces:
+            if ignored:
+                a.warn(ignored)
+            return
+        for text in self._existing(name, new.enforce):
             a.warn(text)
 
     def _existing(self, namespace: str, enforce: LevelVersion) -> list[str]:
@@ -115,6 +141,8 @@ class Plugin:
         pods: dict[str, list[str]] = {}
         for rec in page.records:
             pod = orjson.loads(rec.json)
+            if (pod.get("spec") or {}).get("runtimeClassName") in self._settings.runtime_classes:
+                continue
             reasons = [reason for reason, _ in evaluate(enforce, pod["metadata"], pod.get("spec") or {})]
             if reasons:
                 pods.setdefault(", ".join(reasons), []).append(pod["metadata"]["name"])

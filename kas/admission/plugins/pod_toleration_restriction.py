@@ -1,7 +1,7 @@
 """PodTolerationRestriction: a namespace says what its pods tolerate, by default and at most.
 
-Uses ``server.object``. Upstream: ``plugin/pkg/admission/podtolerationrestriction``; without its configuration file the namespace's
-annotations are what counts.
+The namespace's annotations say it; for a namespace without them the configuration's ``default`` and ``whitelist`` do.
+Uses ``server.object``. Upstream: ``plugin/pkg/admission/podtolerationrestriction``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Any
 import orjson
 
 from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission.configuration import INT64, STRING, ConfigurationError, Section, Struct, versioned
 from kas.admission.plugins import _pods
 from kas.api import errors
+from kas.api.validation import scheduling
 from kas.registry.core.pod import quality_of_service
 
 Obj = dict[str, Any]
@@ -20,13 +22,25 @@ DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
 WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 MEMORY_PRESSURE = {"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}
 CONFLICT = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist"
+_TOLERATION = Struct("Toleration", {"key": STRING, "operator": STRING, "value": STRING, "effect": STRING, "tolerationSeconds": INT64})
+KINDS = {
+    ("podtolerationrestriction.admission.k8s.io/v1alpha1", "Configuration"): Struct(
+        "Configuration", {"default": [_TOLERATION], "whitelist": [_TOLERATION]}
+    ),
+}
 
 
 class Plugin:
     name = "PodTolerationRestriction"
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: Any, section: Section | None = None) -> None:
         self._server = server
+        config = versioned(section, KINDS)
+        self._otherwise = {DEFAULTS: config.get("default") or [], WHITELIST: config.get("whitelist") or []}
+        wrong = scheduling.tolerations(self._otherwise[DEFAULTS], "podtolerationrestriction.default")
+        wrong += scheduling.tolerations(self._otherwise[WHITELIST], "podtolerationrestriction.whitelist")
+        if wrong:
+            raise ConfigurationError(f"invalid config: [{' '.join(map(str, wrong))}]")
 
     def handles(self, a: Attributes) -> bool:
         return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
@@ -35,7 +49,9 @@ class Plugin:
         namespace = self._server.object("", "namespaces", "", a.namespace)
         if namespace is None:
             raise errors.not_found("", "namespaces", a.namespace)
-        text = (namespace["metadata"].get("annotations") or {}).get(key, "")
+        text = (namespace["metadata"].get("annotations") or {}).get(key)
+        if text is None:
+            return self._otherwise[key]
         try:
             found = orjson.loads(text) if text else []
         except orjson.JSONDecodeError as e:
@@ -46,15 +62,13 @@ class Plugin:
 
     def mutate(self, a: Attributes) -> None:
         spec = a.obj["spec"]
-        own = spec.get("tolerations") or []
-        final = own
-        if a.operation == CREATE:
-            defaults = self._annotation(a, DEFAULTS)
-            final = _pods.merge_tolerations(defaults, own) if defaults and own else defaults or own
+        more = list(self._annotation(a, DEFAULTS)) if a.operation == CREATE else []
         if quality_of_service(a.obj) != "BestEffort":
-            final = _pods.merge_tolerations(final, [MEMORY_PRESSURE])
-        if final:
-            spec["tolerations"] = final
+            more.append(MEMORY_PRESSURE)
+        if more:
+            # Copies: what is remembered for all pods must not become part of one.
+            spec["tolerations"] = [dict(t) for t in _pods.merge_tolerations(spec.get("tolerations") or [], more)]
+        self.validate(a)
 
     def validate(self, a: Attributes) -> None:
         own = a.obj["spec"].get("tolerations") or []

@@ -5,6 +5,8 @@ write. All quotas an object counts against are raised in one commit whose precon
 by, so workers never spend the same rest twice. When the write then does not happen, what was taken is given back once the
 request has ended; a crash in between is healed by the controller's next recount.
 
+The configuration may say what is refused where no quota is about it (``_limited``).
+
 Uses ``server.store``, ``server.registry``. Upstream: ``apiserver/pkg/admission/plugin/resourcequota``.
 """
 
@@ -19,8 +21,10 @@ import orjson
 
 from kas._fastpath import Op
 from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission.configuration import Section
 from kas.admission.plugins import _pods
 from kas.admission.plugins._derived import Followed
+from kas.admission.plugins._limited import Limited
 from kas.admission.plugins._pods import Amounts
 from kas.admission.plugins._usage import Evaluator, evaluator_of, matches
 from kas.api import errors
@@ -51,8 +55,9 @@ class Charge:
 class Plugin:
     name = "ResourceQuota"
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: Any, section: Section | None = None) -> None:
         self._server = server
+        self._limited = Limited(section) or None
         self._present = Followed(server, "", "resourcequotas", lambda obj: True)
         self._evaluators: dict[tuple[str, str], Evaluator] = {}
         # Writes of one worker into one namespace queue here instead of losing races against each other.
@@ -66,7 +71,7 @@ class Plugin:
         return not a.subresource or (not a.group and a.resource == "pods" and a.subresource == "resize")
 
     def validate(self, a: Attributes) -> Any:
-        if not a.namespace or not self._present.namespace(a.namespace) or a.resource == "namespaces":
+        if not a.namespace or a.resource == "namespaces" or not (self._limited or self._present.namespace(a.namespace)):
             return None
         evaluator = self._evaluator(a.group, a.resource)
         return self._charge(a, evaluator) if evaluator.handles(a) else None
@@ -133,7 +138,7 @@ class Plugin:
             if not all(resource in (status.get("used") or {}) for resource in counted):
                 raise a.forbid(f"status unknown for quota: {name}, resources: {','.join(sorted(counted))}")
             pertinent.append(quota)
-        if not pertinent:
+        if not pertinent and not self._limited:
             return {}
         negative = sorted(name for name, need in usage.items() if need < ZERO)
         if negative:
@@ -143,6 +148,8 @@ class Plugin:
             before = evaluator.usage(a.old)
             delta = {name: need - before[name] if name in before else need for name, need in usage.items()}
         delta = {name: need for name, need in delta.items() if need > ZERO}
+        if delta and self._limited:
+            self._limited.check(a, evaluator, usage, quotas, pertinent)
         return {q["metadata"]["name"]: more for q in pertinent if (more := self._fits(a, q, delta))}
 
     @staticmethod

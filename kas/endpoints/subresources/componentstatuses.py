@@ -15,7 +15,7 @@ from kas.api.errors import ApiError
 from kas.api.scheme import SCHEME
 from kas.edge.http import Request, Response
 from kas.endpoints import respond
-from kas.endpoints.proxy_http import BackendError, Target, connect, insecure_tls
+from kas.http_client import BackendError, Target, connect, insecure_tls
 from kas.registry.strategy import Obj
 
 SCHEDULER, CONTROLLER_MANAGER, STORE = "scheduler", "controller-manager", "etcd-0"

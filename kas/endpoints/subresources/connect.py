@@ -18,11 +18,11 @@ from kas.edge.http import Headers, Request, Response
 from kas.edge.websocket import Socket, Upgrade, WebSocketRequest
 from kas.endpoints import proxy
 from kas.endpoints.options import number
-from kas.endpoints.proxy_http import BackendError, Target, connect
 from kas.endpoints.proxy_locations import Locations
 from kas.endpoints.proxy_websocket import open_websocket, tunnel
 from kas.endpoints.subresources.containers import chosen
 from kas.endpoints.write import Writer
+from kas.http_client import BackendError, Target, connect
 from kas.registry.strategy import Obj
 
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"

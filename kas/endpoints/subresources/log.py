@@ -12,9 +12,9 @@ from kas.api.requestinfo import Query
 from kas.edge.http import Request, Response
 from kas.endpoints.options import number
 from kas.endpoints.proxy import piped
-from kas.endpoints.proxy_http import BackendError, Connection, Target, connect
 from kas.endpoints.proxy_locations import Locations
 from kas.endpoints.subresources.containers import chosen
+from kas.http_client import BackendError, Connection, Target, connect
 
 MAX_REFUSAL = 10 << 10
 NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")

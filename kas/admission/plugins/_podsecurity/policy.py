@@ -37,14 +37,27 @@ class Policy(NamedTuple):
         return self.enforce.level == self.audit.level == self.warn.level == PRIVILEGED
 
 
-def policy_of(labels: Mapping[str, str] | None) -> tuple[Policy, list[FieldError]]:
-    """The policy and what is wrong with the labels. A wrong label enforces the strictest level, audits and warns none."""
+NO_DEFAULTS = Policy()
+
+
+def parse_version(text: str) -> int | None:
+    """The minor version that ``latest`` or ``v1.x`` stands for; None for anything else."""
+    if text == "latest":
+        return LATEST
+    match = _VERSION.match(text)
+    return int(match[1]) if match is not None and len(match[1]) < 10 else None
+
+
+def policy_of(labels: Mapping[str, str] | None, defaults: Policy = NO_DEFAULTS) -> tuple[Policy, list[FieldError]]:
+    """The policy and what is wrong with the labels; ``defaults`` are for those that are not there.
+
+    A wrong level enforces the strictest one, audits and warns none; a wrong version is the latest.
+    """
     if not labels or not any(key.startswith(PREFIX) for key in labels):
-        return Policy(), []
+        return defaults, []
     found: list[FieldError] = []
     parts = []
-    for mode in ("enforce", "audit", "warn"):
-        level, version = PRIVILEGED, LATEST
+    for mode, (level, version) in zip(("enforce", "audit", "warn"), defaults, strict=True):
         key = PREFIX + mode
         if key in labels:
             level = labels[key]
@@ -52,11 +65,10 @@ def policy_of(labels: Mapping[str, str] | None) -> tuple[Policy, list[FieldError
                 found.append(field.invalid(f"metadata.labels[{key}]", level, "must be one of privileged, baseline, restricted"))
                 level = RESTRICTED if mode == "enforce" else PRIVILEGED
         key += "-version"
-        if key in labels and labels[key] != "latest":
-            match = _VERSION.match(labels[key])
-            if match is not None and len(match[1]) < 10:
-                version = int(match[1])
-            else:
+        if key in labels:
+            said = parse_version(labels[key])
+            if said is None:
                 found.append(field.invalid(f"metadata.labels[{key}]", labels[key], 'must be "latest" or "v1.x"'))
+            version = LATEST if said is None else said
         parts.append(LevelVersion(level, version))
     return Policy(*parts), found

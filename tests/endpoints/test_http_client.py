@@ -8,8 +8,8 @@ import struct
 import pytest
 
 from kas.endpoints.proxy import joined
-from kas.endpoints.proxy_http import BackendError, Target, connect
 from kas.endpoints.proxy_websocket import WebSocket, open_websocket
+from kas.http_client import BackendError, Target, connect
 
 
 def talk(answer: bytes, use, request: bytes = b""):

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 client over asyncio's streams, for what the API server passes on to kubelets, pods and services.
+"""A small HTTP/1.1 client over asyncio's streams, for what the API server asks or passes on: kubelets, pods, services, webhooks.
 
 One connection a request, closed with it. An answer's head is bounded, its body is read piece by piece as it is asked for, so
 a slow client slows the backend down instead of filling memory. No redirect is ever followed. Errors to connect are
@@ -15,8 +15,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from kas.edge.http import Headers
-
+Headers = list[tuple[bytes, bytes]]
 CHUNK = 64 << 10
 MAX_HEAD = 64 << 10
 CONNECT_TIMEOUT_S = 30.0
@@ -33,7 +32,8 @@ class BackendError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes. ``path`` is decoded, ``query`` raw. ``tls`` is None for plain HTTP."""
+    """Where a request goes. ``path`` is decoded, ``query`` raw. ``tls`` is None for plain HTTP; ``tls_name`` is the name its
+    certificate has to have, when that is not ``host``."""
 
     scheme: str
     host: str
@@ -41,6 +41,7 @@ class Target:
     path: str = ""
     query: str = ""
     tls: ssl.SSLContext | None = None
+    tls_name: str = ""
 
     @property
     def authority(self) -> str:
@@ -193,7 +194,7 @@ async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S) -> Conne
     """Raises BackendError."""
     host, port = target.dial
     where = f"{f'[{host}]' if ':' in host else host}:{port}"
-    name = host if target.tls is not None else None
+    name = (target.tls_name or host) if target.tls is not None else None
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(host, port, limit=MAX_HEAD, ssl=target.tls, server_hostname=name)

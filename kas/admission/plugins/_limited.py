@@ -1,0 +1,85 @@
+"""Resources that need a quota: what may only be used where a quota covers it (``limitedResources`` of ResourceQuotaConfiguration)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kas.admission import Attributes
+from kas.admission.configuration import STRING, Section, Struct, check, versioned
+from kas.admission.plugins._pods import Amounts
+from kas.admission.plugins._usage import OPERATORS, Evaluator, scopes_of
+from kas.api.errors import ApiError
+from kas.api.field import FieldError, invalid, not_supported, required
+from kas.api.quantity import Quantity
+
+Obj = dict[str, Any]
+_SHAPE = Struct("ResourceQuotaConfiguration", {"limitedResources": [Struct("LimitedResource", {
+    "apiGroup": STRING, "resource": STRING, "matchContains": [STRING],
+    "matchScopes": [Struct("ScopedResourceSelectorRequirement", {"scopeName": STRING, "operator": STRING, "values": [STRING]})],
+})]})  # fmt: skip
+KINDS = {
+    ("apiserver.config.k8s.io/v1", "ResourceQuotaConfiguration"): _SHAPE,
+    ("resourcequota.admission.k8s.io/v1beta1", "Configuration"): _SHAPE,
+    ("resourcequota.admission.k8s.io/v1alpha1", "Configuration"): _SHAPE,
+}
+ZERO = Quantity(0)
+# Those whose operator and values count, and the others.
+VALUED = ("PriorityClass", "VolumeAttributesClass")
+SCOPES = (*VALUED, "BestEffort", "CrossNamespacePodAffinity", "NotBestEffort", "NotTerminating", "Terminating")
+
+
+class Limited:
+    """The configuration; false when nothing is limited."""
+
+    def __init__(self, section: Section | None) -> None:
+        """Raises ConfigurationError."""
+        self._rules = versioned(section, KINDS).get("limitedResources") or []
+        check(found for i, rule in enumerate(self._rules) for found in _wrong(rule, f"limitedResources[{i}]"))
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def check(self, a: Attributes, evaluator: Evaluator, usage: Amounts, quotas: Iterable[Obj], covering: Iterable[Obj]) -> None:
+        """Refuses what is limited and not covered. ``quotas`` are all of the namespace, ``covering`` those about this object."""
+        covered = {name for quota in covering for name in evaluator.matching((quota.get("status") or {}).get("hard") or {})}
+        missing = {
+            name
+            for rule in self._rules
+            if (rule.get("apiGroup") or "", rule["resource"]) == (a.group, a.resource)
+            for name, need in usage.items()
+            if need > ZERO and name not in covered and any(part in name for part in rule.get("matchContains") or ())
+        }
+        if missing:
+            raise a.forbid(f"insufficient quota to consume: {','.join(sorted(missing))}")
+        # Scopes count whatever the rule's resource is.
+        wanted = [scope for rule in self._rules for scope in rule.get("matchScopes") or () if evaluator.in_scope(scope, a.obj)]
+        if not wanted:
+            return
+        there = {scope.get("scopeName") for quota in quotas for scope in scopes_of(quota) if evaluator.in_scope(scope, a.obj)}
+        open_ = [scope for scope in wanted if scope.get("scopeName") not in there]
+        if open_:
+            # Upstream gives a bare error here, which the client sees as a 500.
+            raise ApiError(500, "", f"insufficient quota to match these scopes: [{' '.join(map(_shown, open_))}]")
+
+
+def _wrong(rule: Obj, path: str) -> Iterable[FieldError]:
+    if not rule.get("resource"):
+        yield required(f"{path}.resource")
+    # Upstream finds these wrong at a request, and then lets it pass every quota.
+    for i, scope in enumerate(rule.get("matchScopes") or ()):
+        at, name, operator = f"{path}.matchScopes[{i}]", scope.get("scopeName") or "", scope.get("operator") or ""
+        if name not in SCOPES:
+            yield not_supported(f"{at}.scopeName", name, list(SCOPES))
+        elif operator not in OPERATORS and (operator or name in VALUED):
+            yield not_supported(f"{at}.operator", operator, list(OPERATORS))
+        elif operator in ("In", "NotIn") and not scope.get("values"):
+            yield required(f"{at}.values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")
+        elif operator not in ("In", "NotIn") and scope.get("values"):
+            why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+            yield invalid(f"{at}.values", scope["values"], why)
+
+
+def _shown(scope: Obj) -> str:
+    """As Go prints the struct."""
+    return f"{{{scope.get('scopeName') or ''} {scope.get('operator') or ''} [{' '.join(scope.get('values') or ())}]}}"
