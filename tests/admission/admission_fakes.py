@@ -12,6 +12,7 @@ from kas.admission import Attributes, Chain
 from kas.api.scheme import SCHEME
 from kas.auth.attributes import ALLOW, NO_OPINION
 from kas.auth.user import UserInfo
+from kas.registry.generic import Registry
 
 NOW = "2024-01-02T03:04:05Z"
 ADMIN = UserInfo("admin", ("system:masters",))
@@ -66,11 +67,7 @@ class FakeServer:
 
     def registry(self, group: str, resource: str) -> Any:
         record = next(r for r in SCHEME.resources if (r.group, r.resource) == (group, resource))
-        root = record.etcd_prefix + "/"
-        return SimpleNamespace(
-            root=root, resource=record, prefix=lambda ns: f"{root}{ns}/", type=record.type,
-            key=lambda ns, name: f"{root}{ns}/{name}" if record.namespaced else root + name,
-        )  # fmt: skip
+        return Registry(record, self.store, lambda: (NOW, NOW))
 
     def object(self, group: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
         rec = self.store.get(self.registry(group, resource).key(namespace, name))
