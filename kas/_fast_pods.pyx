@@ -1,4 +1,4 @@
-"""Containers and volumes as nearly every pod has them: one pass says that there is nothing to complain about and nothing to warn of.
+"""Containers, volumes and tolerations as nearly every pod has them: one pass says that there is nothing to complain about and nothing to warn of.
 
 The rules and all wording are in ``kas.api.validation`` and ``kas.api.podwarnings``; what is not recognised here, however valid, is
 left to them. Whatever a field is not known to be free of rules makes its owner unusual, so a new field is safe until it is added here.
@@ -385,7 +385,7 @@ cdef bint first_time(set taken, object value):
 
 
 cdef bint usual_mounts(list items, dict volumes):
-    """``volumes`` are those there are, by name; None when that has been looked at already."""
+    """``volumes`` are those there are, by name."""
     cdef Py_ssize_t i, at
     cdef dict item
     cdef PyObject* k
@@ -401,7 +401,7 @@ cdef bint usual_mounts(list items, dict volumes):
         at, named, placed, sub = 0, False, False, False
         while PyDict_Next(item, &at, &k, &v):
             if is_key(k, b"name", 4):
-                named = any_text(<object>v) and (volumes is None or get(volumes, <object>v) != NULL)
+                named = any_text(<object>v) and get(volumes, <object>v) != NULL
             elif is_key(k, b"mountPath", 9):
                 placed = any_text(<object>v) and first_time(points, <object>v)
             elif is_key(k, b"subPath", 7) or is_key(k, b"subPathExpr", 11):
@@ -582,10 +582,10 @@ cdef bint usual_container(dict container, bint init, dict volumes, set names, se
     return required == 4 and (runs_on or not hooked)
 
 
-def usual_containers(containers, init, dict volumes):
+def usual_containers(containers, init, dict volumes not None):
     """Whether the regular and init containers (None: there are none) certainly are valid and nothing is to be warned of.
 
-    ``volumes`` has the pod's valid volumes by name; None says that the mounts have passed already. False means that somebody must look.
+    ``volumes`` has the pod's valid volumes by name. False means that somebody must look.
     """
     cdef Py_ssize_t i
     cdef set names = set(), ports = set()
@@ -744,4 +744,32 @@ def usual_volumes(volumes):
             code = PyDict_GetItem(SOURCES, <object>k)
             if code == NULL or not usual_source(<int><object>code, as_dict(v), paths):
                 return False
+    return True
+
+
+# -- tolerations ----------------------------------------------------------------------------------------------------------
+
+cdef frozenset EFFECTS = frozenset(("NoSchedule", "PreferNoSchedule", "NoExecute"))
+cdef frozenset NODE_TAINTS = frozenset((
+    "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/disk-pressure",
+    "node.kubernetes.io/memory-pressure", "node.kubernetes.io/pid-pressure", "node.kubernetes.io/network-unavailable",
+    "node.kubernetes.io/unschedulable",
+))
+
+
+def usual_tolerations(tolerations):
+    """Whether tolerations are only of the taints that nodes get by themselves, as admission and controllers write them."""
+    cdef Py_ssize_t i
+    cdef dict item
+    cdef PyObject* v
+    cdef bint timed
+    if not PyList_CheckExact(tolerations):
+        return False
+    for i in range(PyList_GET_SIZE(tolerations)):
+        item = as_dict(PyList_GET_ITEM(tolerations, i))
+        if item is None or "value" in item or not one_of(get(item, "key"), NODE_TAINTS) or not one_of(get(item, "effect"), EFFECTS):
+            return False
+        v = get(item, "operator")
+        if v == NULL or not <object>v == "Exists" or ("tolerationSeconds" in item and not item["effect"] == "NoExecute"):
+            return False
     return True

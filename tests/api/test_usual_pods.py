@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kas._fast_pods import usual_containers, usual_volumes
+from kas._fast_pods import usual_containers, usual_tolerations, usual_volumes
 
 from kas.admission.plugins.service_account import token_source
 from kas.api import podwarnings
+from kas.api.validation import scheduling
 from kas.api.validation.containers import PodFacts, init_containers, regular_containers
 from kas.api.validation.volumes import volumes as volume_rules
 
@@ -129,12 +130,25 @@ def test_volumes_it_passes_are_valid(volumes):
         assert by_name == {v["name"]: v for v in volumes}
 
 
+TOLERATIONS = [
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+    {"key": "node.kubernetes.io/disk-pressure", "operator": "Exists", "effect": "NoSchedule"},
+]
+
+
+@settings(max_examples=300)
+@given(changed(TOLERATIONS))
+def test_tolerations_it_passes_are_valid(items):
+    if usual_tolerations(items):
+        assert scheduling.tolerations(items, "t") == []
+
+
 def test_it_knows_the_usual():
     valid = {v["name"]: v for v in VOLUMES}
     sidecar = {**FIRST_STEP, "name": "s", "restartPolicy": "Always", "livenessProbe": CONTAINER["livenessProbe"]}
-    assert usual_volumes(VOLUMES) and usual_volumes([])
+    assert usual_volumes(VOLUMES) and usual_volumes([]) and usual_tolerations(TOLERATIONS)
     assert usual_containers([CONTAINER], None, valid) and usual_containers([CONTAINER, SECOND], [FIRST_STEP, sidecar], valid)
-    assert usual_containers([CONTAINER], [], None)
+    assert usual_containers([CONTAINER], [], valid)
     assert not usual_containers([CONTAINER], None, {}), "mounts of volumes that are not there"
     assert not usual_containers([], None, valid) and not usual_containers(None, None, valid) and not usual_containers([1], None, valid)
 

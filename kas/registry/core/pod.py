@@ -7,7 +7,7 @@ from typing import Any
 from kas.api.field import FieldError
 from kas.api.podwarnings import pod_warnings
 from kas.api.validation import cached, pods, security
-from kas.api.validation.podspec import options_for
+from kas.api.validation.podspec import FOR_PODS, is_usual, options_for
 from kas.api.validation.resources import amount
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -152,13 +152,14 @@ class PodStrategy(Strategy):
         super().prepare_for_update(ctx, obj, old)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        return pods.create(obj, options_for(None, None, True))
+        ctx.usual = is_usual(obj["spec"])
+        return pods.create(obj, FOR_PODS, ctx.usual)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         return pods.update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        out = pod_warnings(obj["metadata"], obj.get("spec") or {})
+        out = pod_warnings(obj["metadata"], obj.get("spec") or {}, usual=ctx.usual)
         messages = cached.dns_label(obj["metadata"].get("name") or "")
         if messages:
             text = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
