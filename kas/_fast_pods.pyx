@@ -773,3 +773,71 @@ def usual_tolerations(tolerations):
         if v == NULL or not <object>v == "Exists" or ("tolerationSeconds" in item and not item["effect"] == "NoExecute"):
             return False
     return True
+
+
+# -- quality of service ---------------------------------------------------------------------------------------------------
+
+
+cdef struct Need:
+    int64_t cpu
+    int64_t memory
+
+
+cdef int add_up(PyObject* v, Need* total):
+    """Adds what is asked of processors and memory; how many of the two are asked for at all, -1 for what is left to the rules."""
+    cdef dict amounts
+    cdef int64_t n
+    cdef int found = 0
+    if v == NULL or <object>v is None:
+        return 0
+    amounts = as_dict(v)
+    if amounts is None:
+        return -1
+    v = get(amounts, "cpu")
+    if v != NULL:
+        n = milli(<object>v)
+        if n < 0 or n > INT64_MAX - total.cpu:
+            return -1
+        total.cpu += n
+        found += n > 0
+    v = get(amounts, "memory")
+    if v != NULL:
+        n = milli(<object>v)
+        if n < 0 or n > INT64_MAX - total.memory:
+            return -1
+        total.memory += n
+        found += n > 0
+    return found
+
+
+def quality_of_service(containers, init):
+    """The class of a pod without resources of its own, by its containers; None for what is left to the rules."""
+    cdef Py_ssize_t i
+    cdef dict container, resources
+    cdef PyObject* v
+    cdef Need requests = Need(0, 0), limits = Need(0, 0)
+    cdef bint guaranteed = True
+    cdef int found
+    for items in (containers, init):
+        if items is None:
+            continue
+        if not PyList_CheckExact(items):
+            return None
+        for i in range(PyList_GET_SIZE(items)):
+            container = as_dict(PyList_GET_ITEM(items, i))
+            if container is None:
+                return None
+            v = get(container, "resources")
+            if v == NULL or <object>v is None:
+                guaranteed = False
+                continue
+            resources = as_dict(v)
+            if resources is None or add_up(get(resources, "requests"), &requests) < 0:
+                return None
+            found = add_up(get(resources, "limits"), &limits)
+            if found < 0:
+                return None
+            guaranteed = guaranteed and found == 2
+    if not (requests.cpu or requests.memory or limits.cpu or limits.memory):
+        return "BestEffort"
+    return "Guaranteed" if guaranteed and requests.cpu == limits.cpu and requests.memory == limits.memory else "Burstable"

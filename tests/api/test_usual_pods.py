@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kas._fast_pods import usual_containers, usual_tolerations, usual_volumes
+from kas._fast_pods import quality_of_service, usual_containers, usual_tolerations, usual_volumes
 
 from kas.admission.plugins.service_account import token_source
 from kas.api import podwarnings
 from kas.api.validation import scheduling
 from kas.api.validation.containers import PodFacts, init_containers, regular_containers
 from kas.api.validation.volumes import volumes as volume_rules
+from kas.registry.core.pod import class_of
 
 VOLUMES: list[dict[str, Any]] = [
     {"name": "empty", "emptyDir": {"sizeLimit": "1Gi"}},
@@ -164,3 +165,24 @@ def test_it_knows_the_usual():
 def test_amounts_count_by_value(request_, limit, usual):
     container = {**FIRST_STEP, "resources": {"requests": {"cpu": request_}, "limits": {"cpu": limit}}}
     assert usual_containers([container], None, {}) is usual
+
+
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "x"]),
+    st.sampled_from(["0", "1", "1000m", "1u", "2", "1Ki", "1024", "9Ei", "1e3", "999999999999", "-1"]),
+)
+
+
+@settings(max_examples=600)
+@given(st.lists(st.fixed_dictionaries({}, optional={"limits": AMOUNTS, "requests": AMOUNTS}), max_size=3), st.integers(0, 3))
+def test_quality_of_service_is_that_of_the_rules(resources, regular):
+    containers = [{"resources": r} for r in resources]
+    quick = quality_of_service(containers[:regular], containers[regular:])
+    assert quick is None or quick == class_of(resources)
+
+
+def test_quality_of_service_of_the_usual():
+    half = {"resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "512Mi"}}}
+    assert quality_of_service([half, half], None) == "Guaranteed"
+    assert quality_of_service([half], [{}]) == "Burstable" and quality_of_service([{}], None) == "BestEffort"
+    assert quality_of_service([{"resources": {"limits": {"cpu": "1u"}}}], None) is None
