@@ -69,8 +69,12 @@ class Strategy:
     """Generic behaviour; each hook is named after upstream's and does nothing more than its name says.
 
     ``generation_parts`` are the top-level fields whose change bumps metadata.generation; None means the kind has none.
+    ``judges_metadata`` promises that ``validate`` and ``validate_update`` include ``object_meta``, under a rule for names that is as
+    strict as that for path segments, and ``validate_update`` also ``object_meta_update``: where they find nothing, the pipeline's own
+    look at metadata would find nothing either.
     """
 
+    judges_metadata = False
     generation_parts: tuple[str, ...] | None = None
     generation_on_annotations = False
     generation_on_labels = False

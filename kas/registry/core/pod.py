@@ -134,6 +134,8 @@ def _with_stop_signal(spec: Obj) -> list[Obj]:
 
 @strategy_for("", "pods")
 class PodStrategy(Strategy):
+    judges_metadata = True
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         obj["metadata"]["generation"] = 1
         status = obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(obj)}
