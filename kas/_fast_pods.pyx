@@ -4,7 +4,7 @@ The rules and all wording are in ``kas.api.validation`` and ``kas.api.podwarning
 left to them. Whatever a field is not known to be free of rules makes its owner unusual, so a new field is safe until it is added here.
 
 Input is a decoded, defaulted document of any shape: types are checked, references are borrowed for as long as their dict or list is
-not changed, nothing is changed, and every index stays below the length given. Creating a pod of four containers (bench/test_write_path)
+not changed, only ``default_containers`` changes anything, and every index stays below the length given. Creating a pod of four containers (bench/test_write_path)
 costs 60 to 80 µs less than with the rules alone.
 """
 
@@ -841,3 +841,54 @@ def quality_of_service(containers, init):
     if not (requests.cpu or requests.memory or limits.cpu or limits.memory):
         return "BestEffort"
     return "Guaranteed" if guaranteed and requests.cpu == limits.cpu and requests.memory == limits.memory else "Burstable"
+
+
+# -- defaults -------------------------------------------------------------------------------------------------------------
+
+
+cdef bint is_fine(PyObject* v):
+    """Whether an amount is given in less than thousandths; canonical text says so by its suffix."""
+    cdef Py_ssize_t at = 0, n = 0
+    cdef const char* p = NULL
+    cdef PyObject* k
+    cdef PyObject* text
+    if v == NULL or not PyDict_CheckExact(<object>v):
+        return False
+    while PyDict_Next(<object>v, &at, &k, &text):
+        if ascii_text(<object>text, &p, &n) and (p[n - 1] == b'n' or p[n - 1] == b'u'):
+            return True
+    return False
+
+
+def default_containers(list containers not None, pull_policy, round_up, bint from_limits):
+    """The computed defaults of decoded containers, in place: when to pull, amounts in thousandths and, with ``from_limits``,
+    requests that follow limits. ``pull_policy`` tells it of an image, ``round_up`` rounds a resource list."""
+    cdef Py_ssize_t i
+    cdef dict container, resources, limits, requests
+    cdef PyObject* v
+    for i in range(PyList_GET_SIZE(containers)):
+        container = <dict?><object>PyList_GET_ITEM(containers, i)
+        v = get(container, "imagePullPolicy")
+        if v == NULL or not <object>v:
+            container["imagePullPolicy"] = pull_policy(container.get("image") or "")
+        v = get(container, "resources")
+        if v == NULL or not <object>v:
+            continue
+        resources = <dict?><object>v
+        for key in ("limits", "requests"):
+            v = get(resources, key)
+            if is_fine(v):
+                round_up(<object>v)
+        v = get(resources, "limits")
+        if not from_limits or v == NULL or <object>v is None:
+            continue
+        limits = <dict?><object>v
+        v = get(resources, "requests")
+        if v != NULL and <object>v is not None:
+            requests = <dict?><object>v
+        else:
+            requests = resources["requests"] = {}
+        for name, limit in limits.items():
+            requests.setdefault(name, limit)
+        if not requests:
+            del resources["requests"]

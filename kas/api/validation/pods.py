@@ -64,7 +64,7 @@ def _annotation_changes(pod: Pod, old: Pod, options: Options) -> list[FieldError
     path = "metadata.annotations"
     new_map, old_map = pod["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     errs: list[FieldError] = []
-    for key in sorted(old_map):
+    for key in sorted(old_map) if new_map != old_map else ():
         if new_map.get(key) == old_map[key]:
             continue
         if key.startswith(APPARMOR_PREFIX):

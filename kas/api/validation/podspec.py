@@ -44,6 +44,8 @@ class Options:
 
 DEFAULT = Options()
 FOR_PODS = Options(is_pod=True)
+# Where leniency may be due; most specs have none of it.
+_LENIENT = frozenset(("affinity", "topologySpreadConstraints", "dnsConfig", "hostAliases"))
 _NO_CLAIMS: frozenset[str] = frozenset()
 
 
@@ -55,6 +57,9 @@ def options_for_template(old: Spec | None) -> Options:
 def options_for(old_spec: Spec | None, old_meta: Spec | None, is_pod: bool = False) -> Options:
     """``GetValidationOptionsFromPodSpecAndMeta``: what the stored object already does wrong stays allowed."""
     if old_spec is None:
+        return FOR_PODS if is_pod else DEFAULT
+    annotations = (old_meta or {}).get("annotations") or {}
+    if _LENIENT.isdisjoint(old_spec) and DELETION_COST not in annotations and not (old_spec.get("securityContext") or {}).get("sysctls"):
         return FOR_PODS if is_pod else DEFAULT
     affinity = old_spec.get("affinity") or {}
     bad_affinity = any(
@@ -71,7 +76,6 @@ def options_for(old_spec: Spec | None, old_meta: Spec | None, is_pod: bool = Fal
     )
     ips = set((old_spec.get("dnsConfig") or {}).get("nameservers") or ())
     ips.update(alias.get("ip") or "" for alias in old_spec.get("hostAliases") or ())
-    annotations = (old_meta or {}).get("annotations") or {}
     return Options(
         is_pod, bool(_deletion_cost(annotations, "")), bad_affinity, bad_node, bad_spread, host_sysctls, frozenset(ips)
     )
