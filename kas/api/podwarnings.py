@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kas._fast_pods import usual_containers, usual_volumes
 from kas.api.field import go_quote
 from kas.api.validation import names
 from kas.api.validation.claims import claim_spec_warnings
 from kas.api.validation.ip import ip_warnings
+from kas.api.validation.podspec import is_usual
 from kas.api.validation.resources import milli
 from kas.api.validation.scheduling import PREFERRED, REQUIRED
 from kas.api.validation.security import APPARMOR, SECCOMP_CONTAINER, SECCOMP_POD, containers, has_legacy_profiles
@@ -61,15 +61,17 @@ def node_selector_term_warnings(term: Obj, check_values: bool, path: str) -> Ite
                     yield f"{at}.values[{j}]: {value} is invalid, {message}"
 
 
-def pod_warnings(meta: Obj, spec: Obj, prefix: str = "") -> list[str]:
-    """``prefix`` is the path of the template ("spec.template"), "" for a pod itself."""
+def pod_warnings(meta: Obj, spec: Obj, prefix: str = "", usual: bool | None = None) -> list[str]:
+    """``prefix`` is the path of the template ("spec.template"), "" for a pod itself; ``usual`` as in ``podspec.spec``."""
+    if usual is None:
+        usual = is_usual(spec)
     base = f"{prefix}." if prefix else ""
     at_spec, at_notes = f"{base}spec", f"{base}metadata.annotations"
     out = [] if _NODE_FIELDS.isdisjoint(spec) else list(_node_warnings(spec, at_spec))
     annotations = meta.get("annotations") or {}
     if annotations:
         out += [f"{at_notes}[{key}]: {text}" for key, text in _ANNOTATIONS.items() if key in annotations]
-    if spec.get("volumes") and not usual_volumes(spec["volumes"]):
+    if spec.get("volumes") and not usual:
         out += _volume_warnings(spec["volumes"], f"{at_spec}.volumes")
     if not _LIST_FIELDS.isdisjoint(spec):
         out += _list_warnings(spec, at_spec)
@@ -78,7 +80,7 @@ def pod_warnings(meta: Obj, spec: Obj, prefix: str = "") -> list[str]:
     legacy = has_legacy_profiles(annotations)
     if legacy and SECCOMP_POD in annotations and (spec.get("securityContext") or {}).get("seccompProfile") is None:
         out.append(f"{at_notes}[{SECCOMP_POD}]: {_SECCOMP}")
-    if legacy or "ephemeralContainers" in spec or not usual_containers(spec.get("containers"), spec.get("initContainers"), None):
+    if legacy or not usual or "ephemeralContainers" in spec:
         context = spec.get("securityContext") or {}
         for container, at in containers(spec, at_spec):
             if legacy:

@@ -125,9 +125,10 @@ def build_create(
     found = strategy.validate(ctx, obj)
     if found:
         raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
-    found = validate_object_meta(meta, resource.namespaced)
-    if found:
-        raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
+    if not strategy.judges_metadata:
+        found = validate_object_meta(meta, resource.namespaced)
+        if found:
+            raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
     warnings = strategy.warnings_on_create(ctx, obj)
     if ctx.warnings:
         warnings = ctx.warnings + warnings
@@ -176,9 +177,9 @@ def build_update(
         meta["deletionTimestamp"] = old_meta["deletionTimestamp"]
     if meta.get("deletionGracePeriodSeconds") is None and old_meta.get("deletionGracePeriodSeconds") is not None:
         meta["deletionGracePeriodSeconds"] = old_meta["deletionGracePeriodSeconds"]
-    found = validate_object_meta(meta, resource.namespaced)
-    found += validate_object_meta_update(meta, old_meta)
-    found += validate(ctx, obj, old)
+    found = validate(ctx, obj, old)
+    if found or subresource or not strategy.judges_metadata:
+        found = validate_object_meta(meta, resource.namespaced) + validate_object_meta_update(meta, old_meta) + found
     if found:
         raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
     warnings = strategy.warnings_on_update(ctx, obj, old)

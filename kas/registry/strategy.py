@@ -32,7 +32,8 @@ class Context:
     ``now`` is an RFC 3339 second in UTC ("2024-01-02T03:04:05Z"), ``now_micro`` the same with six digits; ``user`` is
     {"username", "uid", "groups", "extra"}; ``dry_run`` says nothing will be stored; ``uid`` is the identity a created
     object gets ("" lets the pipeline draw one); ``options`` are the decoded query options of the request; ``warnings``
-    collects what a prepare hook wants to tell the client.
+    collects what a prepare hook wants to tell the client; ``usual`` is a validation's word that there is nothing to warn of
+    in what it looked at, so that the warnings need not look again.
     """
 
     now: str = ""
@@ -44,6 +45,7 @@ class Context:
     options: dict[str, Any] = field(default_factory=dict)
     uid: str = ""
     warnings: list[str] = field(default_factory=list)
+    usual: bool = False
 
 
 def take(obj: Obj, old: Obj, path: str) -> None:
@@ -67,8 +69,12 @@ class Strategy:
     """Generic behaviour; each hook is named after upstream's and does nothing more than its name says.
 
     ``generation_parts`` are the top-level fields whose change bumps metadata.generation; None means the kind has none.
+    ``judges_metadata`` promises that ``validate`` and ``validate_update`` include ``object_meta``, under a rule for names that is as
+    strict as that for path segments, and ``validate_update`` also ``object_meta_update``: where they find nothing, the pipeline's own
+    look at metadata would find nothing either.
     """
 
+    judges_metadata = False
     generation_parts: tuple[str, ...] | None = None
     generation_on_annotations = False
     generation_on_labels = False

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kas._fast_pods import usual_containers, usual_volumes
+from kas._fast_pods import quality_of_service, usual_containers, usual_tolerations, usual_volumes
 
 from kas.admission.plugins.service_account import token_source
 from kas.api import podwarnings
+from kas.api.validation import scheduling
 from kas.api.validation.containers import PodFacts, init_containers, regular_containers
 from kas.api.validation.volumes import volumes as volume_rules
+from kas.registry.core.pod import class_of
 
 VOLUMES: list[dict[str, Any]] = [
     {"name": "empty", "emptyDir": {"sizeLimit": "1Gi"}},
@@ -129,12 +131,25 @@ def test_volumes_it_passes_are_valid(volumes):
         assert by_name == {v["name"]: v for v in volumes}
 
 
+TOLERATIONS = [
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+    {"key": "node.kubernetes.io/disk-pressure", "operator": "Exists", "effect": "NoSchedule"},
+]
+
+
+@settings(max_examples=300)
+@given(changed(TOLERATIONS))
+def test_tolerations_it_passes_are_valid(items):
+    if usual_tolerations(items):
+        assert scheduling.tolerations(items, "t") == []
+
+
 def test_it_knows_the_usual():
     valid = {v["name"]: v for v in VOLUMES}
     sidecar = {**FIRST_STEP, "name": "s", "restartPolicy": "Always", "livenessProbe": CONTAINER["livenessProbe"]}
-    assert usual_volumes(VOLUMES) and usual_volumes([])
+    assert usual_volumes(VOLUMES) and usual_volumes([]) and usual_tolerations(TOLERATIONS)
     assert usual_containers([CONTAINER], None, valid) and usual_containers([CONTAINER, SECOND], [FIRST_STEP, sidecar], valid)
-    assert usual_containers([CONTAINER], [], None)
+    assert usual_containers([CONTAINER], [], valid)
     assert not usual_containers([CONTAINER], None, {}), "mounts of volumes that are not there"
     assert not usual_containers([], None, valid) and not usual_containers(None, None, valid) and not usual_containers([1], None, valid)
 
@@ -150,3 +165,24 @@ def test_it_knows_the_usual():
 def test_amounts_count_by_value(request_, limit, usual):
     container = {**FIRST_STEP, "resources": {"requests": {"cpu": request_}, "limits": {"cpu": limit}}}
     assert usual_containers([container], None, {}) is usual
+
+
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "x"]),
+    st.sampled_from(["0", "1", "1000m", "1u", "2", "1Ki", "1024", "9Ei", "1e3", "999999999999", "-1"]),
+)
+
+
+@settings(max_examples=600)
+@given(st.lists(st.fixed_dictionaries({}, optional={"limits": AMOUNTS, "requests": AMOUNTS}), max_size=3), st.integers(0, 3))
+def test_quality_of_service_is_that_of_the_rules(resources, regular):
+    containers = [{"resources": r} for r in resources]
+    quick = quality_of_service(containers[:regular], containers[regular:])
+    assert quick is None or quick == class_of(resources)
+
+
+def test_quality_of_service_of_the_usual():
+    half = {"resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "512Mi"}}}
+    assert quality_of_service([half, half], None) == "Guaranteed"
+    assert quality_of_service([half], [{}]) == "Burstable" and quality_of_service([{}], None) == "BestEffort"
+    assert quality_of_service([{"resources": {"limits": {"cpu": "1u"}}}], None) is None

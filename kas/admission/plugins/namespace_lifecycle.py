@@ -1,6 +1,6 @@
 """NamespaceLifecycle: nothing is created in a namespace that is missing or going away; three namespaces stay.
 
-Uses ``server.store``. Upstream: ``plugin/pkg/admission/namespace/lifecycle``.
+Uses ``server.store`` (Namespaces, followed). Upstream: ``plugin/pkg/admission/namespace/lifecycle``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import CREATE, DELETE, Attributes
+from kas.admission.plugins._derived import Followed
 from kas.api import errors
 
+TERMINATING = "Terminating"
 IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 # Reviews are answered, not stored, so they need no namespace.
 REVIEWS = frozenset(("localsubjectaccessreviews",))
@@ -20,6 +22,7 @@ class Plugin:
 
     def __init__(self, server: Any) -> None:
         self._server = server
+        self._phases = Followed(server, "", "namespaces", lambda obj: (obj.get("status") or {}).get("phase") or "")
 
     def handles(self, a: Attributes) -> bool:
         if a.operation == DELETE:
@@ -33,10 +36,13 @@ class Plugin:
             return
         if not a.namespace:
             return
+        if self._phases.all().get(a.namespace, TERMINATING) != TERMINATING:
+            return
+        # Going away, or made by a plug-in before this one in the same request.
         rec = self._server.store.get(f"/registry/namespaces/{a.namespace}")
         if rec is None:
             raise errors.not_found("", "namespaces", a.namespace)
-        if rec.fields.get("status.phase") == "Terminating":
+        if rec.fields.get("status.phase") == TERMINATING:
             e = a.forbid(f"unable to create new content in namespace {a.namespace} because it is being terminated")
             e.details = dict(e.details or {})
             e.details["causes"] = [

@@ -20,10 +20,7 @@ def default_pod(obj: Obj) -> None:
     spec = obj.get("spec")
     if spec is None:
         spec = obj["spec"] = {}
-    pod_spec(spec)
-    for kind in ("containers", "initContainers"):
-        for container in spec.get(kind) or ():
-            _requests_from_limits(container)
+    pod_spec(spec, pod=True)
     if spec.get("resources") is not None:
         _pod_level_resources(spec)
     if spec.get("enableServiceLinks") is None:
@@ -42,19 +39,6 @@ def default_pod(obj: Obj) -> None:
             for item in status.get(kind) or ():
                 round_up(item.get("allocatedResources"))
                 round_up_requirements(item.get("resources"))
-
-
-def _requests_from_limits(container: Obj) -> None:
-    resources = container.get("resources")
-    if not resources or resources.get("limits") is None:
-        return
-    requests = resources.get("requests")
-    if requests is None:
-        requests = resources["requests"] = {}
-    for name, limit in resources["limits"].items():
-        requests.setdefault(name, limit)
-    if not requests:
-        del resources["requests"]
 
 
 def _mirror_first(obj: Obj, one: str, many: str, wrap: bool = False) -> None:

@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from kas._fast_pods import default_containers
 from kas.api import quantity
 
 Obj = dict[str, Any]
@@ -51,15 +52,11 @@ def round_up_requirements(resources: Obj | None) -> None:
         round_up(resources.get("requests"))
 
 
-def _container(container: Obj) -> None:
-    if not container.get("imagePullPolicy"):
-        container["imagePullPolicy"] = image_pull_policy(container.get("image") or "")
-    if container.get("resources"):
-        round_up_requirements(container["resources"])
-
-
 def _volume(volume: Obj) -> None:
-    if all(volume[key] is None for key in volume if key != "name"):
+    for key, source in volume.items():
+        if source is not None and key != "name":
+            break
+    else:
         volume["emptyDir"] = {}
     image = volume.get("image")
     if image is not None and not image.get("pullPolicy"):
@@ -69,10 +66,12 @@ def _volume(volume: Obj) -> None:
         round_up_requirements((ephemeral["volumeClaimTemplate"].get("spec") or {}).get("resources"))
 
 
-def pod_spec(spec: Obj) -> None:
+def pod_spec(spec: Obj, pod: bool = False) -> None:
+    """``pod`` says that this is no template: there, requests follow limits."""
     for kind in ("containers", "initContainers", "ephemeralContainers"):
-        for container in spec.get(kind) or ():
-            _container(container)
+        containers = spec.get(kind)
+        if containers:
+            default_containers(containers, image_pull_policy, round_up, pod and kind != "ephemeralContainers")
     for volume in spec.get("volumes") or ():
         _volume(volume)
     round_up(spec.get("overhead"))

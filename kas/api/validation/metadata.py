@@ -37,7 +37,9 @@ def validate_object_meta(
     if generate_name:
         errs += [field.invalid(f"{path}.generateName", generate_name, m) for m in name_function(generate_name, True)]
     if name:
-        errs += [field.invalid(f"{path}.name", name, m) for m in name_function(name, False)]
+        messages = name_function(name, False)
+        if messages:
+            errs += [field.invalid(f"{path}.name", name, m) for m in messages]
     else:
         errs.append(field.required(f"{path}.name", "name or generateName is required"))
     if namespaced:

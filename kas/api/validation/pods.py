@@ -13,7 +13,7 @@ from kas.api.validation import names, security
 from kas.api.validation.checks import legacy_ip, unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.ip import parse_ip
-from kas.api.validation.podspec import MAX_INT32, MIRROR, Options, spec, specific_annotations
+from kas.api.validation.podspec import MAX_INT32, MIRROR, Options, is_usual, spec, specific_annotations
 from kas.api.validation.scheduling import REQUIRED, tolerations
 
 Pod = Mapping[str, Any]
@@ -25,18 +25,20 @@ UPDATABLE = (
 APPARMOR_PREFIX = security.APPARMOR
 
 
-def metadata_and_spec(pod: Pod, options: Options) -> list[FieldError]:
+def metadata_and_spec(pod: Pod, options: Options, usual: bool | None = None) -> list[FieldError]:
     meta, body = pod["metadata"], pod.get("spec") or {}
+    if usual is None:
+        usual = is_usual(body)
     errs = object_meta(meta, True, names.dns_subdomain)
     errs += specific_annotations(meta.get("annotations"), body, "metadata.annotations", options)
-    errs += spec(body, meta.get("name") or "", "spec", options)
+    errs += spec(body, meta.get("name") or "", "spec", options, usual)
     if not body.get("serviceAccountName"):
         for i, volume in enumerate(body.get("volumes") or ()):
             for j, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
                 if source.get("serviceAccountToken") is not None:
                     at = f"spec.volumes[{i}].projected.sources[{j}].serviceAccountToken"
                     errs.append(field.forbidden(at, "must not be specified when serviceAccountName is not set"))
-    for kind in ("containers", "initContainers"):
+    for kind in ("containers", "initContainers") if not usual else ():
         for i, container in enumerate(body.get(kind) or ()):
             image = container.get("image") or ""
             if image != image.strip():
@@ -45,8 +47,8 @@ def metadata_and_spec(pod: Pod, options: Options) -> list[FieldError]:
     return errs
 
 
-def create(pod: Pod, options: Options) -> list[FieldError]:
-    errs = metadata_and_spec(pod, options)
+def create(pod: Pod, options: Options, usual: bool | None = None) -> list[FieldError]:
+    errs = metadata_and_spec(pod, options, usual)
     body = pod.get("spec") or {}
     if body.get("ephemeralContainers"):
         errs.append(field.forbidden("spec.ephemeralContainers", "cannot be set on create"))
@@ -62,7 +64,7 @@ def _annotation_changes(pod: Pod, old: Pod, options: Options) -> list[FieldError
     path = "metadata.annotations"
     new_map, old_map = pod["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     errs: list[FieldError] = []
-    for key in sorted(old_map):
+    for key in sorted(old_map) if new_map != old_map else ():
         if new_map.get(key) == old_map[key]:
             continue
         if key.startswith(APPARMOR_PREFIX):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kas._fast_pods import usual_containers, usual_volumes
+from kas._fast_pods import usual_containers, usual_tolerations, usual_volumes
 from kas.api import field
 from kas.api.field import FieldError
 from kas.api.gostruct import render
@@ -43,6 +43,10 @@ class Options:
 
 
 DEFAULT = Options()
+FOR_PODS = Options(is_pod=True)
+# Where leniency may be due; most specs have none of it.
+_LENIENT = frozenset(("affinity", "topologySpreadConstraints", "dnsConfig", "hostAliases"))
+_NO_CLAIMS: frozenset[str] = frozenset()
 
 
 def options_for_template(old: Spec | None) -> Options:
@@ -53,7 +57,10 @@ def options_for_template(old: Spec | None) -> Options:
 def options_for(old_spec: Spec | None, old_meta: Spec | None, is_pod: bool = False) -> Options:
     """``GetValidationOptionsFromPodSpecAndMeta``: what the stored object already does wrong stays allowed."""
     if old_spec is None:
-        return Options(is_pod=is_pod)
+        return FOR_PODS if is_pod else DEFAULT
+    annotations = (old_meta or {}).get("annotations") or {}
+    if _LENIENT.isdisjoint(old_spec) and DELETION_COST not in annotations and not (old_spec.get("securityContext") or {}).get("sysctls"):
+        return FOR_PODS if is_pod else DEFAULT
     affinity = old_spec.get("affinity") or {}
     bad_affinity = any(
         scheduling._pod_affinity(affinity.get(k) or {}, False, "")
@@ -69,7 +76,6 @@ def options_for(old_spec: Spec | None, old_meta: Spec | None, is_pod: bool = Fal
     )
     ips = set((old_spec.get("dnsConfig") or {}).get("nameservers") or ())
     ips.update(alias.get("ip") or "" for alias in old_spec.get("hostAliases") or ())
-    annotations = (old_meta or {}).get("annotations") or {}
     return Options(
         is_pod, bool(_deletion_cost(annotations, "")), bad_affinity, bad_node, bad_spread, host_sysctls, frozenset(ips)
     )
@@ -277,33 +283,44 @@ def _hostname_override(spec: Spec, path: str) -> list[FieldError]:
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
-def spec(pod: Spec, pod_name: str, path: str, options: Options = DEFAULT) -> list[FieldError]:
-    """``pod_name`` is "" in templates."""
+def is_usual(pod: Spec) -> bool:
+    """Whether a quick look says that nothing is wrong with containers and volumes, nor to be warned of."""
+    items = pod.get("volumes")
+    if items and not usual_volumes(items):
+        return False
+    return usual_containers(pod.get("containers"), pod.get("initContainers"), {v["name"]: v for v in items or ()})
+
+
+def spec(pod: Spec, pod_name: str, path: str, options: Options = DEFAULT, usual: bool | None = None) -> list[FieldError]:
+    """``pod_name`` is "" in templates; ``usual`` is what ``is_usual`` says when it has been asked before."""
     get = pod.get
     regular, init = get("containers") or [], get("initContainers") or []
-    restart, os_name = get("restartPolicy") or "", (get("os") or {}).get("name")
+    restart = get("restartPolicy") or ""
     errs: list[FieldError] = []
     if get("terminationGracePeriodSeconds") is None:
         errs.append(field.required(f"{path}.terminationGracePeriodSeconds"))
-    valid_volumes: dict[str, dict[str, Any]] = {}
-    if get("volumes"):
-        if usual_volumes(pod["volumes"]):
-            valid_volumes = {volume["name"]: volume for volume in pod["volumes"]}
-        else:
-            valid_volumes, errs_volumes = volumes(pod["volumes"], pod_name, options.is_pod, f"{path}.volumes")
-            errs += errs_volumes
-    claims = frozenset(c["name"] for c in get("resourceClaims") or () if c.get("name"))
+    if usual is None:
+        usual = is_usual(pod)
+    items, claims = get("volumes") or [], _NO_CLAIMS
+    if usual:
+        valid_volumes = {volume["name"]: volume for volume in items}
+    else:
+        valid_volumes, found = volumes(items, pod_name, options.is_pod, f"{path}.volumes")
+        errs += found
     if get("resourceClaims"):
+        claims = frozenset(c["name"] for c in pod["resourceClaims"] if c.get("name"))
         errs += _resource_claims(pod["resourceClaims"], f"{path}.resourceClaims")
-    facts = PodFacts(
-        valid_volumes, claims, get("terminationGracePeriodSeconds") or 0, restart, get("hostUsers") is not False, os_name
-    )
-    if not usual_containers(regular, init, valid_volumes):
-        errs += regular_containers(regular, facts, f"{path}.containers")
-        if init:
-            errs += init_containers(init, regular, facts, f"{path}.initContainers")
-    if get("ephemeralContainers"):
-        errs += ephemeral_containers(pod["ephemeralContainers"], regular + init, facts, f"{path}.ephemeralContainers")
+    if not usual or get("ephemeralContainers"):
+        facts = PodFacts(
+            valid_volumes, claims, get("terminationGracePeriodSeconds") or 0, restart, get("hostUsers") is not False,
+            (get("os") or {}).get("name"),
+        )  # fmt: skip
+        if not usual:
+            errs += regular_containers(regular, facts, f"{path}.containers")
+            if init:
+                errs += init_containers(init, regular, facts, f"{path}.initContainers")
+        if get("ephemeralContainers"):
+            errs += ephemeral_containers(pod["ephemeralContainers"], regular + init, facts, f"{path}.ephemeralContainers")
     if get("resources") is not None:
         errs += _pod_resources(pod, claims, f"{path}.resources")
     if get("hostNetwork"):
@@ -343,7 +360,7 @@ def spec(pod: Spec, pod_name: str, path: str, options: Options = DEFAULT) -> lis
     for key in ("hostname", "subdomain"):
         if get(key):
             errs += [field.invalid(f"{path}.{key}", pod[key], m) for m in names.is_dns1123_label(pod[key])]
-    if get("tolerations"):
+    if get("tolerations") and not usual_tolerations(pod["tolerations"]):
         errs += scheduling.tolerations(pod["tolerations"], f"{path}.tolerations")
     if get("hostAliases"):
         errs += _host_aliases(pod["hostAliases"], f"{path}.hostAliases", options)

@@ -49,6 +49,8 @@ def _validate(obj: Obj) -> list[FieldError]:
 
 @strategy_for("", "configmaps")
 class ConfigMapStrategy(Strategy):
+    judges_metadata = True
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         return _validate(obj)
 

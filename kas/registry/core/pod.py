@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas._fast_pods import quality_of_service as _quality_of_service
 from kas.api.field import FieldError
 from kas.api.podwarnings import pod_warnings
 from kas.api.validation import cached, pods, security
-from kas.api.validation.podspec import options_for
+from kas.api.validation.podspec import FOR_PODS, is_usual, options_for
 from kas.api.validation.resources import amount
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -23,31 +24,28 @@ def quality_of_service(pod: Obj) -> str:
     """Guaranteed when every container limits cpu and memory to what it requests, BestEffort when none says anything."""
     spec = pod.get("spec") or {}
     if spec.get("resources") is not None:
-        sources = [spec["resources"]]
-    else:
-        sources = [c.get("resources") or {} for k in ("containers", "initContainers") for c in spec.get(k) or ()]
+        return class_of([spec["resources"]])
+    quick = _quality_of_service(spec.get("containers"), spec.get("initContainers"))
+    return quick or class_of([c.get("resources") or {} for k in ("containers", "initContainers") for c in spec.get(k) or ()])
+
+
+def class_of(sources: list[Obj]) -> str:
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
     guaranteed = True
     for source in sources:
-        _add_up(requests, source.get("requests"))
-        if _add_up(limits, source.get("limits")) != 2:
-            guaranteed = False
+        for name, text in (source.get("requests") or {}).items():
+            if name in ("cpu", "memory") and amount(text) > 0:
+                requests[name] = requests.get(name, 0) + amount(text)
+        found = 0
+        for name, text in (source.get("limits") or {}).items():
+            if name in ("cpu", "memory") and amount(text) > 0:
+                limits[name] = limits.get(name, 0) + amount(text)
+                found += 1
+        guaranteed = guaranteed and found == 2
     if not requests and not limits:
         return "BestEffort"
     return "Guaranteed" if guaranteed and requests == limits else "Burstable"
-
-
-def _add_up(total: dict[str, int], amounts: Obj | None) -> int:
-    """Adds what is asked of cpu and memory; how many of them are asked for at all."""
-    found = 0
-    if amounts:
-        for name in ("cpu", "memory"):
-            text = amounts.get(name)
-            if text is not None and (n := amount(text)) > 0:
-                total[name] = total.get(name, 0) + n
-                found += 1
-    return found
 
 
 def _copied_selector(term: dict[str, Any]) -> dict[str, Any]:
@@ -136,6 +134,8 @@ def _with_stop_signal(spec: Obj) -> list[Obj]:
 
 @strategy_for("", "pods")
 class PodStrategy(Strategy):
+    judges_metadata = True
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         obj["metadata"]["generation"] = 1
         status = obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(obj)}
@@ -152,13 +152,14 @@ class PodStrategy(Strategy):
         super().prepare_for_update(ctx, obj, old)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        return pods.create(obj, options_for(None, None, True))
+        ctx.usual = is_usual(obj["spec"])
+        return pods.create(obj, FOR_PODS, ctx.usual)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         return pods.update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        out = pod_warnings(obj["metadata"], obj.get("spec") or {})
+        out = pod_warnings(obj["metadata"], obj.get("spec") or {}, usual=ctx.usual)
         messages = cached.dns_label(obj["metadata"].get("name") or "")
         if messages:
             text = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"

@@ -113,6 +113,8 @@ def _tls_warnings(obj: Obj) -> list[str]:
 
 @strategy_for("", "secrets")
 class SecretStrategy(Strategy):
+    judges_metadata = True
+
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         super().prepare_for_update(ctx, obj, old)
         if not obj.get("type") and old.get("type"):

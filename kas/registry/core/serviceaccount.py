@@ -21,6 +21,8 @@ def _clean_references(obj: Obj) -> None:
 
 @strategy_for("", "serviceaccounts")
 class ServiceAccountStrategy(Strategy):
+    judges_metadata = True
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         super().prepare_for_create(ctx, obj)
         _clean_references(obj)
