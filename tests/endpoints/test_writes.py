@@ -29,3 +29,29 @@ def test_a_write_that_may_create_does_not_look_at_the_revision(client, namespace
     assert client("PATCH", path, body, "application/apply-patch+yaml")[0] == 409
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/put"
     assert client("PUT", path, {"metadata": {"name": "put", "resourceVersion": "1"}, "spec": {}})[0] == 201
+
+
+def test_objects_have_a_bound(client, namespace):
+    """Each patch fits a body; what comes of them must, too. Managed fields go first, but not those of an apply."""
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    deployment = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
+    assert client("POST", path, deployment)[0] == 201
+
+    def grow(name: str, count: int, size: int):
+        env = [{"name": f"{name}{i}", "value": "x" * size} for i in range(count)]
+        patch = {"spec": {"template": {"spec": {"containers": [{"name": "c", "env": env}]}}}}
+        return client.raw("PATCH", f"{path}/d", patch, "application/strategic-merge-patch+json")
+
+    assert "managedFields" in grow("a", 20, 100_000).json()["metadata"]
+    refused = grow("b", 20, 100_000)
+    assert refused.status_code == 413 and refused.json()["message"] == "Request entity too large: limit is 3145728"
+    small = grow("c", 20_000, 0)  # more bytes of managed fields than of environment
+    assert small.status_code == 200 and "managedFields" not in small.json()["metadata"]
+    assert len(client.raw("GET", f"{path}/d").content) < 3 << 20
+    data = {f"k{i:05d}": "" for i in range(120_000)}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "many"}, "data": data}
+    code, body = client("PATCH", f"/api/v1/namespaces/{namespace}/configmaps/many?fieldManager=m", config, "application/apply-patch+yaml")
+    assert code == 413, body
+    code, body = client("POST", f"/api/v1/namespaces/{namespace}/configmaps", config)
+    assert code == 201 and "managedFields" not in body["metadata"]
