@@ -251,6 +251,7 @@ class Registry:
                         await pending
                 meta = obj["metadata"]
                 meta.pop("resourceVersion", None)
+                meta.pop("selfLink", None)
                 if self._delete_instead(obj, old):
                     return await self._remove_after_update(ctx, key, obj, rec, warnings)
                 encoded = self._encoded(obj)

@@ -171,6 +171,10 @@ class Strategy:
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
         return []
 
+    def warnings_on_delete(self, options: dict[str, Any]) -> list[str]:
+        """Of a delete, or a deletion of many, with these DeleteOptions."""
+        return []
+
     def canonicalize(self, obj: Obj) -> None:
         """Last touch before storing."""
 

@@ -31,6 +31,24 @@ def test_a_write_that_may_create_does_not_look_at_the_revision(client, namespace
     assert client("PUT", path, {"metadata": {"name": "put", "resourceVersion": "1"}, "spec": {}})[0] == 201
 
 
+def test_a_self_link_is_not_stored(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    assert "selfLink" not in client("POST", path, {"metadata": {"name": "linked", "selfLink": "/x"}})[1]["metadata"]
+    code, body = client("PATCH", f"{path}/linked", {"metadata": {"selfLink": "/x"}}, "application/merge-patch+json")
+    assert code == 200 and "selfLink" not in body["metadata"]
+
+
+@pytest.mark.parametrize(("query", "warns"), [("", True), ("?propagationPolicy=Orphan", False), ("?orphanDependents=false", False)])
+def test_deleting_jobs_without_a_word_about_their_pods(client, namespace, query, warns):
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    for target in (f"{path}/j{query}", f"{path}{query}"):
+        assert client("POST", path, {"metadata": {"name": "j"}, "spec": {"template": template}})[0] in (201, 409)
+        answer = client.raw("DELETE", target)
+        assert answer.status_code in (200, 202)
+        assert ("child pods are preserved by default" in answer.headers.get("Warning", "")) is warns
+
+
 def test_objects_have_a_bound(client, namespace):
     """Each patch fits a body; what comes of them must, too. Managed fields go first, but not those of an apply."""
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
