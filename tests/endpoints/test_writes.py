@@ -49,6 +49,20 @@ def test_deleting_jobs_without_a_word_about_their_pods(client, namespace, query,
         assert ("child pods are preserved by default" in answer.headers.get("Warning", "")) is warns
 
 
+def test_endpoints_are_deprecated(client, namespace):
+    """Whatever is done with them, seen or not."""
+    path = f"/api/v1/namespaces/{namespace}/endpoints"
+    says = '299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"'
+    made = client.raw("POST", path, {"metadata": {"name": "e"}})
+    assert (made.status_code, made.headers["Warning"]) == (201, says)
+    for method, where in (
+        ("GET", path), ("GET", f"{path}/e"), ("GET", f"{path}/e"), ("GET", f"{path}/none"), ("GET", f"{path}?watch=1&timeoutSeconds=1"),
+        ("DELETE", f"{path}/e"), ("DELETE", path),
+    ):  # fmt: skip
+        assert client.raw(method, where).headers.get("Warning") == says, (method, where)
+    assert "Warning" not in client.raw("GET", f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices").headers
+
+
 def test_objects_have_a_bound(client, namespace):
     """Each patch fits a body; what comes of them must, too. Managed fields go first, but not those of an apply."""
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
