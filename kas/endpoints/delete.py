@@ -62,8 +62,15 @@ class Deleter:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
-    async def delete(self, req: Request, served: Served, namespace: str, name: str) -> Response:
+    @staticmethod
+    def _options(req: Request, served: Served) -> dict[str, Any]:
         options = delete_options(req)
+        for text in served.registry.strategy.warnings_on_delete(options):
+            req.warn(text)
+        return options
+
+    async def delete(self, req: Request, served: Served, namespace: str, name: str) -> Response:
+        options = self._options(req, served)
         ctx = self.writer.context(req, namespace, bool(options.get("dryRun")))
         rec, gone = await self._delete(req, served, ctx, name, options)
         if not gone or served.record.delete_returns == "object":
@@ -92,7 +99,7 @@ class Deleter:
 
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
         o = with_served_fields(served, list_options(req.params))
-        options = delete_options(req)
+        options = self._options(req, served)
         matcher = matcher_of(o)
         registry = served.registry
         prefix = registry.prefix(namespace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kas.api import errors
+from kas.api import deprecated, errors
 from kas.api.negotiation import JSON, PROTOBUF, YAML
 from kas.edge.http import Request, Result
 from kas.endpoints import read
@@ -72,6 +72,8 @@ class Rest:
             if served is not None and served.record.namespaced == (info.namespace != ""):
                 check_accept(req, READ_TYPES)
                 req.known = True
+                if served.deprecation:
+                    req.warn(served.deprecation)
                 return read.get(req, served, info.namespace, info.name)
         found = self.resources.get((info.api_group, info.api_version))
         served = found.get(info.resource) if found is not None else None
@@ -91,6 +93,8 @@ class Rest:
         if info.subresource:
             return self._sub(req, served, namespace, name)
         req.known = True
+        if served.deprecation and verb in record.verbs:
+            req.warn(served.deprecation)
         if not isinstance(served, Served):
             return served.handle(req, verb, namespace, name)
         if verb not in record.verbs:
@@ -158,6 +162,7 @@ class Virtual:
         self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
         self.api_version = record.api_version
         self.type = record.type
+        self.deprecation = deprecated.WARNINGS.get((record.group, record.version, record.kind), "")
 
     def handle(self, req: Request, verb: str, namespace: str, name: str) -> Result:
         handler = self._verbs.get(verb)

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from kas.api import deprecated
 from kas.api.scheme import SCHEME, encode_json, transcode_json_to_protobuf
 from kas.registry import pipeline
 from kas.registry.generic import Registry
@@ -22,6 +23,7 @@ class Served:
         self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
         self.api_version = f"{record.group}/{record.version}" if record.group else record.version
         self.type = record.type
+        self.deprecation = deprecated.WARNINGS.get((record.group, record.version, record.kind), "")
         self.kind_record = SCHEME.known(record.group, record.version, record.kind)
         self.schema: Any = None  # merge schema of server-side apply, made on first use
         self.reset_sets: dict[str, dict[str, Any]] = {}

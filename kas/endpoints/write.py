@@ -150,6 +150,7 @@ class Writer:
         patching.check_options(kind, o)
         ctx = self.context(req, namespace, o.dry_run, subresource)
         if kind == patching.APPLY:
+            ctx.apply = True
             wanted = patching.applier(req, served, ctx, name, o)
         else:
             wanted = patching.patcher(req, served, ctx, name, kind, o)

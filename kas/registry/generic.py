@@ -25,6 +25,8 @@ from kas.store import Conflict
 
 MAX_GENERATE_NAME_ATTEMPTS = 8
 MAX_UPDATE_ATTEMPTS = 64  # a writer that loses this often meets a bug, not a race
+# Upstream's bound is etcd's, 1.5 MiB of protobuf. Here what is stored can be sent again: the bound of a request body.
+MAX_OBJECT_BYTES = 3 << 20
 MAX_ALLOCATION_ATTEMPTS = 64  # each lost one means that somebody else got what was chosen
 DOTS = (".", "..")  # with "/" and "%" all that path segments may not be or hold
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
@@ -173,8 +175,9 @@ class Registry:
         if given and given.isascii() and given.isdigit() and int(given):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
+        encoded = self._bounded(ctx, obj, self._encoded(obj), 0)
         more = allocator.ops(ctx, obj, None) if allocator is not None else []
-        return await self._commit(key, obj, 0, more), warnings
+        return await self._commit(key, obj, 0, more, encoded), warnings
 
     # --- update
 
@@ -250,6 +253,7 @@ class Registry:
                         await pending
                 meta = obj["metadata"]
                 meta.pop("resourceVersion", None)
+                meta.pop("selfLink", None)
                 if self._delete_instead(obj, old):
                     return await self._remove_after_update(ctx, key, obj, rec, warnings)
                 encoded = self._encoded(obj)
@@ -257,6 +261,7 @@ class Registry:
                     return rec, warnings, False
                 if ctx.dry_run:
                     return self._unstored(obj, rec.revision), warnings, False
+                encoded = self._bounded(ctx, obj, encoded, len(rec))
                 more = allocator.ops(ctx, obj, old) if allocator is not None else []
                 return await self._commit(key, obj, rec.revision, more, encoded), warnings, False
             except Conflict as e:
@@ -434,6 +439,19 @@ class Registry:
         """The stored form, with what reading it back would default anew."""
         self.strategy.as_read(obj)
         return encode_stored(self.type, obj)
+
+    def _bounded(self, ctx: Context, obj: Obj, encoded: Encoded, stored_bytes: int) -> Encoded:
+        """``encoded`` when it is not too large, else without managed fields (apply cannot do without them). Raises 413.
+
+        What is too large already may still shrink: its finalizers can go.
+        """
+        if len(encoded[0]) + len(encoded[1]) <= MAX_OBJECT_BYTES:
+            return encoded
+        if not ctx.apply and obj["metadata"].pop("managedFields", None) is not None:
+            encoded = self._encoded(obj)
+        if len(encoded[0]) + len(encoded[1]) > max(MAX_OBJECT_BYTES, stored_bytes):
+            raise errors.request_entity_too_large(f"limit is {MAX_OBJECT_BYTES}")
+        return encoded
 
     def put(self, key: str, obj: Obj, expected: int, encoded: Encoded | None = None) -> Op:
         """The operation that writes ``obj`` as it stands (no resourceVersion in it)."""

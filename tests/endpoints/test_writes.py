@@ -29,3 +29,61 @@ def test_a_write_that_may_create_does_not_look_at_the_revision(client, namespace
     assert client("PATCH", path, body, "application/apply-patch+yaml")[0] == 409
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/put"
     assert client("PUT", path, {"metadata": {"name": "put", "resourceVersion": "1"}, "spec": {}})[0] == 201
+
+
+def test_a_self_link_is_not_stored(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    assert "selfLink" not in client("POST", path, {"metadata": {"name": "linked", "selfLink": "/x"}})[1]["metadata"]
+    code, body = client("PATCH", f"{path}/linked", {"metadata": {"selfLink": "/x"}}, "application/merge-patch+json")
+    assert code == 200 and "selfLink" not in body["metadata"]
+
+
+@pytest.mark.parametrize(("query", "warns"), [("", True), ("?propagationPolicy=Orphan", False), ("?orphanDependents=false", False)])
+def test_deleting_jobs_without_a_word_about_their_pods(client, namespace, query, warns):
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    for target in (f"{path}/j{query}", f"{path}{query}"):
+        assert client("POST", path, {"metadata": {"name": "j"}, "spec": {"template": template}})[0] in (201, 409)
+        answer = client.raw("DELETE", target)
+        assert answer.status_code in (200, 202)
+        assert ("child pods are preserved by default" in answer.headers.get("Warning", "")) is warns
+
+
+def test_endpoints_are_deprecated(client, namespace):
+    """Whatever is done with them, seen or not."""
+    path = f"/api/v1/namespaces/{namespace}/endpoints"
+    says = '299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"'
+    made = client.raw("POST", path, {"metadata": {"name": "e"}})
+    assert (made.status_code, made.headers["Warning"]) == (201, says)
+    for method, where in (
+        ("GET", path), ("GET", f"{path}/e"), ("GET", f"{path}/e"), ("GET", f"{path}/none"), ("GET", f"{path}?watch=1&timeoutSeconds=1"),
+        ("DELETE", f"{path}/e"), ("DELETE", path),
+    ):  # fmt: skip
+        assert client.raw(method, where).headers.get("Warning") == says, (method, where)
+    assert "Warning" not in client.raw("GET", f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices").headers
+
+
+def test_objects_have_a_bound(client, namespace):
+    """Each patch fits a body; what comes of them must, too. Managed fields go first, but not those of an apply."""
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    deployment = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
+    assert client("POST", path, deployment)[0] == 201
+
+    def grow(name: str, count: int, size: int):
+        env = [{"name": f"{name}{i}", "value": "x" * size} for i in range(count)]
+        patch = {"spec": {"template": {"spec": {"containers": [{"name": "c", "env": env}]}}}}
+        return client.raw("PATCH", f"{path}/d", patch, "application/strategic-merge-patch+json")
+
+    assert "managedFields" in grow("a", 20, 100_000).json()["metadata"]
+    refused = grow("b", 20, 100_000)
+    assert refused.status_code == 413 and refused.json()["message"] == "Request entity too large: limit is 3145728"
+    small = grow("c", 20_000, 0)  # more bytes of managed fields than of environment
+    assert small.status_code == 200 and "managedFields" not in small.json()["metadata"]
+    assert len(client.raw("GET", f"{path}/d").content) < 3 << 20
+    data = {f"k{i:05d}": "" for i in range(120_000)}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "many"}, "data": data}
+    code, body = client("PATCH", f"/api/v1/namespaces/{namespace}/configmaps/many?fieldManager=m", config, "application/apply-patch+yaml")
+    assert code == 413, body
+    code, body = client("POST", f"/api/v1/namespaces/{namespace}/configmaps", config)
+    assert code == 201 and "managedFields" not in body["metadata"]

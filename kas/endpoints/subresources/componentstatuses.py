@@ -22,7 +22,6 @@ SCHEDULER, CONTROLLER_MANAGER, STORE = "scheduler", "controller-manager", "etcd-
 PORTS = {SCHEDULER: "10259", CONTROLLER_MANAGER: "10257"}
 TIMEOUT_S = 20.0
 MAX_ANSWER = 10 << 10
-DEPRECATED = "v1 ComponentStatus is deprecated in v1.19+"
 
 
 class ComponentStatuses:
@@ -34,11 +33,9 @@ class ComponentStatuses:
     async def get(self, req: Request, served: Any, namespace: str, name: str) -> Response:
         if name not in (*PORTS, STORE):
             raise ApiError(500, "", f"Component not found: {name}")
-        req.warn(DEPRECATED)
         return respond.transformed(req, respond.media(req), served, await self._status(name), 200)
 
     async def list(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        req.warn(DEPRECATED)
         items = await asyncio.gather(*(self._status(n) for n in (*PORTS, STORE)))
         m = respond.media(req)
         if m.convert is not None and m.convert.kind == respond.TABLE:

@@ -19,6 +19,10 @@ MANY_INDEXES = (
     "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be "
     "able to track completedIndexes when a big number of indexes fail"
 )
+ORPHANS = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
 
 
 def generate_selector(job: Obj) -> None:
@@ -100,3 +104,7 @@ class JobStrategy(Workload):
             if (spec.get("completions") or 0) > 100_000 and (spec.get("parallelism") or 0) > 10_000:
                 out.append(f"spec.parallelism: {MANY_INDEXES}")
         return out + template_warnings(spec.get("template"), "spec.template")
+
+    def warnings_on_delete(self, options: dict[str, Any]) -> list[str]:
+        unsaid = options.get("propagationPolicy") is None and options.get("orphanDependents") is None
+        return [ORPHANS] if unsaid else []
