@@ -28,6 +28,8 @@ from kas.endpoints.options import META, WriteOptions, manager_errors
 from kas.endpoints.served import Served
 from kas.registry.strategy import Context, Obj
 
+STATUS = "status"
+
 
 def patch_type(req: Request) -> str:
     """The patch's type from Content-Type. Raises 415."""
@@ -65,12 +67,22 @@ def patcher(req: Request, served: Served, ctx: Context, name: str, kind: str, o:
     def wanted(current: Obj | None) -> Obj:
         assert current is not None  # patch creates nothing
         live = served.to_served(current)
-        obj = decode_patched(req, served, patch.apply(live), o, patch)
+        patched = patch.apply(live)
+        kept = _kept(live, patched) if ctx.subresource == STATUS else None
+        obj = decode_patched(req, served, patched, o, patch, kept)
         _check_name(obj, name, ctx.namespace if served.record.namespaced else "")
         managedfields.on_update(served, live, obj, manager, ctx)
         return served.to_storage(obj)
 
     return wanted
+
+
+def _kept(live: Obj, patched: Any) -> Obj:
+    """What a patch of the status left as it is stored: typed and defaulted already, and no write of a status changes it, so that
+    both objects may hold the same. Metadata gets managed fields."""
+    if not isinstance(patched, dict):
+        return {}
+    return {k: v for k, v in patched.items() if k != "metadata" and isinstance(v, dict) and v is live.get(k)}
 
 
 def plain_patcher(req: Request, served: Any, kind: str, o: WriteOptions) -> Callable[[Obj], Obj]:
@@ -158,8 +170,11 @@ def unprocessable() -> ApiError:
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
-def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, patch: Patch | None = None) -> Obj:
-    """The patched document as an object of the kind, defaulted. Raises 422, with the text of the patch's kind."""
+def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, patch: Patch | None = None, kept: Obj | None = None) -> Obj:
+    """The patched document as an object of the kind, defaulted. Raises 422, with the text of the patch's kind.
+
+    ``kept`` are members that need no decoding; the result shares them.
+    """
     strategic = patch is not None and patch.shown is not None
 
     def invalid(why: str) -> ApiError:
@@ -171,7 +186,7 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
         why = gojson.cannot_unmarshal(patched, JSON_ERROR_STRUCT)
         raise invalid(f"couldn't get version/kind; json parse error: {why}")
     try:
-        obj, unknown = decode(served.type, patched)
+        obj, unknown = decode(served.type, {k: v for k, v in patched.items() if k not in kept} if kept else patched)
     except DecodeError as e:
         raise invalid(conversion_error(served.type, str(e)) if strategic else str(e)) from None
     if o.field_validation != "Ignore":
@@ -183,6 +198,8 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
             raise invalid("strict decoding error: " + ", ".join(found))
         for text in found:
             req.warn(text)
+    if kept:
+        obj.update(kept)
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
     apply_defaults(served.kind_record, obj)
     return obj
