@@ -118,7 +118,7 @@ class Registry:
     # --- create
 
     async def create(self, ctx: Context, obj: Obj, validate: Validate | None = None):
-        """Stores a new object. ``obj`` is decoded, defaulted, admitted. Returns (record, warnings)."""
+        """Stores a new object. ``obj`` is decoded, defaulted, admitted; it is used up. Returns (record, warnings)."""
         generated = bool(obj.get("metadata", {}).get("generateName")) and not obj["metadata"].get("name")
         template = orjson.dumps(obj) if generated else b""
         for attempt in range(MAX_GENERATE_NAME_ATTEMPTS):
@@ -126,15 +126,15 @@ class Registry:
                 obj = orjson.loads(template)
             try:
                 return await self._create_once(ctx, obj, validate)
-            except Conflict:
-                name = obj["metadata"]["name"]
+            except Conflict as e:
+                name = e.key.rpartition("/")[2]
                 if not generated:
-                    raise self._exists(ctx, obj, name) from None
+                    raise self._exists(e.key, name) from None
         raise errors.generate_name_conflict(self.resource.group, self.resource.resource, name, 1)
 
-    def _exists(self, ctx: Context, obj: Obj, name: str) -> errors.ApiError:
+    def _exists(self, key: str, name: str) -> errors.ApiError:
         e = errors.already_exists(self.resource.group, self.resource.resource, name)
-        rec = self.store.get(self.key(obj["metadata"].get("namespace", ""), name))
+        rec = self.store.get(key)
         if rec is not None and self.object(rec)["metadata"].get("deletionTimestamp"):
             e.message = f"object is being deleted: {e.message}"
         return e
@@ -144,12 +144,10 @@ class Registry:
             return await self._try_create(ctx, obj, validate)
         template = orjson.dumps(obj)
         for _ in range(MAX_ALLOCATION_ATTEMPTS):
-            attempt = orjson.loads(template)
             try:
-                return await self._try_create(ctx, attempt, validate)
+                return await self._try_create(ctx, orjson.loads(template), validate)
             except Conflict as e:
                 if not self._lost_allocation(e):
-                    obj["metadata"]["name"] = attempt["metadata"]["name"]
                     raise
         raise errors.internal("what was allocated was taken by others again and again")
 
@@ -170,7 +168,7 @@ class Registry:
         key = self.key(meta.get("namespace", ""), meta["name"])
         if ctx.dry_run:
             if self.store.get(key) is not None:
-                raise Conflict(None)
+                raise Conflict(None, key)
             return self._unstored(obj, 0), warnings
         if given and given.isascii() and given.isdigit() and int(given):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
@@ -261,9 +259,9 @@ class Registry:
                     return rec, warnings, False
                 if ctx.dry_run:
                     return self._unstored(obj, rec.revision), warnings, False
-                encoded = self._bounded(ctx, obj, encoded, len(rec))
+                encoded = self._bounded(ctx, obj, encoded, len(rec.json))
                 more = allocator.ops(ctx, obj, old) if allocator is not None else []
-                return await self._commit(key, obj, rec.revision, more, encoded), warnings, False
+                return await self._commit(key, obj, rec.revision, more, encoded, old), warnings, False
             except Conflict as e:
                 if self._lost_allocation(e):
                     rec = self.store.get(key)
@@ -464,8 +462,15 @@ class Registry:
         fields = selectable_fields(self.resource, obj)
         return build_record(head, tail, labels, fields, prefix_len, self.lease_s, metadata_tail, message)
 
-    async def _commit(self, key: str, obj: Obj, expected: int, more: Sequence[Op] = (), encoded: Encoded | None = None):
+    async def _commit(
+        self, key: str, obj: Obj, expected: int, more: Sequence[Op] = (), encoded: Encoded | None = None, old: Obj | None = None
+    ):
         op = self.put(key, obj, expected, encoded)
+        # Many writers wait here at once, and those who called may hold on to the objects: gone now, their memory is at hand for
+        # the next request instead of being visited once more when it has long left the caches.
+        obj.clear()
+        if old is not None:
+            old.clear()
         if more:
             await self.store.commit_many([op, *more])
         else:

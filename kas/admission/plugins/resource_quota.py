@@ -47,6 +47,7 @@ class Charge:
     """What one write took: of which quotas, and how to see whether the object was stored."""
 
     attributes: Attributes
+    name: str
     uid: str
     usage: Amounts
     taken: dict[str, Amounts]
@@ -116,7 +117,9 @@ class Plugin:
             if task not in self._open:
                 self._open[task] = []
                 task.add_done_callback(self._ended)
-            self._open[task].append(Charge(a, a.obj["metadata"].get("uid", ""), usage, changes))
+            # By name: the objects themselves are used up by the write.
+            meta = a.obj["metadata"]
+            self._open[task].append(Charge(a, meta.get("name", ""), meta.get("uid", ""), usage, changes))
 
     def _quotas(self, namespace: str) -> list[tuple[Any, Obj]]:
         registry = self._server.registry("", "resourcequotas")
@@ -195,7 +198,7 @@ class Plugin:
         """Whether the object is there with what was charged for it. Kinds without a registry of their own are believed."""
         a = charge.attributes
         try:
-            obj = self._server.object(a.group, a.resource, a.namespace, a.obj["metadata"].get("name", ""))
+            obj = self._server.object(a.group, a.resource, a.namespace, charge.name)
         except KeyError:
             return True
         if obj is None or obj["metadata"].get("uid") != charge.uid:
