@@ -285,11 +285,17 @@ def encode_json_split(TypeDesc type not None, dict obj not None, *, stored=None)
         free(b.p)
 
 
-def encode_stored(TypeDesc type not None, dict obj not None, *, stored=None):
+# An object of fewer keys and values than this is transcoded when somebody asks for protobuf, which takes some microseconds: keeping
+# it twice would cost each of its writes another page. A usual ConfigMap or Lease has about 80, a pod 600.
+cdef enum:
+    KEPT_TOKENS = 256
+
+
+def encode_stored(TypeDesc type not None, dict obj not None, *, stored=None, Py_ssize_t least=KEPT_TOKENS):
     """What the store keeps of an object: ``(head, tail, type_prefix_len, metadata_tail, message)``, see encode_json_split().
 
-    ``message`` is transcode_json_to_protobuf() of ``head + tail``, so that its resourceVersion is empty; None for what has no
-    protobuf form, as a time that no check has looked at.
+    ``message`` is transcode_json_to_protobuf() of ``head + tail``, so that its resourceVersion is empty; None for objects of fewer
+    than ``least`` keys and values, and for what has no protobuf form, as a time that no check has looked at.
     """
     cdef Buf b
     cdef Split s
@@ -307,7 +313,8 @@ def encode_stored(TypeDesc type not None, dict obj not None, *, stored=None):
                 if s.retape:
                     tape.n = 0
                     tape_build(&tape)
-                message = tape_protobuf(&tape, type, None, None)
+                if tape.n >= least:
+                    message = tape_protobuf(&tape, type, None, None)
             except DecodeError:
                 message = None
         return *split_parts(&b, &s), message

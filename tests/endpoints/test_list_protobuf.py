@@ -22,7 +22,8 @@ COUNT = 300
 
 def config_map(name: str, text: str) -> dict:
     meta = {"name": name, "namespace": "ns", "uid": "u", "creationTimestamp": "2024-01-02T03:04:05Z"}
-    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": {"x": text}}
+    data = {"x": text, **{f"k{i}": "" for i in range(150)}}  # of so many values that its message is stored
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": data}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from kas._fastpath import Op
 
-from kas.api.scheme import SCHEME, decode, encode_json, transcode_json_to_protobuf
+from kas.api.scheme import SCHEME, decode, encode_json, encode_stored, transcode_json_to_protobuf
 from kas.endpoints.respond import partial
 from kas.registry import pipeline
 from kas.registry.generic import Registry
@@ -43,7 +43,7 @@ def test_protobuf_and_metadata_of_the_stored_object(given, store) -> None:
     obj["kind"], obj["apiVersion"] = storage.kind, storage.api_version
     # A revision somebody left in the object is not what is stored.
     obj["metadata"].update(uid="u-1", creationTimestamp="2024-01-02T03:04:05Z", resourceVersion="77")
-    op = Op(registry.key("ns1", obj["metadata"]["name"]), registry.draft(obj))
+    op = Op(registry.key("ns1", obj["metadata"]["name"]), registry.draft(obj, encode_stored(storage.type, obj, least=0)))
     store.commit_now(op)
     rec = store.get(op.key)
     assert rec.protobuf == transcode_json_to_protobuf(storage.type, rec.json)
@@ -53,3 +53,17 @@ def test_protobuf_and_metadata_of_the_stored_object(given, store) -> None:
     whole = encode_json(meta_type, partial(found))
     assert b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",' + rec.metadata_json + b"}" == whole
     assert encode_json(storage.type, decode(storage.type, found)[0], stored=True) == rec.json or given["kind"].endswith("Definition")
+
+
+def test_only_what_takes_long_to_make_is_kept(store) -> None:
+    def stored(kind: str, resource: str, obj: dict):
+        registry = Registry(SCHEME.resource("", "v1", resource), store, lambda: ("", ""))
+        obj.update(kind=kind, apiVersion="v1")
+        obj["metadata"] = {"name": "a", "namespace": "ns1", "creationTimestamp": "2024-01-02T03:04:05Z"}
+        return registry.draft(obj)
+
+    env = [{"name": f"e{i}", "value": "x"} for i in range(60)]
+    op = Op("/registry/pods/ns1/kept", stored("Pod", "pods", {"spec": {"containers": [{"name": "c", "image": "i", "env": env}]}}))
+    small = Op("/registry/configmaps/ns1/small", stored("ConfigMap", "configmaps", {"data": {"a": "x" * 100_000}}))
+    store.commit_now(op, small)
+    assert store.get(op.key).protobuf is not None and store.get(small.key).protobuf is None
