@@ -152,7 +152,7 @@ class PodStrategy(Strategy):
         super().prepare_for_update(ctx, obj, old)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        ctx.usual = is_usual(obj["spec"])
+        ctx.usual = is_usual(obj.get("spec") or {})
         return pods.create(obj, FOR_PODS, ctx.usual)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
