@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from kas.api import yaml_codec
 from kas.http_client import Headers, Target
 
 TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
@@ -100,6 +99,8 @@ def load(path: str) -> Backend:
 
 
 def _document(path: str) -> dict[str, Any]:
+    from kas.api import yaml_codec  # PyYAML is large
+
     try:
         value, _ = yaml_codec.decode(_bytes_of(path))
     except yaml_codec.YAMLError as e:

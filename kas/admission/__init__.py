@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from kas.api import errors
 
@@ -49,10 +49,20 @@ class Attributes:
         return errors.forbidden(self.group, self.resource, name or "Unknown", why)
 
 
-# (plug-in, "admit" or "validate", operation, whether it refused) -> what counts the seconds a step of that sort took
-Timers = Callable[[str, str, str, bool], Callable[[float], None]]
+class Timer(Protocol):
+    """Counts what one sort of step took. ``row`` is None until there is something to show of it; then what took no longer than
+    ``quick_s`` may be counted in its first and its last number (how often, how long together) without a call."""
+
+    row: list[float] | None
+    quick_s: float
+
+    def add(self, seconds: float) -> None: ...
+
+
+# (plug-in, "admit" or "validate", operation, whether it refused) -> what counts the seconds
+Timers = Callable[[str, str, str, bool], Timer]
 # (plug-in's name, what it does, what counts the seconds it took without refusing)
-Steps = tuple[tuple[str, Callable[[Attributes], Any], Callable[[float], None] | None], ...]
+Steps = tuple[tuple[str, Callable[[Attributes], Any], Timer | None], ...]
 
 
 class Chain:
@@ -101,7 +111,7 @@ class Chain:
 
     def _start(self, steps: Steps, what: str, a: Attributes) -> Awaitable[None] | None:
         began = monotonic()
-        for i, (name, step, took) in enumerate(steps):
+        for i, (name, step, timer) in enumerate(steps):
             try:
                 pending = step(a)
             except errors.ApiError:
@@ -109,26 +119,31 @@ class Chain:
                 raise
             if pending is not None:
                 return self._rest(steps[i:], pending, began, what, a)
-            if took is not None:
+            if timer is not None:
                 now = monotonic()
-                took(now - began)
+                took, row = now - began, timer.row
+                if row is not None and took <= timer.quick_s:
+                    row[0] += 1
+                    row[-1] += took
+                else:
+                    timer.add(took)
                 began = now
         return None
 
     async def _rest(self, steps: Steps, pending: Awaitable[None], began: float, what: str, a: Attributes) -> None:
         """``steps``, the first of which is ``pending`` since ``began``."""
-        name, _, took = steps[0]
+        name, _, timer = steps[0]
         try:
             await pending
         except errors.ApiError:
             self._refused(name, what, a, began)
             raise
-        if took is not None:
-            took(monotonic() - began)
+        if timer is not None:
+            timer.add(monotonic() - began)
         more = self._start(steps[1:], what, a)
         if more is not None:
             await more
 
     def _refused(self, name: str, what: str, a: Attributes, began: float) -> None:
         if self._timers is not None:
-            self._timers(name, what, a.operation, True)(monotonic() - began)
+            self._timers(name, what, a.operation, True).add(monotonic() - began)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from kas.api import yaml_codec
 from kas.api.field import FieldError, duplicate, go_quote, invalid, required
 
 log = logging.getLogger("kas.admission")
@@ -127,6 +126,8 @@ class Document(NamedTuple):
 
 
 def _parse(data: bytes) -> Document:
+    from kas.api import yaml_codec  # PyYAML is large and few servers have such a file
+
     try:
         value, repeated = yaml_codec.decode(data)
     except yaml_codec.YAMLError as e:

@@ -186,3 +186,20 @@ def test_quality_of_service_of_the_usual():
     assert quality_of_service([half, half], None) == "Guaranteed"
     assert quality_of_service([half], [{}]) == "Burstable" and quality_of_service([{}], None) == "BestEffort"
     assert quality_of_service([{"resources": {"limits": {"cpu": "1u"}}}], None) is None
+
+
+def test_a_field_it_does_not_know_makes_it_look_again():
+    valid = {v["name"]: v for v in VOLUMES}
+    for usual, passes in (
+        ([CONTAINER], lambda doc: usual_containers(doc, None, valid)), (VOLUMES, usual_volumes), (TOLERATIONS, usual_tolerations),
+    ):  # fmt: skip
+        assert passes(usual)
+        for n in range(len(dicts(usual))):
+            doc = copy.deepcopy(usual)
+            dicts(doc)[n]["new"] = "x"
+            assert not passes(doc), dicts(doc)[n]
+
+
+def dicts(value: Any) -> list[dict[str, Any]]:
+    below = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    return ([value] if isinstance(value, dict) else []) + [d for part in below for d in dicts(part)]

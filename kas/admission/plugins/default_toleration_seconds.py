@@ -28,7 +28,7 @@ class Plugin:
         new = [
             {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS}
             for key in TAINTS
-            if not any(t.get("key") in (None, "", key) and t.get("effect") in (None, "", "NoExecute") for t in have)
+            if not have or not any(t.get("key") in (None, "", key) and t.get("effect") in (None, "", "NoExecute") for t in have)
         ]
         if new:
             spec["tolerations"] = [*have, *new]

@@ -7,7 +7,7 @@ from typing import Any
 from kas._fast_pods import quality_of_service as _quality_of_service
 from kas.api.field import FieldError
 from kas.api.podwarnings import pod_warnings
-from kas.api.validation import cached, pods, security
+from kas.api.validation import names, pods, security
 from kas.api.validation.podspec import FOR_PODS, is_usual, options_for
 from kas.api.validation.resources import amount
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
@@ -152,7 +152,7 @@ class PodStrategy(Strategy):
         super().prepare_for_update(ctx, obj, old)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        ctx.usual = is_usual(obj["spec"])
+        ctx.usual = is_usual(obj.get("spec") or {})
         return pods.create(obj, FOR_PODS, ctx.usual)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -160,7 +160,7 @@ class PodStrategy(Strategy):
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
         out = pod_warnings(obj["metadata"], obj.get("spec") or {}, usual=ctx.usual)
-        messages = cached.dns_label(obj["metadata"].get("name") or "")
+        messages = names.is_dns1123_label(obj["metadata"].get("name") or "")
         if messages:
             text = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
             out.insert(0, f"metadata.name: {text}: [{' '.join(messages)}]")

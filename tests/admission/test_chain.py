@@ -1,0 +1,81 @@
+"""The chain: what waits and what does not, and how long each step is said to have taken."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from admission_fakes import Request
+
+from kas.admission import Chain
+from kas.admission.order import observer
+from kas.api import errors
+from kas.observe.metrics import Registry
+
+NAME = "apiserver_admission_controller_admission_duration_seconds"
+
+
+class Step:
+    """A plug-in that notes that it ran; ``waits`` makes it wait, ``refuses`` refuse."""
+
+    def __init__(self, name: str, ran: list[str], waits: bool = False, refuses: bool = False) -> None:
+        self.name, self._ran, self._waits, self._refuses = name, ran, waits, refuses
+
+    def handles(self, a: Any) -> bool:
+        return True
+
+    def mutate(self, a: Any) -> Any:
+        if self._waits:
+            return self._later(a)
+        self._run(a)
+        return None
+
+    async def _later(self, a: Any) -> None:
+        await asyncio.sleep(0)
+        self._run(a)
+
+    def _run(self, a: Any) -> None:
+        self._ran.append(self.name)
+        if self._refuses:
+            raise a.forbid("no")
+
+
+def counted(metrics: Registry) -> dict[tuple[str, ...], float]:
+    rows = metrics.metrics[NAME].values
+    assert all(row[-1] >= 0 for row in rows.values())
+    return {labels: sum(row[:-1]) for labels, row in rows.items()}
+
+
+def test_nothing_to_wait_for_is_done_at_once():
+    ran: list[str] = []
+    metrics = Registry()
+    chain = Chain([Step("A", ran), Step("B", ran)], observer(metrics))
+    attributes = Request(obj={"metadata": {"name": "a"}}).attributes
+    for _ in range(3):
+        assert chain.start_mutate(attributes) is None and chain.start_validate(attributes) is None
+    assert ran == ["A", "B"] * 3
+    assert counted(metrics) == {("A", "CREATE", "false", "admit"): 3, ("B", "CREATE", "false", "admit"): 3}
+
+
+@pytest.mark.parametrize("waits", [(True, False, False), (False, True, True), (True, True, True)])
+def test_order_holds_when_some_wait(waits):
+    ran: list[str] = []
+    metrics = Registry()
+    chain = Chain([Step(name, ran, wait) for name, wait in zip("ABC", waits, strict=True)], observer(metrics))
+    attributes = Request(obj={"metadata": {"name": "a"}}).attributes
+    for _ in range(2):
+        asyncio.run(chain.mutate(attributes))
+    assert ran == ["A", "B", "C"] * 2
+    assert set(counted(metrics).values()) == {2}
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_refusal_ends_it_and_is_counted_as_one(waits):
+    ran: list[str] = []
+    metrics = Registry()
+    chain = Chain([Step("A", ran), Step("B", ran, waits, refuses=True), Step("C", ran)], observer(metrics))
+    with pytest.raises(errors.ApiError):
+        asyncio.run(chain.mutate(Request(obj={"metadata": {"name": "a"}}).attributes))
+    assert ran == ["A", "B"]
+    assert counted(metrics) == {("A", "CREATE", "false", "admit"): 1, ("B", "CREATE", "true", "admit"): 1}
