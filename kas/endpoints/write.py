@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes, Chain
@@ -60,11 +60,12 @@ class Writer:
     async def create_decoded(self, req: Request, served: Served, ctx: Context, obj: Obj, options: dict[str, Any]):
         """Admission and the registry's create, for an object in the storage version. Returns (record, warnings)."""
         attrs = self.attributes(req, served, CREATE, ctx, obj["metadata"].get("name", ""), obj, None, options)
-        obj = await self._mutated(req, attrs)
+        mutated = self._mutated(req, attrs)
+        obj = mutated if isinstance(mutated, dict) else await mutated
 
-        async def judge(final: Obj, old: Obj | None) -> None:
+        def judge(final: Obj, old: Obj | None) -> Awaitable[None] | None:
             attrs.obj, attrs.name = final, final["metadata"].get("name", "")
-            await self.admission.validate(attrs)
+            return self.admission.start_validate(attrs)
 
         return await served.registry.create(ctx, obj, judge)
 
@@ -117,24 +118,33 @@ class Writer:
             attrs.operation, attrs.obj, attrs.old = UPDATE, obj, current
             return self._mutated(req, attrs)
 
-        async def on_create(obj: Obj) -> None:
+        def on_create(obj: Obj) -> Awaitable[Obj] | None:
             attrs.operation, attrs.obj, attrs.old = CREATE, obj, None
-            await self._mutated(req, attrs)
+            mutated = self._mutated(req, attrs)
+            return None if isinstance(mutated, dict) else mutated
 
-        async def judge(final: Obj, old: Obj | None) -> None:
+        def judge(final: Obj, old: Obj | None) -> Awaitable[None] | None:
             attrs.operation = UPDATE if old is not None else CREATE
             attrs.obj, attrs.old = final, old
-            await self.admission.validate(attrs)
+            return self.admission.start_validate(attrs)
 
         return await served.registry.update(
             ctx, name, mutate, judge, subresource=ctx.subresource, allow_create=allow_create, on_create=on_create,
             unconditional=unconditional, settle=keep_timestamps,
         )  # fmt: skip
 
-    async def _mutated(self, req: Request, attrs: Attributes) -> Obj:
-        """The object after mutating admission, which must leave usable managed fields behind."""
+    def _mutated(self, req: Request, attrs: Attributes) -> Obj | Awaitable[Obj]:
+        """The object after mutating admission, which must leave usable managed fields behind; to be awaited when a plug-in waits."""
         entries = attrs.obj["metadata"].get("managedFields")
-        await self.admission.mutate(attrs)
+        pending = self.admission.start_mutate(attrs)
+        return self._after_mutation(req, attrs, entries) if pending is None else self._mutated_later(req, attrs, entries, pending)
+
+    async def _mutated_later(self, req: Request, attrs: Attributes, entries: Any, pending: Awaitable[None]) -> Obj:
+        await pending
+        return self._after_mutation(req, attrs, entries)
+
+    @staticmethod
+    def _after_mutation(req: Request, attrs: Attributes, entries: Any) -> Obj:
         obj = attrs.obj
         warning = restore_after_admission(entries, obj["metadata"])
         if warning is not None:

@@ -187,7 +187,7 @@ class Registry:
         validate: Validate | None = None,
         subresource: str = "",
         allow_create: bool = False,
-        on_create: Callable[[Obj], Awaitable[None] | None] | None = None,
+        on_create: Callable[[Obj], Awaitable[Any] | None] | None = None,
         unconditional: bool = True,
         settle: Callable[[Obj, Obj], Obj] | None = None,
     ):
