@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import socket
-import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import requests
+from hostile_wire import dial
 
 from kas.testing.server import KasServer
 
@@ -149,14 +148,3 @@ def wire(target: KasServer) -> Callable[..., bytes]:
             return got
 
     return talk
-
-
-def dial(server: KasServer, alpn: str = "http/1.1") -> ssl.SSLSocket:
-    context = ssl.create_default_context(cafile=server.ca)
-    context.set_alpn_protocols([alpn])
-    return context.wrap_socket(socket.create_connection(("127.0.0.1", server.port), 10), server_hostname="127.0.0.1")
-
-
-def statuses(answer: bytes) -> list[int]:
-    """The status codes of the answers in a stream of them."""
-    return [int(x) for x in re.findall(rb"HTTP/1\.[01] (\d{3})", answer)]

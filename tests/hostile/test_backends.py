@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from backend import MOVED, OK, Backend
-from conftest import dial, statuses
+from hostile_wire import dial, statuses
 
 
 @pytest.fixture

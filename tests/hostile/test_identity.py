@@ -7,7 +7,7 @@ import json
 import time
 
 import pytest
-from conftest import dial, statuses
+from hostile_wire import dial, statuses
 
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ADMINS = "system:masters"

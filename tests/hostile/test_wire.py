@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from conftest import dial, statuses
+from hostile_wire import dial, statuses
 
 from kas.testing.server import KasServer
 
