@@ -229,6 +229,7 @@ cdef class TypeDesc:
     cdef readonly bint has_type_meta
     cdef dict index
     cdef bint compiled, defaults_known, defaults_below
+    cdef list defaulted  # fields with a constant default, or with one below them; None: not asked yet
     cdef int kind
     cdef tuple _fields, flat, fill, pb_order
     cdef dict _by_name
