@@ -8,12 +8,14 @@ import pytest
 from kas.api.scheme import (
     SCHEME,
     decode,
+    decode_plain,
     decode_protobuf,
     default,
     duplicate_fields,
     encode_json,
     encode_json_split,
     encode_protobuf,
+    encode_stored,
     transcode_json_to_protobuf,
 )
 
@@ -112,12 +114,21 @@ def test_decode(benchmark, sample):
     benchmark(decode, sample.type, sample.parsed)
 
 
+def test_decode_plain(benchmark, sample):
+    """Instead of loads, duplicate_fields and decode."""
+    assert benchmark(decode_plain, sample.type, sample.raw) == sample.typed
+
+
 def test_encode_json(benchmark, sample):
     benchmark(encode_json, sample.type, sample.typed)
 
 
 def test_encode_json_split(benchmark, sample):
     benchmark(encode_json_split, sample.type, sample.typed)
+
+
+def test_encode_stored(benchmark, sample):
+    benchmark(encode_stored, sample.type, sample.typed)
 
 
 def test_encode_protobuf(benchmark, sample):

@@ -4,7 +4,7 @@ A type is a ``TypeDesc`` made from a row of ``kas/api/tables/types.json``; an ob
 JSON document checks it against its type, drops what is unknown, canonicalises scalars and gives the form the encoders expect.
 
 The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``strings`` (JSON text), ``scan`` (raw JSON: duplicate
-fields), ``decode``, ``encode``, ``protobuf``, ``transcode``; ``meta`` stands alone. Bounds checks are off in the whole unit; each part says what makes that safe.
+fields), ``decode``, ``plain``, ``encode``, ``protobuf``, ``transcode``; ``meta`` stands alone. Bounds checks are off in the whole unit; each part says what makes that safe.
 """
 
 from cpython.dict cimport PyDict_Next, PyDict_GetItem, PyDict_SetItem, PyDict_Size
@@ -64,12 +64,15 @@ cdef extern from "Python.h":
     int PyUnicode_Compare(PyObject* a, PyObject* b)
     bint PyUnicode_CheckExact(object o)
     Py_ssize_t PyUnicode_GET_LENGTH(object o)
+    object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
+    void* PyUnicode_DATA(object o)
 
 include "fasttypes/desc.pxi"
 include "fasttypes/buffer.pxi"
 include "fasttypes/strings.pxi"
 include "fasttypes/scalar.pxi"
 include "fasttypes/decode.pxi"
+include "fasttypes/plain.pxi"
 include "fasttypes/encode.pxi"
 include "fasttypes/wire.pxi"
 include "fasttypes/protobuf.pxi"

@@ -17,6 +17,7 @@ from kas._fast_types import (
     Field,
     TypeDesc,
     decode,
+    decode_plain,
     decode_protobuf,
     duplicate_fields,
     encode_json,
@@ -36,9 +37,10 @@ from kas._fast_types import (
 from kas.api import quantity, scalars
 
 __all__ = [
-    "SCHEME", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc", "convert", "decode",
-    "decode_protobuf", "default", "duplicate_fields", "encode_json", "encode_json_split", "encode_protobuf", "encode_stored", "envelope",
-    "envelope_head", "go_quote", "open_envelope", "pretty_json", "protobuf_list", "transcode_json_to_protobuf", "write_json", "zero",
+    "SCHEME", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc", "convert",
+    "decode", "decode_plain", "decode_protobuf", "default", "duplicate_fields", "encode_json", "encode_json_split", "encode_protobuf",
+    "encode_stored", "envelope", "envelope_head", "go_quote", "open_envelope", "pretty_json", "protobuf_list",
+    "transcode_json_to_protobuf", "write_json", "zero",
 ]  # fmt: skip
 
 _fast_types.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)

@@ -31,6 +31,7 @@ PRINTED_ITEMS = 16
 WRITES_BEFORE_REST = 5000
 COLLECTED_AT_ONCE = 4  # large answers that must be whole before they can be sent
 
+_LIST_META = SCHEME.type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
 _collecting = asyncio.Semaphore(COLLECTED_AT_ONCE)
 
 
@@ -119,14 +120,16 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
     head = f'{{"kind":"{respond.PARTIAL_LIST}","apiVersion":"meta.k8s.io/{version}","metadata":'.encode()
     lead = f'{{"kind":"{respond.PARTIAL}","apiVersion":"meta.k8s.io/{version}",'.encode()
     wrap = lambda r: _around(head, placing(r), r.count)  # noqa: E731
-    result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, lead=lead, metadata_only=True, wrap=wrap)
-    if result.body is not None:
-        return result, result.body
-    # A record's writer did not say where the metadata ends.
-    result = store.range(q.prefix, start, limit, revision or result.revision, q.matcher, count)
+    if q.served.native:  # a conversion may keep things in annotations
+        result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, lead=lead, metadata_only=True, wrap=wrap)
+        if result.body is not None:
+            return result, result.body
+        # A record's writer did not say where the metadata ends.
+        revision = revision or result.revision
+    result = store.range(q.prefix, start, limit, revision, q.matcher, count)
     before, after = wrap(result)
     type_ = SCHEME.known("meta.k8s.io", version, respond.PARTIAL).type
-    items = [encode_json(type_, respond.partial(orjson.loads(rec.json), version)) for rec in result.records]
+    items = [encode_json(type_, respond.partial(q.served.object(rec), version)) for rec in result.records]
     return result, b"".join((before, b",".join(items), after))
 
 
@@ -394,6 +397,11 @@ def encode(q: Listing, meta: dict[str, Any], records: list[Any]) -> Response:
     if m.convert is None and m.accepted == PROTOBUF:
         message = encode_protobuf(served.list_type, {"metadata": meta}) + _proto_items(served, records)
         return respond.finish(req, 200, PROTOBUF, envelope(served.api_version, served.list_kind, message))
+    if m.accepted == PROTOBUF and m.convert is not None and m.convert.kind == respond.PARTIAL_LIST:
+        kind = SCHEME.known("meta.k8s.io", m.convert.version, respond.PARTIAL_LIST)
+        parts = [served.partial_protobuf(rec, rec.revision) for rec in records]
+        list_meta = encode_protobuf(_LIST_META, meta)
+        return respond.finish(req, 200, PROTOBUF, protobuf_list(list_meta, parts, api_version=kind.api_version, kind=kind.kind))
     if m.convert is not None and m.convert.kind == respond.TABLE:
         return respond.generic(req, m, _table(q, meta, records))
     objects = [served.object(rec) for rec in records]

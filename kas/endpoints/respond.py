@@ -59,7 +59,7 @@ def obj(req: Request, served, rec, status: int = 200) -> Response:
     """A stored object (a Record, or what a dry run would have stored)."""
     m = media(req)
     if m.plain_json:
-        return finish(req, status, JSON, served.json(rec) + b"\n")
+        return finish(req, status, JSON, rec.json_line if served.native else served.json(rec) + b"\n")
     if m.convert is None and m.accepted == PROTOBUF:
         return finish(req, status, PROTOBUF, envelope(served.api_version, served.kind, served.protobuf(rec)))
     return transformed(req, m, served, served.object(rec), status)

@@ -7,9 +7,11 @@ from typing import Any
 import orjson
 
 from kas.api import deprecated
-from kas.api.scheme import SCHEME, encode_json, transcode_json_to_protobuf
+from kas.api.scheme import SCHEME, encode_json, encode_protobuf, transcode_json_to_protobuf
 from kas.registry import pipeline
 from kas.registry.generic import Registry
+
+_PARTIAL = SCHEME.known("meta.k8s.io", "v1", "PartialObjectMetadata").type
 
 
 class Served:
@@ -44,6 +46,15 @@ class Served:
         """The object as this version's protobuf message, without envelope."""
         stored = rec.protobuf if self.native else None
         return stored if stored is not None else transcode_json_to_protobuf(self.type, self.json(rec))
+
+    def partial_protobuf(self, rec, revision: int) -> bytes:
+        """The object's PartialObjectMetadata at a revision as a message, without envelope. Both versions of it are alike."""
+        stored = rec.partial_protobuf_at(revision) if self.native else None
+        if stored is not None:
+            return stored
+        meta = self.object(rec)["metadata"]
+        meta["resourceVersion"] = str(revision)
+        return encode_protobuf(_PARTIAL, {"metadata": meta})
 
     def item(self, rec) -> bytes:
         """The object as it stands in a list: without kind and apiVersion."""

@@ -369,7 +369,12 @@ def encoder_for(served: Served, m: respond.Media, include: str) -> Encoder:
             rows.version, rows.include = version, include
             return rows
         part = Partial(served, (where, "Partial", version, protobuf), lambda rec, revision: b"", wrap)
-        part._obj = lambda rec, revision: part.object(dated(rec, revision))
+        if protobuf:
+            part._obj = lambda rec, revision: envelope(
+                f"meta.k8s.io/{version}", respond.PARTIAL, served.partial_protobuf(rec, revision)
+            )
+        else:
+            part._obj = lambda rec, revision: part.object(served.to_served(dated(rec, revision)))
         part.version, part.protobuf = version, protobuf
         return part
     if protobuf:

@@ -247,6 +247,15 @@ cdef class Record:
         return PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.body), h.json_len)
 
     @property
+    def json_line(self) -> bytes:
+        """The JSON and a newline: a whole answer."""
+        cdef const Head *h = self.h()
+        cdef bytes out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>h.json_len + 1)
+        memcpy(PyBytes_AS_STRING(out), PyBytes_AS_STRING(self.body), h.json_len)
+        PyBytes_AS_STRING(out)[h.json_len] = c'\n'
+        return out
+
+    @property
     def protobuf(self):
         """The protobuf message (without envelope), or None when the writer gave none."""
         cdef const Head *h = self.h()
@@ -256,19 +265,31 @@ cdef class Record:
 
     def protobuf_at(self, uint64_t revision):
         """As ``protobuf``, with another resourceVersion."""
+        if revision == self.h().mod_revision:
+            return self.protobuf
+        return self.spliced(revision, False)
+
+    def partial_protobuf_at(self, uint64_t revision):
+        """The object's PartialObjectMetadata as a message with some resourceVersion, or None: it begins the object's own message."""
+        return self.spliced(revision, True)
+
+    cdef spliced(self, uint64_t revision, bint partial):
         cdef const Head *h = self.h()
         cdef const char *p = PyBytes_AS_STRING(self.body) + h.json_len
         cdef Splice s
+        cdef size_t n = h.proto_len
         cdef char *out
-        if h.proto_len == 0 or revision == h.mod_revision:
-            return self.protobuf
-        if not find_splice(p, h.proto_len, &s):
+        if n == 0:
+            return None
+        if not find_splice(p, n, &s):
             raise CorruptError("a record's protobuf message is damaged")
-        out = <char *>malloc(h.proto_len + SPLICE_ROOM)
+        if partial:
+            n = s.meta + s.meta_len
+        out = <char *>malloc(n + SPLICE_ROOM)
         if out == NULL:
             raise MemoryError
         try:
-            return PyBytes_FromStringAndSize(out, splice(out, p, h.proto_len, &s, revision))
+            return PyBytes_FromStringAndSize(out, splice(out, p, n, &s, revision))
         finally:
             free(out)
 

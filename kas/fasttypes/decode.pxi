@@ -442,7 +442,14 @@ cdef int constant_defaults(TypeDesc t, dict obj, int depth) except -1:
     cdef object v
     if depth > MAX_DEPTH:
         raise DecodeError("exceeded max depth")
-    for f in t.flat:
+    if t.defaulted is None:
+        if not t.compiled:
+            t._compile()
+        t.defaulted = [
+            f for f in t.flat
+            if (f.has_default and f.default_rule is None) or (f.kind == K_STRUCT and has_defaults(f.target, set()))
+        ]
+    for f in t.defaulted:
         v = obj.get(f.name)
         if f.has_default and f.default_rule is None:
             # A pointer keeps an explicit zero; a plain scalar cannot tell zero from unset.
@@ -451,7 +458,7 @@ cdef int constant_defaults(TypeDesc t, dict obj, int depth) except -1:
                 # An absent zero default of a plain field is what omitempty leaves anyway.
                 if f.ptr or v or not f.omitempty:
                     obj[f.name] = v
-        if v is None or f.kind != K_STRUCT or not has_defaults(f.target, set()):
+        if v is None or f.kind != K_STRUCT:
             continue
         if f.c_card == C_SINGLE:
             if isinstance(v, dict):

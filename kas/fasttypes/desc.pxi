@@ -55,6 +55,18 @@ cdef struct KnownKey:
     int32_t place
 
 
+# What protobuf needs of a Field, in the order of the numbers; borrowed as in FieldInfo.
+cdef struct WireInfo:
+    PyObject* field
+    const char* tag
+    int32_t tag_n
+    int kind
+    int card
+    int place     # in the flat list; of embedded messages: where their fields begin in it
+    bint embedded
+    bint optional # not written when absent
+
+
 # Deeper documents are refused by every walk: orjson stops at the same order of magnitude, and the C stack stays bounded.
 cdef enum:
     MAX_DEPTH = 1000
@@ -217,26 +229,31 @@ cdef class TypeDesc:
     cdef readonly bint has_type_meta
     cdef dict index
     cdef bint compiled, defaults_known, defaults_below
+    cdef list defaulted  # fields with a constant default, or with one below them; None: not asked yet
     cdef int kind
     cdef tuple _fields, flat, fill, pb_order
     cdef dict _by_name
     cdef dict pb_by_number
     cdef list by_number  # protobuf number -> Field or None
     cdef FieldInfo* infos
+    cdef WireInfo* wire
+    cdef int n_wire
     cdef int n_flat
     cdef int revision_at  # of ObjectMeta and ListMeta: the place of resourceVersion; else -1
     cdef int32_t* table  # open addressing, JSON key -> place in flat; -1 is free
     cdef uint32_t table_mask
-    cdef KnownKey* known  # as many as the table has slots
+    cdef KnownKey* known
+    cdef uint32_t known_mask
 
     def __dealloc__(self):
         cdef uint32_t i
         if self.known != NULL:
-            for i in range(self.table_mask + 1):
+            for i in range(self.known_mask + 1):
                 Py_XDECREF(self.known[i].key)
         free(self.known)
         free(self.table)
         free(self.infos)
+        free(self.wire)
 
     def __init__(self, list row, bytes fields, dict index):
         self.name, self.attributes, self.has_type_meta = row
@@ -288,6 +305,7 @@ cdef class TypeDesc:
         for f in self.pb_order:
             self.by_number[f.pb] = f
         self._build_infos()
+        self._build_wire()
         self._build_table()
         self.compiled = True
         return 0
@@ -318,6 +336,27 @@ cdef class TypeDesc:
                 self.revision_at = i
         return 0
 
+    cdef int _build_wire(self) except -1:
+        cdef Field f
+        cdef WireInfo* w
+        cdef int i
+        self.n_wire = len(self.pb_order)
+        self.wire = <WireInfo*>malloc((self.n_wire + 1) * sizeof(WireInfo))
+        if self.wire == NULL:
+            raise MemoryError
+        for i in range(self.n_wire):
+            f = self.pb_order[i]
+            w = self.wire + i
+            w.field = <PyObject*>f
+            w.tag = PyBytes_AS_STRING(f.tag)
+            w.tag_n = <int32_t>PyBytes_GET_SIZE(f.tag)
+            w.kind = f.kind
+            w.card = f.c_card
+            w.embedded = f.name is None
+            w.place = f.offset if w.embedded else f.place
+            w.optional = f.c_card != C_SINGLE or f.ptr or f.kind == K_BYTES or f.kind == K_STRLIST
+        return 0
+
     cdef int _build_table(self) except -1:
         cdef uint32_t size = 4, slot
         cdef Field f
@@ -330,7 +369,9 @@ cdef class TypeDesc:
         for slot in range(size):
             self.table[slot] = -1
         self.table_mask = size - 1
-        self.known = <KnownKey*>calloc(size, sizeof(KnownKey))
+        # Wide, because a key has one place only, and two that share it drive each other out with every object.
+        self.known_mask = 4 * size - 1
+        self.known = <KnownKey*>calloc(4 * size, sizeof(KnownKey))
         if self.known == NULL:
             raise MemoryError
         for i in range(len(self.flat)):
@@ -355,7 +396,7 @@ cdef class TypeDesc:
 
     cdef inline int find_str(self, PyObject* key) except -2:
         """As find, for a str; -1 also for text that has no UTF-8 form."""
-        cdef KnownKey* known = self.known + ((<size_t>key >> 4) & self.table_mask)
+        cdef KnownKey* known = self.known + (((<size_t>key >> 4) ^ (<size_t>key >> 11)) & self.known_mask)
         return known.place if known.key == key else self.find_new(key, known)
 
     cdef int find_new(self, PyObject* key, KnownKey* known) except -2:

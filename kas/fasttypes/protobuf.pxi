@@ -197,33 +197,32 @@ cdef int back_struct(Back* b, TypeDesc t, dict obj, int depth) except -1:
 
 cdef int back_fields(Back* b, TypeDesc t, PyObject** slots, int depth) except -1:
     """``slots`` holds the values of the type's flattened fields."""
+    cdef WireInfo* w
     cdef Field f
     cdef object v
-    cdef Py_ssize_t i, j, mark
-    for i in range(len(t.pb_order) - 1, -1, -1):
-        f = <Field>t.pb_order[i]
-        if f.name is None:
+    cdef Py_ssize_t j, mark
+    cdef int i
+    for i in range(t.n_wire - 1, -1, -1):
+        w = t.wire + i
+        if w.embedded:
             mark = b.cap - b.at
-            back_fields(b, f.target, slots + f.offset, depth)
+            back_fields(b, (<Field>w.field).target, slots + w.place, depth)
             back_close(b, mark)
-            back_tag(b, f)
+            back_put(b, w.tag, w.tag_n)
             continue
-        v = None if slots[f.place] == NULL else <object>slots[f.place]
-        if f.c_card == C_SINGLE:
-            if f.kind <= K_BYTES:
-                if v is None and (f.ptr or f.kind == K_BYTES):
-                    continue
+        if slots[w.place] == NULL and w.optional:
+            continue
+        f = <Field>w.field
+        v = None if slots[w.place] == NULL else <object>slots[w.place]
+        if w.card == C_SINGLE:
+            if w.kind <= K_BYTES:
                 back_scalar(b, t, f, v)
             else:
-                if v is None and (f.ptr or f.kind == K_STRLIST):
-                    continue
                 mark = b.cap - b.at
                 back_message(b, t, f, v, depth + 1)
                 back_close(b, mark)
-            back_tag(b, f)
-        elif v is None:
-            continue
-        elif f.c_card == C_LIST:
+            back_put(b, w.tag, w.tag_n)
+        elif w.card == C_LIST:
             if not isinstance(v, list):
                 raise bad_value(t, f, v)
             for j in range(PyList_GET_SIZE(v) - 1, -1, -1):

@@ -455,22 +455,27 @@ cdef int tape_struct(Back* b, Tape* tape, TypeDesc t, int32_t at, int depth) exc
 
 cdef int tape_fields(Back* b, Tape* tape, TypeDesc t, Py_ssize_t base, int depth) except -1:
     """``base`` is where the places of the type's flattened fields begin in the slots."""
-    cdef Py_ssize_t i, mark
+    cdef Py_ssize_t mark
+    cdef WireInfo* w
     cdef Field f
     cdef int32_t at
-    for i in range(len(t.pb_order) - 1, -1, -1):
-        f = <Field>t.pb_order[i]
-        if f.name is None:
+    cdef int i
+    for i in range(t.n_wire - 1, -1, -1):
+        w = t.wire + i
+        if w.embedded:
             mark = b.cap - b.at
-            tape_fields(b, tape, f.target, base + f.offset, depth)
+            tape_fields(b, tape, (<Field>w.field).target, base + w.place, depth)
             back_close(b, mark)
-            back_tag(b, f)
+            back_put(b, w.tag, w.tag_n)
             continue
-        at = tape.slots[base + f.place]
-        if f.c_card == C_SINGLE:
-            if at < 0 and (f.ptr or f.kind == K_BYTES or f.kind == K_STRLIST):
-                continue
-            if f.kind <= K_BYTES:
+        at = tape.slots[base + w.place]
+        if at < 0 and w.optional:
+            continue
+        f = <Field>w.field
+        if w.card == C_SINGLE:
+            if w.kind == K_STRING and at >= 0:
+                tape_string(b, tape, tape.t + at)
+            elif w.kind <= K_BYTES:
                 if at < 0:
                     tape_zero(b, f)
                 else:
@@ -479,10 +484,8 @@ cdef int tape_fields(Back* b, Tape* tape, TypeDesc t, Py_ssize_t base, int depth
                 mark = b.cap - b.at
                 tape_message(b, tape, f, at, depth + 1)
                 back_close(b, mark)
-            back_tag(b, f)
-        elif at < 0:
-            continue
-        elif f.c_card == C_LIST:
+            back_put(b, w.tag, w.tag_n)
+        elif w.card == C_LIST:
             if tape.t[at].type != 91:
                 raise DecodeError(f"a list was expected for {f.name}")
             tape_repeat(b, tape, f, at + 1, tape.t[at].next, depth, False)

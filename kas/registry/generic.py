@@ -59,6 +59,10 @@ class Unstored:
 
     protobuf = None  # made from the JSON when it is asked for
 
+    @property
+    def json_line(self) -> bytes:
+        return self.json + b"\n"
+
     def __init__(self, json: bytes, revision: int, type_prefix_len: int) -> None:
         self.json, self.revision, self.type_prefix_len = json, revision, type_prefix_len
 

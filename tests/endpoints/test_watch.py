@@ -62,6 +62,10 @@ def test_from_a_revision_in_every_form(client, history):
     assert len(rows[0]["columnDefinitions"]) == 3 and not rows[1].get("columnDefinitions")
     raw = client.raw("GET", f"{path}?watch=1&timeoutSeconds=1&resourceVersion={rv}", Accept=PROTOBUF).content
     assert raw.endswith(protobuf_frames(whole))
+    partial = events(client, path, f"resourceVersion={rv}", Accept=PARTIAL)
+    as_protobuf = PARTIAL.replace("application/json", PROTOBUF)
+    packed = client.raw("GET", f"{path}?watch=1&timeoutSeconds=1&resourceVersion={rv}", Accept=as_protobuf).content
+    assert packed.endswith(protobuf_frames(partial))
     kinds, at = [], 0
     while at < len(raw):
         size = int.from_bytes(raw[at : at + 4], "big")
@@ -75,8 +79,8 @@ def test_from_a_revision_in_every_form(client, history):
 def protobuf_frames(found):
     out = []
     for e in found:
-        kind = SCHEME.known("", "v1", e["object"]["kind"])
-        body = encode_protobuf(kind.type, decode(kind.type, e["object"])[0], api_version="v1", kind=kind.kind)
+        kind = SCHEME.kind_for(e["object"]["apiVersion"], e["object"]["kind"])
+        body = encode_protobuf(kind.type, decode(kind.type, e["object"])[0], api_version=kind.api_version, kind=kind.kind)
         out.append(_wrap_protobuf(e["type"], body))
     return b"".join(out)
 

@@ -7,7 +7,16 @@ import base64
 import orjson
 
 from kas.api import yaml_codec
-from kas.api.scheme import SCHEME, decode, decode_protobuf, encode_json, encode_protobuf, open_envelope, transcode_json_to_protobuf
+from kas.api.scheme import (
+    SCHEME,
+    decode,
+    decode_plain,
+    decode_protobuf,
+    encode_json,
+    encode_protobuf,
+    open_envelope,
+    transcode_json_to_protobuf,
+)
 
 
 def check(vector: dict, group: list[dict]) -> None:
@@ -20,6 +29,7 @@ def check(vector: dict, group: list[dict]) -> None:
 def check_object(kind, canonical: bytes, want: dict) -> None:
     typed, unknown = decode(kind.type, orjson.loads(canonical))
     assert unknown == []
+    assert decode_plain(kind.type, canonical) in (typed, None)
     assert encode_json(kind.type, typed) == canonical
     protobuf = base64.b64decode(want["protobuf"])
     assert encode_protobuf(kind.type, typed, api_version=kind.api_version, kind=kind.kind) == protobuf

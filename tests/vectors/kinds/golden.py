@@ -10,6 +10,7 @@ from kas.api import yaml_codec
 from kas.api.scheme import (
     SCHEME,
     decode,
+    decode_plain,
     decode_protobuf,
     encode_json,
     encode_json_split,
@@ -27,6 +28,7 @@ def check(vector: dict, group: list[dict]) -> None:
     assert kind is not None, "unknown kind"
     typed, unknown = decode(kind.type, orjson.loads(given["json"]))
     assert unknown == []
+    assert decode_plain(kind.type, given["json"].encode()) in (typed, None)
     canonical = encode_json(kind.type, typed)
     assert pretty_json(canonical).decode() == given["json"]
     protobuf = base64.b64decode(want["protobuf"])
