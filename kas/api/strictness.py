@@ -19,6 +19,10 @@ MAX_FINDINGS = 100
 _OWN_JSON = frozenset({"raw-json", "raw-json;empty=null", "schema|list-of-schema", "schema|bool", "schema|list-of-string"})
 
 
+# How what a YAML decoder found begins (parseYAMLWarnings).
+_YAML = ("yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n")
+
+
 class _Pairs(list[tuple[str, Any]]):
     """A JSON object with its keys in order, repeats included."""
 
@@ -108,3 +112,11 @@ def json_patch_errors(raw: bytes) -> list[str]:
             if key == "value":
                 findings.untyped(item, here)
     return [f"json patch {text}" for text in findings.texts]
+
+
+def warning_texts(finding: str) -> list[str]:
+    """A strict decoding error as warnings: a YAML decoder tells all its lines in one."""
+    for prefix in _YAML:
+        if finding.startswith(prefix):
+            return [line.strip() for line in finding[len(prefix) :].split("\n")]
+    return [finding]

@@ -10,8 +10,8 @@ from typing import Any
 from kas.api import errors, gojson
 from kas.api.defaults import apply_defaults
 from kas.api.negotiation import PROTOBUF, YAML, body_media_type
-from kas.api.scheme import SCHEME, DecodeError, decode, decode_protobuf, duplicate_fields, open_envelope
-from kas.api.strictness import strict_errors
+from kas.api.scheme import SCHEME, DecodeError, decode, decode_protobuf, duplicate_fields, open_envelope, write_json
+from kas.api.strictness import strict_errors, warning_texts
 from kas.edge.http import Request
 
 JSON_ERROR_STRUCT = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
@@ -65,14 +65,18 @@ def decode_value(
         raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
     if strictness != "Ignore":
         if unknown or findings:
-            # Both sorts, in the order of the document.
-            unknown = strict_errors(kind.type, body) if body[:1] == b"{" else unknown + findings
+            # Both sorts, in the order of the document. YAML is JSON with sorted keys by the time its fields are looked at.
+            if body[:1] == b"{":
+                unknown = strict_errors(kind.type, body)
+            else:
+                unknown = findings + (strict_errors(kind.type, write_json(value)) if unknown else [])
             if unknown and strictness == "Strict":
                 why = "strict decoding error: " + ", ".join(unknown)
                 raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, why)
             if req is not None:
-                for text in unknown:
-                    req.warn(text)
+                for found in unknown:
+                    for text in warning_texts(found):
+                        req.warn(text)
     obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
     if defaults:
         apply_defaults(kind, obj)

@@ -19,7 +19,7 @@ from kas.api.fieldmanager import apply
 from kas.api.negotiation import APPLY_PATCH as APPLY
 from kas.api.negotiation import JSON_PATCH, MERGE_PATCH, patch_media_type
 from kas.api.scheme import DecodeError, decode, duplicate_fields, write_json
-from kas.api.strictness import json_patch_errors, strict_errors
+from kas.api.strictness import json_patch_errors, strict_errors, warning_texts
 from kas.api.unstructured import conversion_error
 from kas.edge.http import Request
 from kas.endpoints import managedfields
@@ -206,14 +206,12 @@ def _still(served: Served, patched: Any) -> Any:
 def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptions) -> Callable[[Obj | None], Obj]:
     """Server-side apply as a function of the current object, None when it does not exist yet."""
     value, repeated = _applied(req.body)
+    if value is None:
+        value = {}
     if not isinstance(value, dict):
         raise errors.bad_request(
             f"error decoding YAML: json: cannot unmarshal {gojson.go_type(value)} into Go value of type map[string]interface {{}}"
         )
-    if repeated and o.field_validation == "Strict":
-        raise errors.bad_request("error strict decoding YAML: " + ", ".join(repeated))
-    for text in repeated if o.field_validation != "Ignore" else ():
-        req.warn(text)
 
     def wanted(current: Obj | None) -> Obj:
         live = served.to_served(current) if current is not None else None
@@ -221,6 +219,11 @@ def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptio
             managedfields.schema(served), live, value, o.field_manager, now=ctx.now, subresource=ctx.subresource, force=bool(o.force),
             reset_fields=managedfields.reset_fields(served, ctx.subresource),
         )  # fmt: skip
+        for found in repeated if o.field_validation != "Ignore" else ():
+            if o.field_validation == "Strict":
+                raise errors.bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found}")
+            for text in warning_texts(found):
+                req.warn(text)
         obj = decode_patched(req, served, merged, o)
         meta = obj.setdefault("metadata", {})
         if live is None and meta.get("uid"):
