@@ -18,8 +18,8 @@ from kas.api.errors import ApiError
 from kas.api.fieldmanager import apply
 from kas.api.negotiation import APPLY_PATCH as APPLY
 from kas.api.negotiation import JSON_PATCH, MERGE_PATCH, patch_media_type
-from kas.api.scheme import DecodeError, decode, duplicate_fields, write_json
-from kas.api.strictness import json_patch_errors, strict_errors, warning_texts
+from kas.api.scheme import DecodeError, EncodeError, decode, write_json
+from kas.api.strictness import duplicates, json_patch_errors, strict_errors, warning_texts
 from kas.api.unstructured import conversion_error
 from kas.edge.http import Request
 from kas.endpoints import managedfields
@@ -103,9 +103,11 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
         except jsonpatch.ApplyError:
             raise unprocessable() from None
 
-    if strict and (duplicate_fields(body) or any(op.keys() - jsonpatch.MEMBERS for op in operations)):
-        return Patch(run, json_patch_errors(body))
-    return Patch(run, [])
+    found = []
+    if strict:
+        found = [f"unknown field {field.go_quote(f'[{i}].{k}')}" for i, op in enumerate(operations) for k in op.keys() - jsonpatch.MEMBERS]
+        found += duplicates(body)
+    return Patch(run, json_patch_errors(body, [f"json patch {text}" for text in found]) if found else [])
 
 
 def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
@@ -121,7 +123,7 @@ def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
         except mergepatch.MergePatchError as e:
             raise errors.bad_request(str(e)) from None
 
-    return Patch(merge, _duplicates(body) if strict else [])
+    return Patch(merge, duplicates(body) if strict else [])
 
 
 def _strategic_patch(served: Served, body: bytes, strict: bool) -> Patch:
@@ -138,7 +140,7 @@ def _strategic_patch(served: Served, body: bytes, strict: bool) -> Patch:
                 raise errors.bad_request(str(e)) from None
             raise (unprocessable() if e.code == 422 else ApiError(500, "", str(e))) from None
 
-    return Patch(strategic, _duplicates(body) if strict else [], lambda: strategicmerge.go_text(patch))
+    return Patch(strategic, duplicates(body) if strict else [], lambda: strategicmerge.go_text(patch))
 
 
 def _map(body: bytes) -> Obj | None:
@@ -147,10 +149,6 @@ def _map(body: bytes) -> Obj | None:
     if value is not None and not isinstance(value, dict):
         raise gojson.JSONError(gojson.cannot_unmarshal(value, "map[string]interface {}"))
     return value
-
-
-def _duplicates(body: bytes) -> list[str]:
-    return [_duplicate(p) for p in duplicate_fields(body)]
 
 
 def unprocessable() -> ApiError:
@@ -164,7 +162,7 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
 
     def invalid(why: str) -> ApiError:
         shown = patch.shown if patch is not None else None
-        text = write_json(patched).decode("utf-8", "replace") if shown is None else shown()
+        text = _text(patched).decode("utf-8", "replace") if shown is None else shown()
         return errors.invalid("", "", "", [field.invalid("patch", text, why)])
 
     if not isinstance(patched, dict):
@@ -177,7 +175,7 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
     if o.field_validation != "Ignore":
         if unknown:
             # In the order in which Go reads the document, or sorts what it found.
-            unknown = sorted(unknown) if strategic else strict_errors(served.type, write_json(patched))
+            unknown = sorted(unknown) if strategic else strict_errors(served.type, _text(patched), unknown)
         found = (patch.findings if patch is not None else []) + unknown
         if found and o.field_validation == "Strict":
             raise invalid("strict decoding error: " + ", ".join(found))
@@ -186,6 +184,13 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
     apply_defaults(served.kind_record, obj)
     return obj
+
+
+def _text(patched: Any) -> bytes:
+    try:
+        return write_json(patched)
+    except EncodeError:
+        raise errors.bad_request("exceeded max depth") from None
 
 
 def _still(served: Served, patched: Any) -> Any:
@@ -198,7 +203,7 @@ def _still(served: Served, patched: Any) -> Any:
         return patched  # what is no string is the decoder's to refuse
     why = another_kind(kind, version, served.kind_record)
     if why:
-        text = write_json(patched).decode("utf-8", "replace")
+        text = _text(patched).decode("utf-8", "replace")
         raise errors.invalid("", "", "", [field.invalid("patch", text, why)])
     return patched
 
@@ -248,7 +253,7 @@ def _applied(body: bytes) -> tuple[Any, list[str]]:
         except orjson.JSONDecodeError:
             pass
         else:
-            if not duplicate_fields(body):
+            if not duplicates(body):
                 return value, []
     from kas.api import yaml_codec  # PyYAML is large and few clients need it
 
@@ -263,7 +268,3 @@ def _check_name(obj: Obj, name: str, namespace: str) -> None:
     from kas.endpoints.write import check_name
 
     check_name(obj, namespace, name)
-
-
-def _duplicate(path: str) -> str:
-    return f"duplicate field {path if path.startswith(chr(34)) else field.go_quote(path)}"

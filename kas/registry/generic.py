@@ -17,7 +17,7 @@ import orjson
 from kas._fastpath import Op, build_record
 from kas.api import errors
 from kas.api.fieldlabels import selectable_fields
-from kas.api.scheme import encode_json, encode_json_split
+from kas.api.scheme import EncodeError, encode_json, encode_json_split
 from kas.api.validation.names import is_valid_path_segment_name
 from kas.registry import pipeline
 from kas.registry.strategy import Context, Obj, strategy_of
@@ -434,9 +434,14 @@ class Registry:
         return op
 
     def _encoded(self, obj: Obj) -> Encoded:
-        """The stored form, with what reading it back would default anew."""
+        """The stored form, with what reading it back would default anew. Raises 400 for what is nested deeper than can be written."""
         self.strategy.as_read(obj)
-        return encode_json_split(self.type, obj)
+        try:
+            return encode_json_split(self.type, obj)
+        except EncodeError as e:
+            if str(e) == "exceeded max depth":
+                raise errors.bad_request(str(e)) from None
+            raise
 
     def _bounded(self, ctx: Context, obj: Obj, encoded: Encoded, stored_bytes: int) -> Encoded:
         """``encoded`` when it is not too large, else without managed fields (apply cannot do without them). Raises 413.
