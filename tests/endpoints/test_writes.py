@@ -87,3 +87,24 @@ def test_objects_have_a_bound(client, namespace):
     assert code == 413, body
     code, body = client("POST", f"/api/v1/namespaces/{namespace}/configmaps", config)
     assert code == 201 and "managedFields" not in body["metadata"]
+
+
+def test_objects_have_a_depth(client, namespace):
+    """What is stored can be read again in every form."""
+    path = f"/apis/apps/v1/namespaces/{namespace}/controllerrevisions"
+
+    def revision(name: str, levels: int, width: int = 1) -> str:
+        data = '{"a":' * levels + "1" + "}" * levels
+        wide = ",".join(f'{{"text":"}}]{{[","n":{i}}}' for i in range(width))
+        return f'{{"metadata":{{"name":"{name}"}},"revision":1,"data":{{"deep":{data},"wide":[{wide}]}}}}'
+
+    assert client("POST", path, revision("deep", 480))[0] == 201
+    assert client("POST", path, revision("wide", 1, 3000))[0] == 201
+    for levels in (500, 700, 990):
+        code, body = client("POST", path, revision("deeper", levels))
+        assert (code, body["message"]) == (400, "exceeded max depth")
+    for form in ("json", "yaml", "vnd.kubernetes.protobuf", "json;as=Table;v=v1;g=meta.k8s.io"):
+        accept = f"application/{form}"
+        assert client.raw("GET", path, Accept=accept).status_code == 200
+        assert client.raw("GET", f"{path}/deep", Accept=accept).status_code == 200
+    assert client("PUT", f"{path}/deep", client.raw("GET", f"{path}/deep").text)[0] == 200
