@@ -234,8 +234,9 @@ class Registry:
                 if not unconditional:
                     from kas.api import field
 
-                    problem = field.FieldError(field.INVALID, "metadata.resourceVersion", _HexZero(), "must be specified for an update")
-                    raise errors.invalid(r.group, r.kind, name, [problem])
+                    # Upstream fills in the resource where the kind belongs.
+                    problem = field.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+                    raise errors.invalid(r.group, r.resource, name, [problem])
             elif given != str(rec.revision):
                 raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED)
             if meta.get("uid") and meta["uid"] != old["metadata"].get("uid"):
@@ -512,10 +513,6 @@ def _levels(tail: bytes) -> int:
 # Brackets as one level down or up; everything else goes, but for the quotes around strings.
 _STEPS = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(set(range(256)) - set(b'"{}[]'))
-
-
-class _HexZero:
-    """Prints as upstream prints a zero uint64 value in a field error: ``0x0``."""
 
 
 def _plus(stamp: str, seconds: int) -> str:

@@ -150,6 +150,13 @@ def test_what_a_yaml_decoder_found_is_a_warning_a_line(client, namespace):
     assert code == 409, body
 
 
+@pytest.mark.parametrize("version", ["1", "{}", "[v1]", "true", "null"])
+def test_an_apply_whose_version_is_no_text(client, config, version):
+    body = f"apiVersion: {version}\nkind: ConfigMap\nmetadata: {{name: c}}\n"
+    code, status = client("PATCH", config + "?fieldManager=m", body, "application/apply-patch+yaml")
+    assert (code, status["message"]) == (400, "invalid object type: /, Kind=ConfigMap")
+
+
 def test_an_empty_apply_is_of_no_kind(client, config):
     code, body = client("PATCH", config + "?fieldManager=m", "", "application/apply-patch+yaml")
     assert code == 400 and "cannot unmarshal" not in body["message"], body

@@ -31,6 +31,16 @@ def test_a_write_that_may_create_does_not_look_at_the_revision(client, namespace
     assert client("PUT", path, {"metadata": {"name": "put", "resourceVersion": "1"}, "spec": {}})[0] == 201
 
 
+def test_some_kinds_are_not_replaced_unconditionally(client, namespace):
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    assert client("POST", path, {"metadata": {"name": "l"}, "spec": {}})[0] == 201
+    code, body = client("PUT", f"{path}/l", {"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": 5}})
+    assert (code, body["message"]) == (
+        422,
+        'leases.coordination.k8s.io "l" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update',
+    )
+
+
 def test_a_self_link_is_not_stored(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     assert "selfLink" not in client("POST", path, {"metadata": {"name": "linked", "selfLink": "/x"}})[1]["metadata"]
