@@ -31,6 +31,7 @@ BAD_PRIMITIVE_LIST = "invalid patch format of primitive list"
 BAD_RETAIN_KEYS = "invalid patch format of retainKeys"
 BAD_SET_ORDER = "invalid patch format of setElementOrder list"
 LIST_OF_LISTS = "lists of lists are not supported"
+TOO_DEEP = "exceeded max depth"
 
 
 class StrategicMergeError(ValueError):
@@ -39,7 +40,7 @@ class StrategicMergeError(ValueError):
     @property
     def code(self) -> int:
         message = str(self)
-        if message in (BAD_PRIMITIVE_LIST, BAD_RETAIN_KEYS, BAD_SET_ORDER):
+        if message in (BAD_PRIMITIVE_LIST, BAD_RETAIN_KEYS, BAD_SET_ORDER, TOO_DEEP):
             return 400
         return 422 if message == LIST_OF_LISTS else 500
 
@@ -97,7 +98,7 @@ def apply(original: Obj, patch: Obj, type: TypeDesc) -> Obj:
     try:
         return _merge_map(original, patch, PatchSchema(type))
     except RecursionError:
-        raise StrategicMergeError("exceeded max depth") from None
+        raise StrategicMergeError(TOO_DEEP) from None
 
 
 def _merge_map(original: Obj, patch: Obj, schema: PatchSchema) -> Obj:

@@ -9,14 +9,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kas.api import errors
 from kas.api.jsonpatch import MEMBERS
-from kas.api.scheme import Field, TypeDesc, go_quote
+from kas.api.scheme import DecodeError, Field, TypeDesc, duplicate_fields, go_quote
 
 MAX_FINDINGS = 100
 """sigs.k8s.io/json stops collecting there."""
 
 # Types that read their own JSON: nothing inside them is looked at.
 _OWN_JSON = frozenset({"raw-json", "raw-json;empty=null", "schema|list-of-schema", "schema|bool", "schema|list-of-string"})
+
+
+# How what a YAML decoder found begins (parseYAMLWarnings).
+_YAML = ("yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n")
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -78,33 +83,62 @@ class _Findings:
             self.struct(message, value, path)
 
 
-def strict_errors(type: TypeDesc | None, raw: bytes) -> list[str]:
+def duplicates(raw: bytes) -> list[str]:
+    """``duplicate field "data.a"`` of a JSON text, in document order. Raises 400 for a text too deep to be looked at."""
+    try:
+        paths = duplicate_fields(raw)
+    except DecodeError as e:
+        raise errors.bad_request(str(e)) from None
+    return [f"duplicate field {path if path.startswith(chr(34)) else go_quote(path)}" for path in paths]
+
+
+def strict_errors(type: TypeDesc | None, raw: bytes, otherwise: list[str]) -> list[str]:
     """``unknown field "spec.foo"`` and ``duplicate field "data.a"`` of a JSON text, in document order, each once, at most 100.
 
     ``type`` None looks at untyped objects (custom resources), which have duplicates only. The text must have been parsed before.
+    ``otherwise`` is what is known of it anyway, for a text too deep to be read here.
     """
     findings = _Findings()
-    value = json.loads(raw.decode("utf-8", "replace"), object_pairs_hook=_Pairs)
-    if type is None:
-        findings.untyped(value, "")
-    elif isinstance(value, _Pairs):
-        findings.struct(type, value, "")
+    try:
+        value = _read(raw)
+        if type is None:
+            findings.untyped(value, "")
+        elif isinstance(value, _Pairs):
+            findings.struct(type, value, "")
+    except RecursionError:
+        return otherwise
     return list(findings.texts)
 
 
-def json_patch_errors(raw: bytes) -> list[str]:
-    """What strict decoding finds in the operations of a JSON patch, which must be a list of objects."""
+def json_patch_errors(raw: bytes, otherwise: list[str]) -> list[str]:
+    """What strict decoding finds in the operations of a JSON patch, which must be a list of objects; else as ``strict_errors``."""
     findings = _Findings()
-    for i, operation in enumerate(json.loads(raw.decode("utf-8", "replace"), object_pairs_hook=_Pairs) or ()):
-        seen = set()
-        for key, item in operation or ():
-            here = f"[{i}].{key}"
-            if key not in MEMBERS:
-                findings.add("unknown", here)
-                continue
-            if key in seen:
-                findings.add("duplicate", here)
-            seen.add(key)
-            if key == "value":
-                findings.untyped(item, here)
+    try:
+        for i, operation in enumerate(_read(raw) or ()):
+            seen = set()
+            for key, item in operation or ():
+                here = f"[{i}].{key}"
+                if key not in MEMBERS:
+                    findings.add("unknown", here)
+                    continue
+                if key in seen:
+                    findings.add("duplicate", here)
+                seen.add(key)
+                if key == "value":
+                    findings.untyped(item, here)
+    except RecursionError:
+        return otherwise
     return [f"json patch {text}" for text in findings.texts]
+
+
+def _read(raw: bytes) -> Any:
+    # Numbers do not matter here, however long they are.
+    return json.loads(raw.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+
+
+def warning_texts(finding: str) -> list[str]:
+    """A strict decoding error as warnings: a YAML decoder tells all its lines in one."""
+    for prefix in _YAML:
+        if finding.startswith(prefix):
+            return [line.strip() for line in finding[len(prefix) :].split("\n")]
+    return [finding]

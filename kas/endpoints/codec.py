@@ -10,8 +10,8 @@ from typing import Any
 from kas.api import errors, gojson
 from kas.api.defaults import apply_defaults
 from kas.api.negotiation import PROTOBUF, YAML, body_media_type
-from kas.api.scheme import SCHEME, DecodeError, decode, decode_protobuf, duplicate_fields, open_envelope
-from kas.api.strictness import strict_errors
+from kas.api.scheme import SCHEME, DecodeError, decode, decode_protobuf, open_envelope, write_json
+from kas.api.strictness import duplicates, strict_errors, warning_texts
 from kas.edge.http import Request
 
 JSON_ERROR_STRUCT = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
@@ -30,16 +30,15 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
     form = body_media_type(req.header(b"content-type"))
     if form == PROTOBUF:
         return _decode_protobuf(body, kind)
+    if form == YAML:
+        value, findings = _from_yaml(kind, body)
+        return _typed(req, value, kind, strictness, findings, body, None)
     try:
-        if form == YAML:
-            value, findings = _from_yaml(kind, body)
-        else:
-            value = gojson.loads(body)
-            repeated = duplicate_fields(body) if strictness != "Ignore" else None
-            findings = [f"duplicate field {_quote(p)}" for p in repeated] if repeated else []
+        value = gojson.loads(body)
     except gojson.JSONError as e:
         raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
-    return decode_value(req, value, kind, strictness, findings, body)
+    findings = duplicates(body) if strictness != "Ignore" else []
+    return _typed(req, value, kind, strictness, findings, body, body)
 
 
 def _from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
@@ -51,31 +50,33 @@ def _from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
         raise _unrecognized(kind, f"{e}", body) from None
 
 
-def decode_value(
-    req: Request | None, value: Any, kind, strictness: str, findings: list[str], body: bytes = b"", defaults: bool = True
+def _typed(
+    req: Request, value: Any, kind, strictness: str, findings: list[str], body: bytes, text: bytes | None
 ) -> dict[str, Any]:
-    """A parsed value as an object of ``kind``; see ``decode_body``."""
+    """A parsed body as an object of ``kind``; ``text`` is the body where it is JSON."""
     if not isinstance(value, dict):
         why = f"json: cannot unmarshal {_GO_KINDS.get(type(value), 'object')} into Go value of type {JSON_ERROR_STRUCT}"
         raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
     given_kind, given_version = check_type_meta(value, kind, body)
     try:
-        obj, unknown = decode(kind.type, value, body if body[:1] == b"{" else None)
+        obj, unknown = decode(kind.type, value, text)
     except DecodeError as e:
         raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
     if strictness != "Ignore":
         if unknown or findings:
-            # Both sorts, in the order of the document.
-            unknown = strict_errors(kind.type, body) if body[:1] == b"{" else unknown + findings
+            # Both sorts, in the order of the document. YAML is JSON with sorted keys by the time its fields are looked at.
+            if text is not None:
+                unknown = strict_errors(kind.type, text, unknown + findings)
+            else:
+                unknown = findings + (strict_errors(kind.type, write_json(value), unknown) if unknown else [])
             if unknown and strictness == "Strict":
                 why = "strict decoding error: " + ", ".join(unknown)
                 raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, why)
-            if req is not None:
-                for text in unknown:
-                    req.warn(text)
+            for found in unknown:
+                for line in warning_texts(found):
+                    req.warn(line)
     obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
-    if defaults:
-        apply_defaults(kind, obj)
+    apply_defaults(kind, obj)
     return obj
 
 
@@ -138,7 +139,3 @@ def summary(body: bytes, limit: int = 30) -> str:
     cut = body[:limit]
     text = cut.decode("utf-8", "replace") if body.startswith(b"{") else cut.hex()
     return text + " ..." if len(body) > limit else text
-
-
-def _quote(path: str) -> str:
-    return path if path.startswith('"') else f'"{path}"'

@@ -18,8 +18,8 @@ from kas.api.errors import ApiError
 from kas.api.fieldmanager import apply
 from kas.api.negotiation import APPLY_PATCH as APPLY
 from kas.api.negotiation import JSON_PATCH, MERGE_PATCH, patch_media_type
-from kas.api.scheme import DecodeError, decode, duplicate_fields, write_json
-from kas.api.strictness import json_patch_errors, strict_errors
+from kas.api.scheme import DecodeError, EncodeError, decode, write_json
+from kas.api.strictness import duplicates, json_patch_errors, strict_errors, warning_texts
 from kas.api.unstructured import conversion_error
 from kas.edge.http import Request
 from kas.endpoints import managedfields
@@ -115,9 +115,11 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
         except jsonpatch.ApplyError:
             raise unprocessable() from None
 
-    if strict and (duplicate_fields(body) or any(op.keys() - jsonpatch.MEMBERS for op in operations)):
-        return Patch(run, json_patch_errors(body))
-    return Patch(run, [])
+    found = []
+    if strict:
+        found = [f"unknown field {field.go_quote(f'[{i}].{k}')}" for i, op in enumerate(operations) for k in op.keys() - jsonpatch.MEMBERS]
+        found += duplicates(body)
+    return Patch(run, json_patch_errors(body, [f"json patch {text}" for text in found]) if found else [])
 
 
 def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
@@ -133,7 +135,7 @@ def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
         except mergepatch.MergePatchError as e:
             raise errors.bad_request(str(e)) from None
 
-    return Patch(merge, _duplicates(body) if strict else [])
+    return Patch(merge, duplicates(body) if strict else [])
 
 
 def _strategic_patch(served: Served, body: bytes, strict: bool) -> Patch:
@@ -150,7 +152,7 @@ def _strategic_patch(served: Served, body: bytes, strict: bool) -> Patch:
                 raise errors.bad_request(str(e)) from None
             raise (unprocessable() if e.code == 422 else ApiError(500, "", str(e))) from None
 
-    return Patch(strategic, _duplicates(body) if strict else [], lambda: strategicmerge.go_text(patch))
+    return Patch(strategic, duplicates(body) if strict else [], lambda: strategicmerge.go_text(patch))
 
 
 def _map(body: bytes) -> Obj | None:
@@ -159,10 +161,6 @@ def _map(body: bytes) -> Obj | None:
     if value is not None and not isinstance(value, dict):
         raise gojson.JSONError(gojson.cannot_unmarshal(value, "map[string]interface {}"))
     return value
-
-
-def _duplicates(body: bytes) -> list[str]:
-    return [_duplicate(p) for p in duplicate_fields(body)]
 
 
 def unprocessable() -> ApiError:
@@ -179,7 +177,7 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
 
     def invalid(why: str) -> ApiError:
         shown = patch.shown if patch is not None else None
-        text = write_json(patched).decode("utf-8", "replace") if shown is None else shown()
+        text = _text(patched).decode("utf-8", "replace") if shown is None else shown()
         return errors.invalid("", "", "", [field.invalid("patch", text, why)])
 
     if not isinstance(patched, dict):
@@ -192,7 +190,7 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
     if o.field_validation != "Ignore":
         if unknown:
             # In the order in which Go reads the document, or sorts what it found.
-            unknown = sorted(unknown) if strategic else strict_errors(served.type, write_json(patched))
+            unknown = sorted(unknown) if strategic else strict_errors(served.type, _text(patched), unknown)
         found = (patch.findings if patch is not None else []) + unknown
         if found and o.field_validation == "Strict":
             raise invalid("strict decoding error: " + ", ".join(found))
@@ -205,6 +203,13 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
     return obj
 
 
+def _text(patched: Any) -> bytes:
+    try:
+        return write_json(patched)
+    except EncodeError:
+        raise errors.bad_request("exceeded max depth") from None
+
+
 def _still(served: Served, patched: Any) -> Any:
     """A patched document that is still of the kind; without kind or apiVersion it is. Raises 422. A strategic merge patch works on
     the typed object, where both say nothing."""
@@ -215,7 +220,7 @@ def _still(served: Served, patched: Any) -> Any:
         return patched  # what is no string is the decoder's to refuse
     why = another_kind(kind, version, served.kind_record)
     if why:
-        text = write_json(patched).decode("utf-8", "replace")
+        text = _text(patched).decode("utf-8", "replace")
         raise errors.invalid("", "", "", [field.invalid("patch", text, why)])
     return patched
 
@@ -223,14 +228,12 @@ def _still(served: Served, patched: Any) -> Any:
 def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptions) -> Callable[[Obj | None], Obj]:
     """Server-side apply as a function of the current object, None when it does not exist yet."""
     value, repeated = _applied(req.body)
+    if value is None:
+        value = {}
     if not isinstance(value, dict):
         raise errors.bad_request(
             f"error decoding YAML: json: cannot unmarshal {gojson.go_type(value)} into Go value of type map[string]interface {{}}"
         )
-    if repeated and o.field_validation == "Strict":
-        raise errors.bad_request("error strict decoding YAML: " + ", ".join(repeated))
-    for text in repeated if o.field_validation != "Ignore" else ():
-        req.warn(text)
 
     def wanted(current: Obj | None) -> Obj:
         live = served.to_served(current) if current is not None else None
@@ -238,6 +241,11 @@ def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptio
             managedfields.schema(served), live, value, o.field_manager, now=ctx.now, subresource=ctx.subresource, force=bool(o.force),
             reset_fields=managedfields.reset_fields(served, ctx.subresource),
         )  # fmt: skip
+        for found in repeated if o.field_validation != "Ignore" else ():
+            if o.field_validation == "Strict":
+                raise errors.bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found}")
+            for text in warning_texts(found):
+                req.warn(text)
         obj = decode_patched(req, served, merged, o)
         meta = obj.setdefault("metadata", {})
         if live is None and meta.get("uid"):
@@ -262,7 +270,7 @@ def _applied(body: bytes) -> tuple[Any, list[str]]:
         except orjson.JSONDecodeError:
             pass
         else:
-            if not duplicate_fields(body):
+            if not duplicates(body):
                 return value, []
     from kas.api import yaml_codec  # PyYAML is large and few clients need it
 
@@ -277,7 +285,3 @@ def _check_name(obj: Obj, name: str, namespace: str) -> None:
     from kas.endpoints.write import check_name
 
     check_name(obj, namespace, name)
-
-
-def _duplicate(path: str) -> str:
-    return f"duplicate field {path if path.startswith(chr(34)) else field.go_quote(path)}"

@@ -9,6 +9,7 @@ starts over with the newer object. Nothing here knows HTTP.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ import orjson
 from kas._fastpath import Draft, Op, build_record
 from kas.api import errors
 from kas.api.fieldlabels import selectable_fields
-from kas.api.scheme import encode_json, encode_stored
+from kas.api.scheme import EncodeError, encode_json, encode_stored
 from kas.api.validation.names import is_valid_path_segment_name
 from kas.registry import pipeline
 from kas.registry.strategy import Context, Obj, strategy_of
@@ -27,6 +28,8 @@ MAX_GENERATE_NAME_ATTEMPTS = 8
 MAX_UPDATE_ATTEMPTS = 64  # a writer that loses this often meets a bug, not a race
 # Upstream's bound is etcd's, 1.5 MiB of protobuf. Here what is stored can be sent again: the bound of a request body.
 MAX_OBJECT_BYTES = 3 << 20
+# Whatever reads an object again (YAML, comparisons, schemas) goes down its levels by recursion. Go's decoders end at 10,000.
+MAX_LEVELS = 500
 MAX_ALLOCATION_ATTEMPTS = 64  # each lost one means that somebody else got what was chosen
 DOTS = (".", "..")  # with "/" and "%" all that path segments may not be or hold
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
@@ -235,8 +238,9 @@ class Registry:
                 if not unconditional:
                     from kas.api import field
 
-                    problem = field.FieldError(field.INVALID, "metadata.resourceVersion", _HexZero(), "must be specified for an update")
-                    raise errors.invalid(r.group, r.kind, name, [problem])
+                    # Upstream fills in the resource where the kind belongs.
+                    problem = field.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+                    raise errors.invalid(r.group, r.resource, name, [problem])
             elif given != str(rec.revision):
                 raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED)
             if meta.get("uid") and meta["uid"] != old["metadata"].get("uid"):
@@ -438,15 +442,23 @@ class Registry:
         return op
 
     def _encoded(self, obj: Obj) -> Encoded:
-        """The stored form, with what reading it back would default anew."""
+        """The stored form, with what reading it back would default anew. Raises 400 for what is nested deeper than can be written."""
         self.strategy.as_read(obj)
-        return encode_stored(self.type, obj)
+        try:
+            return encode_stored(self.type, obj)
+        except EncodeError as e:
+            if str(e) == "exceeded max depth":
+                raise errors.bad_request(str(e)) from None
+            raise
 
     def _bounded(self, ctx: Context, obj: Obj, encoded: Encoded, stored_bytes: int) -> Encoded:
-        """``encoded`` when it is not too large, else without managed fields (apply cannot do without them). Raises 413.
+        """``encoded`` when it is not too large, else without managed fields (apply cannot do without them). Raises 413, and 400 for
+        what is nested too deep.
 
         What is too large already may still shrink: its finalizers can go.
         """
+        if _levels(encoded[1]) > MAX_LEVELS:
+            raise errors.bad_request("exceeded max depth")
         if len(encoded[0]) + len(encoded[1]) <= MAX_OBJECT_BYTES:
             return encoded
         if not ctx.apply and obj["metadata"].pop("managedFields", None) is not None:
@@ -502,8 +514,20 @@ def _same(encoded: Encoded, rec) -> bool:
     )
 
 
-class _HexZero:
-    """Prints as upstream prints a zero uint64 value in a field error: ``0x0``."""
+def _levels(tail: bytes) -> int:
+    """How deep an object is nested, at most; exact only where it could be more than MAX_LEVELS. The head leaves two levels open."""
+    most = 2 + tail.count(b"{") + tail.count(b"[")
+    if most <= MAX_LEVELS:
+        return most
+    if b"\\" in tail:
+        tail = tail.replace(b"\\\\", b"").replace(b'\\"', b"")  # what may hide the end of a string
+    steps = b"".join(tail.translate(_STEPS, _NO_BRACKETS).split(b'"')[::2])
+    return max(itertools.accumulate(memoryview(steps).cast("b"), initial=2))
+
+
+# Brackets as one level down or up; everything else goes, but for the quotes around strings.
+_STEPS = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
+_NO_BRACKETS = bytes(set(range(256)) - set(b'"{}[]'))
 
 
 def _plus(stamp: str, seconds: int) -> str:

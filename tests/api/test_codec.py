@@ -142,8 +142,8 @@ def test_at_most_a_hundred_unknown_fields_are_named():
 
 def test_strict_errors_stand_in_document_order():
     raw = b'{"data":{"a":"1","a":"2"},"bogus":1,"bogus":2,"metadata":{"name":"a","name":"b"}}'
-    assert strict_errors(CONFIG_MAP, raw) == ['duplicate field "data.a"', 'unknown field "bogus"', 'duplicate field "metadata.name"']
-    assert strict_errors(None, raw) == ['duplicate field "data.a"', 'duplicate field "bogus"', 'duplicate field "metadata.name"']
+    assert strict_errors(CONFIG_MAP, raw, []) == ['duplicate field "data.a"', 'unknown field "bogus"', 'duplicate field "metadata.name"']
+    assert strict_errors(None, raw, []) == ['duplicate field "data.a"', 'duplicate field "bogus"', 'duplicate field "metadata.name"']
 
 
 def test_duplicate_fields():
@@ -170,7 +170,7 @@ def test_duplicate_scan_agrees_with_the_slow_reading(tree):
         return json.dumps(node)
 
     raw = text(tree).encode()
-    expected = [f.removeprefix('duplicate field "').removesuffix('"') for f in strict_errors(None, raw)]
+    expected = [f.removeprefix('duplicate field "').removesuffix('"') for f in strict_errors(None, raw, [])]
     assert duplicate_fields(raw) == expected
 
 

@@ -129,6 +129,39 @@ def test_strict_decoding_tells_of_the_patch_and_of_the_object(client, deployment
     assert answer.status_code == 200 and "Warning" not in answer.headers
 
 
+TWICE = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata:\n  a: '1'\n  a: '2'\n  b: '1'\n  b: '2'\n"
+
+
+def test_what_a_yaml_decoder_found_is_a_warning_a_line(client, namespace):
+    lines = ['line 6: key "a" already set in map', 'line 8: key "b" already set in map']
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    assert warnings(client.raw("POST", path, TWICE % "made", "application/yaml")) == lines
+    assert warnings(client.raw("PATCH", f"{path}/applied?fieldManager=m", TWICE % "applied", "application/apply-patch+yaml")) == lines
+    unknown = ['unknown field "aaa"', 'unknown field "zzz"']
+    assert warnings(client.raw("POST", path, TWICE % "more" + "zzz: 1\naaa: 2\n", "application/yaml")) == lines + unknown
+    whole = "yaml: unmarshal errors:\n  " + "\n  ".join(lines)
+    code, body = client("POST", f"{path}?fieldValidation=Strict", TWICE % "strict", "application/yaml")
+    assert code == 400 and body["message"].endswith(f": strict decoding error: {whole}")
+    apply = f"{path}/applied?fieldValidation=Strict&fieldManager="
+    code, body = client("PATCH", apply + "m", TWICE % "applied", "application/apply-patch+yaml")
+    assert (code, body["message"]) == (400, f"error strict decoding YAML: error converting YAML to JSON: {whole}")
+    # The conflict is found before.
+    code, body = client("PATCH", apply + "other", (TWICE % "applied").replace("b: '2'", "b: '3'"), "application/apply-patch+yaml")
+    assert code == 409, body
+
+
+@pytest.mark.parametrize("version", ["1", "{}", "[v1]", "true", "null"])
+def test_an_apply_whose_version_is_no_text(client, config, version):
+    body = f"apiVersion: {version}\nkind: ConfigMap\nmetadata: {{name: c}}\n"
+    code, status = client("PATCH", config + "?fieldManager=m", body, "application/apply-patch+yaml")
+    assert (code, status["message"]) == (400, "invalid object type: /, Kind=ConfigMap")
+
+
+def test_an_empty_apply_is_of_no_kind(client, config):
+    code, body = client("PATCH", config + "?fieldManager=m", "", "application/apply-patch+yaml")
+    assert code == 400 and "cannot unmarshal" not in body["message"], body
+
+
 def test_watch_without_a_resource(client):
     """A special verb with nothing behind it: upstream makes no RequestInfo of it, and says so in plain text."""
     answer = client.raw("GET", "/api/v1/watch/?a=<b>")

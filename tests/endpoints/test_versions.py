@@ -49,3 +49,24 @@ def test_every_metric_of_v2_travels_through_v1(client, namespace):
     back = client("GET", f"{v2}/m")[1]
     ordered = sorted(back["spec"]["metrics"], key=lambda m: metrics.index(m))
     assert ordered == metrics and back["status"]["currentMetrics"] == current
+
+
+def test_annotations_that_hold_nothing_usable_are_ignored(client, namespace):
+    v1, v2 = (f"/apis/autoscaling/{v}/namespaces/{namespace}/horizontalpodautoscalers" for v in ("v1", "v2"))
+    kept = "autoscaling.alpha.kubernetes.io/"
+    wrong = [
+        '{"ScaleUp":5}', '{"ScaleUp":{"Policies":[5]}}', '{"ScaleUp":{"StabilizationWindowSeconds":"x"}}', '{"ScaleUp":{"Tolerance":{}}}',
+        "[1]", "{", "null", '[{"type":5}]', '[{"type":"Resource","resource":{"targetAverageValue":"bogus"}}]',
+    ]  # fmt: skip
+    for part in ("metrics", "current-metrics", "conditions", "behavior"):
+        for i, text in enumerate(wrong):
+            meta = {"name": f"{part}-{i}", "annotations": {kept + part: text}}
+            code, made = client("POST", v1, {"metadata": meta, "spec": {"scaleTargetRef": TARGET, "maxReplicas": 3}})
+            assert code == 201, (part, text, made)
+            shown = client("GET", f"{v2}/{part}-{i}")[1]
+            assert shown["spec"]["metrics"] == [CPU] and "behavior" not in shown["spec"], (part, text)
+    good = '{"ScaleUp":{"StabilizationWindowSeconds":5,"Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":60}],"Nope":1}}'
+    meta = {"name": "good", "annotations": {kept + "behavior": good}}
+    assert client("POST", v1, {"metadata": meta, "spec": {"scaleTargetRef": TARGET, "maxReplicas": 3}})[0] == 201
+    up = client("GET", f"{v2}/good")[1]["spec"]["behavior"]["scaleUp"]
+    assert (up["stabilizationWindowSeconds"], up["policies"]) == (5, [{"type": "Pods", "value": 4, "periodSeconds": 60}])

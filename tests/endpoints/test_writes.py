@@ -31,6 +31,16 @@ def test_a_write_that_may_create_does_not_look_at_the_revision(client, namespace
     assert client("PUT", path, {"metadata": {"name": "put", "resourceVersion": "1"}, "spec": {}})[0] == 201
 
 
+def test_some_kinds_are_not_replaced_unconditionally(client, namespace):
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    assert client("POST", path, {"metadata": {"name": "l"}, "spec": {}})[0] == 201
+    code, body = client("PUT", f"{path}/l", {"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": 5}})
+    assert (code, body["message"]) == (
+        422,
+        'leases.coordination.k8s.io "l" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update',
+    )
+
+
 def test_a_self_link_is_not_stored(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     assert "selfLink" not in client("POST", path, {"metadata": {"name": "linked", "selfLink": "/x"}})[1]["metadata"]
@@ -87,3 +97,24 @@ def test_objects_have_a_bound(client, namespace):
     assert code == 413, body
     code, body = client("POST", f"/api/v1/namespaces/{namespace}/configmaps", config)
     assert code == 201 and "managedFields" not in body["metadata"]
+
+
+def test_objects_have_a_depth(client, namespace):
+    """What is stored can be read again in every form."""
+    path = f"/apis/apps/v1/namespaces/{namespace}/controllerrevisions"
+
+    def revision(name: str, levels: int, width: int = 1) -> str:
+        data = '{"a":' * levels + "1" + "}" * levels
+        wide = ",".join(f'{{"text":"}}]{{[","n":{i}}}' for i in range(width))
+        return f'{{"metadata":{{"name":"{name}"}},"revision":1,"data":{{"deep":{data},"wide":[{wide}]}}}}'
+
+    assert client("POST", path, revision("deep", 480))[0] == 201
+    assert client("POST", path, revision("wide", 1, 3000))[0] == 201
+    for levels in (500, 700, 990):
+        code, body = client("POST", path, revision("deeper", levels))
+        assert (code, body["message"]) == (400, "exceeded max depth")
+    for form in ("json", "yaml", "vnd.kubernetes.protobuf", "json;as=Table;v=v1;g=meta.k8s.io"):
+        accept = f"application/{form}"
+        assert client.raw("GET", path, Accept=accept).status_code == 200
+        assert client.raw("GET", f"{path}/deep", Accept=accept).status_code == 200
+    assert client("PUT", f"{path}/deep", client.raw("GET", f"{path}/deep").text)[0] == 200

@@ -186,6 +186,17 @@ def _typed_list(value: Any, kind: str) -> list[Obj]:
         return []
 
 
+def _behavior(value: Any) -> Obj:
+    """A behavior of v2; empty when the annotation does not hold one, which upstream ignores."""
+    type = SCHEME.types.get("io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerBehavior")
+    if not isinstance(value, dict):
+        return {}
+    try:
+        return decode(type, value)[0] if type is not None else value
+    except DecodeError:
+        return {}
+
+
 @converts(V2, V1)
 def to_v1(obj: Obj) -> Obj:
     spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
@@ -232,8 +243,8 @@ def to_v2(obj: Obj) -> Obj:
         metrics.append({"type": "Resource", "resource": cpu})
     if metrics:
         spec["metrics"] = metrics
-    behavior = _fold(_parse(annotations, BEHAVIOR), _BEHAVIOR_KEYS)
-    if isinstance(behavior, dict) and behavior:
+    behavior = _behavior(_fold(_parse(annotations, BEHAVIOR), _BEHAVIOR_KEYS))
+    if behavior:
         spec["behavior"] = behavior
     current = [_new_status(m) for m in _typed_list(_parse(annotations, CURRENT_METRICS), "MetricStatus")]
     if not current and seen is not None:

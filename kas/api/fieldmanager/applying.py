@@ -55,7 +55,8 @@ def apply(
         managers = read(stored, trusted=True) if stored else {}
     except ValueError as e:
         raise _plain(f"failed to decode managed fields: {e}") from None
-    api_version, kind = applied.get("apiVersion", ""), applied.get("kind", "")
+    # What is no text is none, as for any unstructured object.
+    api_version, kind = (v if isinstance(v, str) else "" for v in (applied.get("apiVersion"), applied.get("kind")))
     if (api_version, kind) != (schema.api_version, schema.kind):
         raise bad_request(f"invalid object type: {_gvk(api_version, kind)}")
     ident = ident_of(manager or "unknown", "Apply", schema.api_version, subresource)
