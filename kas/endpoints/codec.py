@@ -10,7 +10,7 @@ from typing import Any
 from kas.api import errors, gojson
 from kas.api.defaults import apply_defaults
 from kas.api.negotiation import PROTOBUF, YAML, body_media_type
-from kas.api.scheme import SCHEME, DecodeError, decode, decode_protobuf, open_envelope, write_json
+from kas.api.scheme import SCHEME, DecodeError, decode, decode_plain, decode_protobuf, open_envelope, write_json
 from kas.api.strictness import duplicates, strict_errors, warning_texts
 from kas.edge.http import Request
 
@@ -33,6 +33,13 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
     if form == YAML:
         value, findings = _from_yaml(kind, body)
         return _typed(req, value, kind, strictness, findings, body, None)
+    obj = decode_plain(kind.type, body)
+    if obj is not None:
+        # No unknown and no repeated fields: strictness has nothing to say.
+        check_type_meta(obj, kind, body)
+        obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
+        apply_defaults(kind, obj)
+        return obj
     try:
         value = gojson.loads(body)
     except gojson.JSONError as e:

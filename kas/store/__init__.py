@@ -7,8 +7,10 @@ Keys are upstream's paths (``/registry/pods/ns1/a``), ``str`` in the API, at mos
 their bytes. A *prefix* is a path that ends with ``/``, at most 470 bytes.
 
 **Records.** ``Record`` (``kas._fastpath``): ``key``, ``revision`` (of the last write: the resourceVersion), ``create_revision``,
-``version``, ``lease_expiry``, ``json`` (the object as served), ``item_json``, ``metadata_json``, ``protobuf``, ``labels``, ``fields``,
-``json_at(revision)``. Writers hand over a *draft*: ``build_record(head, tail, labels, fields, type_prefix_len, …)``; the committer puts
+``version``, ``lease_expiry``, ``json`` (the object as served), ``json_line`` (with a newline), ``item_json``, ``metadata_json``,
+``protobuf`` (the message without envelope, None when the writer gave none), ``labels``, ``fields``; ``json_at(revision)``,
+``protobuf_at(revision)`` and ``partial_protobuf_at(revision)`` (metadata only) show the object under another revision. Writers hand
+over a *draft*: ``build_record(head, tail, labels, fields, type_prefix_len, …)``; the committer puts
 ``"resourceVersion":"<rev>"`` between head and tail inside the transaction.
 
 **Reads.** All see every write that any worker has acknowledged (they look into the database itself), are consistent at one
@@ -28,7 +30,9 @@ happened yet.
     then the JSON without its type prefix. ``wrap(result) -> (before, after)`` is asked once revision, ``next_key`` and the rest
     are known and before anything is copied, so that ``body`` is the complete answer, allocated once. Large scans release
     the GIL: run them in a thread. ``metadata_only`` cuts each item after its metadata; ``range_protobuf`` gives field 2
-    of a list message. ``body`` is None when a record lacks what the form needs (no protobuf section, unknown metadata end).
+    of a list message. ``size`` is the length of the items, known to ``wrap`` already; a ``wrap`` that returns None asks for no more than
+    that. ``body`` is None and ``size`` -1 when a record lacks what the form needs (no protobuf section, which states read from the
+    history never have; unknown metadata end).
 
 ``count(prefix) -> int``
 
