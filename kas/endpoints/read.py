@@ -35,12 +35,20 @@ def get(req: Request, served: Served, namespace: str, name: str) -> Response | A
         rv = resource_version(req.params.get("resourceVersion"))
         if rv > served.registry.store.revision:
             return _get_later(req, served, namespace, name, rv)
-    return respond.obj(req, served, served.registry.get(namespace, name))
+    return _found(req, served, namespace, name)
+
+
+def _found(req: Request, served: Served, namespace: str, name: str) -> Response:
+    rec = served.registry.find(namespace, name)
+    if rec is None:
+        respond.media(req)  # a form that there is not is refused before what is not there
+        raise served.registry.not_found(name)
+    return respond.obj(req, served, rec)
 
 
 async def _get_later(req: Request, served: Served, namespace: str, name: str, rv: int) -> Response:
     await fresh(served.registry.store, rv)
-    return respond.obj(req, served, served.registry.get(namespace, name))
+    return _found(req, served, namespace, name)
 
 
 async def fresh(store: Any, rv: int) -> None:

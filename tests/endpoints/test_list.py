@@ -282,3 +282,9 @@ def test_gzip_is_a_complete_member(client, namespace):
         client("POST", path, {"metadata": {"name": f"g{i}"}, "data": {"x": "z" * 200_000}})
     with client.session.get(client.server.url + path, headers={"Accept-Encoding": "gzip"}, stream=True, timeout=30) as r:
         assert len(json.loads(gzip.decompress(r.raw.read(decode_content=False)))["items"]) >= 20
+
+
+def test_a_form_there_is_not_comes_before_an_object_there_is_not(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps/absent"
+    assert client("GET", path, Accept="application/json;as=Bogus;g=meta.k8s.io;v=v1")[0] == 406
+    assert client("GET", path, Accept=TABLE)[0] == 404
