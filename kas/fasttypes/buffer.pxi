@@ -5,6 +5,7 @@ cdef struct Buf:
     Py_ssize_t n
     Py_ssize_t cap
     bint escaped  # set by strings that needed an escape
+    int deepest   # levels of a document beyond which it is refused
 
 
 cdef int buf_init(Buf* b, Py_ssize_t cap) except -1:
@@ -14,6 +15,7 @@ cdef int buf_init(Buf* b, Py_ssize_t cap) except -1:
     b.n = 0
     b.cap = cap
     b.escaped = False
+    b.deepest = MAX_DEPTH
     return 0
 
 

@@ -178,7 +178,7 @@ cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
     cdef bint first = True, splitting, empty
     cdef int i
     cdef Py_ssize_t at = -1, key
-    if depth > MAX_DEPTH:
+    if depth > b.deepest:
         raise EncodeError("exceeded max depth")
     if not t.compiled:
         t._compile()
@@ -290,18 +290,24 @@ def encode_json_split(TypeDesc type not None, dict obj not None, *, stored=None)
 cdef enum:
     KEPT_TOKENS = 256
 
+# Whatever reads a stored object again (YAML, comparisons, schemas) goes down its levels by recursion. Go's decoders end at 10,000.
+cdef enum:
+    STORED_DEPTH = 500
+
 
 def encode_stored(TypeDesc type not None, dict obj not None, *, stored=None, Py_ssize_t least=KEPT_TOKENS):
     """What the store keeps of an object: ``(head, tail, type_prefix_len, metadata_tail, message)``, see encode_json_split().
 
     ``message`` is transcode_json_to_protobuf() of ``head + tail``, so that its resourceVersion is empty; None for objects of fewer
-    than ``least`` keys and values, and for what has no protobuf form, as a time that no check has looked at.
+    than ``least`` keys and values, and for what has no protobuf form, as a time that no check has looked at. Raises EncodeError
+    ("exceeded max depth") for more than 500 levels.
     """
     cdef Buf b
     cdef Split s
     cdef Tape tape
     cdef bytes message = None
     buf_init(&b, 8192)
+    b.deepest = STORED_DEPTH
     try:
         tape_init(&tape, 1024)
         s.tape = &tape

@@ -125,7 +125,7 @@ cdef int put_value(Buf* b, object v, bint sort, int depth) except -1:
     cdef Py_ssize_t pos = 0, i
     cdef bint first = True
     cdef bytes text
-    if depth > MAX_DEPTH:
+    if depth > b.deepest:
         raise EncodeError("exceeded max depth")
     if PyUnicode_CheckExact(v):
         return put_str(b, v)

@@ -9,7 +9,6 @@ starts over with the newer object. Nothing here knows HTTP.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -28,8 +27,6 @@ MAX_GENERATE_NAME_ATTEMPTS = 8
 MAX_UPDATE_ATTEMPTS = 64  # a writer that loses this often meets a bug, not a race
 # Upstream's bound is etcd's, 1.5 MiB of protobuf. Here what is stored can be sent again: the bound of a request body.
 MAX_OBJECT_BYTES = 3 << 20
-# Whatever reads an object again (YAML, comparisons, schemas) goes down its levels by recursion. Go's decoders end at 10,000.
-MAX_LEVELS = 500
 MAX_ALLOCATION_ATTEMPTS = 64  # each lost one means that somebody else got what was chosen
 DOTS = (".", "..")  # with "/" and "%" all that path segments may not be or hold
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
@@ -457,8 +454,6 @@ class Registry:
 
         What is too large already may still shrink: its finalizers can go.
         """
-        if _levels(encoded[1]) > MAX_LEVELS:
-            raise errors.bad_request("exceeded max depth")
         if len(encoded[0]) + len(encoded[1]) <= MAX_OBJECT_BYTES:
             return encoded
         if not ctx.apply and obj["metadata"].pop("managedFields", None) is not None:
@@ -512,22 +507,6 @@ def _same(encoded: Encoded, rec) -> bool:
         and stored.startswith(head)
         and stored.startswith(middle, len(head))
     )
-
-
-def _levels(tail: bytes) -> int:
-    """How deep an object is nested, at most; exact only where it could be more than MAX_LEVELS. The head leaves two levels open."""
-    most = 2 + tail.count(b"{") + tail.count(b"[")
-    if most <= MAX_LEVELS:
-        return most
-    if b"\\" in tail:
-        tail = tail.replace(b"\\\\", b"").replace(b'\\"', b"")  # what may hide the end of a string
-    steps = b"".join(tail.translate(_STEPS, _NO_BRACKETS).split(b'"')[::2])
-    return max(itertools.accumulate(memoryview(steps).cast("b"), initial=2))
-
-
-# Brackets as one level down or up; everything else goes, but for the quotes around strings.
-_STEPS = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
-_NO_BRACKETS = bytes(set(range(256)) - set(b'"{}[]'))
 
 
 def _plus(stamp: str, seconds: int) -> str:
