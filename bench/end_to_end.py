@@ -7,11 +7,16 @@ Starts ``kas serve`` with one worker on CPU 0 (where ``taskset`` exists) and loa
 request in flight on each, pinned to the last CPU. CPU is the time of the server's processes over the run (the client's TLS
 handshakes included), divided by the requests; of a watch row, by the events delivered (its writes included). The client is compiled on the fly and needs a C compiler and OpenSSL's headers (Debian: gcc, libssl-dev). ``busy`` is the share
 of a CPU the client itself used: near 1 the client was the limit, not the server.
+
+Machines that others use too change their speed within seconds. While a row runs, another process on the server's CPU takes the time of a
+fixed piece of Python twelve times a second; ``loop`` is its mean. ``scaled`` is the CPU time divided by it, times 500 µs, which the piece
+takes on an idle core of 2.5 GHz: of two rows measured at different times compare these.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes.util
 import http.client
 import json
@@ -223,6 +228,41 @@ class Client:
         return out
 
 
+REFERENCE_US = 500.0
+LOOP = """
+import signal, sys, time
+took = []
+def end(*_):
+    print(sum(took) / len(took) * 1e6 if took else 0.0)
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+while True:
+    began, seen, text = time.thread_time(), {}, ""
+    for i in range(1500):
+        seen["k%d" % (i % 50)] = (i, text)
+        text = str(i)
+        seen.get(text)
+        isinstance(seen, dict)
+    took.append(time.thread_time() - began)
+    time.sleep(0.08)
+"""
+
+
+class Speed:
+    """``loop_us`` after the block: how long the fixed piece of Python took on the server's CPU meanwhile."""
+
+    loop_us = REFERENCE_US
+
+    def __enter__(self) -> Speed:
+        self.process = subprocess.Popen([*pinned(0), sys.executable, "-c", LOOP], stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        with contextlib.suppress(ValueError):
+            self.loop_us = float(self.process.communicate()[0]) or REFERENCE_US
+
+
 def pinned(cpu: int) -> list[str]:
     return ["taskset", "-c", str(cpu)] if shutil.which("taskset") and (os.cpu_count() or 1) > 1 else []
 
@@ -341,7 +381,8 @@ class Bench:
         if not options.get("watch"):
             self.client.run(method, path, seconds=seconds / 4, first=self.fresh(), **options)
         before = cpu_s(self.server.pid)
-        got = self.client.run(method, path, seconds=seconds, first=self.fresh(), **options)
+        with Speed() as speed:
+            got = self.client.run(method, path, seconds=seconds, first=self.fresh(), **options)
         used = cpu_s(self.server.pid) - before
         n = got["events"] if options.get("watch") else got["requests"]
         row = {
@@ -349,18 +390,20 @@ class Bench:
             "n": n,
             "per_s": n / got["seconds"],
             "cpu_us": used / max(n, 1) * 1e6,
+            "scaled_us": used / max(n, 1) * 1e6 * REFERENCE_US / speed.loop_us,
+            "loop_us": speed.loop_us,
             **{k: got[k] for k in ("p50_ms", "p99_ms", "max_ms", "busy")},
         }
         if options.get("watch"):
             row |= {"lost": got["expected"] - got["events"], "writes": got["writes"]}
         self.rows.append(row)
         print(
-            f"{name:24} {row['per_s']:10.0f} {row['cpu_us']:10.1f} {row['p50_ms']:9.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f} {row['busy']:6.2f}",
+            f"{name:24} {row['per_s']:10.0f} {row['cpu_us']:10.1f} {row['scaled_us']:10.1f} {row['loop_us']:6.0f} {row['p50_ms']:9.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f} {row['busy']:6.2f}",
             flush=True,
         )
 
     def run(self) -> None:
-        print(f"{'':24} {'/s':>10} {'CPU µs':>10} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9} {'busy':>6}")
+        print(f"{'':24} {'/s':>10} {'CPU µs':>10} {'scaled':>10} {'loop':>6} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9} {'busy':>6}")
         one, many = f"{CONFIGMAPS}/one", f"{CONFIGMAPS}/c-%d"
         merge = {"data": {"seq": "%q"}}
         self.row("get", "GET", one)
@@ -368,9 +411,16 @@ class Bench:
         self.row("list-1-pod-protobuf", "GET", f"{PODS}?limit=1", accept="application/vnd.kubernetes.protobuf")
         self.row("list-500", "GET", f"{PODS}?limit=500", connections=16)
         self.row(f"list-all-{self.args.pods}", "GET", f"{PODS}?resourceVersion=0", connections=4)
+        self.row("list-all-protobuf", "GET", f"{PODS}?resourceVersion=0", connections=4, accept="application/vnd.kubernetes.protobuf")
         self.row("create", "POST", CONFIGMAPS, body=configmap("c-%d"))
         self.row("update", "PUT", many, body=configmap("c-%d"), modulo=256)
         self.row("patch", "PATCH", many, body=merge, type="application/merge-patch+json", modulo=256)
+        applied = f"{CONFIGMAPS}/a-%d?fieldManager=bench&force=true"
+        self.row("apply", "PATCH", applied, body=configmap("a-%d"), type="application/apply-patch+yaml", modulo=256)
+        self.row("create-pod", "POST", PODS, body=pod("n-%d"))
+        status = {"status": {"phase": "Running", "message": "%q", "podIP": "10.2.3.4", "podIPs": [{"ip": "10.2.3.4"}]}}
+        if self.wants("list"):
+            self.row("patch-pod-status", "PATCH", f"{PODS}/c-%d/status", body=status, type="application/merge-patch+json", modulo=256)
         for watchers, rate in ((100, 100), (1000, 20)):
             self.row(
                 f"watch-{watchers}", "PATCH", one, body=merge, type="application/merge-patch+json", connections=1,

@@ -59,7 +59,7 @@ from kas.endpoints.zpages import ZPages
 from kas.filters import audit, audit_id, cors, deadline, goaway, http_logging, response_headers, shutdown_retry, tracing
 from kas.filters.authentication import authentication, trusted
 from kas.filters.authorization import authorization
-from kas.filters.chain import Chain, Filter
+from kas.filters.chain import Chain, Deadlines, Filter
 from kas.filters.impersonation import impersonation
 from kas.filters.latency import latency
 from kas.filters.max_in_flight import max_in_flight
@@ -113,7 +113,7 @@ class Server:
         m.gauge("apiserver_storage_size_bytes", "Size of the storage database file physically allocated in bytes.", ("storage_cluster_id",))
         m.gauge("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", ("group", "resource"))
         self.started = self.shutting_down = self.not_accepting = False
-        self.waiting, self.deadlines = WaitGroup(), deadline.Deadlines()
+        self.waiting, self.deadlines = WaitGroup(), Deadlines()
         self.when_revoked: list[Any] = []
         self.chosen = controllers.chosen(options.raw.controllers)
         self.features = features.enabled(raw.feature_gates)

@@ -23,9 +23,7 @@ def authentication(authenticators, registry: Registry, revoked: Callable[[Callab
     """``authenticators`` is the union (kas.auth.authn.union.Authenticators); ``revoked(forget)`` registers what to call when a
     credential may have lost its meaning."""
     attempts = registry.counter("authentication_attempts", "Counter of authenticated attempts.", ("result",))
-    users = registry.counter(
-        "authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",)
-    )
+    users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
     known: dict[bytes, tuple[UserInfo, float, tuple[str]]] = {}
     revoked(known.clear)
     success = ("success",)

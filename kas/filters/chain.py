@@ -29,13 +29,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from time import monotonic
+from typing import NamedTuple
 
 from kas.api.errors import ApiError
 from kas.edge.http import Handler, Request, Response, Result
-
-if TYPE_CHECKING:
-    from kas.filters.deadline import Deadlines
 
 Before = Callable[[Request], Response | None]
 After = Callable[[Request, Response], None]
@@ -47,6 +45,45 @@ class Filter(NamedTuple):
     before: Before | None = None
     after: After | None = None
     release: Release | None = None
+
+
+class Deadlines:
+    """Cancels tasks whose time is up. One timer for all of them: nearly every request ends long before its deadline, so
+    ``asyncio.timeout``, which arms and takes back a timer of its own each time, would cost more than some filters together.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[asyncio.Task, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._fires = 0.0
+
+    def add(self, task: asyncio.Task, deadline: float) -> None:
+        """Cancels ``task`` at ``deadline`` (``time.monotonic``) unless ``drop`` comes first."""
+        self._due[task] = deadline
+        if self._timer is None or deadline < self._fires:
+            self._arm(deadline)
+
+    def drop(self, task: asyncio.Task) -> bool:
+        """Whether the task's time was up, in which case the cancellation was this one's and is taken back."""
+        if self._due.pop(task, None) is not None:
+            return False
+        return task.uncancel() == 0
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires = deadline
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - monotonic()), self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = monotonic()
+        late = [task for task, deadline in self._due.items() if deadline <= now]
+        for task in late:
+            del self._due[task]
+            task.cancel()
+        if self._due:
+            self._arm(min(self._due.values()))
 
 
 class Chain:

@@ -23,9 +23,7 @@ def request_info() -> Filter:
             target = go_quote(req.path + ("?" + req.query if req.query else ""))
             text = f"Internal Server Error: {target}: failed to create RequestInfo: {e}\n"
             text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-            return Response(
-                500, [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")], text.encode()
-            )
+            return Response(500, [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")], text.encode())
         req.info = info
         if info.is_resource_request:
             req.long_running = info.verb in LONG_RUNNING_VERBS or info.subresource in LONG_RUNNING_SUBRESOURCES

@@ -7,8 +7,7 @@ import contextlib
 
 from kas.api.errors import ApiError, bad_request
 from kas.edge.http import Request, Response
-from kas.filters.chain import Chain, Filter
-from kas.filters.deadline import Deadlines
+from kas.filters.chain import Chain, Deadlines, Filter
 
 
 def make(filters, endpoint, timeout_s: float = 5.0) -> Chain:
