@@ -9,7 +9,7 @@ import orjson
 
 from kas.api.errors import ApiError
 from kas.controllers.client import Client, split_key
-from kas.controllers.graph import FOREGROUND, ORPHAN, Graph, Node, uid_of
+from kas.controllers.graph import FOREGROUND, ORPHAN, Graph, Node, same_ties, uid_of
 from kas.controllers.queue import WorkQueue
 from kas.registry.generic import Registry
 
@@ -72,6 +72,8 @@ class GarbageCollector:
             if e.key.startswith(INTERNAL_ROOTS):
                 continue
             if e.record is not None:
+                if e.previous is not None and same_ties(e.record.json, e.previous.json):
+                    continue
                 for key in graph.put(e.key, e.record.json, e.record.revision):
                     add(key)
             elif graph.nodes:

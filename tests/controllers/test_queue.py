@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import orjson
 import pytest
 
 from kas.api import errors
-from kas.controllers.graph import Graph, uid_of
+from kas.controllers.graph import Graph, same_ties, uid_of
 from kas.controllers.queue import WorkQueue
 
 
@@ -120,6 +121,22 @@ def _json(name: str, uid: str, more: str = "") -> bytes:
 def _owned(uid: str, block: bool = False) -> str:
     blocks = ',"blockOwnerDeletion":true' if block else ""
     return f',"ownerReferences":[{{"apiVersion":"v1","kind":"K","name":"o","uid":"{uid}"{blocks}}}]'
+
+
+def test_updates_that_change_no_tie_are_seen_by_their_bytes():
+    def pod(version: int, phase: str, annotation: str = "", **meta) -> bytes:
+        head = {"name": "p", "namespace": "n", "uid": "P", "resourceVersion": str(version), "creationTimestamp": "2024-01-02T03:04:05Z"}
+        meta = {**head, **({"annotations": {"a": annotation}} if annotation else {}), **meta}
+        meta["managedFields"] = [{"manager": str(version)}]
+        return orjson.dumps({"kind": "Pod", "apiVersion": "v1", "metadata": meta, "status": {"phase": phase}})
+
+    owners = [{"uid": "U", "kind": "ReplicaSet", "name": "r", "apiVersion": "apps/v1"}]
+    assert same_ties(pod(9, "Pending", ownerReferences=owners), pod(10, "Running", ownerReferences=owners))
+    assert not same_ties(pod(9, "Pending", ownerReferences=owners), pod(10, "Pending"))
+    assert not same_ties(pod(9, "Pending"), pod(10, "Pending", finalizers=["orphan"]))
+    # What a client writes cannot look like the members between which the ties are.
+    trap = '"managedFields":['
+    assert not same_ties(pod(9, "x", trap, ownerReferences=owners), pod(10, "x", trap))
 
 
 def test_the_graph_keeps_only_what_matters():
