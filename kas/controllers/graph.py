@@ -106,15 +106,17 @@ class Graph:
 def same_ties(a: bytes, b: bytes) -> bool:
     """Whether two states of an object agree in all that the graph knows of it. These members stand between resourceVersion and
     managedFields, where nothing else changes often: most updates of a pod are seen to be of no interest without decoding them."""
-    return _ties(a) == _ties(b)
+    ties = _ties(a)
+    return ties != b"" and ties == _ties(b)
 
 
 def _ties(json: bytes) -> bytes:
+    """The members between resourceVersion and managedFields, from the quote that ends the former on; empty when one is not there."""
     # A quote inside a string is escaped, so neither marker can be found in one.
-    start = json.find(_VERSION) + len(_VERSION)
-    start = json.find(b'"', start)
+    at = json.find(_VERSION)
+    start = json.find(b'"', at + len(_VERSION))
     end = json.find(_MANAGERS, start)
-    return json[start:end] if end >= 0 else json[start:]
+    return json[start : end - 1] if at >= 0 and end >= 0 else b""
 
 
 def uid_of(json: bytes) -> str:
@@ -124,10 +126,9 @@ def uid_of(json: bytes) -> str:
 
 
 def _node(key: str, json: bytes, revision: int) -> Node:
-    meta = orjson.loads(json)["metadata"]
+    ties = _ties(json)
+    meta = orjson.loads(b'{"resourceVersion":"%b}' % ties) if ties else orjson.loads(json)["metadata"]
     finalizers = meta.get("finalizers") or ()
     deleting = bool(meta.get("deletionTimestamp"))
     owners = tuple(o for o in meta.get("ownerReferences") or () if o.get("uid"))
-    return Node(
-        key, meta.get("uid", ""), revision, owners, deleting, deleting and FOREGROUND in finalizers, deleting and ORPHAN in finalizers
-    )
+    return Node(key, uid_of(json), revision, owners, deleting, deleting and FOREGROUND in finalizers, deleting and ORPHAN in finalizers)
