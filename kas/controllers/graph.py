@@ -49,7 +49,8 @@ class Graph:
 
     def put(self, key: str, json: bytes, revision: int) -> list[str]:
         """Takes an object in; returns the keys that have to be looked at because of it."""
-        if _OWNERS not in json and _FINALIZERS not in json and key not in self.nodes:
+        ties = _ties(json) or json
+        if _OWNERS not in ties and _FINALIZERS not in ties and key not in self.nodes:
             return []
         old = self.nodes.get(key)
         if old is not None and old.revision >= revision:

@@ -14,6 +14,7 @@ from kas.controllers.queue import WorkQueue, follow
 
 PVC, PV = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"
 RECHECK_S = 30.0
+OVER = ("Succeeded", "Failed")  # phases in which a pod uses nothing any more
 
 
 class _Protection:
@@ -76,6 +77,8 @@ class ClaimProtection(_Protection):
     def _pod_events(self, events: list[Any]) -> None:
         """A pod that went, or ended, may have been the last user of a claim."""
         for e in events:
+            if e.record is not None and e.record.fields.get("status.phase") not in OVER:
+                continue
             rec = e.record or e.previous
             if b'"persistentVolumeClaim":' in rec.json or b'"ephemeral":' in rec.json:
                 pod = orjson.loads(rec.json)
@@ -88,7 +91,7 @@ class ClaimProtection(_Protection):
             pod = orjson.loads(rec.json)
             phase = (pod.get("status") or {}).get("phase")
             # Pods that never reached a node use nothing yet, and one that is over nothing any more.
-            if (pod.get("spec") or {}).get("nodeName") and phase not in ("Succeeded", "Failed") and meta["name"] in _claims(pod):
+            if (pod.get("spec") or {}).get("nodeName") and phase not in OVER and meta["name"] in _claims(pod):
                 return True
         return False
 
