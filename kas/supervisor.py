@@ -14,11 +14,12 @@ import json
 import os
 import secrets
 import select
+import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ class _Supervisor:
         opts = self.options
         self._lock_data_dir(opts.data_dir)
         opts = self.options = self._reserve_ports(opts)
-        with tempfile.TemporaryDirectory(prefix="kas-") as run_dir:
-            self.options = opts = replace(opts, run_dir=Path(run_dir))
+        with self._run_dir() as run_dir:
+            self.options = opts = replace(opts, run_dir=run_dir)
             self._block_signals()
             self.shared = Shared.create(opts.workers)
             self.go, self.go_writer = os.pipe()
@@ -82,6 +83,20 @@ class _Supervisor:
                 return self._loop()
             finally:
                 self._kill_all()
+
+    @contextlib.contextmanager
+    def _run_dir(self) -> Iterator[Path]:
+        """What the workers share while they live; below the data directory, so that nothing of a server that was killed stays elsewhere."""
+        path = self.options.data_dir / "run"
+        shutil.rmtree(path, ignore_errors=True)
+        try:
+            path.mkdir(mode=0o700)
+        except OSError as e:
+            raise StartError(f"--data-dir: {path}: {e.strerror}") from None
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
 
     # --- preparation
 

@@ -54,9 +54,12 @@ class Runner:
     async def _every(seconds: float, work: Callable[[], Any]) -> None:
         while True:
             await asyncio.sleep(seconds)
-            done = work()
-            if done is not None and hasattr(done, "__await__"):
-                await done
+            try:
+                done = work()
+                if done is not None and hasattr(done, "__await__"):
+                    await done
+            except Exception:  # a full disk, say; the next turn may go better
+                log.exception("what runs every %g s failed", seconds)
 
     async def _lead(self) -> None:
         """Waits for the lock, then runs what must run once."""

@@ -208,6 +208,16 @@ def test_a_dead_worker_is_replaced(kas_server, connect):
     assert "starting it again" in server.output
 
 
+def test_a_killed_server_leaves_nothing_outside_of_its_data_directory(kas_server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    server = kas_server()
+    server.kill()
+    assert list(tmp_path.glob("kas-*")) == []
+    server.start()
+    assert _ready(server) and server.stop() == 0
+    assert not (server.data_dir / "run").exists()
+
+
 def test_it_restarts_where_it_was(kas_server, connect):
     server = kas_server()
     api = connect(server)
