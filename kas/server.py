@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import gc
 import importlib
 import logging
@@ -77,7 +78,7 @@ from kas.registry.bootstrap import Change, Entry
 from kas.registry.core.namespace_registry import NamespaceRegistry
 from kas.registry.core.pod_registry import PodRegistry
 from kas.registry.generic import Registry
-from kas.registry.strategy import Context
+from kas.registry.strategy import Context, strategy_modules
 from kas.runtime_config import enabled_versions
 from kas.store import StoreError, open_store
 from kas.store.shared import Shared
@@ -571,8 +572,11 @@ def _steps():
 
 async def _warm(server: Server) -> None:
     """Loads in small steps, between requests, what the first client would otherwise wait for."""
-    steps = [lambda reg=reg: reg.strategy for reg in server.registries.values()]
-    steps += [lambda name=name: importlib.import_module(name) for name in ("kas.api.printers.core", "kas.api.yaml_codec", "isal.igzip")]
+    groups = dict.fromkeys(reg.resource.group for reg in server.registries.values())
+    modules = [name for group in groups for name in strategy_modules(group)]
+    modules += ["kas.api.printers.core", "kas.api.yaml_codec", "isal.igzip"]
+    steps: list[Callable[[], Any]] = [functools.partial(importlib.import_module, name) for name in modules]
+    steps.append(lambda: [reg.strategy for reg in server.registries.values()])
     for one in steps:
         await asyncio.sleep(0.02)
         one()

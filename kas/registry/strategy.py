@@ -218,12 +218,17 @@ def load_strategies(group: str) -> None:
     """
     if group in _LOADED:
         return
-    name = f"kas.registry.{_PACKAGES.get(group) or group.partition('.')[0]}"
-    if importlib.util.find_spec(name) is not None:
-        package = importlib.import_module(name)
-        for kind in pkgutil.iter_modules(package.__path__, name + "."):
-            importlib.import_module(kind.name)
+    for module in strategy_modules(group):
+        importlib.import_module(module)
     _LOADED.add(group)
+
+
+def strategy_modules(group: str) -> list[str]:
+    """The names of the modules with a group's strategies; for loading them one by one."""
+    name = f"kas.registry.{_PACKAGES.get(group) or group.partition('.')[0]}"
+    if importlib.util.find_spec(name) is None:
+        return []
+    return [kind.name for kind in pkgutil.iter_modules(importlib.import_module(name).__path__, name + ".")]
 
 
 _INSTANCES: dict[tuple[str, str, str], Strategy] = {}
