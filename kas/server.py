@@ -92,15 +92,14 @@ RBAC_GROUP = "rbac.authorization.k8s.io"
 _second = (0, "")  # the last one formatted: every write asks for the time
 
 
-def clock() -> tuple[str, str]:
-    """Now as metav1.Time and metav1.MicroTime print it."""
+def clock() -> str:
+    """Now as metav1.Time prints it."""
     global _second
-    t = time.time()
-    whole = int(t)
+    whole = int(time.time())
     shown = _second
     if shown[0] != whole:
-        shown = _second = whole, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
-    return shown[1] + "Z", f"{shown[1]}.{int((t - whole) * 1e6):06d}Z"
+        shown = _second = whole, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(whole))
+    return shown[1]
 
 
 class Server:
@@ -402,7 +401,7 @@ class Server:
         service_ip = str(o.service_ranges[0].network_address + 1)
         groups = sorted({(r.group, r.version) for r in self.served})
         cidrs, port = [str(n) for n in o.service_ranges], o.secure_port or o.insecure_port or 443
-        return bootstrap.initial(clock()[0], service_ip, cidrs, [_endpoint_address(o)], port, groups, features=self.features)
+        return bootstrap.initial(clock(), service_ip, cidrs, [_endpoint_address(o)], port, groups, features=self.features)
 
     def missing(self, resources: frozenset[str]) -> list[list[Any]]:
         """The writes, each group for itself, that bring bootstrap objects of these resources back to what they have to be."""
@@ -434,7 +433,7 @@ class Server:
         if entry.resource == "services" and change.action == "create":
             # Its address is taken from the first moment on; when somebody else has it, the repair loop says so.
             assert reg.allocator is not None  # services have one
-            yield from (op for op in reg.allocator.ops(Context(*clock()), obj, None) if self.store.get(op.key) is None)
+            yield from (op for op in reg.allocator.ops(Context(clock()), obj, None) if self.store.get(op.key) is None)
 
 
 def _endpoint_address(o: Completed) -> str:

@@ -30,8 +30,7 @@ class Client:
         self._user = {"username": user, "groups": ["system:authenticated"]}
 
     def context(self, namespace: str = "", subresource: str = "") -> Context:
-        now, now_micro = self._now()
-        return Context(now, now_micro, namespace, self._user, subresource)
+        return Context(self._now(), namespace, self._user, subresource)
 
     # --- which registries there are
 

@@ -14,6 +14,7 @@ from kas.controllers.client import Client
 from kas.registry import bootstrap
 
 GROUP, NAMESPACE = "coordination.k8s.io", "kube-system"
+TIME, MICRO_TIME = "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ"
 RENEW_EVERY_S = 10.0
 COLLECT_EVERY_S = 3600.0
 LABEL, VALUE = "apiserver.kubernetes.io/identity", "kube-apiserver"
@@ -33,8 +34,8 @@ class IdentityLease:
             await asyncio.sleep(RENEW_EVERY_S)
 
     async def _renew(self) -> None:
-        now = self.client.context()
-        wanted = bootstrap.identity_lease(now.now, now.now_micro, socket.gethostname().lower()).obj
+        now = datetime.datetime.now(datetime.UTC)
+        wanted = bootstrap.identity_lease(now.strftime(TIME), now.strftime(MICRO_TIME), socket.gethostname().lower()).obj
         self.holder = self.holder or wanted["spec"]["holderIdentity"]
         wanted["spec"]["holderIdentity"] = self.holder
         wanted["metadata"].pop("managedFields", None)

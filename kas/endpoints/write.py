@@ -19,12 +19,11 @@ from kas.registry.strategy import Context, Obj
 class Writer:
     """The writing verbs of every stored resource; holds what they need of the server."""
 
-    def __init__(self, admission: Chain, clock: Callable[[], tuple[str, str]]) -> None:
+    def __init__(self, admission: Chain, clock: Callable[[], str]) -> None:
         self.admission, self.clock = admission, clock
 
     def context(self, req: Request, namespace: str, dry_run: bool, subresource: str = "") -> Context:
-        now, now_micro = self.clock()
-        return Context(now, now_micro, namespace, req.user.to_dict(), subresource, dry_run)
+        return Context(self.clock(), namespace, req.user.to_dict(), subresource, dry_run)
 
     def attributes(
         self, req: Request, served, operation: str, ctx: Context, name: str, obj: Obj | None, old: Obj | None, options: dict[str, Any]

@@ -70,7 +70,7 @@ class Unstored:
 class Registry:
     """Create, update and delete of one stored resource. Reads go to ``store`` directly by ``key``."""
 
-    def __init__(self, resource, store, now: Callable[[], tuple[str, str]], event_ttl_s: int = 0) -> None:
+    def __init__(self, resource, store, now: Callable[[], str], event_ttl_s: int = 0) -> None:
         """``resource`` is the record of the storage version; ``now`` gives the time as Context wants it."""
         self.resource, self.store, self.now = resource, store, now
         self.type = pipeline.stored_type(resource)

@@ -29,21 +29,18 @@ Obj = dict[str, Any]
 class Context:
     """What a strategy may know of the request.
 
-    ``now`` is an RFC 3339 second in UTC ("2024-01-02T03:04:05Z"), ``now_micro`` the same with six digits; ``user`` is
-    {"username", "uid", "groups", "extra"}; ``dry_run`` says nothing will be stored, ``apply`` that this is a server-side apply;
-    ``uid`` is the identity a created object gets ("" lets the pipeline draw one); ``options`` are the decoded query options of
-    the request; ``warnings`` collects what a prepare hook wants to tell the client; ``usual`` is a validation's word that there
-    is nothing to warn of in what it looked at, so that the warnings need not look again.
+    ``now`` is an RFC 3339 second in UTC ("2024-01-02T03:04:05Z"); ``user`` is {"username", "uid", "groups", "extra"}; ``dry_run`` says
+    nothing will be stored, ``apply`` that this is a server-side apply; ``uid`` is the identity a created object gets ("" lets the
+    pipeline draw one); ``warnings`` collects what a prepare hook wants to tell the client; ``usual`` is a validation's word that
+    there is nothing to warn of in what it looked at, so that the warnings need not look again.
     """
 
     now: str = ""
-    now_micro: str = ""
     namespace: str = ""
     user: dict[str, Any] = field(default_factory=dict)
     subresource: str = ""
     dry_run: bool = False
     apply: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
     uid: str = ""
     warnings: list[str] = field(default_factory=list)
     usual: bool = False

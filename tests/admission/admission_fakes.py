@@ -67,7 +67,7 @@ class FakeServer:
 
     def registry(self, group: str, resource: str) -> Any:
         record = next(r for r in SCHEME.resources if (r.group, r.resource) == (group, resource))
-        return Registry(record, self.store, lambda: (NOW, NOW))
+        return Registry(record, self.store, lambda: NOW)
 
     def object(self, group: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
         rec = self.store.get(self.registry(group, resource).key(namespace, name))

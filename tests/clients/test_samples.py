@@ -150,7 +150,7 @@ def test_stored_under(vector):
     home = (
         SCHEME.resource(resource.group, resource.storage_gvk[1], resource.resource) if resource.storage_gvk[0] == resource.group else None
     )
-    registry = Registry(home or resource, None, lambda: ("", ""))
+    registry = Registry(home or resource, None, lambda: "")
     assert registry.key(NAMESPACE, given["object"]["metadata"]["name"]) == vector["out"]["etcdPath"]
 
 

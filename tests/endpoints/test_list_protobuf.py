@@ -30,7 +30,7 @@ def config_map(name: str, text: str) -> dict:
 def served(tmp_path):
     store = open_store(str(tmp_path), sync=False)
     resource = SCHEME.resource("", "v1", "configmaps")
-    registry = Registry(resource, store, lambda: ("", ""))
+    registry = Registry(resource, store, lambda: "")
     for i in range(COUNT):
         write(registry, f"c{i:03}", "y" * 20_000)
     yield Served(resource, registry)

@@ -37,7 +37,7 @@ def store(tmp_path_factory):
 @pytest.mark.parametrize("given", [AWKWARD, *BUILT_IN], ids=lambda v: f"{v['group']}/{v['version']}/{v['resource']}")
 def test_protobuf_and_metadata_of_the_stored_object(given, store) -> None:
     resource = SCHEME.resource(given["group"], given["version"], given["resource"])
-    registry = Registry(resource, store, lambda: ("", ""))
+    registry = Registry(resource, store, lambda: "")
     obj, _ = pipeline.decode_input(resource, orjson.loads(orjson.dumps(given["object"])))
     storage = SCHEME.known(*resource.storage_gvk)
     obj["kind"], obj["apiVersion"] = storage.kind, storage.api_version
@@ -57,7 +57,7 @@ def test_protobuf_and_metadata_of_the_stored_object(given, store) -> None:
 
 def test_only_what_takes_long_to_make_is_kept(store) -> None:
     def stored(kind: str, resource: str, obj: dict):
-        registry = Registry(SCHEME.resource("", "v1", resource), store, lambda: ("", ""))
+        registry = Registry(SCHEME.resource("", "v1", resource), store, lambda: "")
         obj.update(kind=kind, apiVersion="v1")
         obj["metadata"] = {"name": "a", "namespace": "ns1", "creationTimestamp": "2024-01-02T03:04:05Z"}
         return registry.draft(obj)

@@ -28,7 +28,7 @@ class Kind:
 
     def _context(self) -> Context:
         namespace = "ns1" if self.resource.namespaced else ""
-        return Context(now=NOW, now_micro="2024-01-02T03:04:05.000000Z", namespace=namespace, user=USER)
+        return Context(now=NOW, namespace=namespace, user=USER)
 
     def _input(self, obj: Obj) -> Obj:
         head = {"apiVersion": f"{self.resource.group}/{self.resource.version}", "kind": self.resource.kind, "metadata": {"name": "a"}}

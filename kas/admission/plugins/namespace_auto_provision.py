@@ -28,7 +28,7 @@ class Plugin:
         return None if self._server.store.get(registry.root + a.namespace) is not None else self._provision(a, registry)
 
     async def _provision(self, a: Attributes, registry: Any) -> None:
-        ctx = Context(a.now, a.now[:-1] + ".000000Z", "", a.user.to_dict())
+        ctx = Context(a.now, "", a.user.to_dict())
         namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": a.namespace}, "spec": {}, "status": {}}
         try:
             await registry.create(ctx, namespace)

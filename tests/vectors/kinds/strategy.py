@@ -23,7 +23,7 @@ def run(vector) -> dict:
     group, version, plural = parts if len(parts) == 3 else ("", *parts)
     resource = SCHEME.resource(group, version, plural)
     ctx = Context(
-        now="2024-01-02T03:04:05Z", now_micro="2024-01-02T03:04:05.000000Z", namespace="ns1" if resource.namespaced else "",
+        now="2024-01-02T03:04:05Z", namespace="ns1" if resource.namespaced else "",
         uid="00000000-0000-4000-8000-000000000001", user={"username": "admin", "groups": ["system:masters", "system:authenticated"]},
     )  # fmt: skip
     return written(resource, vector["in"], ctx)

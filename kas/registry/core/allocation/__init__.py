@@ -158,7 +158,7 @@ class ServiceAllocator:
             "metadata": {"name": ip, "labels": labels, "managedFields": [entry]},
             "spec": {"parentRef": parent},
         }
-        obj, _ = pipeline.build_create(self.ips.resource, obj, Context(ctx.now, ctx.now_micro))
+        obj, _ = pipeline.build_create(self.ips.resource, obj, Context(ctx.now))
         return self.ips.put(self.ips.root + ip, obj, 0)
 
     def _release_address(self, ip: str, service: Obj) -> list[Op]:
