@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from kas._fast_types import varint
 from kas._fastpath import frame_record
 from kas.api import errors, printers
 from kas.api.errors import ApiError, bad_request
@@ -339,16 +340,6 @@ def _wrap_protobuf(kind: str, body: bytes) -> bytes:
     raw = b"\x0a" + varint(len(body))
     event = _EVENT[kind] + b"\x12" + varint(len(raw) + len(body)) + raw
     return b"".join(((len(event) + len(body)).to_bytes(4, "big"), event, body))
-
-
-def varint(n: int) -> bytes:
-    """Protobuf's variable-length integer."""
-    out = bytearray()
-    while n > 0x7F:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
 
 
 def encoder_for(served: Served, m: respond.Media, include: str) -> Encoder:

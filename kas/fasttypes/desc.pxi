@@ -151,7 +151,7 @@ cdef class Field:
         self.union_discriminator = extras.get("unionDiscriminator")
         self.list_map_keys = tuple(extras.get("listMapKeys") or ())
         if self.pb > 0:
-            self.tag = _varint((self.pb << 3) | self.wire_type())
+            self.tag = varint((self.pb << 3) | self.wire_type())
         self.gates = _as_tuple(extras.get("gates"))
         self.rules = _as_tuple(extras.get("rules"))
         if self.name is not None:
@@ -197,7 +197,8 @@ cdef class Field:
         return self.go_element()
 
 
-cdef bytes _varint(uint64_t v):
+cpdef bytes varint(uint64_t v):
+    """Protobuf's variable-length integer."""
     out = bytearray()
     while v > 127:
         out.append(<int>(v & 127) | 128)

@@ -292,8 +292,8 @@ def protobuf_list(bytes list_meta not None, items not None, *, str api_version=N
 def envelope_head(str api_version not None, str kind not None, Py_ssize_t size):
     """What stands before ``size`` bytes of an object in the envelope; ``ENVELOPE_TAIL`` follows them. For streamed lists."""
     version, name = api_version.encode(), kind.encode()
-    meta = b"\x0a" + _varint(len(version)) + version + b"\x12" + _varint(len(name)) + name
-    return b"k8s\x00\x0a" + _varint(len(meta)) + meta + b"\x12" + _varint(size)
+    meta = b"\x0a" + varint(len(version)) + version + b"\x12" + varint(len(name)) + name
+    return b"k8s\x00\x0a" + varint(len(meta)) + meta + b"\x12" + varint(size)
 
 
 ENVELOPE_TAIL = b"\x1a\x00\x22\x00"

@@ -13,20 +13,13 @@ from typing import Any
 
 import orjson
 
+from kas._fast_types import varint
+
 Encoder = Callable[[Any], bytes]
 
 
-def _varint(n: int) -> bytes:
-    out = bytearray()
-    while n > 0x7F:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
-
-
 def _chunk(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
+    return varint(number << 3 | 2) + varint(len(data)) + data
 
 
 # How one value of a field is written, given the field's number. Each returns the field with its tag, or nothing for zero values.
@@ -42,15 +35,15 @@ def _texts(number: int, value: list[str]) -> bytes:
 
 
 def _flag(number: int, value: bool) -> bytes:
-    return _varint(number << 3) + b"\x01" if value else b""
+    return varint(number << 3) + b"\x01" if value else b""
 
 
 def _integer(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(value & (2**64 - 1)) if value else b""
+    return varint(number << 3) + varint(value & (2**64 - 1)) if value else b""
 
 
 def _double(number: int, value: float) -> bytes:
-    return _varint(number << 3 | 1) + struct.pack("<d", value) if value else b""
+    return varint(number << 3 | 1) + struct.pack("<d", value) if value else b""
 
 
 def _yaml(value: Any) -> bytes:
