@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import select
 import shutil
+import ssl
 import subprocess
 import threading
 import time
@@ -349,37 +353,37 @@ HEAD = literal(b":method", b"GET") + literal(b":scheme", b"https") + literal(b":
 
 
 def attack_h2(target: KasServer, pieces, seconds: float = 3.0) -> int:
-    """Bytes taken until the server ended the connection or the time was up."""
+    """Bytes taken until the server ended the connection or the time was up. What it answers is read and forgotten."""
     taken = 0
     with dial(target, "h2") as s:
         assert s.selected_alpn_protocol() == "h2"
-        s.settimeout(0.5)
-        reader = threading.Thread(target=_drain, args=(s,), daemon=True)
+        s.setblocking(False)
         end = time.monotonic() + seconds
         try:
-            s.sendall(PREFACE)
-            reader.start()
-            for piece in pieces:
-                s.sendall(piece)
-                taken += len(piece)
-                if time.monotonic() > end:
+            for piece in itertools.chain((PREFACE,), pieces):
+                rest = memoryview(piece)
+                while rest and time.monotonic() < end:
+                    rest = rest[_push(s, rest) :]
+                if rest:
                     break
+                taken += len(piece)
         except OSError:
             pass
-    reader.join(5)
     return taken
 
 
-def _drain(s) -> None:
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        try:
+def _push(s: ssl.SSLSocket, data: memoryview) -> int:
+    """Reads what has come, then writes what is taken at once; waits a moment when nothing is. One thread: a TLS connection is not to be
+    read and written by two at the same time."""
+    with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        while True:
             if not s.recv(65536):
-                return
-        except TimeoutError:
-            continue
-        except (OSError, ValueError):
-            return
+                raise ConnectionError("the server ended the connection")
+    try:
+        return s.send(data)
+    except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        select.select([s], [s], [], 0.1)
+        return 0
 
 
 def resets():
