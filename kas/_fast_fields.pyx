@@ -13,21 +13,27 @@ object may contradict its schema: then ``Mismatch`` is raised. bench/test_fieldm
 
 import orjson
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.bool cimport PyBool_Check
 from cpython.dict cimport PyDict_CheckExact, PyDict_Next, PyDict_SetItem, PyDict_Size
 from cpython.float cimport PyFloat_CheckExact
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_Compare
+from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_Compare, PyUnicode_GET_LENGTH
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
 
 cimport cython
 
+include "fasttypes/buffer.pxi"
 include "fastfields/node.pxi"
 include "fastfields/value.pxi"
 include "fastfields/element.pxi"
 include "fastfields/sets.pxi"
 include "fastfields/compare.pxi"
+include "fastfields/created.pxi"
 include "fastfields/toset.pxi"
 include "fastfields/validate.pxi"
 include "fastfields/merge.pxi"

@@ -3,7 +3,7 @@
 A type is a ``TypeDesc`` made from a row of ``kas/api/tables/types.json``; an object is a plain ``dict``. One walk over a decoded
 JSON document checks it against its type, drops what is unknown, canonicalises scalars and gives the form the encoders expect.
 
-The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``strings`` (JSON text), ``scan`` (raw JSON: duplicate
+The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``tape`` (tokens), ``strings`` (JSON text), ``scan`` (raw JSON: duplicate
 fields), ``decode``, ``plain``, ``encode``, ``protobuf``, ``transcode``; ``meta`` stands alone. Bounds checks are off in the whole unit; each part says what makes that safe.
 """
 
@@ -67,8 +67,9 @@ cdef extern from "Python.h":
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
     void* PyUnicode_DATA(object o)
 
-include "fasttypes/desc.pxi"
 include "fasttypes/buffer.pxi"
+include "fasttypes/desc.pxi"
+include "fasttypes/tape.pxi"
 include "fasttypes/strings.pxi"
 include "fasttypes/scalar.pxi"
 include "fasttypes/decode.pxi"

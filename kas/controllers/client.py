@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from kas.api.errors import ApiError
-from kas.api.fieldmanager import apply, builtin, deduced_schema, field_set, update
+from kas.api.fieldmanager import apply, builtin, create, deduced_schema, field_set, update
 from kas.api.scheme import SCHEME
 from kas.registry import pipeline
 from kas.registry.generic import Registry
@@ -73,7 +73,7 @@ class Client:
         reg = self.registry(group, resource)
         obj, _ = pipeline.decode_input(reg.resource, obj)
         ctx = self.context(obj["metadata"].get("namespace", ""))
-        entries = update(self._schema(reg), None, obj, self.manager, now=ctx.now, reset_fields=self._reset(reg, ""))
+        entries = create(self._schema(reg), obj, self.manager, now=ctx.now, reset_fields=self._reset(reg, ""))
         if entries:
             obj["metadata"]["managedFields"] = entries
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.api.fieldmanager import Only, builtin, field_set, update
+from kas.api.fieldmanager import Only, builtin, create, field_set, unowned, update
 from kas.api.fieldmanager import manager_name as _manager_name
 from kas.edge.http import Request
 from kas.endpoints.served import Served
@@ -48,12 +48,11 @@ def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only:
 
 
 def on_create(served: Served, obj: Obj, manager: str, ctx: Context) -> None:
-    _put(
-        obj,
-        update(
-            schema(served), None, obj, manager, now=ctx.now, subresource=ctx.subresource, reset_fields=reset_fields(served, ctx.subresource)
-        ),
-    )
+    reset = reset_fields(served, ctx.subresource)
+    without = served.unowned.get(ctx.subresource)
+    if without is None and not isinstance(reset, Only):
+        without = served.unowned[ctx.subresource] = unowned(reset)
+    _put(obj, create(schema(served), obj, manager, now=ctx.now, subresource=ctx.subresource, reset_fields=reset, without=without))
 
 
 def on_update(served: Served, live: Obj, obj: Obj, manager: str, ctx: Context) -> None:

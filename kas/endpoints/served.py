@@ -29,6 +29,7 @@ class Served:
         self.kind_record = SCHEME.known(record.group, record.version, record.kind)
         self.schema: Any = None  # merge schema of server-side apply, made on first use
         self.reset_sets: dict[str, dict[str, Any]] = {}
+        self.unowned: dict[str, dict[str, Any]] = {}  # of each, what a create through it leaves to nobody
         storage = record.storage_gvk
         self.storage_gvk = storage
         self.native = tuple(storage) == (record.group, record.version, record.kind)

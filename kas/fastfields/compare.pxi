@@ -191,7 +191,9 @@ cdef inline dict _added_item(Node n, object v):
 cdef dict _added(Node n, object v):
     """Everything in a value whose counterpart does not exist: itself and all below."""
     cdef Form as_form
-    cdef dict out, items
+    cdef dict out
+    cdef PyObject *ordered[MOST_ITEMS]
+    cdef Py_ssize_t i
     if n.plain:
         return LEAF
     as_form = form(n, v)
@@ -203,7 +205,10 @@ cdef dict _added(Node n, object v):
         if n.list_atomic or not PyList_CheckExact(v) or PyList_GET_SIZE(v) == 0:
             return LEAF
         out = {".": LEAF}
-        if not _added_named(n, v, out):
+        if named_in_order(n, v, ordered):
+            for i in range(PyList_GET_SIZE(v)):
+                PyDict_SetItem(out, item_key(n, <object>ordered[i]), LEAF if n.item.plain else _added(n.item, <object>ordered[i]))
+        else:
             for key, item in in_order(_index(n, v)).items():
                 PyDict_SetItem(out, key, _added_item(n, item))
     else:
@@ -211,14 +216,22 @@ cdef dict _added(Node n, object v):
     return LEAF if PyDict_Size(out) == 1 else out
 
 
-cdef bint _added_named(Node n, list items, dict out) except -1:
-    """The common list: different items with one text for a key, already in order. False, and nothing done, for others."""
-    cdef Py_ssize_t i, count = PyList_GET_SIZE(items)
+cdef enum:
+    MOST_ITEMS = 96
+
+
+cdef bint named_in_order(Node n, list items, PyObject **out) except -1:
+    """The common list: different items, each with one text for a key. They go to ``out``, which has room for MOST_ITEMS, in order.
+
+    The references are borrowed. False for other lists.
+    """
+    cdef Py_ssize_t i, at, count = PyList_GET_SIZE(items)
     cdef PyObject *p
-    cdef PyObject *previous = NULL
     cdef PyObject *item
+    cdef PyObject *names[MOST_ITEMS]
     cdef bint keyed = n.keys is not None
-    if keyed and len(n.sorted_keys) != 1:
+    cdef int order
+    if count > MOST_ITEMS or (keyed and len(n.sorted_keys) != 1):
         return False
     for i in range(count):
         item = PyList_GET_ITEM(items, i)
@@ -230,12 +243,17 @@ cdef bint _added_named(Node n, list items, dict out) except -1:
             p = item
         if p == NULL or not PyUnicode_CheckExact(<object>p):
             return False
-        if previous != NULL and PyUnicode_Compare(<object>previous, <object>p) >= 0:
-            return False
-        previous = p
-    for i in range(count):
-        item = PyList_GET_ITEM(items, i)
-        PyDict_SetItem(out, item_key(n, <object>item), LEAF if n.item.plain else _added(n.item, <object>item))
+        # Lists come sorted or nearly so: the place is looked for from the end.
+        at = i
+        while at:
+            order = PyUnicode_Compare(<object>names[at - 1], <object>p)
+            if order < 0:
+                break
+            if order == 0:
+                return False
+            names[at], out[at] = names[at - 1], out[at - 1]
+            at -= 1
+        names[at], out[at] = p, item
     return True
 
 

@@ -44,6 +44,7 @@ cdef class Field:
     """
 
     cdef readonly str key
+    cdef bytes text  # the key in JSON, with its colon
     cdef public Node node
     cdef readonly object zero
     cdef readonly int omit
@@ -53,6 +54,7 @@ cdef class Field:
 
     def __init__(self, str name, Node node, object zero=MISSING, int omit=0, object default=None, bint skip=False):
         self.key = "f:" + name
+        self.text = f'"f:{name}":'.encode()
         self.node = node
         self.zero = zero
         self.omit = omit

@@ -67,10 +67,6 @@ cdef struct WireInfo:
     bint optional # not written when absent
 
 
-# Deeper documents are refused by every walk: orjson stops at the same order of magnitude, and the C stack stays bounded.
-cdef enum:
-    MAX_DEPTH = 1000
-
 cdef dict SCALAR_KINDS = {"string": K_STRING, "int32": K_INT32, "int64": K_INT64, "bool": K_BOOL, "double": K_DOUBLE, "bytes": K_BYTES}
 cdef dict SPECIAL_KINDS = {
     "Quantity": K_QUANTITY, "QuantityValue": K_QUANTITY, "Time": K_TIME, "MicroTime": K_MICROTIME, "Duration": K_DURATION,

@@ -118,6 +118,12 @@ def go_float(double x):
     return sign + digits[:point] + "." + digits[point:]
 
 
+class RawJSON(bytes):
+    """Canonical JSON text of our own making, where an object may hold any value: it is written as it is."""
+
+    __slots__ = ()
+
+
 cdef int put_value(Buf* b, object v, bint sort, int depth) except -1:
     """An untyped value; ``sort`` orders object keys, else they keep the order they have."""
     cdef PyObject* key
@@ -175,6 +181,8 @@ cdef int put_value(Buf* b, object v, bint sort, int depth) except -1:
         return put_c(b, 93)
     if isinstance(v, str):
         return put_str(b, str(v))
+    if type(v) is RawJSON:
+        return put(b, PyBytes_AS_STRING(v), PyBytes_GET_SIZE(v))
     raise EncodeError(f"cannot write a {type(v).__name__} as JSON")
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from kas._fast_types import RawJSON
 from kas._fastpath import Draft, Op, build_record
 from kas.api import errors
 from kas.api.fieldlabels import selectable_fields
@@ -124,7 +125,7 @@ class Registry:
     async def create(self, ctx: Context, obj: Obj, validate: Validate | None = None):
         """Stores a new object. ``obj`` is decoded, defaulted, admitted; it is used up. Returns (record, warnings)."""
         generated = bool(obj.get("metadata", {}).get("generateName")) and not obj["metadata"].get("name")
-        template = orjson.dumps(obj) if generated else b""
+        template = _template(obj) if generated else b""
         for attempt in range(MAX_GENERATE_NAME_ATTEMPTS):
             if attempt:
                 obj = orjson.loads(template)
@@ -146,7 +147,7 @@ class Registry:
     async def _create_once(self, ctx: Context, obj: Obj, validate: Validate | None):
         if self.allocator is None:
             return await self._try_create(ctx, obj, validate)
-        template = orjson.dumps(obj)
+        template = _template(obj)
         for _ in range(MAX_ALLOCATION_ATTEMPTS):
             try:
                 return await self._try_create(ctx, orjson.loads(template), validate)
@@ -494,6 +495,17 @@ class Registry:
             meta["resourceVersion"] = str(revision)
         prefix_len = self._encoded(obj)[2]
         return Unstored(encode_json(self.type, obj), revision, prefix_len)
+
+
+def _fragment(value: Any) -> orjson.Fragment:
+    if type(value) is RawJSON:
+        return orjson.Fragment(bytes(value))
+    raise TypeError
+
+
+def _template(obj: Obj) -> bytes:
+    """The object as it is tried first, to begin anew from."""
+    return orjson.dumps(obj, default=_fragment)
 
 
 def _same(encoded: Encoded, rec) -> bool:

@@ -1,7 +1,7 @@
 """Managed fields and server-side apply (KEP-555): which manager owns which field of an object.
 
     schema = builtin("apps", "v1", "Deployment")            # or crd_schema(...), deduced_schema(...)
-    entries = update(schema, None, obj, "kubectl-create", now=now)                       # create
+    entries = create(schema, obj, "kubectl-create", now=now)                             # create
     entries = update(schema, live, new, "controller", now=now, subresource="status")     # PUT or PATCH of /status
     merged = apply(schema, live, config, "helm", now=now, force=False)                   # server-side apply
 
@@ -17,7 +17,7 @@ from kas.api.fieldmanager.entries import manager_name, read, restore_after_admis
 from kas.api.fieldmanager.scale import to_parent, to_scale
 from kas.api.fieldmanager.schema import Schema, deduced_schema
 from kas.api.fieldmanager.timestamps import keep_timestamps
-from kas.api.fieldmanager.updating import Only, field_set, update
+from kas.api.fieldmanager.updating import Only, create, field_set, unowned, update
 
 __all__ = [
     "Only",
@@ -25,6 +25,7 @@ __all__ = [
     "apply",
     "builtin",
     "crd_schema",
+    "create",
     "deduced_schema",
     "field_set",
     "keep_timestamps",
@@ -34,5 +35,6 @@ __all__ = [
     "to_parent",
     "to_scale",
     "type_node",
+    "unowned",
     "update",
 ]

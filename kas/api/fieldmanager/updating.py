@@ -15,6 +15,7 @@ from typing import Any
 from kas._fast_fields import (
     Mismatch,
     compare,
+    created,
     deep_equal,
     difference,
     intersection,
@@ -22,6 +23,7 @@ from kas._fast_fields import (
     recursive_difference,
     union,
 )
+from kas._fast_types import RawJSON
 from kas.api.errors import ApiError
 from kas.api.fieldmanager.conflicts import conflicts_of
 from kas.api.fieldmanager.entries import Ident, Managed, Managers, cap, ident_of, is_reset, read, write
@@ -133,6 +135,35 @@ def update(
     if source is not None and managers == before:
         return source
     return write(managers)
+
+
+def create(
+    schema: Schema, new: Obj, manager: str, *, now: str, subresource: str = "", reset_fields: Reset = NO_FIELDS, without: Obj | None = None
+) -> Entries:
+    """What ``update`` gives for a new object, the fields of its one entry as text (RawJSON) where that can be had.
+
+    Most objects are created with nothing to compare and nobody to take fields from, and a set of several hundred paths is then built to be
+    printed. ``without`` is ``unowned(reset_fields)``, for those who keep it.
+    """
+    if entries_of(new) is None and not isinstance(reset_fields, Only):
+        fields = created(schema.root, new, unowned(reset_fields) if without is None else without)
+        if fields is not None:
+            if not fields:
+                return []
+            ident = ident_of(manager or "unknown", "Update", schema.api_version, subresource)
+            return write({ident: Managed(RawJSON(fields), schema.api_version, False, now)})
+    return update(schema, None, new, manager, now=now, subresource=subresource, reset_fields=reset_fields)
+
+
+def unowned(reset: dict[str, Any], others: dict[str, Any] = STRIPPED) -> dict[str, Any]:
+    """What nobody comes to own where a strategy resets ``reset``: a set as ``created`` takes it."""
+    out = dict(others)
+    for key, node in reset.items():
+        if not node or "." in node:
+            out[key] = NO_FIELDS
+        elif out.get(key) != NO_FIELDS:
+            out[key] = unowned(node, out.get(key, NO_FIELDS))
+    return out
 
 
 def entries_of(obj: Obj | None) -> Any:

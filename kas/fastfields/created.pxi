@@ -1,0 +1,260 @@
+# Everything a new object holds, as FieldsV1 text: what compare() finds against an empty object, without building the set.
+
+cdef extern from *:
+    """
+    /* "text": as a member's key in JSON, by the way the path element is spelled: quotes and backslashes are escaped. -1 for what needs
+       other escapes. The buffer has room for twice the length and four more. */
+    static Py_ssize_t kas_put_key(char *out, PyObject *text, const char *before, Py_ssize_t n_before)
+    {
+        Py_ssize_t i, n = PyUnicode_GET_LENGTH(text), at = 0;
+        const unsigned char *s;
+        if (!PyUnicode_IS_COMPACT_ASCII(text)) return -1;
+        s = (const unsigned char *)PyUnicode_DATA(text);
+        out[at++] = '"';
+        for (i = 0; i < n_before; i++) out[at++] = before[i];
+        for (i = 0; i < n; i++) {
+            unsigned char c = s[i];
+            if (c < 0x20 || c == '<' || c == '>' || c == '&') return -1;
+            if (c == '"' || c == '\\\\') out[at++] = '\\\\';
+            out[at++] = (char)c;
+        }
+        out[at++] = '"';
+        out[at++] = ':';
+        return at;
+    }
+    """
+    Py_ssize_t kas_put_key(char* out, PyObject* text, const char* before, Py_ssize_t n_before) noexcept
+
+
+class _Unusual(Exception):
+    """Something the short way does not know."""
+
+
+cdef enum:
+    # Far below what a stored object may have, counted in levels of the set.
+    CREATED_DEPTH = 100
+
+
+def created(Node root not None, dict new not None, dict without not None):
+    """The FieldsV1 text of ``compare(root, {}, new)[0]`` less ``without``, as bytes; b"" when nothing is left.
+
+    ``without`` is a set whose members are left out with all below them, but for members with children: of them only the path itself.
+    None for objects the short way does not take (undeclared fields beside declared ones, keys with rare characters, repeated set items,
+    too many levels, values that contradict the schema): compare() knows about them.
+    """
+    cdef Buf b
+    cdef bint some
+    if root.map_atomic:
+        return b""
+    buf_init(&b, 4096)
+    try:
+        put_c(&b, 123)
+        some = put_children(&b, root, new, True, without, False, 0)
+        put_c(&b, 125)
+        return PyBytes_FromStringAndSize(b.p, b.n) if some else b""
+    except (_Unusual, Mismatch):
+        return None
+    finally:
+        free(b.p)
+
+
+cdef int put_path(Buf* b, object text, const char* before, Py_ssize_t n_before) except -1:
+    cdef Py_ssize_t n
+    reserve(b, 2 * PyUnicode_GET_LENGTH(text) + n_before + 4)
+    n = kas_put_key(b.p + b.n, <PyObject*>text, before, n_before)
+    if n < 0:
+        raise _Unusual
+    b.n += n
+    return 0
+
+
+cdef inline dict below(dict without, object key):
+    cdef PyObject* p = NULL
+    if without is not None:
+        p = PyDict_GetItem(without, key)
+    return <dict>p if p != NULL else None
+
+
+cdef inline bint left_out(dict without) noexcept:
+    """Whether nothing of a member is wanted. It is written and taken back all the same: it may contradict the schema."""
+    return without is not None and PyDict_Size(without) == 0
+
+
+cdef bint put_leaf(Buf* b, dict without) except -1:
+    if without is not None and PyDict_GetItem(without, ".") != NULL:
+        return False
+    put(b, b"{}", 2)
+    return True
+
+
+cdef bint put_added(Buf* b, Node n, object v, dict without, int depth) except -1:
+    """The node of a value whose counterpart does not exist, as _added(); whether there is anything to write."""
+    cdef Form as_form
+    cdef Py_ssize_t start = b.n
+    cdef bint itself, some
+    if n.plain:
+        return put_leaf(b, without)
+    if depth > CREATED_DEPTH:
+        raise _Unusual
+    as_form = form(n, v)
+    itself = without is None or PyDict_GetItem(without, ".") == NULL
+    if as_form == MAP:
+        if n.map_atomic or not PyDict_CheckExact(v) or (PyDict_Size(v) == 0 and not n.zeros):
+            return put_leaf(b, without)
+    elif as_form == LIST:
+        if n.list_atomic or not PyList_CheckExact(v) or PyList_GET_SIZE(v) == 0:
+            return put_leaf(b, without)
+    else:
+        return put_leaf(b, without)
+    put(b, b'{".":{}', 7 if itself else 1)
+    if as_form == MAP:
+        some = put_children(b, n, v, False, without, itself, depth)
+    else:
+        some = put_items(b, n, v, without, itself, depth)
+    if not some and not itself:
+        b.n = start
+        return False
+    if not some:
+        b.n = start + 1
+    put_c(b, 125)
+    return True
+
+
+cdef bint put_changed(Buf* b, Node n, object zero, object v, dict without, int depth) except -1:
+    """The node of a value that stands for an unset one, as _compare(); whether there is anything to write."""
+    cdef Form as_form
+    cdef Py_ssize_t start = b.n
+    cdef bint some
+    if n.plain:
+        return put_leaf(b, without)
+    if depth > CREATED_DEPTH:
+        raise _Unusual
+    as_form = form(n, v)
+    if form(n, zero) != as_form:
+        raise _Unusual
+    if as_form == MAP:
+        if not PyDict_CheckExact(v) or (zero is not None and (not PyDict_CheckExact(zero) or PyDict_Size(zero) > 0)):
+            raise _Unusual
+        if n.map_atomic or (PyDict_Size(v) == 0 and not n.zeros):
+            return put_leaf(b, without)
+        put_c(b, 123)
+        some = put_children(b, n, v, zero is not None, without, False, depth)
+    elif as_form == LIST:
+        if not PyList_CheckExact(v) or zero is not None:
+            raise _Unusual
+        if n.list_atomic or PyList_GET_SIZE(v) == 0:
+            return put_leaf(b, without)
+        put_c(b, 123)
+        some = put_items(b, n, v, without, False, depth)
+    else:
+        return put_leaf(b, without)
+    if not some:
+        b.n = start
+        return False
+    put_c(b, 125)
+    return True
+
+
+cdef bint put_children(Buf* b, Node n, dict v, bint empty, dict without, bint some, int depth) except -1:
+    """The members of a map in order, behind a "." if ``some``; compared with an empty one or with none at all. Whether there are any
+    but the "."."""
+    cdef Py_ssize_t pos = 0, start
+    cdef PyObject* k
+    cdef PyObject* p
+    cdef PyObject* slots[MOST_FIELDS]
+    cdef int i, total = <int>PyDict_Size(n.fields)
+    cdef Field f
+    cdef object value
+    cdef dict inner
+    cdef bint began = some, any = False, there
+    cdef list keys
+    if total == 0:
+        if n.elem is None:
+            raise _Unusual
+        keys = list(v)
+        if len(keys) > 1:
+            keys.sort()
+        for key in keys:
+            inner = None
+            if without is not None:
+                inner = below(without, "f:" + <str>key)
+            start = b.n
+            if began:
+                put_c(b, 44)
+            put_path(b, key, b"f:", 2)
+            if put_added(b, n.elem, v[key], inner, depth + 1) and not left_out(inner):
+                began = any = True
+            else:
+                b.n = start
+        return any
+    if total > MOST_FIELDS:
+        raise _Unusual
+    for i in range(total):
+        slots[i] = NULL
+    while PyDict_Next(v, &pos, &k, &p):
+        f = field_of(n, <object>k)
+        if f is None:
+            raise _Unusual
+        if f.omit:
+            value = value_of(f, <object>p)
+            if value is _MISSING:
+                continue
+            p = <PyObject *>value
+        if not f.skip:
+            slots[f.rank] = p
+    if not empty:
+        for name, f in n.zeros:
+            if PyDict_GetItem(v, name) == NULL and not f.skip:
+                slots[f.rank] = <PyObject *>f.zero
+    for i in range(total):
+        if slots[i] == NULL:
+            continue
+        f = <Field>PyList_GET_ITEM(n.ranked, i)
+        if empty and f.zero is not _MISSING and deep_eq(f.zero, <object>slots[i]):
+            continue
+        inner = None
+        if without is not None:
+            inner = below(without, f.key)
+        start = b.n
+        if began:
+            put_c(b, 44)
+        put_bytes(b, f.text)
+        if empty and f.zero is not _MISSING:
+            there = put_changed(b, f.node, f.zero, <object>slots[i], inner, depth + 1)
+        else:
+            there = put_added(b, f.node, <object>slots[i], inner, depth + 1)
+        if there and not left_out(inner):
+            began = any = True
+        else:
+            b.n = start
+    return any
+
+
+cdef bint put_items(Buf* b, Node n, list items, dict without, bint began, int depth) except -1:
+    """The items of a set or keyed list in order, behind a "." if ``began``; whether there are any but the "."."""
+    cdef Py_ssize_t i
+    cdef PyObject *ordered[MOST_ITEMS]
+    cdef bint any = False
+    if named_in_order(n, items, ordered):
+        for i in range(PyList_GET_SIZE(items)):
+            if put_item(b, n, item_key(n, <object>ordered[i]), <object>ordered[i], without, began or any, depth):
+                any = True
+        return any
+    for key, item in in_order(_index(n, items)).items():
+        if isinstance(item, _Repeated):
+            raise _Unusual
+        if put_item(b, n, key, item, without, began or any, depth):
+            any = True
+    return any
+
+
+cdef bint put_item(Buf* b, Node n, str key, object item, dict without, bint began, int depth) except -1:
+    cdef Py_ssize_t start = b.n
+    cdef dict inner = below(without, key)
+    if began:
+        put_c(b, 44)
+    put_path(b, key, b"", 0)
+    if put_added(b, n.item, item, inner, depth + 1) and not left_out(inner):
+        return True
+    b.n = start
+    return False
