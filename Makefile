@@ -12,6 +12,7 @@ $(STAMP): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -U pip "setuptools>=77" "Cython>=3.3,<3.4" wheel build
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e ".[test]"
+	$(BIN)/python -m compileall -q kas
 	touch $@
 
 run: build
