@@ -312,15 +312,15 @@ def configmap(name: str) -> dict[str, Any]:
 
 
 def pod(name: str) -> dict[str, Any]:
-    """About 6.5 KB once stored: two containers with probes, environment and volumes."""
+    """About 6.5 KB once stored: two containers with probes, environment and volumes, nothing the server would warn of."""
 
-    def container(n: str) -> dict[str, Any]:
-        probe = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10, "timeoutSeconds": 2}
+    def container(n: str, port: int) -> dict[str, Any]:
+        probe = {"httpGet": {"path": "/healthz", "port": port}, "periodSeconds": 10, "timeoutSeconds": 2}
         return {
             "name": n,
             "image": f"registry.example.com/{n}:v1",
-            "args": ["--listen=:8080", "--log-format=json"],
-            "ports": [{"name": "http", "containerPort": 8080}],
+            "args": [f"--listen=:{port}", "--log-format=json"],
+            "ports": [{"name": f"{n}-http", "containerPort": port}],
             "env": [{"name": f"SETTING_{i}", "value": f"value of setting {i}"} for i in range(8)],
             "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
             "livenessProbe": probe,
@@ -335,7 +335,7 @@ def pod(name: str) -> dict[str, Any]:
         "spec": {
             "nodeName": "node-1",
             "automountServiceAccountToken": False,
-            "containers": [container("web"), container("sidecar")],
+            "containers": [container("web", 8080), container("sidecar", 8081)],
             "volumes": [{"name": "config", "configMap": {"name": "settings"}}],
         },
     }
