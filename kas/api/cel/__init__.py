@@ -1,0 +1,55 @@
+"""The Common Expression Language as Kubernetes uses it: cel-spec, with the libraries and costs of apiserver ``pkg/cel``.
+
+    program = compile("object.spec.replicas <= 5", BASE.extended({"object": DYN}))   # CompileError
+    program.type                                                                      # bool
+    value, cost = program.evaluate({"object": {...}})                                 # EvaluationError
+
+Expressions come from clients: text, depth, time (RE2) and work (the cost limit) are bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.api.cel.base import BASE
+from kas.api.cel.checker import check
+from kas.api.cel.environment import Environment
+from kas.api.cel.interpreter import PER_CALL_LIMIT, Frame, ProgramError, Step, plan
+from kas.api.cel.literals import check_literals
+from kas.api.cel.parser import parse
+from kas.api.cel.problems import CompileError, CostLimitError, EvaluationError
+from kas.api.cel.types import Type
+
+__all__ = ["BASE", "CompileError", "CostLimitError", "Environment", "EvaluationError", "Program", "ProgramError", "compile"]
+
+
+class Program:
+    """A compiled expression; immutable, safe to share."""
+
+    __slots__ = ("_step", "type")
+
+    def __init__(self, step: Step, type: Type) -> None:
+        self._step, self.type = step, type
+
+    def run(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
+        """The value, or the EvaluationError it came to, and the cost."""
+        frame = Frame(variables, limit)
+        try:
+            return self._step(frame), frame.cost
+        except EvaluationError as e:
+            return e, frame.cost
+
+    def evaluate(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
+        """(value, cost). Raises EvaluationError."""
+        value, cost = self.run(variables, limit)
+        if isinstance(value, EvaluationError):
+            raise value
+        return value, cost
+
+
+def compile(text: str, env: Environment) -> Program:
+    """Raises CompileError for what does not parse or check, ProgramError where a constant has no value."""
+    root = parse(text)
+    t = check(env, text, root)
+    check_literals(text, root)
+    return Program(plan(root, env.functions), t)

@@ -1,0 +1,57 @@
+"""What is wrong with an expression, and where: cel-go's ``common.Errors`` as it prints them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MAX_SHOWN = 100
+
+
+class Problem(NamedTuple):
+    """``at`` is an offset in code points."""
+
+    at: int
+    message: str
+
+
+class CompileError(Exception):
+    """An expression that does not compile; ``str`` is what cel-go prints of it."""
+
+    def __init__(self, text: str, problems: list[Problem]) -> None:
+        super().__init__(render(text, problems))
+        self.problems = problems
+
+
+class EvaluationError(Exception):
+    """What an expression came to instead of a value."""
+
+
+class CostLimitError(EvaluationError):
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded")
+
+
+def render(text: str, problems: list[Problem]) -> str:
+    """The problems in the order of their places, each with its line and a pointer below it."""
+    lines = text.split("\n")
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    placed = []
+    for p in problems:
+        row = 0
+        while row + 1 < len(lines) and starts[row + 1] <= p.at:
+            row += 1
+        placed.append((row, p.at - starts[row], p.message))
+    placed.sort(key=lambda x: (x[0], x[1]))
+    shown = [_shown(lines[row], row, column, message) for row, column, message in placed[:MAX_SHOWN]]
+    if len(placed) > MAX_SHOWN:
+        shown.append(f"{len(placed) - MAX_SHOWN} more errors were truncated")
+    return "\n".join(shown)
+
+
+def _shown(line: str, row: int, column: int, message: str) -> str:
+    # Wide characters are pointed at with wide dots.
+    dots = "".join("．" if len(c.encode()) > 1 else "." for c in line[:column]) + "." * max(0, column - len(line))
+    pointer = "＾" if column < len(line) and len(line[column].encode()) > 1 else "^"
+    return f"ERROR: <input>:{row + 1}:{column + 1}: {message}\n | {line.replace(chr(9), ' ')}\n | {dots}{pointer}"

@@ -1,0 +1,101 @@
+"""The tree of an expression. The checker fills in ``type`` and what names and calls refer to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Node:
+    """``at`` is where errors about it point: its operator, bracket or first character."""
+
+    __slots__ = ("at", "type")
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.type: Any = None
+
+
+class Const(Node):
+    __slots__ = ("value",)
+
+    def __init__(self, at: int, value: Any) -> None:
+        super().__init__(at)
+        self.value = value
+
+
+class Ident(Node):
+    """A name; ``variable`` is the declaration it turned out to be."""
+
+    __slots__ = ("name", "variable")
+
+    def __init__(self, at: int, name: str) -> None:
+        super().__init__(at)
+        self.name = name
+        self.variable: Any = None
+
+
+class Select(Node):
+    """``operand.field``, ``has(operand.field)`` when ``test``; ``variable`` when the whole is a declared name with dots."""
+
+    __slots__ = ("field", "operand", "test", "variable")
+
+    def __init__(self, at: int, operand: Node, field: str, test: bool = False) -> None:
+        super().__init__(at)
+        self.operand, self.field, self.test = operand, field, test
+        self.variable: Any = None
+
+
+class Call(Node):
+    """``function(args)`` or ``target.function(args)``; ``overloads`` are those that may be meant. A function whose name has dots
+    lost its target to the name."""
+
+    __slots__ = ("args", "function", "overloads", "target")
+
+    def __init__(self, at: int, function: str, args: list[Node], target: Node | None = None) -> None:
+        super().__init__(at)
+        self.function, self.args, self.target = function, args, target
+        self.overloads: list[Any] = []
+
+
+class ListOf(Node):
+    """``optional`` are the places of elements written ``?x``."""
+
+    __slots__ = ("items", "optional")
+
+    def __init__(self, at: int, items: list[Node], optional: frozenset[int] = frozenset()) -> None:
+        super().__init__(at)
+        self.items, self.optional = items, optional
+
+
+class MapOf(Node):
+    """``name`` is that of the message type, empty for a map; its keys are then field names. Entries: (key, value, optional)."""
+
+    __slots__ = ("entries", "name")
+
+    def __init__(self, at: int, entries: list[tuple[Any, Node, bool]], name: str = "") -> None:
+        super().__init__(at)
+        self.entries, self.name = entries, name
+
+
+class Fold(Node):
+    """What the macros become: ``accumulator = init; for variable in range: if not condition: break; accumulator = step; result``."""
+
+    __slots__ = ("accumulator", "condition", "init", "range", "result", "second", "step", "variable")
+
+    def __init__(
+        self, at: int, range_: Node, variable: str, accumulator: str, init: Node, condition: Node, step: Node, result: Node,
+        second: str = "",
+    ) -> None:  # fmt: skip
+        super().__init__(at)
+        self.range, self.variable, self.second, self.accumulator = range_, variable, second, accumulator
+        self.init, self.condition, self.step, self.result = init, condition, step, result
+
+
+def qualified_name(node: Node) -> str:
+    """The name that identifiers and selections spell, "" for anything else."""
+    if isinstance(node, Ident):
+        return node.name
+    if isinstance(node, Select) and not node.test:
+        before = qualified_name(node.operand)
+        return f"{before}.{node.field}" if before else ""
+    return ""
