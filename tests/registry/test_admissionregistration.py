@@ -92,7 +92,7 @@ def test_a_policy_is_refused(over, want):
 
 
 def _mutation(**over) -> dict:
-    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'remove', path: '/spec/x'}]"}}
     return {"spec": {"matchConstraints": {"resourceRules": [RULE]}, "mutations": [mutation | over], "reinvocationPolicy": "Never"}}
 
 
@@ -148,3 +148,38 @@ def test_a_mutating_binding_does_not_match_deletions():
     rules = [RULE | {"operations": ["DELETE"]}]
     refused = MUTATING_BINDINGS.refusals({"spec": {"policyName": "p", "matchResources": {"resourceRules": rules}}})
     assert ("spec.matchResources.resourceRules.operations", UNSUPPORTED) in refused
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"validations": [{"expression": "object.x +"}]}, "spec.validations[0].expression"),
+        ({"validations": [{"expression": "1"}]}, "spec.validations[0].expression"),
+        ({"validations": [{"expression": "params.x == 1"}]}, "spec.validations[0].expression"),
+        ({"validations": [{"expression": "variables.x == 1"}]}, "spec.validations[0].expression"),
+        ({"validations": [{"expression": "true", "messageExpression": "5"}]}, "spec.validations[0].messageExpression"),
+        ({"matchConditions": [{"name": "a", "expression": "request.nope"}]}, "spec.matchConditions[0].expression"),
+        ({"variables": [{"name": "v", "expression": "nope"}]}, "spec.variables[0].expression"),
+        (
+            {"variables": [{"name": "v", "expression": "1"}], "validations": [{"expression": "variables.v == 'a'"}]},
+            "spec.validations[0].expression",
+        ),
+        ({"auditAnnotations": [{"key": "k", "valueExpression": "true"}]}, "spec.auditAnnotations[0].valueExpression"),
+    ],
+)  # fmt: skip
+def test_an_expression_that_does_not_compile_is_refused(spec, path):
+    assert (path, INVALID) in POLICIES.refusals(_policy(**spec))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"variables": [{"name": "v", "expression": "object.spec.replicas"}], "validations": [{"expression": "variables.v > 1"}]},
+        {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [{"expression": "params.data.x == object.kind"}]},
+        {"validations": [{"expression": "authorizer.group('').resource('pods').check('get').allowed()", "messageExpression": "'a' + 'b'"}]},
+        {"auditAnnotations": [{"key": "k", "valueExpression": "true ? 'x' : 'y'"}]},
+        {"matchConditions": [{"name": "a", "expression": "request.operation == 'CREATE' && !has(namespaceObject.metadata.labels.x)"}]},
+    ],
+)
+def test_an_expression_that_compiles_is_stored(spec):
+    assert POLICIES.create(_policy(**spec))["spec"]["validations"]

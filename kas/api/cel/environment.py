@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from kas.api.cel.types import Type, variables_of
+from kas.api.cel.types import DYN, Type, variables_of
 
 
 class Variable(NamedTuple):
@@ -39,20 +39,41 @@ class Function:
         self.name, self.overloads, self.run, self.cost = name, tuple(overloads), run, cost
 
 
-class Environment:
-    """Immutable; ``extended`` gives one that knows more."""
+class _AnyField(Mapping[str, Type]):
+    """The fields of an object of which nothing is known: any name, any value."""
 
-    __slots__ = ("functions", "structs", "variables")
+    def __getitem__(self, name: str) -> Type:
+        return DYN
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+ANY_FIELD = _AnyField()
+
+
+class Environment:
+    """Immutable; ``extended`` gives one that knows more. ``open``: a type name that, and whose parts ("Object.spec"), have any fields."""
+
+    __slots__ = ("functions", "open", "structs", "variables")
 
     def __init__(
-        self, variables: Mapping[str, Variable], functions: Mapping[str, Function], structs: Mapping[str, Mapping[str, Type]] | None = None
-    ) -> None:
-        self.variables, self.functions, self.structs = dict(variables), dict(functions), dict(structs or {})
+        self, variables: Mapping[str, Variable], functions: Mapping[str, Function], structs: Mapping[str, Mapping[str, Type]] | None = None,
+        open: str = "",
+    ) -> None:  # fmt: skip
+        self.variables, self.functions, self.structs, self.open = dict(variables), dict(functions), dict(structs or {}), open
 
-    def extended(self, variables: Mapping[str, Type], structs: Mapping[str, Mapping[str, Type]] | None = None) -> Environment:
+    def extended(
+        self, variables: Mapping[str, Type], structs: Mapping[str, Mapping[str, Type]] | None = None, open: str = ""
+    ) -> Environment:
         own = {name: Variable(name, t) for name, t in variables.items()}
-        return Environment({**self.variables, **own}, self.functions, {**self.structs, **(structs or {})})
+        return Environment({**self.variables, **own}, self.functions, {**self.structs, **(structs or {})}, open or self.open)
 
     def fields_of(self, name: str) -> Mapping[str, Type] | None:
         """The fields of an object type, None when there is no such type."""
+        if self.open and (name == self.open or name.startswith(f"{self.open}.")):
+            return ANY_FIELD
         return self.structs.get(name)

@@ -178,8 +178,8 @@ def _resources(resources: list[str], path: str) -> list[FieldError]:
 # -- matching ------------------------------------------------------------------------------------------------------------
 
 
-def match_conditions(items: list[dict[str, Any]] | None, path: str) -> list[FieldError]:
-    """Names and presence; the expressions are compiled by the policy engine."""
+def match_conditions(items: list[dict[str, Any]] | None, path: str, params: bool = False) -> list[FieldError]:
+    """``params``: whether the expressions may name ``params``."""
     errs: list[FieldError] = []
     items = items or []
     if len(items) > MAX_MATCH_CONDITIONS:
@@ -188,8 +188,13 @@ def match_conditions(items: list[dict[str, Any]] | None, path: str) -> list[Fiel
     for i, item in enumerate(items):
         at = field.index(path, i)
         name = item.get("name") or ""
-        if not (item.get("expression") or "").strip():
+        expression = (item.get("expression") or "").strip()
+        if not expression:
             errs.append(field.required(field.child(at, "expression")))
+        else:
+            from kas.api.validation.expressions import condition  # most servers never see one
+
+            errs += condition(expression, field.child(at, "expression"), params)
         errs += qualified_name(name, field.child(at, "name")) if name else [field.required(field.child(at, "name"))]
         if name and name in seen:
             errs.append(field.duplicate(field.child(at, "name"), name))

@@ -1,13 +1,12 @@
 """Strategies of ValidatingAdmissionPolicy and MutatingAdmissionPolicy.
 
-Upstream: ``pkg/registry/admissionregistration/{validating,mutating}admissionpolicy``. Expressions are only required to be
-there; the policy engine compiles them.
+Upstream: ``pkg/registry/admissionregistration/{validating,mutating}admissionpolicy``.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.api import field
 from kas.api.equality import semantic_equal
@@ -17,6 +16,9 @@ from kas.api.validation.checks import conditions, qualified_name, unsupported
 from kas.api.validation.metadata import validate_object_meta
 from kas.api.validation.webhooks import FAILURE_POLICIES, match_conditions, match_resources, mutating_operations
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+if TYPE_CHECKING:
+    from kas.api.validation.expressions import PolicyExpressions
 
 GROUP = "admissionregistration.k8s.io"
 MAX_AUDIT_ANNOTATIONS = 20
@@ -63,15 +65,18 @@ class _PolicyStrategy(Strategy):
                 errs.append(field.required("spec.matchConstraints.resourceRules"))
             errs += self._constraints(constraints)
         if not skip_match_conditions:
-            errs += match_conditions(spec.get("matchConditions"), "spec.matchConditions")
+            errs += match_conditions(spec.get("matchConditions"), "spec.matchConditions", spec.get("paramKind") is not None)
+        from kas.api.validation.expressions import PolicyExpressions  # most servers never see a policy
+
+        expressions = PolicyExpressions(spec.get("paramKind") is not None)
         for i, variable in enumerate(spec.get("variables") or ()):
-            errs += _variable(variable, field.index("spec.variables", i))
-        return errs + self._rest(obj["metadata"].get("name") or "", spec)
+            errs += _variable(variable, field.index("spec.variables", i), expressions)
+        return errs + self._rest(obj["metadata"].get("name") or "", spec, expressions)
 
     def _constraints(self, constraints: dict[str, Any]) -> list[FieldError]:
         return []
 
-    def _rest(self, name: str, spec: dict[str, Any]) -> list[FieldError]:
+    def _rest(self, name: str, spec: dict[str, Any], expressions: PolicyExpressions) -> list[FieldError]:
         raise NotImplementedError
 
 
@@ -88,13 +93,13 @@ class ValidatingAdmissionPolicyStrategy(_PolicyStrategy):
                 errs.append(field.required(field.child(path, "fieldRef")))
         return errs + conditions(status.get("conditions"), "status.conditions")
 
-    def _rest(self, name: str, spec: dict[str, Any]) -> list[FieldError]:
+    def _rest(self, name: str, spec: dict[str, Any], expressions: PolicyExpressions) -> list[FieldError]:
         validations, annotations = spec.get("validations") or [], spec.get("auditAnnotations") or []
         if not validations and not annotations:
             return [field.required("spec.validations", NEITHER), field.required("spec.auditAnnotations", NEITHER)]
         errs: list[FieldError] = []
         for i, validation in enumerate(validations):
-            errs += _validation(validation, field.index("spec.validations", i))
+            errs += _validation(validation, field.index("spec.validations", i), expressions)
         if len(annotations) > MAX_AUDIT_ANNOTATIONS:
             text = f"must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations"
             shown = [{"Key": a.get("key") or "", "ValueExpression": a.get("valueExpression") or ""} for a in annotations]
@@ -102,7 +107,7 @@ class ValidatingAdmissionPolicyStrategy(_PolicyStrategy):
         seen: set[str] = set()
         for i, annotation in enumerate(annotations):
             path, key = field.index("spec.auditAnnotations", i), annotation.get("key") or ""
-            errs += _audit_annotation(name, annotation, path)
+            errs += _audit_annotation(name, annotation, path, expressions)
             if key in seen:
                 errs.append(field.duplicate(field.child(path, "key"), key))
             seen.add(key)
@@ -114,13 +119,13 @@ class MutatingAdmissionPolicyStrategy(_PolicyStrategy):
     def _constraints(self, constraints: dict[str, Any]) -> list[FieldError]:
         return mutating_operations(constraints, "spec.matchConstraints")
 
-    def _rest(self, name: str, spec: dict[str, Any]) -> list[FieldError]:
+    def _rest(self, name: str, spec: dict[str, Any], expressions: PolicyExpressions) -> list[FieldError]:
         errs: list[FieldError] = []
         mutations = spec.get("mutations") or []
         if not mutations:
             errs.append(field.required("spec.mutations", "mutations must contain at least one item"))
         for i, mutation in enumerate(mutations):
-            errs += _mutation(mutation, field.index("spec.mutations", i))
+            errs += _mutation(mutation, field.index("spec.mutations", i), expressions)
         reinvocation = spec.get("reinvocationPolicy") or ""
         if not reinvocation:
             errs.append(field.required("spec.reinvocationPolicy"))
@@ -129,7 +134,7 @@ class MutatingAdmissionPolicyStrategy(_PolicyStrategy):
         return errs
 
 
-def _mutation(mutation: dict[str, Any], path: str) -> list[FieldError]:
+def _mutation(mutation: dict[str, Any], path: str, expressions: PolicyExpressions) -> list[FieldError]:
     """The patch type chooses which of the two expressions is given."""
     kind = mutation.get("patchType") or ""
     members = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
@@ -144,6 +149,8 @@ def _mutation(mutation: dict[str, Any], path: str) -> list[FieldError]:
         errs.append(field.required(field.child(path, members[kind]), f"must be specified when patchType is {kind}"))
     elif not (own.get("expression") or "").strip():
         errs.append(field.required(field.child(path, members[kind], "expression")))
+    else:
+        errs += expressions.mutation(own["expression"], field.child(path, members[kind], "expression"), kind == "JSONPatch")
     if mutation.get(other) is not None:
         errs.append(field.invalid(field.child(path, other), f"{{{other}}}", f"must not be specified when patchType is {kind}"))
     return errs
@@ -174,7 +181,7 @@ def _param_kind(kind: dict[str, Any], path: str) -> list[FieldError]:
     return errs
 
 
-def _variable(variable: dict[str, Any], path: str) -> list[FieldError]:
+def _variable(variable: dict[str, Any], path: str, expressions: PolicyExpressions) -> list[FieldError]:
     errs: list[FieldError] = []
     name = variable.get("name") or ""
     if not name.strip():
@@ -183,16 +190,22 @@ def _variable(variable: dict[str, Any], path: str) -> list[FieldError]:
         errs.append(field.invalid(field.child(path, "name"), name, "must be a valid CEL identifier"))
     if not (variable.get("expression") or "").strip():
         errs.append(field.required(field.child(path, "expression"), "expression is not specified"))
+    else:
+        errs += expressions.variable(name, variable["expression"], field.child(path, "expression"))
     return errs
 
 
-def _validation(validation: dict[str, Any], path: str) -> list[FieldError]:
+def _validation(validation: dict[str, Any], path: str, expressions: PolicyExpressions) -> list[FieldError]:
     errs: list[FieldError] = []
     message, message_expression = validation.get("message") or "", validation.get("messageExpression") or ""
     if not (validation.get("expression") or "").strip():
         errs.append(field.required(field.child(path, "expression"), "expression is not specified"))
+    else:
+        errs += expressions.validation(validation["expression"], field.child(path, "expression"))
     if message_expression and not message_expression.strip():
         errs.append(field.invalid(field.child(path, "messageExpression"), message_expression, "must be non-empty if specified"))
+    elif message_expression:
+        errs += expressions.message(message_expression, field.child(path, "messageExpression"))
     if message and not message.strip():
         errs.append(field.invalid(field.child(path, "message"), message, "must be non-empty if specified"))
     elif re.search(r"[\n\r]", message.strip()):
@@ -203,7 +216,9 @@ def _validation(validation: dict[str, Any], path: str) -> list[FieldError]:
     return errs
 
 
-def _audit_annotation(policy_name: str, annotation: dict[str, Any], path: str) -> list[FieldError]:
+def _audit_annotation(
+    policy_name: str, annotation: dict[str, Any], path: str, expressions: PolicyExpressions
+) -> list[FieldError]:
     errs: list[FieldError] = []
     key, at = annotation.get("key") or "", field.child(path, "key")
     if policy_name:
@@ -215,4 +230,6 @@ def _audit_annotation(policy_name: str, annotation: dict[str, Any], path: str) -
         errs.append(field.required(at, "valueExpression is not specified"))
     elif len(expression.encode()) > MAX_VALUE_EXPRESSION:
         errs.append(field.required(at, f"must not exceed {MAX_VALUE_EXPRESSION} bytes in length"))
+    else:
+        errs += expressions.annotation(expression, at)
     return errs

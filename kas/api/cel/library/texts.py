@@ -153,6 +153,12 @@ def quote(s: Any) -> str:
     return '"' + "".join(_QUOTED.get(c, c) for c in s) + '"'
 
 
+@LIB("jsonpatch.escapeKey", plain("string_jsonpatch_escapeKey_string", [STRING], STRING), cost=of_first())
+def _escape_key(s: Any) -> str:
+    _need((s, str))
+    return s.replace("~", "~0").replace("/", "~1")
+
+
 # --- find
 
 

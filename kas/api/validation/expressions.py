@@ -1,0 +1,70 @@
+"""CEL expressions in objects: whether they compile, and to what (apiserver ``pkg/admission/plugin/cel``)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kas.api import cel, field
+from kas.api.cel.admission import OBJECT, PATCH, environment, with_variables
+from kas.api.cel.environment import Environment
+from kas.api.cel.types import BOOL, DYN, NULL, STRING, Type, list_of
+from kas.api.field import FieldError
+
+# Controllers write the same expressions again and again.
+MAX_CACHED = 512
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _compiled(text: str, env: Environment) -> Type | tuple[bool, str]:
+    """The type of the whole, or (whether the text is to blame, why it does not compile)."""
+    try:
+        return cel.compile(text, env).type
+    except cel.CompileError as e:
+        return True, f"compilation failed: {e}"
+    except cel.ProgramError as e:
+        return False, f"program instantiation failed: {e}"
+
+
+def compile_expression(text: str, env: Environment, path: str, *wanted: Type) -> tuple[Type | None, list[FieldError]]:
+    """The type of the expression (None: it does not compile) and what is wrong with it. ``wanted``: what it may be; nothing: anything."""
+    found = _compiled(text, env)
+    if isinstance(found, tuple):
+        invalid, why = found
+        return None, [field.invalid(path, text, why) if invalid else field.internal(path, why)]
+    if wanted and found not in wanted:
+        said = str(wanted[0]) if len(wanted) == 1 else "one of [" + " ".join(map(str, wanted)) + "]"
+        return found, [field.invalid(path, text, f"must evaluate to {said} but got {found}")]
+    return found, []
+
+
+def condition(text: str, path: str, params: bool = False) -> list[FieldError]:
+    """A match condition; ``params``: whether it may name ``params``."""
+    return compile_expression(text, environment(params), path, BOOL)[1]
+
+
+class PolicyExpressions:
+    """The expressions of one admission policy, in which ``variables`` grows with each that is declared."""
+
+    def __init__(self, params: bool) -> None:
+        self._params, self._types = params, dict[str, Type]()
+
+    def _environment(self, params: bool, authorizer: bool = True, patches: bool = False) -> Environment:
+        return with_variables(environment(params, authorizer, patches), self._types)
+
+    def variable(self, name: str, text: str, path: str) -> list[FieldError]:
+        found, errs = compile_expression(text, self._environment(self._params), path)
+        self._types[name] = found if found is not None else DYN
+        return errs
+
+    def validation(self, text: str, path: str) -> list[FieldError]:
+        return compile_expression(text, self._environment(self._params), path, BOOL)[1]
+
+    def message(self, text: str, path: str) -> list[FieldError]:
+        return compile_expression(text, self._environment(True, authorizer=False), path, STRING)[1]
+
+    def annotation(self, text: str, path: str) -> list[FieldError]:
+        return compile_expression(text, self._environment(self._params), path, STRING, NULL)[1]
+
+    def mutation(self, text: str, path: str, json_patch: bool) -> list[FieldError]:
+        env = self._environment(self._params, patches=True)
+        return compile_expression(text, env, path, list_of(PATCH) if json_patch else OBJECT)[1]
