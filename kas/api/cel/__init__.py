@@ -13,11 +13,13 @@ from typing import Any
 
 from kas.api.cel.base import BASE
 from kas.api.cel.checker import check
+from kas.api.cel.cost import Sizes, Span, estimate
 from kas.api.cel.environment import Environment
 from kas.api.cel.interpreter import PER_CALL_LIMIT, Frame, ProgramError, Step, plan
 from kas.api.cel.literals import check_literals
-from kas.api.cel.parser import parse
-from kas.api.cel.problems import CompileError, CostLimitError, EvaluationError
+from kas.api.cel.parser import MAX_DEPTH, parse
+from kas.api.cel.problems import CompileError, CostLimitError, EvaluationError, Problem
+from kas.api.cel.syntax import Node
 from kas.api.cel.types import Type
 
 __all__ = ["BASE", "CompileError", "CostLimitError", "Environment", "EvaluationError", "Program", "ProgramError", "compile"]
@@ -26,10 +28,14 @@ __all__ = ["BASE", "CompileError", "CostLimitError", "Environment", "EvaluationE
 class Program:
     """A compiled expression; immutable, safe to share."""
 
-    __slots__ = ("_step", "type")
+    __slots__ = ("_root", "_step", "type")
 
-    def __init__(self, step: Step, type: Type) -> None:
-        self._step, self.type = step, type
+    def __init__(self, step: Step, type: Type, root: Node) -> None:
+        self._step, self.type, self._root = step, type, root
+
+    def estimate(self, sizes: Sizes) -> Span:
+        """The least and the most it may cost; ``sizes`` knows how large what its variables hold may be."""
+        return estimate(self._root, sizes)
 
     def run(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
         """The value, or the EvaluationError it came to, and the cost."""
@@ -49,7 +55,11 @@ class Program:
 
 def compile(text: str, env: Environment) -> Program:
     """Raises CompileError for what does not parse or check, ProgramError where a constant has no value."""
-    root = parse(text)
-    t = check(env, text, root)
-    check_literals(text, root)
-    return Program(plan(root, env.functions), t)
+    try:
+        root = parse(text, env.bindings)
+        t = check(env, text, root)
+        check_literals(text, root)
+        return Program(plan(root, env.functions), t, root)
+    except RecursionError:
+        # Every walk goes down the tree by recursion; what is too deep for one of them is too deep.
+        raise CompileError(text, [Problem(0, f"expression recursion limit exceeded: {MAX_DEPTH}")]) from None

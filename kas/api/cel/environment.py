@@ -56,21 +56,25 @@ ANY_FIELD = _AnyField()
 
 
 class Environment:
-    """Immutable; ``extended`` gives one that knows more. ``open``: a type name that, and whose parts ("Object.spec"), have any fields."""
+    """Immutable; ``extended`` gives one that knows more. ``open``: a type name that, and whose parts ("Object.spec"), have any fields.
+    ``bindings``: whether there is ``cel.bind``."""
 
-    __slots__ = ("functions", "open", "structs", "variables")
+    __slots__ = ("bindings", "functions", "open", "structs", "variables")
 
     def __init__(
         self, variables: Mapping[str, Variable], functions: Mapping[str, Function], structs: Mapping[str, Mapping[str, Type]] | None = None,
-        open: str = "",
+        open: str = "", bindings: bool = False,
     ) -> None:  # fmt: skip
-        self.variables, self.functions, self.structs, self.open = dict(variables), dict(functions), dict(structs or {}), open
+        self.variables, self.functions, self.structs = dict(variables), dict(functions), dict(structs or {})
+        self.open, self.bindings = open, bindings
 
     def extended(
-        self, variables: Mapping[str, Type], structs: Mapping[str, Mapping[str, Type]] | None = None, open: str = ""
-    ) -> Environment:
+        self, variables: Mapping[str, Type], structs: Mapping[str, Mapping[str, Type]] | None = None, open: str = "",
+        bindings: bool = False,
+    ) -> Environment:  # fmt: skip
         own = {name: Variable(name, t) for name, t in variables.items()}
-        return Environment({**self.variables, **own}, self.functions, {**self.structs, **(structs or {})}, open or self.open)
+        structs = {**self.structs, **(structs or {})}
+        return Environment({**self.variables, **own}, self.functions, structs, open or self.open, bindings or self.bindings)
 
     def fields_of(self, name: str) -> Mapping[str, Type] | None:
         """The fields of an object type, None when there is no such type."""

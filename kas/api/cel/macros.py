@@ -132,6 +132,12 @@ def sort_by(at: int, target: Node | None, args: list[Node]) -> Node:
     return Fold(at, ListOf(at, []), "#unused", name, target, Const(at, False), Ident(at, name), result)
 
 
+def bind(at: int, target: Node | None, args: list[Node]) -> Node:
+    """``cel.bind(name, value, expression)``, where an environment has it."""
+    name = _name(args[0], "cel.bind() variable names must be simple identifiers")
+    return Fold(at, ListOf(at, []), "#unused", name, args[1], Const(at, False), Ident(args[0].at, name), args[2])
+
+
 # (name, number of arguments, called on something) -> what it becomes.
 MACROS: dict[tuple[str, int, bool], Macro] = {
     ("has", 1, False): has,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from kas.api.cel.macros import MACROS, MacroError
+from kas.api.cel.macros import MACROS, MacroError, bind
 from kas.api.cel.problems import CompileError, Problem
 from kas.api.cel.syntax import Call, Const, Ident, ListOf, MapOf, Node, Select, qualified_name
 from kas.api.cel.values import Uint
@@ -51,16 +51,16 @@ class _SyntaxError(Exception):
     pass
 
 
-def parse(text: str) -> Node:
-    """The tree, macros expanded. Raises CompileError."""
+def parse(text: str, bindings: bool = False) -> Node:
+    """The tree, macros expanded (``cel.bind`` if ``bindings``). Raises CompileError."""
     if len(text) > MAX_CODE_POINTS:
         raise CompileError("", [Problem(0, f"expression code point size exceeds limit: size: {len(text)}, limit {MAX_CODE_POINTS}")])
-    return _Parser(text).whole()
+    return _Parser(text, bindings).whole()
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
-        self.text, self.problems, self.depth = text, list[Problem](), 0
+    def __init__(self, text: str, bindings: bool) -> None:
+        self.text, self.bindings, self.problems, self.depth = text, bindings, list[Problem](), 0
         self.tokens = self._tokens()
         self.i = 0
 
@@ -252,6 +252,8 @@ class _Parser:
 
     def call(self, at: int, name: str, args: list[Node], target: Node | None) -> Node:
         macro = MACROS.get((name, len(args), target is not None))
+        if self.bindings and name == "bind" and len(args) == 3 and isinstance(target, Ident) and target.name == "cel":
+            macro = bind
         if macro is not None:
             try:
                 return macro(at, target, args)
@@ -262,10 +264,9 @@ class _Parser:
 
     def primary(self) -> Node:
         t = self.token
-        if t.kind == "mark" and t.text == "-":  # the sign of a number
-            self.i += 1
-            number = self.token
-            self.i += 1
+        if t.text == "-" and self.tokens[self.i + 1].kind in ("int", "float"):  # the sign of a number
+            number = self.tokens[self.i + 1]
+            self.i += 2
             return self.number(Token(number.kind, "-" + number.text, t.at))
         if t.kind in ("int", "uint", "float"):
             self.i += 1

@@ -37,6 +37,23 @@ def compile_expression(text: str, env: Environment, path: str, *wanted: Type) ->
     return found, []
 
 
+def device_selector(text: str, path: str) -> list[FieldError]:
+    """A selector of devices, which must be sure to end within its cost limit."""
+    from kas.api.cel import devices
+
+    try:
+        program = cel.compile(text, devices.ENVIRONMENT)
+    except cel.CompileError as e:
+        return [field.invalid(path, text, f"compilation failed: {e}")]
+    except cel.ProgramError as e:
+        return [field.internal(path, f"program instantiation failed: {e}")]
+    if program.type not in (BOOL, DYN):
+        return [field.invalid(path, text, f"must evaluate to {BOOL} or the unknown type, not {program.type}")]
+    if program.estimate(devices.SIZES).high > devices.MAX_COST:
+        return [field.forbidden(path, "too complex, exceeds cost limit")]
+    return []
+
+
 def condition(text: str, path: str, params: bool = False) -> list[FieldError]:
     """A match condition; ``params``: whether it may name ``params``."""
     return compile_expression(text, environment(params), path, BOOL)[1]
