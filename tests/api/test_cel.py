@@ -42,6 +42,8 @@ def value(text: str):
         ("cidr('10.0.0.0/8').containsCIDR(cidr('10.1.0.0/16')) && !cidr('10.0.0.0/8').containsIP('11.0.0.1')", True),
         ("quantity('1').add(quantity('200m')).compareTo(quantity('1200m')) == 0", True),
         ("semver('1.2.3-rc.1').isLessThan(semver('1.2.3'))", True),
+        ("""'%s %d%%'.format([[1, 2.5, 'a', {'k': null}], 3]) == '[1, 2.500000, "a", {"k":null}] 3%'""", True),
+        ("'%.1f %x %b %o %X'.format([1234.56, 'hi', true, 8, 255]) == '1,234.6 6869 1 10 FF'", True),
         ("'a\\nb'.matches('a.b') == false && r'\\d' == '\\\\d'", True),
     ],
 )
@@ -58,7 +60,8 @@ def test_values(text, want):
         ("[1, 2].all(x, x / 0 > 1)", "division by zero"),
         ("object.numbers.filter(x, object.name)", "no such overload"),
         ("object.name.all(x, true)", "got 'string', expected iterable type"),
-        ("'%.1001f'.format([1.0])", "precision 1001 is too large"),
+        ("(object.name + '%d').format([object.name])", "decimal clause can only be used on integers, was given string"),
+        ("(object.name + '%.1001f').format([1.0])", "precision 1001 is too large"),
         ("int(9e18) * 2", "integer overflow"),
         ("timestamp(9223372036854775807)", ""),
     ],
@@ -67,6 +70,24 @@ def test_what_has_no_value(text, why):
     with pytest.raises((cel.EvaluationError, cel.ProgramError)) as caught:
         value(text)
     assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("'%d'.format([1.5])", "1:14: error during formatting: decimal clause can only be used on integers, was given double"),
+        ("'%s'.format([])", "1:12: index 0 out of range"),
+        ("'%s'.format([1, 2])", "1:12: too many arguments supplied to string.format (expected 1, got 2)"),
+        ("'%z'.format([1])", '1:12: could not parse formatting clause: unrecognized formatting clause "z"'),
+        ("'a'.matches('(')", "1:13: invalid matches argument"),
+        ("[1, {'a': 1}.a, 'x']", "1:17: expected type 'int' but found 'string'"),
+        ("quantity('1').sign()", "1:19: found no matching overload for 'sign' applied to 'kubernetes.Quantity.()'"),
+    ],
+)
+def test_what_does_not_compile(text, why):
+    with pytest.raises(cel.CompileError) as caught:
+        value(text)
+    assert f"ERROR: <input>:{why}" in str(caught.value)
 
 
 def test_work_is_bounded():

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kas.api.cel.library.standard import duration_ns, timestamp_ns
-from kas.api.cel.problems import CompileError, Problem
+from kas.api.cel.library.texts import CLAUSES, misfit, render
+from kas.api.cel.problems import CompileError, EvaluationError, Problem
 from kas.api.cel.regex import RegexError, compiled
 from kas.api.cel.syntax import Call, Const, Fold, ListOf, MapOf, Node, Select
 from kas.api.cel.types import Type
 
 
 def check_literals(text: str, root: Node) -> None:
-    """Raises CompileError for durations, timestamps and patterns written out that are none, and for lists and maps of mixed types
-    (``format`` may take those)."""
+    """Raises CompileError for durations, timestamps, patterns and formats written out that are none, and for lists and maps of mixed
+    types (``format`` may take those)."""
     problems = [p for node in walk(root) if isinstance(node, Call) and (p := _judge(node)) is not None]
     _mixed(root, problems)
     if problems:
@@ -46,12 +47,47 @@ def _alike(items: list[tuple[Node, Type]], problems: list[Problem]) -> None:
 
 
 def _judge(node: Call) -> Problem | None:
+    if node.function == "format" and node.target is not None and len(node.args) == 1:
+        return _format(node, node.target, node.args[0])
     if node.function == "duration" and len(node.args) == 1:
         return _literal(node.args[0], "duration", duration_ns)
     if node.function == "timestamp" and len(node.args) == 1:
         return _literal(node.args[0], "timestamp", timestamp_ns)
     if node.function == "matches":
         return _literal(node.args[-1], "matches", _pattern)
+    return None
+
+
+def _format(node: Call, text: Node, args: Node) -> Problem | None:
+    """A format written out with its arguments: each must fit its clause."""
+    if not isinstance(text, Const) or not isinstance(text.value, str) or not isinstance(args, ListOf):
+        return None
+    items = args.items
+    blamed: Node = node
+
+    def show(i: int, letter: str, precision: int | None) -> str:
+        nonlocal blamed
+        bad = _unfit(items[i], letter)
+        if bad is not None:
+            blamed = bad
+            raise misfit(letter, bad.type)
+        return ""
+
+    try:
+        used = render(text.value, len(items), show)[1]
+    except EvaluationError as e:
+        return Problem(blamed.at, str(e))
+    if used < len(items):
+        return Problem(node.at, f"too many arguments supplied to string.format (expected {used}, got {len(items)})")
+    return None
+
+
+def _unfit(node: Node, letter: str) -> Node | None:
+    """The argument, or what is in it, that the clause does not take."""
+    if node.type.kind != "dyn" and node.type.kind not in CLAUSES[letter][0]:
+        return node
+    if letter == "s" and isinstance(node, (ListOf, MapOf)):
+        return next((bad for child in below(node) if (bad := _unfit(child, letter)) is not None), None)
     return None
 
 

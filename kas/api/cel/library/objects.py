@@ -88,7 +88,8 @@ def _as_quantity(v: Any) -> quantity.Quantity:
     return v.quantity
 
 
-@LIB("sign", on("quantity_sign", [QUANTITY], INT), cost=one)
+# Not a member, other than its documentation says: so upstream declares it.
+@LIB("sign", plain("quantity_sign", [QUANTITY], INT), cost=one)
 def _sign(v: Any) -> int:
     return _as_quantity(v).sign()
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 from kas.api.cel.library.declare import TRAVERSAL, Library, of_first, on, plain, regex_cost
 from kas.api.cel.problems import EvaluationError
 from kas.api.cel.regex import RegexError, compiled
 from kas.api.cel.types import DYN, INT, STRING, list_of
-from kas.api.cel.values import Duration, Timestamp, TypeValue, Uint, size, type_of_value
+from kas.api.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, size, type_of_value
+from kas.api.field import go_quote
 
 LIB = Library()
 TEXTS = list_of(STRING)
@@ -194,119 +195,132 @@ def _find_all(s: Any, p: Any, n: Any = -1) -> list[str]:
     return out
 
 
-# --- format
+# --- format, with the numbers of en-US as upstream's default locale has them
+
+
+class FormatError(EvaluationError):
+    """A clause that does not fit its argument."""
+
+
+STRINGS = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
+# What each clause takes, by kinds of types, and what is said otherwise.
+CLAUSES: dict[str, tuple[frozenset[str], str]] = {
+    "s": (
+        frozenset(("list", "map", "int", "uint", "double", "bool", "string", "timestamp", "bytes", "duration", "type", "null_type")),
+        f"string clause can only be used on {STRINGS}",
+    ),
+    "d": (frozenset(("int", "uint")), "decimal clause can only be used on integers"),
+    "f": (frozenset(("double", "string")), "fixed-point clause can only be used on doubles"),
+    "e": (frozenset(("double", "string")), "scientific clause can only be used on doubles"),
+    "b": (frozenset(("int", "uint", "bool")), "only integers and bools can be formatted as binary"),
+    "x": (frozenset(("int", "uint", "string", "bytes")), "only integers, byte buffers, and strings can be formatted as hex"),
+    "o": (frozenset(("int", "uint")), "octal clause can only be used on integers"),
+}
+CLAUSES["X"] = CLAUSES["x"]
+_NAMED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
+
+
+def misfit(letter: str, t: Any) -> FormatError:
+    return FormatError(f"error during formatting: {CLAUSES[letter][1]}, was given {t.name}")
 
 
 def _shown(v: Any) -> str:
     """A value in ``%s``."""
-    from kas.api.cel.library.standard import double_text
-
     if v is None:
         return "null"
-    if isinstance(v, bool):
-        return "true" if v else "false"
-    if isinstance(v, int):
-        return str(int(v))
-    if isinstance(v, float):
-        return double_text(v) if math.isfinite(v) else ("NaN" if math.isnan(v) else "+Inf" if v > 0 else "-Inf")
-    if isinstance(v, str):
-        return v
-    if isinstance(v, bytes):
-        return v.decode("utf-8", "replace")
-    if isinstance(v, Timestamp):
-        return v.text()
-    if isinstance(v, Duration):
-        from kas.api.cel.library.standard import to_string
-
-        return to_string(v)
-    if isinstance(v, TypeValue):
-        return str(v.type)
     if isinstance(v, list):
         return "[" + ", ".join(map(_inner, v)) + "]"
     if isinstance(v, dict):
-        return "{" + ", ".join(f"{k}: {x}" for k, x in sorted((_inner(k), _inner(x)) for k, x in v.items())) + "}"
-    said = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
-    raise EvaluationError(f"error during formatting: string clause can only be used on {said}, was given {type_of_value(v)}")
+        return "{" + ", ".join(f"{k}:{x}" for k, x in sorted((_inner(k), _inner(x)) for k, x in v.items())) + "}"
+    if isinstance(v, TypeValue):
+        return str(v.type)
+    if isinstance(v, (Optional, Opaque)):
+        raise misfit("s", type_of_value(v))
+    from kas.api.cel.library.standard import to_string
+
+    return to_string(v)
 
 
 def _inner(v: Any) -> str:
+    """A value inside a list or map, as a literal."""
     if isinstance(v, str):
-        return json.dumps(v, ensure_ascii=False)
+        return go_quote(v)
+    if isinstance(v, bytes):
+        return "b" + go_quote(v.decode("utf-8", "replace"))
+    if isinstance(v, float):
+        return f"{v:.6f}" if math.isfinite(v) else f'"{_decimal(v, "f", 6)}"'
     if isinstance(v, (Timestamp, Duration)):
         kind = "timestamp" if isinstance(v, Timestamp) else "duration"
         return f'{kind}("{_shown(v)}")'
     return _shown(v)
 
 
-def _number_only(clause: str, v: Any, kinds: tuple[type, ...], said: str) -> Any:
-    if not isinstance(v, kinds) or isinstance(v, bool):
-        raise EvaluationError(f"error during formatting: {clause} clause can only be used on {said}, was given {type_of_value(v)}")
-    return v
+def _decimal(v: float, letter: str, digits: int) -> str:
+    if not math.isfinite(v):
+        return "NaN" if math.isnan(v) else "\u221e" if v > 0 else "-\u221e"
+    if letter == "f":
+        return f"{v:,.{digits}f}"
+    mantissa, _, exponent = f"{v:.{digits}e}".partition("e")
+    return f"{mantissa}\u202f\u00d7\u202f10{exponent.lstrip('+').translate(_RAISED)}"
 
 
 def _clause(letter: str, v: Any, precision: int | None) -> str:
+    t = type_of_value(v)
+    if t.kind not in CLAUSES[letter][0]:
+        raise misfit(letter, t)
     if letter == "s":
         return _shown(v)
-    if letter == "d":
-        if isinstance(v, float) and not math.isfinite(v):
-            return _shown(v)
-        return str(int(_number_only("decimal", v, (int, Uint), "integers")))
     if letter in "fe":
-        said = "fixed-point" if letter == "f" else "scientific"
-        if isinstance(v, float) and not math.isfinite(v):
-            return _shown(v)
-        number = float(_number_only(said, v, (int, float), "doubles"))
-        digits = 6 if precision is None else precision
-        return f"{number:.{digits}f}" if letter == "f" else f"{number:.{digits}e}"
-    if letter == "b":
-        if isinstance(v, bool):
-            return str(int(v))
-        return format(int(_number_only("binary", v, (int, Uint), "integers and bools")), "b")
-    if letter in "xX":
-        if isinstance(v, str):
-            out = v.encode().hex()
-        elif isinstance(v, bytes):
-            out = v.hex()
-        else:
-            out = format(int(_number_only("hex", v, (int, Uint), "integers, byte buffers, and strings")), "x")
-        return out.upper() if letter == "X" else out
-    if letter == "o":
-        return format(int(_number_only("octal", v, (int, Uint), "integers")), "o")
-    raise EvaluationError(f'unrecognized formatting clause "{letter}"')
+        if isinstance(v, str) and v not in _NAMED:
+            raise misfit(letter, t)
+        return _decimal(_NAMED[v] if isinstance(v, str) else v, letter, 6 if precision is None else precision)
+    if letter in "xX" and isinstance(v, (str, bytes)):
+        out = (v.encode() if isinstance(v, str) else v).hex()
+    else:
+        out = format(int(v), letter.lower())
+    return out.upper() if letter == "X" else out
+
+
+def render(text: str, count: int, show: Callable[[int, str, int | None], str]) -> tuple[str, int]:
+    """The text with ``show(index, clause, precision)`` for each of its clauses, and their number. Raises EvaluationError."""
+    out, i, used = [], 0, 0
+    while i < len(text):
+        c = text[i]
+        i += 1
+        if c != "%" or text.startswith("%", i):
+            out.append(c)
+            i += c == "%"
+            continue
+        if used >= count:
+            raise EvaluationError(f"index {used} out of range")
+        if i >= len(text):
+            raise EvaluationError("unexpected end of string")
+        precision: int | None = None
+        if text[i] == ".":
+            end = i + 1
+            while end < len(text) and text[end].isascii() and text[end].isdigit():
+                end += 1
+            if end >= len(text):
+                raise EvaluationError(f"{_UNREAD}: error while parsing precision: could not find end of precision specifier")
+            if end == i + 1 or end - i > MAX_DIGITS:
+                why = f"strconv.Atoi: parsing {go_quote(text[i + 1 : end])}: invalid syntax"
+                raise EvaluationError(f"{_UNREAD}: error while parsing precision: error while converting precision to integer: {why}")
+            precision, i = int(text[i + 1 : end]), end
+            if precision > MAX_PRECISION:
+                raise EvaluationError(f"precision {precision} is too large")
+        if text[i] not in CLAUSES:
+            raise EvaluationError(f'{_UNREAD}: unrecognized formatting clause "{text[i]}"')
+        out.append(show(used, text[i], precision))
+        used += 1
+        i += 1
+    return "".join(out), used
+
+
+_UNREAD = "could not parse formatting clause"
 
 
 @LIB("format", on("string_format", [STRING, list_of(DYN)], STRING))
 def format_(s: Any, args: Any) -> str:
     _need((s, str), (args, list))
-    out: list[str] = []
-    i = used = 0
-    while i < len(s):
-        c = s[i]
-        i += 1
-        if c != "%":
-            out.append(c)
-            continue
-        if i < len(s) and s[i] == "%":
-            out.append("%")
-            i += 1
-            continue
-        if used >= len(args):
-            raise EvaluationError(f"index {used} out of range")
-        precision: int | None = None
-        if i < len(s) and s[i] == ".":
-            end = i + 1
-            while end < len(s) and s[end].isascii() and s[end].isdigit():
-                end += 1
-            precision, i = int(s[i + 1 : end][:MAX_DIGITS] or "0"), end
-            if precision > MAX_PRECISION:
-                raise EvaluationError(f"precision {precision} is too large")
-        if i >= len(s):
-            raise EvaluationError("could not parse formatting clause: unexpected end of string")
-        out.append(_clause(s[i], args[used], precision))
-        used += 1
-        i += 1
-    if used < len(args):
-        raise EvaluationError(f"too many arguments supplied to string.format (expected {used}, got {len(args)})")
-    return "".join(out)
-
-
+    return render(s, len(args), lambda i, letter, precision: _clause(letter, args[i], precision))[0]
