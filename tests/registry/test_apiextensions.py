@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from written import INVALID, REQUIRED, UNSUPPORTED, Kind, changed
+from written import FORBIDDEN, INVALID, REQUIRED, UNSUPPORTED, Kind, changed
 
 CRDS = Kind("apiextensions.k8s.io/v1/customresourcedefinitions")
 OBJECT = {"type": "object"}
@@ -128,3 +128,51 @@ def test_versions_are_distinct_and_one_is_stored():
     version = _crd()["spec"]["versions"][0]
     refused = CRDS.refusals(changed(_crd(), "spec.versions", [version, version]))
     assert ("spec.versions", INVALID) in refused
+
+
+TEXT, NUMBER = {"type": "string", "maxLength": 20}, {"type": "integer"}
+AT = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]"
+
+
+def _ruled(rule: dict, **properties) -> dict:
+    return _crd(spec=OBJECT | {"properties": properties, "x-kubernetes-validations": [rule]})
+
+
+@pytest.mark.parametrize(
+    ("rule", "properties", "want"),
+    [
+        ({"rule": "self.a >"}, {"a": NUMBER}, (f"{AT}.rule", INVALID)),
+        ({"rule": "self.a == 'x'"}, {"a": NUMBER}, (f"{AT}.rule", INVALID)),
+        ({"rule": "self.nope == 'x'"}, {"a": NUMBER}, (f"{AT}.rule", INVALID)),
+        ({"rule": "self.a"}, {"a": NUMBER}, (f"{AT}.rule", INVALID)),
+        ({"rule": "true", "messageExpression": "5"}, {}, (f"{AT}.messageExpression", INVALID)),
+        ({"rule": "true", "optionalOldSelf": True}, {}, (f"{AT}.optionalOldSelf", INVALID)),
+        (
+            {"rule": "self.a.all(x, self.a.all(y, x == y))"}, {"a": {"type": "array", "items": {"type": "string"}}},
+            (f"{AT}.rule", FORBIDDEN),
+        ),
+    ],
+)  # fmt: skip
+def test_a_rule_is_refused(rule, properties, want):
+    assert want in CRDS.refusals(_ruled(rule, **properties))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"rule": "self.a == oldSelf.a", "messageExpression": "'a is ' + self.a"},
+        {"rule": "!oldSelf.hasValue() || self.a == oldSelf.value().a", "optionalOldSelf": True},
+        {"rule": "self.when < timestamp('2030-01-01T00:00:00Z') && self.x__dash__y.startsWith('a') && self.__in__ > 1"},
+        {"rule": "self.m.all(k, self.m[k] < 3) && type(self.any) == int"},
+    ],
+)
+def test_a_rule_is_accepted(rule):
+    labels = {"type": "object", "additionalProperties": NUMBER, "maxProperties": 10}
+    when, either = {"type": "string", "format": "date-time"}, {"x-kubernetes-int-or-string": True}
+    assert CRDS.create(_ruled(rule, **{"a": TEXT, "x-y": TEXT, "in": NUMBER, "when": when, "m": labels, "any": either}))
+
+
+def test_items_of_a_plain_list_have_no_past():
+    items = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
+    at = "spec.validation.openAPIV3Schema.properties[l].items.x-kubernetes-validations[0].rule"
+    assert (at, INVALID) in CRDS.refusals(_crd(l={"type": "array", "maxItems": 5, "items": items}))

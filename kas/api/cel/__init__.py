@@ -22,20 +22,20 @@ from kas.api.cel.problems import CompileError, CostLimitError, EvaluationError, 
 from kas.api.cel.syntax import Node
 from kas.api.cel.types import Type
 
-__all__ = ["BASE", "CompileError", "CostLimitError", "Environment", "EvaluationError", "Program", "ProgramError", "compile"]
+__all__ = ["BASE", "CompileError", "CostLimitError", "Environment", "EvaluationError", "Program", "ProgramError", "Sizes", "compile"]
 
 
 class Program:
     """A compiled expression; immutable, safe to share."""
 
-    __slots__ = ("_root", "_step", "type")
+    __slots__ = ("_step", "root", "type")
 
     def __init__(self, step: Step, type: Type, root: Node) -> None:
-        self._step, self.type, self._root = step, type, root
+        self._step, self.type, self.root = step, type, root
 
     def estimate(self, sizes: Sizes) -> Span:
         """The least and the most it may cost; ``sizes`` knows how large what its variables hold may be."""
-        return estimate(self._root, sizes)
+        return estimate(self.root, sizes)
 
     def run(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
         """The value, or the EvaluationError it came to, and the cost."""

@@ -22,10 +22,10 @@ def _layered(value: Declared) -> Declared:
 _FIELDS = {
     "driver": Declared(STRING, _MAX_DRIVER),
     "attributes": _layered(Declared(DYN, _MAX_VALUE)),
-    "capacity": _layered(Declared(QUANTITY, _MAX_VALUE)),
+    "capacity": _layered(Declared(QUANTITY)),
     "allowMultipleAllocations": Declared(BOOL),
 }
 ENVIRONMENT = BASE.extended(
     {"device": struct(DEVICE)}, {DEVICE: {name: declared.type for name, declared in _FIELDS.items()}}, bindings=True
 )
-SIZES = sizes_of({"device": Declared(struct(DEVICE), 1, _FIELDS)})
+SIZES = sizes_of({"device": Declared(struct(DEVICE), 0, _FIELDS)})

@@ -311,9 +311,16 @@ def _validation(
         return []
     at = f"{path}.openAPIV3Schema"
     errs = crdschema.root(schema, at, status_enabled)
+    shape: list[FieldError] = []
     if wants_structural:
-        errs += structural.structural(schema, at) or default_values(schema, at, options.pruned_defaults)
-    return errs + crdschema.every_level(schema, at, options.rules, is_root=True)
+        shape = structural.structural(schema, at) or default_values(schema, at, options.pruned_defaults)
+        errs += shape
+    errs += crdschema.every_level(schema, at, options.rules, is_root=True)
+    if wants_structural and not shape and any(inner.get(crdschema.RULES) for inner in crdschema.walk(schema)):
+        from kas.api.validation import crdrules  # most schemas have no rules
+
+        errs += crdrules.rules(schema, at)
+    return errs
 
 
 def _json_path(text: str, path: str) -> list[FieldError]:
