@@ -82,7 +82,8 @@ def estimate(root: Node, sizes: Sizes) -> Span:
     return _Coster(sizes).cost(root)
 
 
-_SCALARS = frozenset(("bool", "double", "duration", "int", "timestamp", "uint"))
+# Types too: ``type(self) == int`` is what Kubernetes' own documentation tells rules on integers or strings to say.
+_SCALARS = frozenset(("bool", "double", "duration", "int", "timestamp", "type", "uint"))
 
 
 def _is_scalar(t: Type) -> bool:
