@@ -276,16 +276,14 @@ class _Planner:
 
         def make(frame: Frame) -> dict[Any, Any]:
             out: dict[Any, Any] = {}
-            for key, value, optional in entries:
-                k, v = key(frame), value(frame)
+            for key, step, optional in entries:
+                k, v = key(frame), step(frame)
                 if optional:
-                    if not isinstance(v, Optional):
-                        raise EvaluationError(f"cannot initialize optional entry '{k}' from non-optional value")
-                    if not v.present:
-                        out.pop(k, None)
-                        continue
-                    v = v.value
-                out[k] = v
+                    v = _entry(k, v)
+                if v is _ABSENT:
+                    out.pop(k, None)
+                else:
+                    out[k] = v
             frame.spend(MAP_COST)
             return out
 
@@ -297,14 +295,9 @@ class _Planner:
         def make(frame: Frame) -> dict[str, Any]:
             out = {}
             for field, step, optional in entries:
-                value = step(frame)
-                if optional:
-                    if not isinstance(value, Optional):
-                        raise EvaluationError(f"cannot initialize optional entry '{field}' from non-optional value")
-                    if not value.present:
-                        continue
-                    value = value.value
-                out[field] = value
+                value = _entry(field, step(frame)) if optional else step(frame)
+                if value is not _ABSENT:
+                    out[field] = value
             frame.spend(STRUCT_COST)
             return out
 
@@ -340,6 +333,16 @@ class _Planner:
                 frame.variables = outer
 
         return run
+
+
+_ABSENT = object()
+
+
+def _entry(key: Any, value: Any) -> Any:
+    """What an entry written ``?key: value`` holds, or _ABSENT."""
+    if not isinstance(value, Optional):
+        raise EvaluationError(f"cannot initialize optional entry '{key}' from non-optional value")
+    return value.value if value.present else _ABSENT
 
 
 class _Failed:

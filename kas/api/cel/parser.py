@@ -9,6 +9,7 @@ from kas.api.cel.macros import MACROS, MacroError, bind
 from kas.api.cel.problems import CompileError, Problem
 from kas.api.cel.syntax import Call, Const, Ident, ListOf, MapOf, Node, Select, qualified_name
 from kas.api.cel.values import Uint
+from kas.api.celwords import RESERVED
 
 MAX_CODE_POINTS = 100_000
 MAX_DEPTH = 250
@@ -27,10 +28,6 @@ _TOKEN = re.compile(
 _RAW = re.compile(
     r"""(?P<prefix>[rR][bB]?|[bB][rR])(?P<body>'{3}.*?'{3}|"{3}.*?"{3}|'[^'\n\r]*'|"[^"\n\r]*")""", re.S
 )
-_RESERVED = frozenset((
-    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var",
-    "void", "while",
-))  # fmt: skip
 _LITERALS = {"true": True, "false": False, "null": None}
 _START = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
@@ -288,7 +285,7 @@ class _Parser:
         dotted = self.take(".")
         if self.token.kind == "name" and self.token.text != "in":
             at, name = self.token.at, self.token.text
-            if name in _RESERVED:
+            if name in RESERVED:
                 self.problems.append(Problem(at, f"Syntax error: reserved identifier: {name}"))
             self.i += 1
             full = f".{name}" if dotted else name

@@ -6,6 +6,7 @@ from typing import Any
 
 from kas.api.cel.declared import Declared
 from kas.api.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of, struct
+from kas.api.celwords import LITERALS, RESERVED
 
 Schema = dict[str, Any]
 Structs = dict[str, dict[str, Type]]
@@ -16,10 +17,6 @@ _MIN_TEXT, _MIN_BOOL, _MIN_NUMBER, _MIN_CONTAINER = 2, 4, 1, 2
 _TIMES = {"duration": (DURATION, 3, 32), "date": (TIMESTAMP, 12, 12), "date-time": (TIMESTAMP, 21, 32)}
 _MAX_CHARACTER = 4  # bytes
 _TEXT_SCHEMA: Schema = {"type": "string"}
-_RESERVED = frozenset((
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
-    "namespace", "return", "var", "void", "while",
-))  # fmt: skip
 _ESCAPES = {".": "__dot__", "-": "__dash__", "/": "__slash__"}
 
 
@@ -27,7 +24,7 @@ def escape(name: str) -> str:
     """A property's name in expressions; "" for those that have none."""
     if not name or "0" <= name[0] <= "9":
         return ""
-    if name in _RESERVED:
+    if name in RESERVED or name in LITERALS:
         return f"__{name}__"
     out, i = [], 0
     while i < len(name):

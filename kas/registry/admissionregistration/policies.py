@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from kas.api import field
+from kas.api.celwords import LITERALS, RESERVED
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
 from kas.api.validation import names
@@ -28,12 +29,6 @@ PATCH_TYPES = ("ApplyConfiguration", "JSONPatch")
 REINVOCATION = ("Never", "IfNeeded")
 NEITHER = "validations or auditAnnotations must contain at least one item"
 _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
-_RESERVED = frozenset(
-    [
-        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
-        "package", "namespace", "return", "var", "void", "while",
-    ]
-)  # fmt: skip
 
 
 class _PolicyStrategy(Strategy):
@@ -186,7 +181,7 @@ def _variable(variable: dict[str, Any], path: str, expressions: PolicyExpression
     name = variable.get("name") or ""
     if not name.strip():
         errs.append(field.required(field.child(path, "name"), "name is not specified"))
-    elif not _IDENTIFIER.fullmatch(name) or name in _RESERVED:
+    elif not _IDENTIFIER.fullmatch(name) or name in RESERVED or name in LITERALS:
         errs.append(field.invalid(field.child(path, "name"), name, "must be a valid CEL identifier"))
     if not (variable.get("expression") or "").strip():
         errs.append(field.required(field.child(path, "expression"), "expression is not specified"))
