@@ -116,6 +116,13 @@ def test_metadata_comes_from_the_list_or_the_only_object():
     assert printers.table(POD, [pod()], now=NOW, list_metadata=listed)["metadata"] == listed
 
 
+def test_flow_schemas_are_listed_in_matching_order():
+    listed = [{"metadata": {"name": n}, "spec": {"matchingPrecedence": p}} for n, p in (("a", 900), ("c", 1), ("b", 1))]
+    made = printers.table(("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema"), listed, now=NOW, list_metadata={})
+    assert [r["cells"][0] for r in made["rows"]] == ["b", "c", "a"]
+    assert [r["object"]["metadata"]["name"] for r in made["rows"]] == ["b", "c", "a"]
+
+
 def test_kinds_without_printer_show_name_and_creation_time():
     role = {"metadata": {"name": "r", "creationTimestamp": "2025-12-31T23:00:00Z"}}
     made = printers.table(("rbac.authorization.k8s.io", "v1", "Role"), [role], now=NOW, version="v1beta1")
