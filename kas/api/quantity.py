@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kas._fast_types import DecodeError
+from kas.api.field import GO_SPACE
 
 DECIMAL_SI = "DecimalSI"
 BINARY_SI = "BinarySI"
@@ -325,7 +326,7 @@ def cached(text: str) -> Quantity:
 def canonical(value: str | int | float) -> str:
     """The text kube-apiserver stores for a JSON string or number (``Quantity.UnmarshalJSON``, then ``String``)."""
     if isinstance(value, str):
-        return str(parse(value.strip(" \t\n\v\f\r\x85\xa0")))
+        return str(parse(value.strip(GO_SPACE)))
     return str(parse(repr(value) if isinstance(value, float) else str(value)))
 
 
@@ -335,4 +336,4 @@ def parse_json(text: str) -> Quantity:
         return Quantity(0)
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1]
-    return parse(text.strip(" \t\n\v\f\r\x85\xa0"))
+    return parse(text.strip(GO_SPACE))

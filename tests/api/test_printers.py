@@ -176,7 +176,10 @@ def test_a_port_of_an_ipv6_endpoint_is_bracketed_and_only_three_are_shown():
 DATES = ["2025-12-31", "", "null", "0001-01-01T00:00:00Z", "2026-01-01T01:00:00+02:00"]
 WIDGET = {
     "metadata": {"name": "w", "creationTimestamp": "2025-12-31T23:00:00Z", "annotations": {"a.io/b": "c"}},
-    "spec": {"size": 3, "ratio": 0.5, "on": True, "tags": ["x", "<y>"], "nothing": None, "big": 1e30, "odd": {"b": 1e-7, "a": 1.0}, "dates": DATES},
+    "spec": {
+        "size": 3, "ratio": 0.5, "on": True, "tags": ["x", "<y>"], "nothing": None, "big": 1e30, "odd": {"b": 1e-7, "a": 1.0},
+        "dates": DATES,
+    },
     "status": {"conditions": [{"type": "Ready", "status": "True", "n": 1}, {"type": "Other", "status": "False", "n": 2}]},
 }
 

@@ -82,7 +82,9 @@ def test_rounding_up_to_milli():
 
 def test_json_values():
     assert str(parse_json("1500")) == "1500"
-    assert str(parse_json('" 1 "')) == "1"
+    assert str(parse_json('" 1 "')) == str(parse_json('"\u30001\u2028"')) == "1"
+    with pytest.raises(DecodeError):
+        parse_json('"\x1c1"')
     assert canonical(1000) == "1k"
     assert canonical(0.5) == "500m"
 
