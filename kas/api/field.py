@@ -6,8 +6,9 @@ prints exactly as upstream prints it, because its text is part of the API.
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+from kas._fast_types import write_json
 
 REQUIRED = "FieldValueRequired"
 DUPLICATE = "FieldValueDuplicate"
@@ -56,7 +57,7 @@ def go_value(value: Any) -> str:
         return go_quote(value)
     if isinstance(value, (int, float)):
         return str(value)
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return write_json(value, sort_keys=False).decode()
 
 
 def go_quote(s: str) -> str:
