@@ -88,6 +88,12 @@ def test_a_sidecar_counts_as_container_and_a_failing_init_container_hides_the_re
     assert cells(pod(**statuses))[1:4] == ["0/3", "Init:ExitCode:3", "4"]
 
 
+def test_of_init_containers_with_one_name_the_last_says_whether_it_is_a_sidecar():
+    obj = pod(phase="Running", initContainerStatuses=[{"name": "", "started": True, "ready": True, "state": {"running": {}}}])
+    obj["spec"]["initContainers"] = [{"name": "", "restartPolicy": "Always"}, {"name": ""}]
+    assert cells(obj)[1:3] == ["0/3", "Init:0/2"]
+
+
 def test_restarts_say_when_the_last_one_was():
     ended = {"terminated": {"finishedAt": "2025-12-31T23:58:00Z"}}
     status = {"phase": "Running", "containerStatuses": [{"name": "a", "restartCount": 2, "lastState": ended}]}
