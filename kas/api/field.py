@@ -6,8 +6,9 @@ prints exactly as upstream prints it, because its text is part of the API.
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+from kas._fast_types import write_json
 
 REQUIRED = "FieldValueRequired"
 DUPLICATE = "FieldValueDuplicate"
@@ -27,6 +28,9 @@ _TITLES = {
 }  # fmt: skip
 
 OMIT_VALUE = object()
+
+# What Go's strings.TrimSpace takes away; Python's strip() would take four control characters more.
+GO_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
 
 def child(path: str, *names: str) -> str:
@@ -53,7 +57,7 @@ def go_value(value: Any) -> str:
         return go_quote(value)
     if isinstance(value, (int, float)):
         return str(value)
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return write_json(value, sort_keys=False).decode()
 
 
 def go_quote(s: str) -> str:

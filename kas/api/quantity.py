@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kas._fast_types import DecodeError
+from kas.api.field import GO_SPACE
 
 DECIMAL_SI = "DecimalSI"
 BINARY_SI = "BinarySI"
@@ -38,6 +39,16 @@ def _wrap(n: int) -> int:
 
 def _fits(n: int) -> bool:
     return -_MAX - 1 <= n <= _MAX
+
+
+def _scaled_up(n: int, power: int) -> int:
+    """``n * 10**power`` in 64 bits. What overflows is 0, but wraps for the powers that upstream multiplies by at once."""
+    if power > 18:
+        return 0
+    result = n * 10**power
+    if _fits(result):
+        return result
+    return _wrap(result) if power in (1, 2, 3, 6, 9) else 0
 
 
 def _round_up(n: int, divisor: int) -> int:
@@ -131,10 +142,7 @@ class Quantity:
         if not self.is_decimal:
             if difference > 0:
                 return _round_up(self.unscaled, 10**difference)
-            if difference < -18 and self.unscaled:
-                return 0
-            result = self.unscaled * 10**-difference
-            return result if _fits(result) else 0
+            return _scaled_up(self.unscaled, -difference)
         if difference <= 0:
             return _wrap(self.unscaled * 10**-difference)
         divisor = 10**difference
@@ -148,10 +156,10 @@ class Quantity:
 
     def as_int64(self) -> tuple[int, bool]:
         """The value when it is an integer upstream keeps in 64 bits (``AsInt64``)."""
-        if self.is_decimal or self.scale > 0 or self.scale < -18:
+        if self.is_decimal or self.scale > 0:
             return 0, False
-        result = self.unscaled * 10**-self.scale
-        return (result, True) if _fits(result) else (0, False)
+        result = _scaled_up(self.unscaled, -self.scale)
+        return result, not self.unscaled or (self.scale >= -18 and _fits(self.unscaled * 10**-self.scale))
 
     def as_decimal(self) -> str:
         """Plain decimal digits, keeping the scale (``AsDec().String()``)."""
@@ -288,19 +296,23 @@ def parse(text: str) -> Quantity:
             else:
                 kept = scale % 3 == 0 and not shifted.endswith("000") and shifted[0] != "0"
             return Quantity(unscaled if positive else -unscaled, scale, format, text=text if kept else None)
+    if not any(c in _DIGITS for c in text[: len(text) - len(suffix)]):
+        raise DecodeError(ERR_NUMERIC)
     if base == 2:
         number, scale = number << exponent, len(fraction)
+    if not number:
+        return Quantity(0, scale, format, is_decimal=True)
     # Anything finer than nano is rounded up: who asks for some resources gets some.
     if scale > 9:
         excess = scale - 9
-        number = (1 if number else 0) if excess > len(shifted) + 20 else _round_up(number, 10**excess)
+        number = 1 if excess > len(shifted) + 20 else _round_up(number, 10**excess)
     else:
         number *= 10 ** (9 - scale)
     scale = 9
     if format == BINARY_SI:
         if number > _MAX * 10**9:
             number, scale = _MAX, 0
-        elif 0 < number < 10**9:
+        elif number < 10**9:
             format = DECIMAL_SI
     return Quantity(number if positive else -number, scale, format, is_decimal=True)
 
@@ -314,7 +326,7 @@ def cached(text: str) -> Quantity:
 def canonical(value: str | int | float) -> str:
     """The text kube-apiserver stores for a JSON string or number (``Quantity.UnmarshalJSON``, then ``String``)."""
     if isinstance(value, str):
-        return str(parse(value.strip(" \t\n\v\f\r\x85\xa0")))
+        return str(parse(value.strip(GO_SPACE)))
     return str(parse(repr(value) if isinstance(value, float) else str(value)))
 
 
@@ -324,4 +336,4 @@ def parse_json(text: str) -> Quantity:
         return Quantity(0)
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1]
-    return parse(text.strip(" \t\n\v\f\r\x85\xa0"))
+    return parse(text.strip(GO_SPACE))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from kas._fast_types import DecodeError
+from kas.api.field import go_quote
 
 RFC3339 = "2006-01-02T15:04:05Z07:00"
 RFC3339_MICRO = "2006-01-02T15:04:05.000000Z07:00"
@@ -108,10 +109,11 @@ class _TimeText:
         digits = hour + minute
         if len(rest) < 6 or rest[3] != ":" or not (digits.isascii() and digits.isdigit()):
             raise self.bad(rest, "Z07:00")
-        if int(hour) > 24:
-            raise self.out_of_range("time zone offset hour")
+        # Of two faults the last one is told.
         if int(minute) > 60:
             raise self.out_of_range("time zone offset minute")
+        if int(hour) > 24:
+            raise self.out_of_range("time zone offset hour")
         if rest[0] not in "+-":
             raise self.bad(rest, "Z07:00")
         self.rest = rest[6:]
@@ -149,7 +151,8 @@ def format_time(seconds: int) -> str:
     """Unix seconds as metav1.Time writes them: whole seconds, UTC."""
     days, rest = divmod(seconds, 86400)
     year, month, day = civil_from_days(days)
-    return f"{year:04d}-{month:02d}-{day:02d}T{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}Z"
+    sign = "-" if year < 0 else ""
+    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}T{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}Z"
 
 
 def format_micro_time(seconds: int, nanos: int) -> str:
@@ -204,6 +207,7 @@ def parse_duration(text: str) -> int:
         if end == 0:
             raise DecodeError(f"time: missing unit in duration {_quote(text)}")
         unit, rest = rest[:end], rest[end:]
+        whole = whole.lstrip("0")
         if len(whole) > 19 or int(whole or 0) > 1 << 63:
             raise invalid
         if unit not in _UNITS:
@@ -252,23 +256,33 @@ def canonical_duration(text: str) -> str:
     return format_duration(parse_duration(text))
 
 
+class _OutOfRange(DecodeError):
+    """No int64, with the one nearest to it."""
+
+    def __init__(self, text: str, nearest: int) -> None:
+        super().__init__(f"strconv.Atoi: parsing {go_quote(text)}: value out of range")
+        self.nearest = nearest
+
+
 def _atoi(text: str) -> int:
     """Go's ``strconv.Atoi``."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
-        raise DecodeError(f"strconv.Atoi: parsing {_quote(text)}: invalid syntax")
-    value = int(digits) if len(digits) < 30 else _MAX + 1
+        raise DecodeError(f"strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
+    value = int(digits) if len(digits) < 30 else _MAX + 2
     if value > _MAX + (text[0] == "-"):
-        raise DecodeError(f"strconv.Atoi: parsing {_quote(text)}: value out of range")
+        raise _OutOfRange(text, -_MAX - 1 if text[0] == "-" else _MAX)
     return -value if text[0] == "-" else value
 
 
 def int_value(value: int | str) -> int:
-    """``IntOrString.IntValue``: the number, or 0 for text that is none."""
+    """``IntOrString.IntValue``: the number, 0 for text that is none, the nearest int64 for one that is too large."""
     if isinstance(value, int):
         return value
     try:
         return _atoi(value)
+    except _OutOfRange as e:
+        return e.nearest
     except DecodeError:
         return 0
 
@@ -282,6 +296,6 @@ def scaled_int_or_percent(value: int | str, total: int, round_up: bool) -> int:
     try:
         percent = _atoi(value[:-1])
     except DecodeError as e:
-        raise DecodeError(f"invalid value for IntOrString: invalid value {_quote(value)}: {e}") from None
+        raise DecodeError(f"invalid value for IntOrString: invalid value {go_quote(value)}: {e}") from None
     exact = float(percent) * float(total) / 100
     return math.ceil(exact) if round_up else math.floor(exact)

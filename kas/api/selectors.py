@@ -61,7 +61,7 @@ class Requirement(NamedTuple):
 
 
 _SIGNS = {"gt": ">", "lt": "<"}
-_INT64 = re.compile(r"[+-]?[0-9]{1,30}\Z")
+_INT64 = re.compile(r"[+-]?[0-9]{1,63}\Z")
 
 
 def _int64(text: str | None) -> int | None:

@@ -73,6 +73,10 @@ def test_interface_addresses_keep_the_host_bits():
     assert ip.validate_interface_address("f", "10.0.0.1/8") == []
     assert [e.detail for e in ip.validate_interface_address("f", "10.0.0.01/8")] == ['must be in canonical form ("10.0.0.1/8")']
 
+    # Mapped addresses print as IPv4; a prefix that fits IPv4 stays what it is.
+    for text in ("::ffff:1.1.1.1/24", "::ffff:1.1.1.1/120"):
+        assert [e.detail for e in ip.validate_interface_address("f", text)] == ['must be in canonical form ("1.1.1.1/24")']
+
 
 def test_cidr_warnings():
     assert ip.cidr_warnings("f", "10.0.0.1/8") == [

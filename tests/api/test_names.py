@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kas.api import field
 from kas.api.validation import names
 
 FUNCTIONS = [f for n, f in vars(names).items() if n.startswith("is_") and n not in ("is_http_path", "is_port_number")]
@@ -75,3 +76,9 @@ def test_the_linear_patterns_are_the_published_ones(function, pattern):
         assert (not function(text)) == (re.fullmatch(pattern, text, re.ASCII) is not None)
 
     same()
+
+
+def test_values_in_messages_are_written_as_go_writes_json():
+    assert str(field.invalid("f", ["<a>", 1, None], "no")) == 'f: Invalid value: ["\\u003ca\\u003e",1,null]: no'
+    assert str(field.invalid("f", {"b": "x&y", "a": ()}, "no")) == 'f: Invalid value: {"b":"x\\u0026y","a":[]}: no'
+    assert str(field.invalid("f", "<a>", "no")) == 'f: Invalid value: "<a>": no'

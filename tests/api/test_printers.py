@@ -54,6 +54,19 @@ def test_microseconds_and_offsets_are_times_too():
     assert parse_time("2026-01-01T01:00:00.500000+01:00") == NOW + 0.5
 
 
+def test_years_beyond_those_of_python_are_times_too():
+    assert since("0000-01-01T00:00:00Z", NOW) == "292y"
+
+
+def test_a_controller_without_kind_is_shown_by_its_name():
+    owner = {"apiVersion": "v1", "kind": "", "name": "q", "uid": "1", "controller": True}
+    row = printers.row_cells("apps", "ControllerRevision", {"metadata": {"name": "c", "ownerReferences": [owner]}}, NOW)
+    assert row[1] == "q"
+    owner["apiVersion"] = "apps/v1"
+    row = printers.row_cells("apps", "ControllerRevision", {"metadata": {"name": "c", "ownerReferences": [owner]}}, NOW)
+    assert row[1] == ".apps/q"
+
+
 def test_every_printed_kind_has_a_row_for_each_column():
     for group, kind in ROWS:
         columns = printers.registered_columns(group, kind)
@@ -73,6 +86,12 @@ def test_a_sidecar_counts_as_container_and_a_failing_init_container_hides_the_re
     assert cells(pod(**statuses))[1:4] == ["3/3", "Running", "0"]
     statuses["initContainerStatuses"][0] = {"name": "init", "restartCount": 4, "state": {"terminated": {"exitCode": 3}}}
     assert cells(pod(**statuses))[1:4] == ["0/3", "Init:ExitCode:3", "4"]
+
+
+def test_of_init_containers_with_one_name_the_last_says_whether_it_is_a_sidecar():
+    obj = pod(phase="Running", initContainerStatuses=[{"name": "", "started": True, "ready": True, "state": {"running": {}}}])
+    obj["spec"]["initContainers"] = [{"name": "", "restartPolicy": "Always"}, {"name": ""}]
+    assert cells(obj)[1:3] == ["0/3", "Init:0/2"]
 
 
 def test_restarts_say_when_the_last_one_was():
@@ -101,6 +120,13 @@ def test_metadata_comes_from_the_list_or_the_only_object():
     assert printers.table(POD, [pod()], now=NOW)["metadata"] == {"resourceVersion": "7"}
     listed = {"resourceVersion": "9", "continue": "c", "remainingItemCount": 2}
     assert printers.table(POD, [pod()], now=NOW, list_metadata=listed)["metadata"] == listed
+
+
+def test_flow_schemas_are_listed_in_matching_order():
+    listed = [{"metadata": {"name": n}, "spec": {"matchingPrecedence": p}} for n, p in (("a", 900), ("c", 1), ("b", 1))]
+    made = printers.table(("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema"), listed, now=NOW, list_metadata={})
+    assert [r["cells"][0] for r in made["rows"]] == ["b", "c", "a"]
+    assert [r["object"]["metadata"]["name"] for r in made["rows"]] == ["b", "c", "a"]
 
 
 def test_kinds_without_printer_show_name_and_creation_time():
@@ -153,9 +179,13 @@ def test_a_port_of_an_ipv6_endpoint_is_bracketed_and_only_three_are_shown():
     assert row[1] == "[::1]:80,10.0.0.1:80,[::1]:81 + 1 more..."
 
 
+DATES = ["2025-12-31", "", "null", "0001-01-01T00:00:00Z", "2026-01-01T01:00:00+02:00"]
 WIDGET = {
     "metadata": {"name": "w", "creationTimestamp": "2025-12-31T23:00:00Z", "annotations": {"a.io/b": "c"}},
-    "spec": {"size": 3, "ratio": 0.5, "on": True, "tags": ["x", "<y>"], "nothing": None, "big": 1e30},
+    "spec": {
+        "size": 3, "ratio": 0.5, "on": True, "tags": ["x", "<y>"], "nothing": None, "big": 1e30, "odd": {"b": 1e-7, "a": 1.0},
+        "dates": DATES,
+    },
     "status": {"conditions": [{"type": "Ready", "status": "True", "n": 1}, {"type": "Other", "status": "False", "n": 2}]},
 }
 
@@ -178,6 +208,11 @@ WIDGET = {
         ("string", ".spec.tags[7]", None),
         ("string", ".spec.tags[0:1]", "x"),
         ("string", ".spec.tags[*]", "x"),
+        ("string", ".spec.tags[0:3]", None),
+        ("string", ".spec.tags[1:1]", None),
+        ("string", ".spec.tags[-1:]", "<y>"),
+        ("string", ".spec.tags[0:2:-1]", None),
+        ("string", ".spec.odd", '{"a":1,"b":1e-7}'),
         ("string", ".spec.nothing", "<no value>"),
         ("string", ".spec.missing.deeper", None),
         ("string", ".spec['size']", "3"),
@@ -194,6 +229,11 @@ WIDGET = {
         ("date", ".metadata.name", "<invalid>"),
         ("date", ".spec.size", None),
         ("date", ".spec.missing", None),
+        ("date", ".spec.dates[0]", "<invalid>"),
+        ("date", ".spec.dates[1]", "<unknown>"),
+        ("date", ".spec.dates[2]", "<unknown>"),
+        ("date", ".spec.dates[3]", "<unknown>"),
+        ("date", ".spec.dates[4]", "60m"),
     ],
 )
 def test_cells_of_custom_columns(kind, path, cell):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kas.api.quantity import ERR_FORMAT, ERR_SUFFIX, Quantity, canonical, parse, parse_json
+from kas.api.quantity import ERR_FORMAT, ERR_NUMERIC, ERR_SUFFIX, Quantity, canonical, parse, parse_json
 from kas.api.scheme import SCHEME, DecodeError, decode
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E-2", "e+1"]
@@ -63,7 +63,7 @@ def test_any_text_parses_or_is_refused(text):
     try:
         parse(text)
     except DecodeError as e:
-        assert str(e) in (ERR_FORMAT, ERR_SUFFIX)
+        assert str(e) in (ERR_FORMAT, ERR_NUMERIC, ERR_SUFFIX, ERR_NUMERIC)
 
 
 def test_an_absurd_exponent_is_refused_without_work():
@@ -82,6 +82,28 @@ def test_rounding_up_to_milli():
 
 def test_json_values():
     assert str(parse_json("1500")) == "1500"
-    assert str(parse_json('" 1 "')) == "1"
+    assert str(parse_json('" 1 "')) == str(parse_json('"\u30001\u2028"')) == "1"
+    with pytest.raises(DecodeError):
+        parse_json('"\x1c1"')
     assert canonical(1000) == "1k"
     assert canonical(0.5) == "500m"
+
+
+def test_what_overflows_wraps_where_upstream_multiplies_at_once():
+    assert parse("999999999999999999").milli_value() == 3875820019684211736
+    assert parse("12345678901234567k").value() == -6101065172474984616
+    assert parse("12345678901234567k").as_int64() == (-6101065172474984616, False)
+    assert parse("10E").value() == 0
+    assert parse("10E").as_int64() == (0, False)
+
+
+def test_a_zero_keeps_the_digits_it_was_written_with():
+    assert parse("0.0000000000").as_decimal() == "0.0000000000"
+    assert parse("0e-10").as_decimal() == "0.0000000000"
+    assert parse("0.0Ki").as_decimal() == "0.0"
+
+
+@pytest.mark.parametrize("text", ["e-10", ".e-10", "-.e-11"])
+def test_a_fine_exponent_needs_digits(text):
+    with pytest.raises(DecodeError, match=ERR_NUMERIC):
+        parse(text)

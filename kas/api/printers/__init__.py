@@ -58,6 +58,11 @@ def row_cells(group: str, kind: str, obj: dict[str, Any], now: float) -> list[An
     return _rows()[group, kind](obj, now)
 
 
+def _matching_order(schema: dict[str, Any]) -> tuple[int, str]:
+    """Flow schemas are listed in the order in which requests meet them."""
+    return (schema.get("spec") or {}).get("matchingPrecedence", 0), schema["metadata"].get("name", "")
+
+
 def _default_cells(obj: dict[str, Any]) -> list[Any]:
     meta = obj.get("metadata") or {}
     return [meta.get("name", ""), meta.get("creationTimestamp") or ZERO_TIME]
@@ -89,6 +94,8 @@ def table(
             f"Unable to convert to Table as requested: includeObject: Invalid value: {go_quote(include_object)}: "
             "must be 'Metadata', 'Object', 'None', or empty"
         )
+    if kind == "FlowSchema" and group == "flowcontrol.apiserver.k8s.io":
+        objects = sorted(objects, key=_matching_order)
     meta_version = f"meta.k8s.io/{version}"
     columns = None if f"{group}/{kind}" in _tables()["unprinted"] else registered_columns(group, kind)
     rows: list[dict[str, Any]] | None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from datetime import UTC, datetime
 
+from kas.api import scalars
+
 UNKNOWN = "<unknown>"
 ZERO_TIME = "0001-01-01T00:00:00Z"
 # Go's time.Duration is 64 bits of nanoseconds; differences beyond it saturate.
@@ -16,7 +18,11 @@ def parse_time(text: str | None) -> float | None:
     """Seconds since the epoch of an RFC 3339 time, None when unset or Go's zero time."""
     if not text or text == ZERO_TIME:
         return None
-    when = datetime.fromisoformat(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:  # years that Python's dates do not reach
+        seconds, nanos = scalars.parse_time(text)
+        return seconds + nanos / 1e9
     return when.timestamp() if when.tzinfo else when.replace(tzinfo=UTC).timestamp()
 
 

@@ -56,7 +56,7 @@ def controller_revision(obj: Object, now: float) -> list[Any]:
     if owner is not None:
         group, slash, _ = owner.get("apiVersion", "").partition("/")
         kind = f"{owner.get('kind', '')}.{group}" if slash else owner.get("kind", "")
-        text = f"{kind.lower()}/{owner.get('name', '')}"
+        text = f"{kind.lower()}/{owner.get('name', '')}" if kind else owner.get("name", "")
     return [obj["metadata"].get("name", ""), text, obj.get("revision", 0), age(obj, now)]
 
 

@@ -53,8 +53,8 @@ def first_three(items: Sequence[str], count: int | None = None) -> str:
 
 
 def is_true(conditions: Iterable[dict[str, Any]] | None, kind: str) -> bool:
-    """Does a condition of this type have status True?"""
-    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions or ())
+    """Has the first condition of this type status True?"""
+    return next((c.get("status") == "True" for c in conditions or () if c.get("type") == kind), False)
 
 
 def kind_slash_name(ref: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas.api.field import GO_SPACE
 from kas.api.printers.age import ZERO_TIME, age, since
 from kas.api.printers.cells import NONE, UNSET, containers, first_three, is_true, labels, load_balancer, part
 from kas.api.printers.registry import printer
@@ -198,7 +199,7 @@ def _event(obj: Object, now: float, new: bool) -> list[Any]:
     kind, name = about.get("kind", "").lower(), about.get("name")
     return [
         last_seen, obj.get("type", ""), obj.get("reason", ""), f"{kind}/{name}" if name else kind, about.get("fieldPath", ""),
-        f"{component}, {instance}" if instance else component, (obj.get("note" if new else "message") or "").strip(),
+        f"{component}, {instance}" if instance else component, (obj.get("note" if new else "message") or "").strip(GO_SPACE),
         first_seen, count, obj["metadata"].get("name", ""),
     ]  # fmt: skip
 

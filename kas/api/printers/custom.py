@@ -5,18 +5,19 @@ Source of the behaviour: apiextensions-apiserver ``pkg/registry/customresource/t
 
 from __future__ import annotations
 
-import json
+import functools
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
 from kas.api.printers import jsonpath
-from kas.api.printers.age import UNKNOWN, human_duration, parse_time
+from kas.api.printers.age import UNKNOWN, human_duration
+from kas.api.scalars import ZERO_TIME, parse_time
+from kas.api.scheme import DecodeError, write_json
 
 Column = dict[str, Any]
 # What a version without columns of its own shows beside the name.
 DEFAULT_COLUMNS: tuple[Column, ...] = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
-_GO_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 def definitions(columns: Sequence[Column], name: dict[str, Any], age_text: str) -> list[dict[str, Any]]:
@@ -70,12 +71,25 @@ def _cell(kind: str, value: Any, now: float) -> Any:
         case "boolean", bool():
             return value
         case "date", str():
-            try:
-                when = parse_time(value)
-            except ValueError:
-                return "<invalid>"
-            return UNKNOWN if when is None else human_duration(now - when)
+            return _age(value, now)
     return None
+
+
+def _age(text: str, now: float) -> str:
+    """The age of a time as the API reads it in a query: RFC 3339 to the letter, none when empty or null."""
+    if text in ("", "null"):
+        return UNKNOWN
+    try:
+        when = _seconds(text)
+    except DecodeError:
+        return "<invalid>"
+    return UNKNOWN if when == ZERO_TIME else human_duration(now - when)
+
+
+@functools.lru_cache(maxsize=4096)  # objects made together share their times
+def _seconds(text: str) -> float:
+    seconds, nanos = parse_time(text)
+    return seconds + nanos / 1e9
 
 
 def _text(value: Any) -> str:
@@ -85,7 +99,7 @@ def _text(value: Any) -> str:
     if value is None:
         return "<no value>"
     if isinstance(value, dict | list):
-        return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).translate(_GO_ESCAPES)
+        return write_json(value).decode()
     if isinstance(value, float):
         return _float(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

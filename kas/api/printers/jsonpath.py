@@ -46,10 +46,19 @@ def _recursive(value: Any) -> Iterator[Any]:
 
 
 def _slice(start: int | None, stop: int | None, step: int | None) -> Step:
+    """Unlike Python's, a slice that asks for elements the list does not have fails."""
+
     def take(value: Any) -> Iterable[Any]:
         if not isinstance(value, list):
             raise PathError(f"{value!r} is not a list")
-        return value[start:stop:step]
+        count = len(value)
+        first = (start or 0) + (count if (start or 0) < 0 else 0)
+        last = count if stop is None else stop + (count if stop < 0 else 0)
+        if first == last:
+            return ()
+        if not 0 <= first < count or not first < last <= count or (step is not None and step <= 0):
+            raise PathError(f"no elements {first} to {last} of {count}")
+        return value[first:last:step]
 
     return take
 

@@ -37,8 +37,9 @@ def pod(obj: dict[str, Any], now: float) -> list[Any]:
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     conditions = {c.get("type"): c for c in reversed(status.get("conditions") or ())}  # of equal types the first counts
     init = spec.get("initContainers") or ()
-    sidecars = {c["name"] for c in init if c.get("restartPolicy") == "Always"} if init else ()
-    total, ready = len(spec.get("containers") or ()) + len(sidecars), 0
+    # By name, of which the last counts; every sidecar counts as a container.
+    sidecars = {c["name"]: c.get("restartPolicy") == "Always" for c in init} if init else {}
+    total, ready = len(spec.get("containers") or ()) + sum(c.get("restartPolicy") == "Always" for c in init), 0
 
     phase = status.get("phase", "")
     reason = status.get("reason") or phase
@@ -49,7 +50,7 @@ def pod(obj: dict[str, Any], now: float) -> list[Any]:
     restarts, last, initializing = 0, 0.0, False
     of_sidecars, last_of_sidecars = 0, 0.0
     for i, c in enumerate(status.get("initContainerStatuses") or ()):
-        is_sidecar = c.get("name") in sidecars
+        is_sidecar = sidecars.get(c.get("name", ""), False)
         restarts += c.get("restartCount", 0)
         if c.get("lastState"):
             last = _last_end(c, last)

@@ -209,7 +209,9 @@ def validate_interface_address(path: str, text: str) -> list[FieldError]:
     cidr = parse_cidr(text)
     if cidr is None:
         return [field.invalid(path, text, _NOT_INTERFACE)]
-    canonical = f"{cidr.ip}/{cidr.prefix}"
+    # An IPv4-mapped address prints as IPv4, and so does a prefix that only an IPv6 address can have.
+    prefix = cidr.prefix - 96 if cidr.ip.family == 4 and cidr.prefix > 32 else cidr.prefix
+    canonical = f"{cidr.ip}/{prefix}"
     return [] if text == canonical else [field.invalid(path, text, f"must be in canonical form ({go_quote(canonical)})")]
 
 
