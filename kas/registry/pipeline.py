@@ -69,6 +69,11 @@ def _keep_empty(given: Obj, typed: Obj) -> None:
     for key, value in spec.items():
         if value == [] and key in _SHOWN_LISTS:
             kept.setdefault(key, [])
+    if spec.get("capacity") == {}:
+        kept.setdefault("capacity", {})
+    for part, amounts in (spec.get("resources") or {}).items():
+        if amounts == {} and part in ("limits", "requests"):
+            kept.setdefault("resources", {}).setdefault(part, {})
     template = spec.get("template")
     if template and (template.get("metadata") or {}).get("labels") == {}:
         kept["template"].setdefault("metadata", {}).setdefault("labels", {})

@@ -71,7 +71,7 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
     if from_annotation and notes.get(CLASS_ANNOTATION, annotated) == annotated:
         munged.pop("storageClassName", None)
     else:
-        if notes.get(CLASS_ANNOTATION) != annotated:
+        if (notes.get(CLASS_ANNOTATION) or "") != (annotated or ""):
             at = f"metadata.annotations.{CLASS_ANNOTATION}"
             errs.append(field.invalid(at, notes.get(CLASS_ANNOTATION) or "", "field is immutable"))
         if chosen is not None and had is None and annotated in (None, chosen):

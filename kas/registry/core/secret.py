@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-import json
 
-from kas.api import field
+from kas.api import field, gojson
 from kas.api.field import FieldError
 from kas.api.validation import names
 from kas.api.validation.coremeta import object_meta, object_meta_update
@@ -20,34 +19,11 @@ _JSON_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconf
 
 def _json_error(encoded: str) -> str:
     """Go's complaint about text that is no JSON object, "" when it is one."""
-    text = base64.b64decode(encoded).decode("utf-8", "replace")
-    if not text.strip():
-        return "unexpected end of JSON input"
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as err:
-        if err.pos >= len(text):
-            return "unexpected end of JSON input"
-        return f"invalid character {_go_rune(text[err.pos])} {_where(text, err.pos)}"
-    if isinstance(value, dict) or value is None:
-        return ""
-    kind = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}[type(value)]
-    return f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
-
-
-def _go_rune(char: str) -> str:
-    return {"'": "'\\''", '"': "'\"'"}.get(char, f"'{char}'")
-
-
-def _where(text: str, at: int) -> str:
-    before = text[:at].rstrip()
-    if not before:
-        return "looking for beginning of value"
-    if before.endswith(("{", ",")):
-        return "looking for beginning of object key string"
-    if before.endswith(":"):
-        return "looking for beginning of value"
-    return "after top-level value" if before.endswith("}") else "after object key:value pair"
+        value = gojson.loads(base64.b64decode(encoded))
+    except gojson.JSONError as err:
+        return str(err)
+    return "" if value is None or isinstance(value, dict) else gojson.cannot_unmarshal(value, "map[string]interface {}")
 
 
 def _validate(obj: Obj) -> list[FieldError]:
