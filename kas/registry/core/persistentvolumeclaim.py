@@ -33,13 +33,21 @@ def normalize_data_sources(spec: dict[str, Any]) -> None:
         spec["dataSource"] = {k: v for k, v in ref.items() if k != "namespace"}
 
 
-def _drop_foreign_source(spec: dict[str, Any], old: dict[str, Any] | None) -> None:
-    """dataSource always ignored what is neither a claim nor a snapshot; dataSourceRef takes anything."""
-    if old is not None and (old.get("dataSource") is not None or old.get("dataSourceRef") is not None):
-        return
+def _drop_sources(spec: dict[str, Any], old: dict[str, Any]) -> None:
+    """What a claim that had none before may not name as its source is ignored.
+
+    References into other namespaces are behind a gate that is off. dataSource by itself always ignored what is neither a
+    claim nor a snapshot; dataSourceRef takes anything.
+    """
+    if (spec.get("dataSourceRef") or {}).get("namespace") and old.get("dataSourceRef") is None:
+        del spec["dataSourceRef"]
     source = spec.get("dataSource")
+    if source is None or spec.get("dataSourceRef") is not None:
+        return
+    if old.get("dataSource") is not None or old.get("dataSourceRef") is not None:
+        return
     known = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
-    if source is not None and (source.get("apiGroup") or "", source.get("kind")) not in known:
+    if (source.get("apiGroup") or "", source.get("kind")) not in known:
         del spec["dataSource"]
 
 
@@ -144,13 +152,13 @@ class PersistentVolumeClaimStrategy(Strategy):
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         super().prepare_for_create(ctx, obj)
         spec = obj.setdefault("spec", {})
-        _drop_foreign_source(spec, None)
+        _drop_sources(spec, {})
         normalize_data_sources(spec)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         super().prepare_for_update(ctx, obj, old)
         spec = obj.setdefault("spec", {})
-        _drop_foreign_source(spec, old.get("spec") or {})
+        _drop_sources(spec, old.get("spec") or {})
         normalize_data_sources(spec)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
