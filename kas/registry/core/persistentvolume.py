@@ -241,8 +241,6 @@ _DEPRECATED = (
     ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
     ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
-    ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
-    ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
 )
 
 
