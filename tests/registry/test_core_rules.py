@@ -163,6 +163,25 @@ def test_a_generated_namespace_is_refused_for_its_name_only():
     assert [where for where, _ in found] == ["metadata.generateName", "metadata.name"]
 
 
+# --- replication controllers
+
+
+def test_a_selector_that_did_not_convert_stays():
+    labels, kept = {"a": "b"}, "non-convertible.kubernetes.io"
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
+    body = {"metadata": {"name": "x", "annotations": {f"{kept}/spec.selector": "no"}}, "spec": {"selector": labels, "template": template}}
+    stored, _ = create("v1/replicationcontrollers", body)
+
+    def move(obj):
+        obj["spec"]["selector"]["c"] = obj["spec"]["template"]["metadata"]["labels"]["c"] = "d"
+
+    update("v1/replicationcontrollers", stored, lambda o: o["spec"].update(replicas=3))
+    found = refused(update, "v1/replicationcontrollers", stored, move)
+    assert found == [("spec.selector", 'Invalid value: {"a":"b","c":"d"}: cannot update non-convertible selector')]
+    stored["metadata"]["annotations"] = {f"{kept}/other": "v"}
+    assert refused(update, "v1/replicationcontrollers", stored, move) == [("other", 'Not found: "v": unknown non-convertible field')]
+
+
 # --- secrets
 
 
