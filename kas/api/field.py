@@ -7,6 +7,7 @@ prints exactly as upstream prints it, because its text is part of the API.
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 REQUIRED = "FieldValueRequired"
@@ -27,6 +28,8 @@ _TITLES = {
 }  # fmt: skip
 
 OMIT_VALUE = object()
+# What Go's JSON escapes beyond Python's.
+_JSON_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 def child(path: str, *names: str) -> str:
@@ -51,9 +54,20 @@ def go_value(value: Any) -> str:
         return "false"
     if isinstance(value, str):
         return go_quote(value)
-    if isinstance(value, (int, float)):
+    if isinstance(value, int):
         return str(value)
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    if isinstance(value, float):
+        return _go_float(value)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).translate(_JSON_ESCAPES)
+
+
+def _go_float(value: float) -> str:
+    """``%v``: the shortest digits that read back, with an exponent from 1e-05 down and from 1e+06 up."""
+    digits = Decimal(repr(value)).normalize()
+    exponent = digits.adjusted()
+    if value and not -4 <= exponent < 6:
+        return f"{digits.scaleb(-exponent):f}e{exponent:+03d}"
+    return f"{digits:f}"
 
 
 def go_quote(s: str) -> str:
@@ -124,7 +138,7 @@ def forbidden(path: str, detail: str) -> FieldError:
 
 
 def too_long(path: str, max_length: int) -> FieldError:
-    detail = f"may not be more than {max_length} bytes" if max_length >= 0 else "value is too long"
+    detail = f"may not be more than {max_length} byte{'' if max_length == 1 else 's'}" if max_length >= 0 else "value is too long"
     return FieldError(TOO_LONG, path, "", detail)
 
 
