@@ -182,6 +182,20 @@ def test_a_selector_that_did_not_convert_stays():
     assert refused(update, "v1/replicationcontrollers", stored, move) == [("other", 'Not found: "v": unknown non-convertible field')]
 
 
+# --- service accounts
+
+
+def test_who_sets_the_deprecated_annotation_is_told_once():
+    def mark(value):
+        return lambda o: o["metadata"].update(annotations={"kubernetes.io/enforce-mountable-secrets": value})
+
+    stored, warnings = create("v1/serviceaccounts", {"metadata": {"name": "a"}})
+    assert warnings == []
+    marked, warnings = update("v1/serviceaccounts", stored, mark("true"))
+    assert len(warnings) == 1 and "deprecated in v1.32+" in warnings[0]
+    assert update("v1/serviceaccounts", marked, mark("false"))[1] == []
+
+
 # --- secrets
 
 
