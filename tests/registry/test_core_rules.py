@@ -108,6 +108,17 @@ def test_pod_cidrs_that_are_none_fail_the_family_check():
     assert texts[0].endswith("invalid CIDR[1]: <nil> (invalid CIDR address: x)")
 
 
+def test_the_lost_configuration_of_nodes_is_dropped():
+    source = {"configMap": {"namespace": "a", "name": "b", "kubeletConfigKey": "c"}}
+    status = {"config": {"assigned": source}}
+    stored, warnings = create("v1/nodes", {**node(configSource=source), "status": status})
+    assert "configSource" not in stored["spec"] and "config" not in stored["status"] and warnings == []
+    assert "config" not in update("v1/nodes", stored, lambda o: o.update(status=status), "status")[0]["status"]
+    stored["status"]["config"] = status["config"]
+    bare = {"status": {"config": {}}}
+    assert update("v1/nodes", stored, lambda o: o.update(bare), "status")[0]["status"]["config"] == {}
+
+
 # --- volumes and claims
 
 
@@ -180,6 +191,19 @@ def test_a_selector_that_did_not_convert_stays():
     assert found == [("spec.selector", 'Invalid value: {"a":"b","c":"d"}: cannot update non-convertible selector')]
     stored["metadata"]["annotations"] = {f"{kept}/other": "v"}
     assert refused(update, "v1/replicationcontrollers", stored, move) == [("other", 'Not found: "v": unknown non-convertible field')]
+
+
+def test_warnings_of_a_controller_are_of_its_name_then_of_the_template_it_had():
+    labels, node = {"a": "b"}, {"beta.kubernetes.io/os": "linux"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
+    calm, warnings = create("v1/replicationcontrollers", {"metadata": {"name": "x"}, "spec": {"template": template}})
+    assert warnings == []
+    named = {"metadata": {"name": "x.y"}, "spec": {"template": {**template, "spec": {**template["spec"], "nodeSelector": node}}}}
+    warned, warnings = create("v1/replicationcontrollers", named)
+    assert [w.partition(":")[0] for w in warnings] == ["metadata.name", "spec.template.spec.nodeSelector[beta.kubernetes.io/os]"]
+    assert update("v1/replicationcontrollers", calm, lambda o: o["spec"]["template"]["spec"].update(nodeSelector=node))[1] == []
+    assert update("v1/replicationcontrollers", warned, lambda o: o["spec"]["template"]["spec"].pop("nodeSelector"))[1] == warnings[1:]
+    assert update("v1/replicationcontrollers", warned, lambda o: o["metadata"].update(labels={"c": "d"}))[1] == []
 
 
 # --- service accounts

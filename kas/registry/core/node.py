@@ -180,7 +180,7 @@ def _warnings(obj: Obj) -> list[str]:
     spec = obj.get("spec") or {}
     out = []
     if spec.get("configSource") is not None:
-        out.append("spec.configSource: the feature is not supported and is going to be removed in the future")
+        out.append("spec.configSource: the feature is removed")
     if spec.get("externalID"):
         out.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
     for i, cidr in enumerate(spec.get("podCIDRs") or ()):
@@ -194,11 +194,17 @@ class NodeStrategy(Strategy):
         """A kubelet registers its node together with its status."""
         obj["metadata"].pop("generation", None)
         (obj.get("spec") or {}).pop("configSource", None)
+        (obj.get("status") or {}).pop("config", None)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         super().prepare_for_update(ctx, obj, old)
         if (old.get("spec") or {}).get("configSource") is None:
             (obj.get("spec") or {}).pop("configSource", None)
+
+    def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        super().prepare_for_status_update(ctx, obj, old)
+        if (old.get("status") or {}).get("config") is None:
+            (obj.get("status") or {}).pop("config", None)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         return _validate(obj)

@@ -10,7 +10,7 @@ from kas.api.gostruct import in_order
 from kas.api.validation import names
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.podspec import DEFAULT, Options, options_for_template, template
-from kas.api.validation.workloads import NO_MATCH, always_restarted, at_most, counts, name_warning, template_labels
+from kas.api.validation.workloads import NO_MATCH, always_restarted, at_most, counts, template_labels
 from kas.registry.strategy import Context, Obj, strategy_for
 from kas.registry.workload import Workload
 
@@ -67,5 +67,6 @@ class ReplicationControllerStrategy(Workload):
             errs += at_most(status, key, "replicas", above)
         return errs + at_most(status, "availableReplicas", "readyReplicas", "cannot be greater than readyReplicas")
 
-    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
-        return self.warnings(obj) + name_warning(obj["metadata"].get("name") or "")
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        # Upstream hands the two templates over the wrong way round, so it is the old one that is warned of.
+        return super().warnings_on_update(ctx, old, obj)
