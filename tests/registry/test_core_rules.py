@@ -160,6 +160,13 @@ def test_claims_drop_sources_they_may_not_name():
     assert found == [("spec", "Invalid value: {}: must match dataSourceRef")]
 
 
+def test_sources_of_an_older_claim_are_compared_in_both_fields():
+    stored, _ = create("v1/persistentvolumeclaims", claim(dataSource={"kind": "PersistentVolumeClaim", "name": "x"}))
+    ref = stored["spec"].pop("dataSourceRef")
+    got, _ = update("v1/persistentvolumeclaims", stored, lambda o: o["metadata"].update(labels={"a": "b"}))
+    assert got["spec"]["dataSourceRef"] == ref
+
+
 def test_an_empty_class_annotation_is_none():
     stored, _ = create("v1/persistentvolumeclaims", claim())
     key = {"volume.beta.kubernetes.io/storage-class": ""}
@@ -204,6 +211,29 @@ def test_warnings_of_a_controller_are_of_its_name_then_of_the_template_it_had():
     assert update("v1/replicationcontrollers", calm, lambda o: o["spec"]["template"]["spec"].update(nodeSelector=node))[1] == []
     assert update("v1/replicationcontrollers", warned, lambda o: o["spec"]["template"]["spec"].pop("nodeSelector"))[1] == warnings[1:]
     assert update("v1/replicationcontrollers", warned, lambda o: o["metadata"].update(labels={"c": "d"}))[1] == []
+
+
+# --- quotas and endpoints
+
+
+def test_quotas_warn_of_requests_over_limits():
+    def warnings(**hard):
+        return create("v1/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}})[1]
+
+    requests, limits = {"requests.cpu": "2", "requests.ephemeral-storage": "3Gi"}, {"limits.ephemeral-storage": "2Gi", "limits.cpu": "1"}
+    assert warnings(**requests, **limits, cpu="9") == [
+        "ResourceQuota requests.cpu (2) should be less than limits.cpu (1)",
+        "ResourceQuota requests.ephemeral-storage (3Gi) should be less than limits.ephemeral-storage (2Gi)",
+    ]
+    assert warnings(memory="3Gi", **{"limits.memory": "2Gi"}) == ["ResourceQuota memory (3Gi) should be less than limits.memory (2Gi)"]
+    assert warnings(cpu="1", **limits) == []
+
+
+def test_endpoints_of_the_controller_are_not_warned_of():
+    body = {"metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": "2001:db8::0"}]}]}
+    assert len(create("v1/endpoints", body)[1]) == 1
+    body["metadata"]["labels"] = {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
+    assert create("v1/endpoints", body)[1] == []
 
 
 # --- service accounts

@@ -68,6 +68,7 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
     spec, before = obj.get("spec") or {}, old.get("spec") or {}
     notes, old_notes = obj["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     munged, clone = dict(spec), dict(before)
+    normalize_data_sources(clone)  # it may have been stored without
     if not before.get("volumeName"):
         if "volumeName" in munged:
             clone["volumeName"] = munged["volumeName"]
