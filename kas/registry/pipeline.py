@@ -187,7 +187,11 @@ def build_update(
         found = validate_object_meta(meta, resource.namespaced) + validate_object_meta_update(meta, old_meta) + found
     if found:
         raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
-    warnings = strategy.warnings_on_update(ctx, obj, old)
+    warnings: list[str] = []
+    if not subresource:
+        warnings = strategy.warnings_on_update(ctx, obj, old)
+    elif subresource == "status":
+        warnings = strategy.warnings_on_status_update(ctx, obj, old)
     if ctx.warnings:
         warnings = ctx.warnings + warnings
     strategy.canonicalize(obj)

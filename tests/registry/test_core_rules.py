@@ -119,6 +119,23 @@ def test_the_lost_configuration_of_nodes_is_dropped():
     assert update("v1/nodes", stored, lambda o: o.update(bare), "status")[0]["status"]["config"] == {}
 
 
+def test_a_status_is_warned_of_by_itself():
+    stored, warnings = create("v1/nodes", node(externalID="x"))
+    assert len(warnings) == 1
+    assert update("v1/nodes", stored, lambda o: o["status"].update(phase="Running"), "status")[1] == []
+
+    body = service(type="LoadBalancer", clusterIP="10.0.0.5", clusterIPs=["10.0.0.5"], externalIPs=["1.2.3.4"])
+    stored, _ = create("v1/services", body)
+    points = {"ingress": [{"hostname": "a.b"}, {"ip": "2001:db8::0"}]}
+    warnings = update("v1/services", stored, lambda o: o.update(status={"loadBalancer": points}), "status")[1]
+    assert len(warnings) == 1 and warnings[0].startswith("status.loadBalancer.ingress[1]: IPv6 address")
+
+    stored, _ = create("v1/pods", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}})
+    addresses = {"podIPs": [{"ip": "10.0.0.9"}, {"ip": "2001:DB8::1"}], "hostIPs": [{"ip": "10.0.0.1"}], "hostIP": "10.0.0.1"}
+    warnings = update("v1/pods", stored, lambda o: o["status"].update(addresses), "status")[1]
+    assert len(warnings) == 1 and warnings[0].startswith("status.podIPs[1].ip: IPv6 address")
+
+
 # --- volumes and claims
 
 

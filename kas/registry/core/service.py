@@ -167,3 +167,10 @@ class ServiceStrategy(Strategy):
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
         return _warnings(obj)
+
+    def warnings_on_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        out: list[str] = []
+        for i, point in enumerate(((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()):
+            if point.get("ip"):
+                out += ip_warnings(f"status.loadBalancer.ingress[{i}]", point["ip"])
+        return out
