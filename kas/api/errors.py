@@ -127,14 +127,17 @@ def expired(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
+def aggregate(errors: Iterable[FieldError]) -> str:
+    """``utilerrors.Aggregate``: repeats are dropped, more than one message stand in brackets."""
+    texts = list(dict.fromkeys(str(e) for e in errors))
+    return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]" if texts else "<nil>"
+
+
 def invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> ApiError:
     """``errors.NewInvalid`` (422): every field error becomes a cause; the message is their aggregate."""
     errs = list(errors)
     causes = [{"reason": e.type, "message": e.error_body(), "field": e.field} for e in errs]
-    # utilerrors.Aggregate drops repeats and puts brackets round more than one message.
-    texts = list(dict.fromkeys(str(e) for e in errs))
-    joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]" if texts else "<nil>"
-    message = f'{qualified(group, kind)} "{name}" is invalid: {joined}'
+    message = f'{qualified(group, kind)} "{name}" is invalid: {aggregate(errs)}'
     return ApiError(422, "Invalid", message, _details(group, kind, name, causes=causes))
 
 

@@ -6,6 +6,7 @@ prints exactly as upstream prints it, because its text is part of the API.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from kas._fast_types import write_json
@@ -55,9 +56,20 @@ def go_value(value: Any) -> str:
         return "false"
     if isinstance(value, str):
         return go_quote(value)
-    if isinstance(value, (int, float)):
+    if isinstance(value, int):
         return str(value)
+    if isinstance(value, float):
+        return go_float(value)
     return write_json(value, sort_keys=False).decode()
+
+
+def go_float(value: float) -> str:
+    """``%v`` of a finite number: the shortest digits that read back, with an exponent from 1e-05 down and from 1e+06 up."""
+    digits = Decimal(repr(value)).normalize()
+    exponent = digits.adjusted()
+    if value and not -4 <= exponent < 6:
+        return f"{digits.scaleb(-exponent):f}e{exponent:+03d}"
+    return f"{digits:f}"
 
 
 def go_quote(s: str) -> str:
@@ -128,7 +140,7 @@ def forbidden(path: str, detail: str) -> FieldError:
 
 
 def too_long(path: str, max_length: int) -> FieldError:
-    detail = f"may not be more than {max_length} bytes" if max_length >= 0 else "value is too long"
+    detail = f"may not be more than {max_length} byte{'' if max_length == 1 else 's'}" if max_length >= 0 else "value is too long"
     return FieldError(TOO_LONG, path, "", detail)
 
 

@@ -69,6 +69,11 @@ def _keep_empty(given: Obj, typed: Obj) -> None:
     for key, value in spec.items():
         if value == [] and key in _SHOWN_LISTS:
             kept.setdefault(key, [])
+    if spec.get("capacity") == {}:
+        kept.setdefault("capacity", {})
+    for part, amounts in (spec.get("resources") or {}).items():
+        if amounts == {} and part in ("limits", "requests"):
+            kept.setdefault("resources", {}).setdefault(part, {})
     template = spec.get("template")
     if template and (template.get("metadata") or {}).get("labels") == {}:
         kept["template"].setdefault("metadata", {}).setdefault("labels", {})
@@ -182,7 +187,11 @@ def build_update(
         found = validate_object_meta(meta, resource.namespaced) + validate_object_meta_update(meta, old_meta) + found
     if found:
         raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
-    warnings = strategy.warnings_on_update(ctx, obj, old)
+    warnings: list[str] = []
+    if not subresource:
+        warnings = strategy.warnings_on_update(ctx, obj, old)
+    elif subresource == "status":
+        warnings = strategy.warnings_on_status_update(ctx, obj, old)
     if ctx.warnings:
         warnings = ctx.warnings + warnings
     strategy.canonicalize(obj)

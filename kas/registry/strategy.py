@@ -174,6 +174,10 @@ class Strategy:
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
         return []
 
+    def warnings_on_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        """Of a write to /status; those to other subresources never warn."""
+        return []
+
     def warnings_on_delete(self, options: dict[str, Any]) -> list[str]:
         """Of a delete, or a deletion of many, with these DeleteOptions."""
         return []

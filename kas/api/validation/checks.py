@@ -17,7 +17,7 @@ from kas.api.field import FieldError
 from kas.api.validation import ip, names
 
 IMMUTABLE = "field is immutable"
-_LINK_LOCAL_MULTICAST = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
+_LINK_LOCAL_MULTICAST = ipaddress.ip_network("224.0.0.0/24")
 
 
 def invalid_each(path: str, value: Any, messages: Iterable[str]) -> list[FieldError]:
@@ -116,9 +116,15 @@ def non_special_ip(value: str, path: str) -> list[FieldError]:
         errs.append(field.invalid(path, value, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
     if address.is_link_local:
         errs.append(field.invalid(path, value, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
-    if address in _LINK_LOCAL_MULTICAST[address.version]:
+    if _link_local_multicast(address):
         errs.append(field.invalid(path, value, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"))
     return errs
+
+
+def _link_local_multicast(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    if address.version == 4:
+        return address in _LINK_LOCAL_MULTICAST
+    return address.packed[0] == 0xFF and address.packed[1] & 0x0F == 2  # the scope nibble; any flags before it
 
 
 # -- ports and int-or-string -----------------------------------------------------------------------------------------

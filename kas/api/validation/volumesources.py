@@ -101,17 +101,25 @@ def _initiator(value: str, path: str, unknown: str) -> list[FieldError]:
     return []
 
 
-def iscsi(source: Source, path: str, unknown: str = "must be valid format starting with iqn, eui, or naa") -> list[FieldError]:
-    errs = need(source, path, "targetPortal")
+def iscsi(source: Source, path: str) -> list[FieldError]:
+    unknown = "must be valid format starting with iqn, eui, or naa"
+    return need(source, path, "targetPortal") + iscsi_target(source, path, unknown) + iscsi_initiator(source, path, unknown)
+
+
+def iscsi_target(source: Source, path: str, unknown: str) -> list[FieldError]:
+    errs: list[FieldError] = []
     iqn, lun = source.get("iqn"), source.get("lun") or 0
     errs += _initiator(iqn, f"{path}.iqn", unknown) if iqn else [field.required(f"{path}.iqn")]
     if not 0 <= lun <= 255:
         errs.append(field.invalid(f"{path}.lun", lun, LUN))
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and source.get("secretRef") is None:
         errs.append(field.required(f"{path}.secretRef"))
-    if source.get("initiatorName") is not None:
-        errs += _initiator(source["initiatorName"], f"{path}.initiatorname", unknown)
     return errs
+
+
+def iscsi_initiator(source: Source, path: str, unknown: str) -> list[FieldError]:
+    name = source.get("initiatorName")
+    return [] if name is None else _initiator(name, f"{path}.initiatorname", unknown)
 
 
 def glusterfs(source: Source, path: str) -> list[FieldError]:
@@ -157,7 +165,8 @@ def quobyte(source: Source, path: str) -> list[FieldError]:
         for pair in registry.split(","):
             host, colon, _ = pair.rpartition(":")
             bracketed = host.startswith("[") and host.endswith("]")
-            if not colon or (":" in host and not bracketed):
+            stray = any(c in "[]" for c in (pair[1 : len(host) - 1] + pair[len(host) :] if bracketed else pair))
+            if not colon or stray or (":" in host and not bracketed):
                 errs.append(field.invalid(f"{path}.registry", registry, pairs))
     return errs + need(source, path, "volume")
 

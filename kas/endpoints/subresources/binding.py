@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.api import errors, field
+from kas.api import errors
 from kas.api.scheme import SCHEME
+from kas.api.validation import pods
 from kas.edge.http import Request, Response
 from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
 from kas.registry.core.pod_registry import PodRegistry
-from kas.registry.strategy import Obj
 
 BINDING = SCHEME.known("", "v1", "Binding")
 
@@ -27,19 +27,10 @@ class Binding:
         name = name or given
         if name != given:
             raise errors.bad_request("name in URL does not match name in Binding object")
-        found = _validate(posted.obj)
+        found = pods.binding(posted.obj)
         if found:
-            raise errors.invalid("", "Binding", name, found)
+            # Upstream hands on the bare list, which becomes a server error.
+            raise errors.ApiError(500, "", errors.aggregate(found))
         await posted.judge()
         await self.pods.bind(posted.ctx, name, posted.obj)
         return named.done(req)
-
-
-def _validate(binding: Obj) -> list[field.FieldError]:
-    target = binding.get("target") or {}
-    out = []
-    if target.get("kind") not in (None, "", "Node"):
-        out.append(field.not_supported("target.kind", target["kind"], ["Node", "<empty>"]))
-    if not target.get("name"):
-        out.append(field.required("target.name"))
-    return out

@@ -13,6 +13,7 @@ from kas.api.validation.ip import ip_warnings
 from kas.api.validation.services import port_and_protocol
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
+MANAGED_BY = "endpoints.kubernetes.io/managed-by"
 
 def _address(address: dict[str, Any], path: str, known: frozenset[str]) -> list[FieldError]:
     ip, host, node = address.get("ip") or "", address.get("hostname"), address.get("nodeName")
@@ -68,6 +69,8 @@ class EndpointsStrategy(Strategy):
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
         out: list[str] = []
+        if (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == "endpoint-controller":
+            return out  # the controller writes proper addresses
         for i, subset in enumerate(obj.get("subsets") or ()):
             for kind in ("addresses", "notReadyAddresses"):
                 for j, address in enumerate(subset.get(kind) or ()):

@@ -27,13 +27,11 @@ class NamespaceStrategy(Strategy):
         spec = obj.setdefault("spec", {})
         if KUBERNETES not in (spec.get("finalizers") or ()):
             spec["finalizers"] = [*(spec.get("finalizers") or ()), KUBERNETES]
-        self.canonicalize(obj)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         obj.setdefault("spec", {})
         take(obj, old, "spec.finalizers")
         take(obj, old, "status")
-        self.canonicalize(obj)
 
     def canonicalize(self, obj: Obj) -> None:
         """The label that selects a namespace by its name cannot be changed."""

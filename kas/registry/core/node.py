@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.api import field
+from kas.api import field, gojson
 from kas.api.field import FieldError
 from kas.api.gostruct import render
 from kas.api.validation import names
@@ -16,6 +16,8 @@ from kas.api.validation.resources import resource_quantity
 from kas.api.validation.scheduling import taint_effect
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
+TAINTS = "scheduler.alpha.kubernetes.io/taints"
+AVOID_PODS = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 KEPT_CIDR = 'node updates may not change podCIDR except from "" to valid'
 KEPT_PROVIDER = 'node updates may not change providerID except from "" to valid'
 
@@ -37,6 +39,57 @@ def _taints(items: list[dict[str, Any]], path: str) -> list[FieldError]:
     return errs
 
 
+def _members(value: Any, into: str) -> dict[str, Any]:
+    """The members of a JSON object under lower-case names, as Go matches them whatever their case; null has none."""
+    if value is not None and not isinstance(value, dict):
+        raise gojson.JSONError(gojson.cannot_unmarshal(value, into))
+    return {name.lower(): member for name, member in (value or {}).items()}
+
+
+def _annotated_taints(text: str) -> list[dict[str, Any]]:
+    taints = gojson.loads(text)
+    if taints is not None and not isinstance(taints, list):
+        raise gojson.JSONError(gojson.cannot_unmarshal(taints, "[]core.Taint"))
+    out = []
+    for taint in taints or ():
+        members = _members(taint, "core.Taint")
+        for name, kind in (("Key", "string"), ("Value", "string"), ("Effect", "core.TaintEffect")):
+            member = members.get(name.lower())
+            if member is not None and not isinstance(member, str):
+                raise gojson.JSONError(f"json: cannot unmarshal {gojson.go_type(member)} into Go struct field Taint.{name} of type {kind}")
+        out.append(members)
+    return out
+
+
+def _avoided_pods(text: str, path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    for i, entry in enumerate(_members(gojson.loads(text), "v1.AvoidPods").get("preferavoidpods") or ()):
+        at = f"{path}.{AVOID_PODS}[{i}].PodSignature"
+        signature = _members(_members(entry, "v1.PreferAvoidPodsEntry").get("podsignature"), "v1.PodSignature")
+        if signature.get("podcontroller") is None:
+            errs.append(field.required(at))
+        elif _members(signature["podcontroller"], "v1.OwnerReference").get("controller") is False:
+            errs.append(field.invalid(f"{at}.PodController.Controller", False, "must point to a controller"))
+    return errs
+
+
+def _annotations(meta: dict[str, Any]) -> list[FieldError]:
+    """Two annotations of old schedulers hold JSON that is still checked."""
+    annotations, path = meta.get("annotations") or {}, "metadata.annotations"
+    errs: list[FieldError] = []
+    if annotations.get(TAINTS):
+        try:
+            errs += _taints(_annotated_taints(annotations[TAINTS]), f"{path}.{TAINTS}")
+        except gojson.JSONError as err:
+            errs.append(field.invalid(path, TAINTS, str(err)))
+    if annotations.get(AVOID_PODS):
+        try:
+            errs += _avoided_pods(annotations[AVOID_PODS], path)
+        except gojson.JSONError as err:
+            errs.append(field.invalid(f"{path}.AvoidPods", AVOID_PODS, str(err)))
+    return errs
+
+
 def _resources(status: dict[str, Any]) -> list[FieldError]:
     errs: list[FieldError] = []
     for kind in ("capacity", "allocatable"):
@@ -47,7 +100,7 @@ def _resources(status: dict[str, Any]) -> list[FieldError]:
 
 def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    errs = object_meta(obj["metadata"], False, names.dns_subdomain)
+    errs = object_meta(obj["metadata"], False, names.dns_subdomain) + _annotations(obj["metadata"])
     if spec.get("taints"):
         errs += _taints(spec["taints"], "metadata.taints")
     errs += _resources(status)
@@ -59,7 +112,8 @@ def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
         parsed = [parse_cidr(cidr) for cidr in cidrs]
         if None in parsed:
             bad = cidrs[parsed.index(None)]
-            message = f"invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{parsed.index(None)}]: {bad}"
+            message = f"invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{parsed.index(None)}]: <nil>"
+            message += f" (invalid CIDR address: {bad})"
             errs.append(field.internal("spec.podCIDRs", message))
         families = {c.ip.family for c in parsed if c}
         if len(families) != 2 or len(cidrs) > 2:
@@ -96,7 +150,7 @@ def _config_source(source: dict[str, Any] | None, path: str, in_status: bool) ->
 
 def _update(obj: Obj, old: Obj) -> list[FieldError]:
     spec, status, before = obj.get("spec") or {}, obj.get("status") or {}, old.get("spec") or {}
-    errs = object_meta_update(obj["metadata"], old["metadata"])
+    errs = object_meta_update(obj["metadata"], old["metadata"]) + _annotations(obj["metadata"])
     errs += _resources(status)
     seen: list[dict[str, Any]] = []
     for i, address in enumerate(status.get("addresses") or ()):
@@ -126,7 +180,7 @@ def _warnings(obj: Obj) -> list[str]:
     spec = obj.get("spec") or {}
     out = []
     if spec.get("configSource") is not None:
-        out.append("spec.configSource: the feature is not supported and is going to be removed in the future")
+        out.append("spec.configSource: the feature is removed")
     if spec.get("externalID"):
         out.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
     for i, cidr in enumerate(spec.get("podCIDRs") or ()):
@@ -140,11 +194,17 @@ class NodeStrategy(Strategy):
         """A kubelet registers its node together with its status."""
         obj["metadata"].pop("generation", None)
         (obj.get("spec") or {}).pop("configSource", None)
+        (obj.get("status") or {}).pop("config", None)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         super().prepare_for_update(ctx, obj, old)
         if (old.get("spec") or {}).get("configSource") is None:
             (obj.get("spec") or {}).pop("configSource", None)
+
+    def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        super().prepare_for_status_update(ctx, obj, old)
+        if (old.get("status") or {}).get("config") is None:
+            (obj.get("status") or {}).pop("config", None)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         return _validate(obj)

@@ -51,11 +51,15 @@ def _glusterfs(source: Source, path: str) -> list[FieldError]:
     return errs
 
 
-def _iscsi(source: Source, path: str) -> list[FieldError]:
-    errs = volumes.iscsi(source, path, "must be valid format")
+def _iscsi(source: Source, path: str, pv_name: str = "") -> list[FieldError]:
+    portal, unknown = source.get("targetPortal") or "", "must be valid format"
+    errs = volumes.need(source, path, "targetPortal")
+    if source.get("initiatorName") is not None and len(f"{pv_name}:{portal}") > 64:
+        errs.append(field.invalid(f"{path}.targetportal", portal, volumes.ISCSI_NAME_LENGTH))
+    errs += volumes.iscsi_target(source, path, unknown)
     if source.get("secretRef") is not None and not source["secretRef"].get("name"):
         errs.append(field.required(f"{path}.secretRef.name"))
-    return errs
+    return errs + volumes.iscsi_initiator(source, path, unknown)
 
 
 def _cinder(source: Source, path: str) -> list[FieldError]:
@@ -133,11 +137,7 @@ def _one_source(spec: Source, pv_name: str, has_affinity: bool) -> list[FieldErr
             errs.append(field.forbidden(f"spec.{complaint}", volumes.MORE_THAN_ONE))
             continue
         found += 1
-        errs += check(source, f"spec.{segment}")
-        if key == "iscsi" and source.get("initiatorName") is not None:
-            portal = source.get("targetPortal") or ""
-            if len(f"{pv_name}:{portal}") > 64:
-                errs.append(field.invalid("spec.iscsi.targetportal", portal, volumes.ISCSI_NAME_LENGTH))
+        errs += _iscsi(source, "spec.iscsi", pv_name) if key == "iscsi" else check(source, f"spec.{segment}")
         if key == "local" and not has_affinity:
             errs.append(field.required("spec.nodeAffinity", "Local volume requires node affinity"))
     if not found:
@@ -241,8 +241,6 @@ _DEPRECATED = (
     ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
     ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
-    ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
-    ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
 )
 
 

@@ -33,13 +33,21 @@ def normalize_data_sources(spec: dict[str, Any]) -> None:
         spec["dataSource"] = {k: v for k, v in ref.items() if k != "namespace"}
 
 
-def _drop_foreign_source(spec: dict[str, Any], old: dict[str, Any] | None) -> None:
-    """dataSource always ignored what is neither a claim nor a snapshot; dataSourceRef takes anything."""
-    if old is not None and (old.get("dataSource") is not None or old.get("dataSourceRef") is not None):
-        return
+def _drop_sources(spec: dict[str, Any], old: dict[str, Any]) -> None:
+    """What a claim that had none before may not name as its source is ignored.
+
+    References into other namespaces are behind a gate that is off. dataSource by itself always ignored what is neither a
+    claim nor a snapshot; dataSourceRef takes anything.
+    """
+    if (spec.get("dataSourceRef") or {}).get("namespace") and old.get("dataSourceRef") is None:
+        del spec["dataSourceRef"]
     source = spec.get("dataSource")
+    if source is None or spec.get("dataSourceRef") is not None:
+        return
+    if old.get("dataSource") is not None or old.get("dataSourceRef") is not None:
+        return
     known = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
-    if source is not None and (source.get("apiGroup") or "", source.get("kind")) not in known:
+    if (source.get("apiGroup") or "", source.get("kind")) not in known:
         del spec["dataSource"]
 
 
@@ -60,6 +68,7 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
     spec, before = obj.get("spec") or {}, old.get("spec") or {}
     notes, old_notes = obj["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     munged, clone = dict(spec), dict(before)
+    normalize_data_sources(clone)  # it may have been stored without
     if not before.get("volumeName"):
         if "volumeName" in munged:
             clone["volumeName"] = munged["volumeName"]
@@ -71,7 +80,7 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
     if from_annotation and notes.get(CLASS_ANNOTATION, annotated) == annotated:
         munged.pop("storageClassName", None)
     else:
-        if notes.get(CLASS_ANNOTATION) != annotated:
+        if (notes.get(CLASS_ANNOTATION) or "") != (annotated or ""):
             at = f"metadata.annotations.{CLASS_ANNOTATION}"
             errs.append(field.invalid(at, notes.get(CLASS_ANNOTATION) or "", "field is immutable"))
         if chosen is not None and had is None and annotated in (None, chosen):
@@ -144,13 +153,13 @@ class PersistentVolumeClaimStrategy(Strategy):
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         super().prepare_for_create(ctx, obj)
         spec = obj.setdefault("spec", {})
-        _drop_foreign_source(spec, None)
+        _drop_sources(spec, {})
         normalize_data_sources(spec)
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         super().prepare_for_update(ctx, obj, old)
         spec = obj.setdefault("spec", {})
-        _drop_foreign_source(spec, old.get("spec") or {})
+        _drop_sources(spec, old.get("spec") or {})
         normalize_data_sources(spec)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:

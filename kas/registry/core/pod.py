@@ -8,6 +8,7 @@ from kas._fast_pods import quality_of_service as _quality_of_service
 from kas.api.field import FieldError
 from kas.api.podwarnings import pod_warnings
 from kas.api.validation import names, pods, security
+from kas.api.validation.ip import ip_warnings
 from kas.api.validation.podspec import FOR_PODS, is_usual, options_for
 from kas.api.validation.resources import amount
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
@@ -198,6 +199,13 @@ class PodStrategy(Strategy):
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         return pods.status_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
+
+    def warnings_on_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        out: list[str] = []
+        for kind in ("podIPs", "hostIPs"):
+            for i, address in enumerate((obj.get("status") or {}).get(kind) or ()):
+                out += ip_warnings(f"status.{kind}[{i}].ip", address.get("ip") or "")
+        return out
 
     def prepare_for_ephemeralcontainers_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Only spec.ephemeralContainers is taken from the request."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.api import field
+from kas.api import field, quantity
 from kas.api.field import FieldError
 from kas.api.gostruct import render
 from kas.api.validation import names
@@ -95,6 +95,20 @@ def _status(status: dict[str, Any]) -> list[FieldError]:
     return errs + resource_map(status.get("used"), quota_resource_name, "status.used")
 
 
+def _warnings(hard: dict[str, str]) -> list[str]:
+    """Requests that may be more than the limits of the same resource."""
+    out = []
+    for name in ("cpu", "memory", "storage", "ephemeral-storage"):
+        requests, limits = f"requests.{name}", f"limits.{name}"
+        if requests not in hard and name in ("cpu", "memory"):
+            requests = name
+        if requests in hard and limits in hard:
+            asked, most = quantity.parse(hard[requests]), quantity.parse(hard[limits])
+            if asked > most:
+                out.append(f"ResourceQuota {requests} ({asked}) should be less than {limits} ({most})")
+    return out
+
+
 @strategy_for("", "resourcequotas")
 class ResourceQuotaStrategy(Strategy):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
@@ -113,3 +127,6 @@ class ResourceQuotaStrategy(Strategy):
         if not obj["metadata"].get("resourceVersion"):
             errs.append(field.required("resourceVersion"))
         return errs + _status(obj.get("status") or {})
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        return _warnings((obj.get("spec") or {}).get("hard") or {})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import json
+import re
 
-from kas.api import field
+from kas.api import field, gojson
 from kas.api.field import FieldError
 from kas.api.validation import names
 from kas.api.validation.coremeta import object_meta, object_meta_update
@@ -14,40 +14,18 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
 REDACTED = "<secret contents redacted>"
+_PEM = re.compile(rb"^-----BEGIN ([^\n]*?)-----[ \t\r]*\n(?:[^-]|-(?!----))*-----END \1-----", re.MULTILINE)
 # Types whose data must hold a JSON document under this key.
 _JSON_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
 
 
 def _json_error(encoded: str) -> str:
     """Go's complaint about text that is no JSON object, "" when it is one."""
-    text = base64.b64decode(encoded).decode("utf-8", "replace")
-    if not text.strip():
-        return "unexpected end of JSON input"
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as err:
-        if err.pos >= len(text):
-            return "unexpected end of JSON input"
-        return f"invalid character {_go_rune(text[err.pos])} {_where(text, err.pos)}"
-    if isinstance(value, dict) or value is None:
-        return ""
-    kind = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}[type(value)]
-    return f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
-
-
-def _go_rune(char: str) -> str:
-    return {"'": "'\\''", '"': "'\"'"}.get(char, f"'{char}'")
-
-
-def _where(text: str, at: int) -> str:
-    before = text[:at].rstrip()
-    if not before:
-        return "looking for beginning of value"
-    if before.endswith(("{", ",")):
-        return "looking for beginning of object key string"
-    if before.endswith(":"):
-        return "looking for beginning of value"
-    return "after top-level value" if before.endswith("}") else "after object key:value pair"
+        value = gojson.loads(base64.b64decode(encoded))
+    except gojson.JSONError as err:
+        return str(err)
+    return "" if value is None or isinstance(value, dict) else gojson.cannot_unmarshal(value, "map[string]interface {}")
 
 
 def _validate(obj: Obj) -> list[FieldError]:
@@ -85,16 +63,31 @@ def _validate(obj: Obj) -> list[FieldError]:
     return errs
 
 
+def _skipped(types: list[str]) -> str:
+    return f"after skipping PEM blocks of the following types: [{' '.join(types)}]"
+
+
 def _tls_warnings(obj: Obj) -> list[str]:
     """A key that does not belong to its certificate (``tls.X509KeyPair``)."""
     if obj.get("type") != "kubernetes.io/tls":
         return []
     data = obj.get("data") or {}
     certificate, key = (base64.b64decode(data.get(k) or "") for k in ("tls.crt", "tls.key"))
-    if b"-----BEGIN CERTIFICATE-----" not in certificate:
+    found = [match.decode("latin-1") for match in _PEM.findall(certificate)]
+    if not found:
         return ["tls: failed to find any PEM data in certificate input"]
-    if b"-----BEGIN " not in key:
+    if "CERTIFICATE" not in found:
+        if len(found) == 1 and found[0].endswith("PRIVATE KEY"):
+            switched = "but did find a private key; PEM inputs may have been switched"
+            return [f"tls: failed to find certificate PEM data in certificate input, {switched}"]
+        return [f'tls: failed to find "CERTIFICATE" PEM block in certificate input {_skipped(found)}']
+    found = [match.decode("latin-1") for match in _PEM.findall(key)]
+    if not found:
         return ["tls: failed to find any PEM data in key input"]
+    if not any(kind == "PRIVATE KEY" or kind.endswith(" PRIVATE KEY") for kind in found):
+        if found == ["CERTIFICATE"]:
+            return ["tls: found a certificate rather than a key in the PEM for the private key"]
+        return [f'tls: failed to find PEM block with type ending in "PRIVATE KEY" in key input {_skipped(found)}']
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
 

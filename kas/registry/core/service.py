@@ -15,7 +15,7 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 
 def needs_cluster_ip(spec: Obj) -> bool:
-    return spec.get("type") in ("ClusterIP", "NodePort", "LoadBalancer")
+    return spec.get("type") != "ExternalName"
 
 
 def needs_node_port(spec: Obj) -> bool:
@@ -78,6 +78,11 @@ def _load_balanced(spec: Obj) -> bool:
     return spec.get("type") == "LoadBalancer"
 
 
+def _may_have_node_ports(spec: Obj) -> bool:
+    """A load balancer that gets none allocated may still keep those it has."""
+    return spec.get("type") in ("NodePort", "LoadBalancer")
+
+
 def drop_type_dependent(obj: Obj, old: Obj) -> None:
     """Fields that the new type has no use for and that the client did not set by itself."""
     spec, was = obj["spec"], old["spec"]
@@ -88,7 +93,7 @@ def drop_type_dependent(obj: Obj, old: Obj) -> None:
         for key in ("ipFamilies", "ipFamilyPolicy"):
             if _same(spec, was, key):
                 spec.pop(key, None)
-    if needs_node_port(was) and not needs_node_port(spec) and _node_ports(spec) <= _node_ports(was):
+    if _may_have_node_ports(was) and not _may_have_node_ports(spec) and _node_ports(spec) <= _node_ports(was):
         for port in spec.get("ports") or ():
             port.pop("nodePort", None)
     for needs, key in (
@@ -109,28 +114,29 @@ def _warnings(obj: Obj) -> list[str]:
     out = []
     if services.TOPOLOGY_HINTS in annotations:
         out.append(f"annotation {services.TOPOLOGY_HINTS} is deprecated, please use {services.TOPOLOGY_MODE} instead")
-    external = spec.get("externalIPs") or []
-    if external:
-        out.append("spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+    external, kind = spec.get("externalIPs") or [], spec.get("type")
+    headless = kind == "ClusterIP" and spec.get("clusterIP") == "None"
     if spec.get("clusterIP") not in (None, "", "None"):
         for i, ip in enumerate(spec.get("clusterIPs") or ()):
             out += ip_warnings(f"spec.clusterIPs[{i}]", ip)
-    if services.is_headless(spec):
+    if headless:
         if spec.get("loadBalancerIP"):
-            out.append('spec.loadBalancerIP is ignored when spec.clusterIP is "None"')
+            out.append("spec.loadBalancerIP is ignored for headless services")
         if external:
-            out.append('spec.externalIPs is ignored when spec.clusterIP is "None"')
+            out.append("spec.externalIPs is ignored for headless services")
         if spec.get("sessionAffinity") != "None":
-            out.append('spec.SessionAffinity is ignored when spec.clusterIP is "None"')
-    if spec.get("loadBalancerIP"):
-        out += ip_warnings("spec.loadBalancerIP", spec["loadBalancerIP"])
+            out.append("spec.SessionAffinity is ignored for headless services")
     for i, ip in enumerate(external):
         out += ip_warnings(f"spec.externalIPs[{i}]", ip)
+    if external and not headless and kind != "ExternalName":
+        out.append("spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+    if spec.get("loadBalancerIP"):
+        out += ip_warnings("spec.loadBalancerIP", spec["loadBalancerIP"])
     for i, cidr in enumerate(spec.get("loadBalancerSourceRanges") or ()):
         out += cidr_warnings(f"spec.loadBalancerSourceRanges[{i}]", cidr)
-    if spec.get("type") == "ExternalName" and external:
+    if kind == "ExternalName" and external:
         out.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
-    if spec.get("type") != "ExternalName" and spec.get("externalName"):
+    if kind != "ExternalName" and spec.get("externalName"):
         out.append('spec.externalName is ignored when spec.type is not "ExternalName"')
     if spec.get("trafficDistribution") == "PreferClose":
         out.append(f"spec.trafficDistribution: {go_quote('PreferClose')} is deprecated; use {go_quote('PreferSameZone')}")
@@ -161,3 +167,10 @@ class ServiceStrategy(Strategy):
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
         return _warnings(obj)
+
+    def warnings_on_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        out: list[str] = []
+        for i, point in enumerate(((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()):
+            if point.get("ip"):
+                out += ip_warnings(f"status.loadBalancer.ingress[{i}]", point["ip"])
+        return out

@@ -41,7 +41,5 @@ class ServiceAccountStrategy(Strategy):
         return [ENFORCE_WARNING] if ENFORCE in (obj["metadata"].get("annotations") or {}) else []
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        given = (obj["metadata"].get("annotations") or {}).get(ENFORCE)
-        if given is None or given == (old["metadata"].get("annotations") or {}).get(ENFORCE):
-            return []
-        return [ENFORCE_WARNING]
+        # Only who sets the annotation is told, not who keeps or changes it.
+        return [] if ENFORCE in (old["metadata"].get("annotations") or {}) else self.warnings_on_create(ctx, obj)

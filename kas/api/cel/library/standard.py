@@ -47,6 +47,7 @@ from kas.api.cel.values import (
     size,
     type_of_value,
 )
+from kas.api.field import go_float
 
 LIB = Library()
 A, B, V = param("A"), param("B"), param("V")
@@ -426,14 +427,10 @@ def shortest(v: float) -> str:
 
 
 def double_text(v: float) -> str:
-    """Go's ``strconv.FormatFloat(v, 'g', -1, 64)``: an exponent below 1e-4 and from 1e21 on."""
+    """Go's ``strconv.FormatFloat(v, 'g', -1, 64)``."""
     if math.isinf(v) or math.isnan(v):
         return shortest(v)
-    digits, _, exponent = f"{v:.17e}".partition("e")
-    if v == 0 or -4 <= int(exponent) < 21:
-        return shortest(v) if v else ("-0" if math.copysign(1, v) < 0 else "0")
-    digits, _, exponent = repr(v).partition("e")
-    return f"{digits.removesuffix('.0')}e{int(exponent):+03d}" if exponent else shortest(v)
+    return go_float(v) if v else ("-0" if math.copysign(1, v) < 0 else "0")
 
 
 _DURATION = re.compile(r"([+-]?)((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+\Z")
