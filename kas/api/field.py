@@ -6,7 +6,6 @@ prints exactly as upstream prints it, because its text is part of the API.
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 from kas._fast_types import write_json
@@ -65,6 +64,8 @@ def go_value(value: Any) -> str:
 
 def go_float(value: float) -> str:
     """``%v`` of a finite number: the shortest digits that read back, with an exponent from 1e-05 down and from 1e+06 up."""
+    from decimal import Decimal  # hardly ever needed
+
     digits = Decimal(repr(value)).normalize()
     exponent = digits.adjusted()
     if value and not -4 <= exponent < 6:
