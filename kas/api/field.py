@@ -27,6 +27,8 @@ _TITLES = {
 }  # fmt: skip
 
 OMIT_VALUE = object()
+# A path without a name: Go prints the empty step as an index.
+ROOT = "[]"
 
 
 def child(path: str, *names: str) -> str:
