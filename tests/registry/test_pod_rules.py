@@ -6,7 +6,8 @@ import pytest
 
 from kas.api import podwarnings
 from kas.registry import pipeline
-from tests.registry.helpers import create, pod, refused, resource, update, workload
+from kas.registry.core.pod import assign
+from tests.registry.helpers import NOW, create, pod, refused, resource, update, workload
 
 PODS, DEPLOYMENTS, TEMPLATES = "v1/pods", "apps/v1/deployments", "v1/podtemplates"
 AGAIN = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
@@ -111,6 +112,18 @@ def test_static_pods_claim_no_devices():
     static = pod(nodeName="n", resourceClaims=[{"name": "a", "resourceClaimName": "b"}])
     static["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
     assert said(create, PODS, static) == ["[]: Forbidden: static pods do not support resource claims"]
+
+
+@pytest.mark.parametrize("profile,warned", [({}, True), ({"appArmorProfile": {"type": "Unconfined"}}, False)])
+def test_an_annotation_gives_way_to_the_profile(profile, warned):
+    """Only an annotation that stands alone is spoken of; one that differs is refused."""
+    body = pod(containers=[container(securityContext=profile)])
+    key = "container.apparmor.security.beta.kubernetes.io/c"
+    body["metadata"]["annotations"] = {key: "unconfined"}
+    got, warnings = create(PODS, body)
+    assert got["spec"]["containers"][0]["securityContext"] == {"appArmorProfile": {"type": "Unconfined"}}
+    text = f'metadata.annotations[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead'
+    assert warnings == [text] * warned
 
 
 # -- fields of gates that are off --------------------------------------------------------------------------------------
@@ -234,6 +247,20 @@ def test_what_has_ended_starts_again_by_the_rules(code, spec, may):
         assert said(update, PODS, old, state(running={}), "status") == [
             "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"
         ]
+
+
+# -- binding -----------------------------------------------------------------------------------------------------------
+
+
+def test_binding_changes_the_condition_in_its_place():
+    first = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2020-01-02T03:04:05Z"}
+    old = {**stored(), "status": {"conditions": [first, {"type": "Ready", "status": "False"}]}}
+    bound = assign(old, {"target": {"name": "n"}}, NOW)["status"]["conditions"]
+    assert [(c["type"], c["status"], c.get("lastTransitionTime")) for c in bound] == [
+        ("PodScheduled", "True", NOW), ("Ready", "False", None)
+    ]  # fmt: skip
+    again = assign({**old, "status": {"conditions": [{**first, "status": "True"}]}}, {"target": {"name": "n"}}, NOW)
+    assert again["status"]["conditions"][0]["lastTransitionTime"] == first["lastTransitionTime"]
 
 
 # -- resize ------------------------------------------------------------------------------------------------------------

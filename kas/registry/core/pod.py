@@ -12,6 +12,7 @@ from kas.api.validation.ip import ip_warnings
 from kas.api.validation.podoptions import FOR_PODS, options_for
 from kas.api.validation.podspec import is_usual
 from kas.api.validation.resources import amount
+from kas.registry.conditions import with_condition
 from kas.registry.disabled import drop_disabled
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for, take
 
@@ -90,14 +91,14 @@ def apparmor_from_annotations(ctx: Context, pod: Obj) -> None:
     pod_profile = (spec.get("securityContext") or {}).get("appArmorProfile")
     for container, _ in security.containers(spec, "spec"):
         key = security.APPARMOR + (container.get("name") or "")
-        if key not in annotations:
+        own = container.get("securityContext") or {}
+        if key not in annotations or own.get("appArmorProfile") is not None:
             continue
         profile = _apparmor_profile(annotations[key])
         if profile is not None and security.apparmor_profile(profile, ""):
             profile = None
         warn = profile is None
-        own = container.get("securityContext") or {}
-        if profile is not None and profile != pod_profile and own.get("appArmorProfile") is None:
+        if profile is not None and profile != pod_profile:
             container["securityContext"] = {**own, "appArmorProfile": profile}
             warn = True
         if warn:
@@ -279,6 +280,5 @@ def assign(pod: Obj, target: Obj, now: str) -> Obj:
     status = dict(pod.get("status") or {})
     status.pop("nominatedNodeName", None)
     condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-    others = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
-    status["conditions"] = [*others, condition]
+    status["conditions"] = with_condition(status.get("conditions") or [], condition)
     return {**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": target["target"]["name"]}, "status": status}
