@@ -151,6 +151,17 @@ cdef bint without_backsteps(object s, bint relative):
     return True
 
 
+cdef bint in_a_folder(object s):
+    """Of an ASCII text: whether it has a slash."""
+    cdef const char* p = NULL
+    cdef Py_ssize_t i, n = 0
+    if ascii_text(s, &p, &n):
+        for i in range(n):
+            if p[i] == b'/':
+                return True
+    return False
+
+
 cdef bint unpadded(object s):
     cdef const char* p = NULL
     cdef Py_ssize_t n = 0
@@ -657,8 +668,9 @@ cdef inline bint has_text(dict d, object key):
     return v != NULL and any_text(<object>v)
 
 
-cdef bint usual_files(dict source, set paths, bint downward):
-    """The items of a source. ``paths`` has those of all that goes into one directory: none is taken twice; None where no rule asks."""
+cdef bint usual_files(dict source, set paths, bint downward, bint alone):
+    """The items of a source. ``paths`` has those of all that goes into one directory: none is taken twice, and only one that is
+    ``alone`` there lies in a folder, as another might be what the folder is called."""
     cdef Py_ssize_t i
     cdef dict item
     cdef PyObject* v = get(source, "items")
@@ -668,12 +680,15 @@ cdef bint usual_files(dict source, set paths, bint downward):
     items = as_list(v)
     if items is None:
         return False
+    alone = alone and PyList_GET_SIZE(items) == 1
     for i in range(PyList_GET_SIZE(items)):
         item = as_dict(PyList_GET_ITEM(items, i))
         if item is None or not only(item, DOWNWARD_ITEM if downward else KEY_ITEM) or not usual_mode(item, "mode"):
             return False
         v = get(item, "path")
-        if v == NULL or not without_backsteps(<object>v, True) or (paths is not None and not first_time(paths, <object>v)):
+        if v == NULL or not without_backsteps(<object>v, True) or not first_time(paths, <object>v):
+            return False
+        if not alone and in_a_folder(<object>v):
             return False
         if not downward:
             if not has_text(item, "key"):
@@ -705,16 +720,20 @@ cdef bint usual_projected(dict projected, set paths):
             if v == NULL or not number(<object>v, 600, <int64_t>1 << 32):
                 return False
             v = get(part, "path")
-            if v == NULL or not without_backsteps(<object>v, True) or not first_time(paths, <object>v):
+            if v == NULL or not without_backsteps(<object>v, True) or not first_time(paths, <object>v) or in_a_folder(<object>v):
                 return False
-        elif "downwardAPI" in entry:
+            continue
+        if "downwardAPI" in entry:
             part = as_dict(get(entry, "downwardAPI"))
-            if part is None or not only(part, DOWNWARD_FIELDS) or not usual_files(part, paths, True):
+            if part is None or not only(part, DOWNWARD_FIELDS) or not usual_files(part, paths, True, False):
                 return False
         else:
             part = as_dict(get(entry, "configMap" if "configMap" in entry else "secret"))
-            if part is None or not only(part, FILES_FIELDS) or not has_text(part, "name") or not usual_files(part, paths, False):
+            if part is None or not only(part, FILES_FIELDS) or not has_text(part, "name") or not usual_files(part, paths, False, False):
                 return False
+        # One that does not name its files is warned of for those of the source before.
+        if "items" not in part and len(paths):
+            return False
     return True
 
 
@@ -728,7 +747,7 @@ cdef bint usual_source(int what, dict source, set paths):
     if what == CONFIG_MAP or what == SECRET:
         if not only(source, FILES_FIELDS) or not has_text(source, "name" if what == CONFIG_MAP else "secretName"):
             return False
-        return usual_mode(source, "defaultMode") and usual_files(source, None, False)
+        return usual_mode(source, "defaultMode") and usual_files(source, set(), False, True)
     if what == PROJECTED:
         return usual_projected(source, paths)
     if what == CLAIM:
@@ -739,7 +758,7 @@ cdef bint usual_source(int what, dict source, set paths):
             return False
         v = get(source, "type")
         return v == NULL or one_of(v, HOST_PATH_TYPES)
-    return only(source, DOWNWARD_FIELDS) and usual_mode(source, "defaultMode") and usual_files(source, None, True)
+    return only(source, DOWNWARD_FIELDS) and usual_mode(source, "defaultMode") and usual_files(source, set(), True, True)
 
 
 def usual_volumes(volumes):

@@ -28,6 +28,8 @@ _TITLES = {
 }  # fmt: skip
 
 OMIT_VALUE = object()
+# A path without a name: Go prints the empty step as an index.
+ROOT = "[]"
 
 # What Go's strings.TrimSpace takes away; Python's strip() would take four control characters more.
 GO_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"

@@ -40,8 +40,10 @@ _LATE_VOLUMES = (
     ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
 )
-# Sources that there is something to say about; a projected one only when it carries a token.
+# Sources that there is something to say about each by itself, and those that put keys into files of a name of their own.
 _PLAIN_VOLUMES = frozenset(key for key, *_ in _VOLUMES + _LATE_VOLUMES) | {"ephemeral"}
+_KEYED_VOLUMES = (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName"), ("downwardAPI", "DownwardAPI", ""))
+_KEYED_SOURCES = (("configMap", "ConfigMap", "name"), ("secret", "Secret", "name"), ("downwardAPI", "DownwardAPI", ""))
 # Fields of a spec that the functions named after them look at; most specs have none.
 _NODE_FIELDS = frozenset(("nodeSelector", "affinity", "topologySpreadConstraints"))
 _LIST_FIELDS = frozenset(("hostAliases", "dnsConfig", "imagePullSecrets"))
@@ -137,34 +139,76 @@ def _node_warnings(spec: Obj, path: str) -> Iterator[str]:
 
 def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
     out: list[str] = []
-    token_paths: set[str] = set()
     for i, volume in enumerate(volumes):
-        if "projected" not in volume and _PLAIN_VOLUMES.isdisjoint(volume):
+        if _PLAIN_VOLUMES.isdisjoint(volume):
             continue
         out += [f"{path}[{i}].{shown}: {text}" for key, shown, text in _VOLUMES if volume.get(key) is not None]
         template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if template is not None:
             out += claim_spec_warnings(template.get("spec") or {}, f"{path}[{i}].ephemeral.volumeClaimTemplate.spec")
         out += [f"{path}[{i}].{shown}: {text}" for key, shown, text in _LATE_VOLUMES if volume.get(key) is not None]
-        for source in (volume.get("projected") or {}).get("sources") or ():
-            if source.get("serviceAccountToken") is not None:
-                token_paths.add(source["serviceAccountToken"].get("path") or "")
-    if token_paths:
-        for i, volume in enumerate(volumes):
-            for source in (volume.get("projected") or {}).get("sources") or ():
-                out += _same_path(source, token_paths, f"{path}[{i}].projected.sources")
+    for volume in volumes:
+        out += _overlapping_files(volume)
     return out
 
 
-def _same_path(source: Obj, taken: set[str], path: str) -> Iterator[str]:
-    text = "has duplicated path with ServiceAccountToken"
-    for key, shown in (("configMap", "configMap"), ("secret", "secrets"), ("downwardAPI", "downwardAPI")):
-        for j, item in enumerate((source.get(key) or {}).get("items") or ()):
-            if item.get("path") in taken:
-                yield f"{path}.{shown}[{j}]: {text} {go_quote(item['path'])}"
-    bundle = source.get("clusterTrustBundle")
-    if bundle is not None and (bundle.get("path") or "") in taken:
-        yield f"{path}.ClusterTrustBundle: {text} {go_quote(bundle.get('path') or '')}"
+# A file of a volume: its path and, in projected volumes, whose it is.
+_File = tuple[str, str]
+
+
+def _files(source: Obj, owner: str) -> list[_File]:
+    return [(item.get("path") or "", owner) for item in source["items"]]
+
+
+def _named(kind: str, name: str | None) -> str:
+    return kind if name is None else f"{kind} {go_quote(name)}"
+
+
+def _overlapping_files(volume: Obj) -> Iterator[str]:
+    """Files of one volume that lie in each other's place, or one in the other as if that were a directory."""
+    name = f"volume {go_quote(volume.get('name') or '')}"
+    for key, kind, label in _KEYED_VOLUMES:
+        source = volume.get(key)
+        if source is not None and source.get("items"):
+            shown = _named(kind, (source.get(label) or "") if label else None)
+            yield from _overlaps(_files(source, ""), [], f"{name} ({shown})")
+    taken: list[_File] = []
+    files: list[_File] = []
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        if all(part is None for part in source.values()):
+            yield f"{name} (Projected) has no sources provided"
+            continue
+        # Upstream looks once more at the files of the source before where a source does not say which it has.
+        files = next(_projected_files(source), files)
+        yield from _overlaps(files, taken, f"{name} (Projected)")
+
+
+def _projected_files(source: Obj) -> Iterator[list[_File]]:
+    """The files of each part of a source that names them; there should be one."""
+    for key, kind, label in _KEYED_SOURCES:
+        part = source.get(key)
+        if part is not None and part.get("items") is not None:
+            yield _files(part, _named(kind, (part.get(label) or "") if label else None))
+    token, bundle = source.get("serviceAccountToken"), source.get("clusterTrustBundle")
+    if token is not None:
+        yield [(token.get("path") or "", "ServiceAccountToken")]
+    if bundle is not None:
+        named = bundle.get("name")
+        yield [(bundle.get("path") or "", _named("ClusterTrustBundle", bundle.get("signerName") or "" if named is None else named))]
+
+
+def _overlaps(files: list[_File], taken: list[_File], where: str) -> Iterator[str]:
+    """Of each of ``files`` with those in ``taken``, which they join."""
+
+    def shown(path: str, owner: str) -> str:
+        return f"{go_quote(path)} ({owner})" if owner else go_quote(path)
+
+    for path, owner in files:
+        path = path.rstrip("/")
+        for other, of_other in taken if path else ():
+            if other and (f"{other}/".startswith(f"{path}/") or f"{path}/".startswith(f"{other}/")):
+                yield f"{where}: overlapping paths: {shown(path, owner)} with {shown(other, of_other)}"
+        taken.append((path, owner))
 
 
 def _list_warnings(spec: Obj, path: str) -> Iterator[str]:
@@ -246,9 +290,9 @@ def _port_warnings(spec: Obj, path: str) -> Iterator[str]:
             continue
         first = by_name.setdefault(name, entry)
         if first[1:3] != entry[1:3]:
-            known = f"{at(first)}.name"
+            known = at(first)
             text = f"duplicate port name {go_quote(name)} with {known}"
-            yield f"{at(entry)}.name: {text}, services and probes that select ports by name will use {known}"
+            yield f"{at(entry)}: {text}, services and probes that select ports by name will use {known}"
 
 
 def _affinity_warnings(affinity: Obj, path: str) -> Iterator[str]:

@@ -59,6 +59,7 @@ ODD = st.one_of(
     st.sampled_from([
         None, "", "a", "A", "-", "a-", "a--b", "a.b", "..", "../a", "a/../b", "a..b", "/a", " a ", "a=b", "é", "\ud800", "a" * 16,
         "a" * 64, "a" * 254, "80", "TCP", "http", "Always", "metadata.name", "CAP_SYS_ADMIN", "config", "token", "ca.crt", "namespace",
+        "b", "b/c", "b/c/", "token/a",
         "A.b", ".a", "1", "0", "100m", "1500m", "2Ki", "1k", "1Mi", "65Mi", "1M", "1G", "9E", "1e3", "999999999999", "99999999Ti", "-1",
     ]),
     st.sampled_from([0, -1, 1, 2, 81, 599, 65535, 65536, 0o777, 0o1000, 1 << 31, 1 << 63, 1 << 70, True, False]),

@@ -45,7 +45,7 @@ def update(path: str, old: dict[str, Any], change, subresource: str = "") -> tup
         obj["metadata"]["resourceVersion"] = "1"
     typed, _ = pipeline.decode_input(res, new)
     kept = copy.deepcopy(before)
-    result = pipeline.build_update(res, typed, before, context(res), subresource)
+    result = pipeline.build_update(res, typed, before, context(res, subresource=subresource), subresource)
     assert before == kept, "the stored object was changed"
     return result
 

@@ -14,11 +14,13 @@ from kas.api.field import FieldError
 from kas.api.validation import cached, names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.fieldrefs import ENV_FIELDS, object_field, resource_field
+from kas.api.validation.podoptions import DEFAULT, Options
 from kas.api.validation.probes import container_ports, host_port_conflicts, lifecycle, probe
 from kas.api.validation.resources import container_requirements
 from kas.api.validation.security import container_security
+from kas.api.validation.security import containers as all_containers
 from kas.api.validation.volumes import PULL_POLICIES, pull_policy
-from kas.api.validation.volumesources import local_descending_path, local_non_reserved_path, no_backsteps
+from kas.api.validation.volumesources import local_descending_path, no_backsteps
 
 Container = Mapping[str, Any]
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -42,12 +44,13 @@ class PodFacts:
     restart_policy: str
     host_users: bool
     os_name: str | None
+    options: Options = DEFAULT
 
 
 # -- environment -------------------------------------------------------------------------------------------------------
 
 
-def _env(items: list[dict[str, Any]], volumes: Mapping[str, Any], path: str) -> list[FieldError]:
+def _env(items: list[dict[str, Any]], path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     for i, item in enumerate(items):
         name = item.get("name")
@@ -58,11 +61,11 @@ def _env(items: list[dict[str, Any]], volumes: Mapping[str, Any], path: str) -> 
             if messages:
                 errs += [field.invalid(f"{path}[{i}].name", name, m) for m in messages]
         if item.get("valueFrom") is not None:
-            errs += _value_from(item, volumes, f"{path}[{i}].valueFrom")
+            errs += _value_from(item, f"{path}[{i}].valueFrom")
     return errs
 
 
-def _value_from(item: Container, volumes: Mapping[str, Any], path: str) -> list[FieldError]:
+def _value_from(item: Container, path: str) -> list[FieldError]:
     source, count = item["valueFrom"], 0
     errs: list[FieldError] = []
     if source.get("fieldRef") is not None:
@@ -77,9 +80,9 @@ def _value_from(item: Container, volumes: Mapping[str, Any], path: str) -> list[
             errs += _key_ref(source[key], f"{path}.{key}")
     if source.get("fileKeyRef") is not None:
         count += 1
-        errs += _file_key_ref(source["fileKeyRef"], volumes, f"{path}.fileKeyRef")
+        errs += _file_key_ref(source["fileKeyRef"], f"{path}.fileKeyRef")
     if not count:
-        message = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+        message = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         errs.append(field.invalid(path, "", message))
     elif item.get("value"):
         errs.append(field.invalid(path, "", "may not be specified when `value` is not empty"))
@@ -98,25 +101,38 @@ def _key_ref(ref: Container, path: str) -> list[FieldError]:
     return errs
 
 
-def _file_key_ref(ref: Container, volumes: Mapping[str, Any], path: str) -> list[FieldError]:
+def _file_key_ref(ref: Container, path: str) -> list[FieldError]:
     key, volume, where = ref.get("key") or "", ref.get("volumeName") or "", ref.get("path") or ""
     errs: list[FieldError] = []
     if not key:
         errs.append(field.required(f"{path}.key"))
     else:
-        errs += [field.invalid(f"{path}.key", key, m) for m in names.is_env_var_name(key)]
+        errs += [field.invalid(f"{path}.key", key, m) for m in cached.env_name(key)]
     if not volume:
         errs.append(field.required(f"{path}.volumeName"))
     else:
         errs += [field.invalid(f"{path}.volumeName", volume, m) for m in names.is_dns1123_label(volume)]
-        if volume in volumes and volumes[volume].get("emptyDir") is None:
-            errs.append(field.invalid(f"{path}.volumeName", volume, "referenced volume must be of type emptyDir"))
-        elif volume not in volumes:
-            errs.append(field.not_found(f"{path}.volumeName", volume))
     if not where:
         errs.append(field.required(f"{path}.path"))
     else:
-        errs += local_non_reserved_path(where, f"{path}.path")
+        errs += no_backsteps(where, f"{path}.path")
+    return errs
+
+
+def volumes_of_files(spec: Container, path: str) -> list[FieldError]:
+    """Files that environments are read from lie in an emptyDir of the pod."""
+    errs: list[FieldError] = []
+    known = {v.get("name") or "": v for v in spec.get("volumes") or ()}
+    for container, at in all_containers(spec, path):
+        for i, item in enumerate(container.get("env") or ()):
+            ref = (item.get("valueFrom") or {}).get("fileKeyRef")
+            if ref is None:
+                continue
+            name, where = ref.get("volumeName") or "", f"{at}.env[{i}].valueFrom.fileKeyRef.volumeName"
+            if name not in known:
+                errs.append(field.not_found(where, name))
+            elif known[name].get("emptyDir") is None:
+                errs.append(field.invalid(where, name, "referenced volume must be of type emptyDir"))
     return errs
 
 
@@ -257,7 +273,7 @@ def _resize_policy(items: list[dict[str, Any]], pod_restart_policy: str, path: s
         if policy not in ("NotRequired", "RestartContainer"):
             errs.append(unsupported(path, policy, ("NotRequired", "RestartContainer")) if policy else field.required(path))
         if pod_restart_policy == "Never" and policy != "NotRequired":
-            errs.append(field.invalid(path, policy, "must be 'NotRequired' when `restartPolicy` is 'Never'"))
+            errs.append(field.invalid(path, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
     return errs
 
 
@@ -305,7 +321,7 @@ def _common(container: Container, pod: PodFacts, path: str) -> list[FieldError]:
     if get("ports"):
         errs += container_ports(container["ports"], f"{path}.ports")
     if get("env"):
-        errs += _env(container["env"], pod.volumes, f"{path}.env")
+        errs += _env(container["env"], f"{path}.env")
     if get("envFrom"):
         errs += _env_from(container["envFrom"], f"{path}.envFrom")
     if get("volumeMounts"):
@@ -315,7 +331,7 @@ def _common(container: Container, pod: PodFacts, path: str) -> list[FieldError]:
     if get("imagePullPolicy") not in PULL_POLICIES:
         errs += pull_policy(get("imagePullPolicy"), f"{path}.imagePullPolicy")
     if get("resources"):
-        errs += container_requirements(container["resources"], pod.claims, f"{path}.resources")
+        errs += container_requirements(container["resources"], pod.claims, f"{path}.resources", pod.options)
     if get("resizePolicy"):
         errs += _resize_policy(container["resizePolicy"], pod.restart_policy, f"{path}.resizePolicy")
     if get("securityContext"):
@@ -370,6 +386,10 @@ def init_containers(items: list[dict[str, Any]], regular: list[dict[str, Any]], 
             for key in ("lifecycle", *PROBES):
                 if container.get(key) is not None:
                     errs.append(field.forbidden(f"{at}.{key}", NOT_FOR_INIT))
+            for j, item in enumerate(container.get("resizePolicy") or ()):
+                if item.get("restartPolicy") == "RestartContainer" and not pod.options.restarting_init:
+                    message = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+                    errs.append(field.invalid(f"{at}.resizePolicy[{j}].restartPolicy", "RestartContainer", message))
     return errs
 
 

@@ -13,7 +13,8 @@ from kas.api.gostruct import in_order, render
 from kas.api.validation import names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.labelselectors import convertible, label_selector, matches
-from kas.api.validation.podspec import Options, template
+from kas.api.validation.podoptions import Options
+from kas.api.validation.podspec import template
 from kas.api.validation.workloads import NO_MATCH, counts, template_labels
 
 Spec = Mapping[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kas.api import field
@@ -13,7 +13,8 @@ from kas.api.validation import names, security
 from kas.api.validation.checks import legacy_ip, unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.ip import parse_ip
-from kas.api.validation.podspec import MAX_INT32, MIRROR, Options, is_usual, spec, specific_annotations
+from kas.api.validation.podoptions import Options
+from kas.api.validation.podspec import MAX_INT32, MIRROR, is_usual, spec, specific_annotations
 from kas.api.validation.scheduling import REQUIRED, tolerations
 
 Pod = Mapping[str, Any]
@@ -31,7 +32,7 @@ def metadata_and_spec(pod: Pod, options: Options, usual: bool | None = None) -> 
         usual = is_usual(body)
     errs = object_meta(meta, True, names.dns_subdomain)
     errs += specific_annotations(meta.get("annotations"), body, "metadata.annotations", options)
-    errs += spec(body, meta.get("name") or "", "spec", options, usual)
+    errs += spec(body, meta.get("name") or "", "spec", options, usual, MIRROR in (meta.get("annotations") or ()))
     if not body.get("serviceAccountName"):
         for i, volume in enumerate(body.get("volumes") or ()):
             for j, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
@@ -225,17 +226,33 @@ def _gated_changes(munged: dict[str, Any], old_spec: Pod) -> list[FieldError]:
 # -- status ------------------------------------------------------------------------------------------------------------
 
 
-def _state_transitions(new: list[dict], old: list[dict], policy: str, sidecars: frozenset[str], path: str) -> list[FieldError]:
-    if policy == "Always":
-        return []
+def _restarts_all(spec: Pod) -> bool:
+    """Whether the end of some container may start all of them again."""
+    rules = [r for k in ("containers", "initContainers") for c in spec.get(k) or () for r in c.get("restartPolicyRules") or ()]
+    return any(rule.get("action") == "RestartAllContainers" for rule in rules)
+
+
+def _may_restart(container: Pod, spec: Pod, code: int) -> bool:
+    """``ContainerShouldRestart``: the first rule that matches, else the container's own policy, else the pod's."""
+    for rule in container.get("restartPolicyRules") or ():
+        codes = rule.get("exitCodes") or {}
+        if codes.get("operator") in ("In", "NotIn") and (code in (codes.get("values") or ())) == (codes["operator"] == "In"):
+            return True
+    policy = container.get("restartPolicy") or spec.get("restartPolicy")
+    return policy != "Never" and (policy != "OnFailure" or code != 0)
+
+
+def _state_transitions(new: list[dict], old: list[dict], containers: list[dict], spec: Pod, path: str) -> list[FieldError]:
+    """What has ended stays so, unless its container is one that starts again."""
     errs = []
     for i, before in enumerate(old):
         ended = (before.get("state") or {}).get("terminated")
-        if ended is None or (ended.get("exitCode") and policy == "OnFailure") or before.get("name") in sidecars:
+        after = next((c for c in new if (c.get("name") or "") == (before.get("name") or "")), None)
+        if ended is None or after is None or (after.get("state") or {}).get("terminated") is not None:
             continue
-        for after in new:
-            if after.get("name") == before.get("name") and (after.get("state") or {}).get("terminated") is None:
-                errs.append(field.forbidden(f"{path}[{i}].state", "may not be transitioned to non-terminated state"))
+        container = next((c for c in containers if c.get("name") == before.get("name")), None)
+        if container is None or not _may_restart(container, spec, ended.get("exitCode") or 0):
+            errs.append(field.forbidden(f"{path}[{i}].state", "may not be transitioned to non-terminated state"))
     return errs
 
 
@@ -253,9 +270,6 @@ def _dual_stack(items: list[dict], path: str, old: tuple[str, ...]) -> list[Fiel
         if len({ip.family for ip in parsed if ip}) != 2 or len(ips) > 2:
             message = "may specify no more than one IP for each IP family"
             errs.append(field.invalid(path, [render("PodIP", item) for item in items], message))
-        for i, ip in enumerate(ips):
-            if ip in ips[:i]:
-                errs.append(field.duplicate(f"{path}[{i}]", render("PodIP", items[i])))
     return errs
 
 
@@ -265,25 +279,28 @@ def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
     status, old_status = pod.get("status") or {}, old.get("status") or {}
     body, old_spec = pod.get("spec") or {}, old.get("spec") or {}
     for i, condition in enumerate(status.get("conditions") or ()):
-        kind = condition.get("type") or ""
+        kind, at = condition.get("type") or "", f"status.conditions[{i}]"
+        errs += _observed(condition, at)
         if kind not in ("PodScheduled", "Ready", "Initialized"):
-            errs += [field.invalid(f"metadata.conditions[{i}].Type", kind, m) for m in names.is_qualified_name(kind)]
+            errs += [field.invalid(f"{at}.Type", kind, m) for m in names.is_qualified_name(kind)]
     if (body.get("nodeName") or "") != (old_spec.get("nodeName") or ""):
         errs.append(field.forbidden("status.nodeName", "may not be changed directly"))
     nominated = status.get("nominatedNodeName") or ""
     if nominated and nominated != (old_status.get("nominatedNodeName") or ""):
         errs += [field.invalid("status.nominatedNodeName", nominated, m) for m in names.is_dns1123_subdomain(nominated)]
+        if old_spec.get("nodeName"):
+            errs.append(field.forbidden("status.nominatedNodeName", "may not be set on pods that are already bound to a node"))
+    errs += _observed(status, "status")
     if (status.get("qosClass") or "") != (old_status.get("qosClass") or ""):
         errs.append(field.invalid("status.qosClass", status.get("qosClass") or "", "field is immutable"))
-    policy = old_spec.get("restartPolicy") or ""
-    sidecars = frozenset(c.get("name") or "" for c in old_spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
-    for key, effective, allowed in (
-        ("containerStatuses", policy, frozenset()),
-        ("initContainerStatuses", policy, sidecars),
-        ("ephemeralContainerStatuses", "Never", frozenset()),
-    ):
-        errs += _state_transitions(status.get(key) or [], old_status.get(key) or [], effective, allowed, f"status.{key}")
+    restarts_all = _restarts_all(old_spec)
+    for key, kind in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers"), ("ephemeralContainerStatuses", "")):
+        if not kind or not restarts_all:
+            containers = old_spec.get(kind) or []
+            errs += _state_transitions(status.get(key) or [], old_status.get(key) or [], containers, old_spec, f"status.{key}")
     errs += _claim_statuses(status.get("resourceClaimStatuses") or [], body.get("resourceClaims") or [])
+    if status.get("extendedResourceClaimStatus") is not None:
+        errs += _extended_claim(status["extendedResourceClaimStatus"], body, "status.extendedResourceClaimStatus")
     old_ips = tuple(item.get("ip") or "" for item in old_status.get("podIPs") or ())
     errs += _dual_stack(status.get("podIPs") or [], "status.podIPs", old_ips)
     hosts = status.get("hostIPs") or []
@@ -303,18 +320,52 @@ def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
     return errs
 
 
+def _observed(item: Pod, path: str) -> list[FieldError]:
+    observed = item.get("observedGeneration") or 0
+    return [field.invalid(f"{path}.observedGeneration", observed, "must be a non-negative integer")] if observed < 0 else []
+
+
+def _extended_claim(status: Pod, spec: Pod, path: str) -> list[FieldError]:
+    """The claim made for extended resources: which request serves which resource of which container."""
+    mappings = status.get("requestMappings") or []
+    errs: list[FieldError] = []
+    if not mappings:
+        errs.append(field.required(f"{path}.requestMappings", "at least one request mapping is required"))
+    known = {c.get("name") or "": c for k in ("initContainers", "containers") for c in spec.get(k) or ()}
+    seen: set[tuple[str, str, str]] = set()
+    for i, item in enumerate(mappings):
+        at = f"{path}.requestMappings[{i}]"
+        name, resource, request = item.get("containerName") or "", item.get("resourceName") or "", item.get("requestName") or ""
+        if name not in known:
+            message = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            errs.append(field.invalid(f"{at}.containerName", name, message))
+        elif resource not in ((known[name].get("resources") or {}).get("requests") or {}):
+            message = "must match the extended resource name of an entry in spec.initContainers.resources.requests"
+            errs.append(field.invalid(f"{at}.resourceName", resource, f"{message} or spec.containers.resources.requests"))
+        errs += [field.invalid(f"{path}.requestName", request, m) for m in names.is_dns1123_label(request)]
+        if (name, resource, request) in seen:
+            errs.append(field.duplicate(f"{at}.containerName", name))
+            errs.append(field.duplicate(f"{at}.resourceName", resource))
+            errs.append(field.duplicate(f"{at}.requestName", request))
+        seen.add((name, resource, request))
+    claim = status.get("resourceClaimName") or ""
+    if not claim:
+        return [*errs, field.required(f"{path}.resourceClaimName")]
+    return errs + [field.invalid(f"{path}.resourceClaimName", claim, m) for m in names.is_dns1123_subdomain(claim)]
+
+
 def _claim_statuses(items: list[dict], claims: list[dict]) -> list[FieldError]:
     errs: list[FieldError] = []
     known, seen = {c.get("name") or "" for c in claims}, set()
     for i, item in enumerate(items):
-        at, name, claim = f"status.resourceClaimStatuses[{i}].name", item.get("name") or "", item.get("resourceClaimName")
+        at, name, claim = f"status.resourceClaimStatuses[{i}]", item.get("name") or "", item.get("resourceClaimName")
         if name not in known:
-            errs.append(field.invalid(at, name, "must match the name of an entry in `spec.resourceClaims`"))
+            errs.append(field.invalid(f"{at}.name", name, "must match the name of an entry in `spec.resourceClaims`"))
         if name in seen:
-            errs.append(field.duplicate(at, name))
+            errs.append(field.duplicate(f"{at}.name", name))
         seen.add(name)
         if claim is not None:
-            errs += [field.invalid(at, claim, m) for m in names.is_dns1123_subdomain(claim)]
+            errs += [field.invalid(f"{at}.resourceClaimName", claim, m) for m in names.is_dns1123_subdomain(claim)]
     return errs
 
 
@@ -377,7 +428,7 @@ def ephemeral_containers_update(pod: Pod, old: Pod, options: Options) -> list[Fi
     errs += metadata_and_spec(pod, options)
     errs += _annotation_changes(pod, old, options)
     if MIRROR in (old["metadata"].get("annotations") or {}):
-        return [field.forbidden("", "static pods do not support ephemeral containers")]
+        return [field.forbidden(field.ROOT, "static pods do not support ephemeral containers")]
     now = {c.get("name") or "": c for c in (pod.get("spec") or {}).get("ephemeralContainers") or ()}
     for before in (old.get("spec") or {}).get("ephemeralContainers") or ():
         name = before.get("name") or ""
@@ -391,84 +442,116 @@ def ephemeral_containers_update(pod: Pod, old: Pod, options: Options) -> list[Fi
     return errs
 
 
-def _without_cpu_memory(container: Pod, old: Pod) -> dict[str, Any]:
-    """The container as it would be had only cpu and memory been left alone."""
-    out, before = dict(container), old.get("resources") or {}
-    resources = dict(container.get("resources") or {})
+def _without_cpu_memory(new: Pod, old: Pod) -> dict[str, Any]:
+    """Requirements as they would be had only cpu and memory been left alone. Claims are lost, as upstream loses them."""
+    out: dict[str, Any] = {}
     for kind in ("limits", "requests"):
-        if before.get(kind) is None:
-            resources.pop(kind, None)
-            continue
-        kept = {k: v for k, v in (resources.get(kind) or {}).items() if k not in ("cpu", "memory")}
-        kept.update((k, v) for k, v in before[kind].items() if k in ("cpu", "memory"))
-        resources[kind] = kept
-    out["resources"] = resources
+        kept = {k: v for k, v in (new.get(kind) or {}).items() if k not in ("cpu", "memory")}
+        kept.update((k, v) for k, v in (old.get(kind) or {}).items() if k in ("cpu", "memory"))
+        if kept:
+            out[kind] = kept
     return out
 
 
-def _removed(new: Pod, old: Pod, kind: str) -> bool:
-    return bool((old.get(kind) or {}).keys() - (new.get(kind) or {}).keys())
-
-
-def _resized(new: Pod, old: Pod, path: str) -> list[FieldError]:
-    """One container's (or the pod's) requirements: nothing may vanish."""
+def _removed(new: Pod, old: Pod, path: str, what: str = "") -> list[FieldError]:
+    """Requests and limits, of a container or of the pod, may change but not vanish."""
     errs = []
-    if _removed(new, old, "requests"):
-        errs.append(field.forbidden(f"{path}.requests", "resource requests cannot be removed"))
-    if _removed(new, old, "limits"):
-        errs.append(field.forbidden(f"{path}.limits", "resource limits cannot be removed"))
+    for kind in ("requests", "limits"):
+        if (old.get(kind) or {}).keys() - (new.get(kind) or {}).keys():
+            errs.append(field.forbidden(f"{path}.{kind}", f"{what}resource {kind} cannot be removed"))
     return errs
 
 
-def resize(pod: Pod, old: Pod, options: Options, qos_of) -> list[FieldError]:
+def _resized_pod_resources(munged: dict[str, Any], new: Pod | None, old: Pod | None) -> list[FieldError]:
+    """The pod's own resources; what may change is taken back in ``munged``."""
+    if old is not None and new is None:
+        return [field.forbidden("spec.resources", "pod-level resources cannot be removed")]
+    errs = _removed(new or {}, old or {}, "spec.resources", "pod-level ")
+    kept = _without_cpu_memory(new or {}, old or {})
+    if (new or {}).get("claims"):
+        kept["claims"] = (new or {})["claims"]
+    if kept or old is not None:
+        munged["resources"] = kept
+    else:
+        munged.pop("resources", None)
+    if not semantic_equal(kept, old):
+        errs.append(field.forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
+    return errs
+
+
+def _reordered(new: Pod, old: Pod) -> list[FieldError]:
+    errs = []
+    for kind in ("containers", "initContainers"):
+        now, before = new.get(kind) or (), old.get(kind) or ()
+        if len(now) != len(before):
+            errs.append(field.forbidden(f"spec.{kind}", f"{kind} may not be added or removed on resize"))
+            continue
+        for i, (container, had) in enumerate(zip(now, before, strict=True)):
+            if (container.get("name") or "") != (had.get("name") or ""):
+                errs.append(field.forbidden(f"spec.{kind}[{i}].name", f"{kind} may not be renamed or reordered on resize"))
+    return errs
+
+
+def resize(pod: Pod, old: Pod, options: Options, qos_of: Callable[[Any], str]) -> list[FieldError]:
     """``ValidatePodResize``; ``qos_of`` computes the quality-of-service class of a pod."""
     errs = object_meta_update(pod["metadata"], old["metadata"])
     errs += metadata_and_spec(pod, options)
-    body, old_spec = pod.get("spec") or {}, old.get("spec") or {}
+    body, old_spec, old_status = pod.get("spec") or {}, old.get("spec") or {}, old.get("status") or {}
     if MIRROR in (old["metadata"].get("annotations") or {}):
-        return [field.forbidden("", "static pods cannot be resized")]
+        return [field.forbidden(field.ROOT, "static pods cannot be resized")]
     if (old_spec.get("os") or {}).get("name") == "windows":
-        return [field.forbidden("", "windows pods cannot be resized")]
-    old_class = (old.get("status") or {}).get("qosClass") or qos_of(old)
-    if old_class != qos_of(pod):
+        return [field.forbidden(field.ROOT, "windows pods cannot be resized")]
+    if (old_status.get("qosClass") or qos_of(old)) != qos_of(pod):
         shown = (pod.get("status") or {}).get("qosClass") or ""
         errs.append(field.invalid("spec", shown, "Pod QOS Class may not change as a result of resizing"))
     if not _resize_supported(old):
         errs.append(field.forbidden("spec", "Pod running on node without support for resize"))
-    same_count = all(len(body.get(k) or ()) == len(old_spec.get(k) or ()) for k in ("containers", "initContainers"))
-    if not same_count:
-        errs.append(field.forbidden("spec.containers", "containers may not be added or removed on resize"))
-        return errs
     munged = dict(body)
-    for kind in ("initContainers", "containers"):
+    new_own, old_own = body.get("resources"), old_spec.get("resources")
+    if any(own and (own.get("requests") or own.get("limits")) for own in (new_own, old_own)):
+        errs += _resized_pod_resources(munged, new_own, old_own)
+    if old_status.get("nodeAllocatableResourceClaimStatuses"):
+        errs.append(field.forbidden("spec", "pods with node allocatable resource claims cannot be resized"))
+    found = _reordered(body, old_spec)
+    if found:
+        return errs + found
+    pairs = {k: list(zip(body.get(k) or (), old_spec.get(k) or (), strict=True)) for k in ("initContainers", "containers")}
+    for kind, both in pairs.items():
+        for i, (container, before) in enumerate(both):
+            errs += _removed(container.get("resources") or {}, before.get("resources") or {}, f"spec.{kind}[{i}].resources")
+    for kind in ("containers", "initContainers"):
         kept = []
-        for i, (container, before) in enumerate(zip(body.get(kind) or (), old_spec.get(kind) or (), strict=True)):
-            sidecar = before.get("restartPolicy") == "Always"
-            if kind == "containers" or sidecar:
-                path = f"spec.{kind}[{i}].resources"
-                errs += _resized(container.get("resources") or {}, before.get("resources") or {}, path)
-                container = _without_cpu_memory(container, before)
-                if not semantic_equal(_plain(container), _plain(before)):
-                    for_sidecar = " for sidecar containers" if kind == "initContainers" else ""
-                    errs.append(field.forbidden("spec", f"only cpu and memory resources{for_sidecar} are mutable"))
-            elif not semantic_equal(_plain(container), _plain(before)):
-                errs.append(field.forbidden("spec", "resources for non-sidecar init containers are immutable"))
-            kept.append(container)
+        for i, (container, before) in enumerate(pairs[kind]):
+            resources = _without_cpu_memory(container.get("resources") or {}, before.get("resources") or {})
+            left = {**container, "resources": resources}
+            kept.append(left)
+            if not semantic_equal(_plain(left), _plain(before)):
+                path, of_init = ("spec", "") if kind == "containers" else (f"spec.{kind}[{i}]", " for init or sidecar containers")
+                errs.append(field.forbidden(path, f"only cpu and memory resources{of_init} are mutable"))
+            if kind == "initContainers" and container.get("restartPolicy") != "Always":
+                errs += _resized_init(container, before, f"spec.{kind}[{i}]")
         if kept:
             munged[kind] = kept
-    if body.get("resources") is not None or old_spec.get("resources") is not None:
-        errs += _resized(body.get("resources") or {}, old_spec.get("resources") or {}, "spec.resources")
-        munged["resources"] = _without_cpu_memory(
-            {"resources": body.get("resources") or {}}, {"resources": old_spec.get("resources") or {}}
-        )["resources"]
-    if not errs and not semantic_equal(_plain(munged), _plain(old_spec)):
+    if not errs and not semantic_equal(_whole(munged), _whole(old_spec)):
         errs.append(field.forbidden("spec", "only cpu and memory resources are mutable"))
     return errs
+
+
+def _resized_init(container: Pod, before: Pod, path: str) -> list[FieldError]:
+    if semantic_equal(_plain(container), _plain(before)):
+        return []
+    message = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
+    policies = [item.get("restartPolicy") for item in container.get("resizePolicy") or ()]
+    return [field.forbidden(path, message) for policy in policies if policy == "RestartContainer"]
 
 
 def _plain(item: Pod) -> dict[str, Any]:
     """Without the presence of an empty ``resources``, which both sides may or may not carry."""
     return {k: v for k, v in item.items() if k != "resources" or v}
+
+
+def _whole(spec: Pod) -> dict[str, Any]:
+    return {**spec, **{k: [_plain(c) for c in spec[k]] for k in ("containers", "initContainers") if spec.get(k)}}
 
 
 def _resize_supported(pod: Pod) -> bool:

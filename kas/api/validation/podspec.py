@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kas._fast_pods import usual_containers, usual_tolerations, usual_volumes
@@ -16,84 +15,23 @@ from kas.api.field import FieldError
 from kas.api.gostruct import render
 from kas.api.validation import metadata, names, scheduling, security
 from kas.api.validation.checks import legacy_ip, unsupported
-from kas.api.validation.containers import PodFacts, ephemeral_containers, init_containers, regular_containers
+from kas.api.validation.containers import PodFacts, ephemeral_containers, init_containers, regular_containers, volumes_of_files
 from kas.api.validation.labelselectors import labels
-from kas.api.validation.resources import amount, container_requirements, pod_requirements
+from kas.api.validation.podoptions import DEFAULT, Options, deletion_cost
+from kas.api.validation.resources import amount, container_requirements, is_hugepages, pod_requirements
 from kas.api.validation.volumes import volumes
 
 Spec = Mapping[str, Any]
 MAX_INT32 = 2147483647
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 MIRROR = "kubernetes.io/config.mirror"
 
 
-@dataclass(slots=True, frozen=True)
-class Options:
-    """Leniency towards what is already stored, and whether this is a pod or the template of one."""
-
-    is_pod: bool = False
-    allow_invalid_deletion_cost: bool = False
-    allow_invalid_affinity_values: bool = False
-    allow_invalid_node_values: bool = False
-    allow_invalid_spread_selector: bool = False
-    allow_host_sysctls: bool = False
-    old_ips: frozenset[str] = frozenset()
-
-
-DEFAULT = Options()
-FOR_PODS = Options(is_pod=True)
-# Where leniency may be due; most specs have none of it.
-_LENIENT = frozenset(("affinity", "topologySpreadConstraints", "dnsConfig", "hostAliases"))
 _NO_CLAIMS: frozenset[str] = frozenset()
 
 
-def options_for_template(old: Spec | None) -> Options:
-    """``options_for`` the pod template of a stored workload."""
-    return options_for((old or {}).get("spec") or {}, (old or {}).get("metadata"))
-
-
-def options_for(old_spec: Spec | None, old_meta: Spec | None, is_pod: bool = False) -> Options:
-    """``GetValidationOptionsFromPodSpecAndMeta``: what the stored object already does wrong stays allowed."""
-    if old_spec is None:
-        return FOR_PODS if is_pod else DEFAULT
-    annotations = (old_meta or {}).get("annotations") or {}
-    if _LENIENT.isdisjoint(old_spec) and DELETION_COST not in annotations and not (old_spec.get("securityContext") or {}).get("sysctls"):
-        return FOR_PODS if is_pod else DEFAULT
-    affinity = old_spec.get("affinity") or {}
-    bad_affinity = any(
-        scheduling._pod_affinity(affinity.get(k) or {}, False, "")
-        and not scheduling._pod_affinity(affinity.get(k) or {}, True, "")
-        for k in ("podAffinity", "podAntiAffinity")
-    )
-    node = (affinity.get("nodeAffinity") or {}).get(scheduling.REQUIRED)
-    bad_node = bool(node and scheduling.node_selector(node, False, "") and not scheduling.node_selector(node, True, ""))
-    spread = old_spec.get("topologySpreadConstraints") or []
-    bad_spread = any("labelSelector" in e.field for e in scheduling.topology_spread(spread, ""))
-    host_sysctls = bool((old_spec.get("securityContext") or {}).get("sysctls")) and bool(
-        old_spec.get("hostNetwork") or old_spec.get("hostIPC")
-    )
-    ips = set((old_spec.get("dnsConfig") or {}).get("nameservers") or ())
-    ips.update(alias.get("ip") or "" for alias in old_spec.get("hostAliases") or ())
-    return Options(
-        is_pod, bool(_deletion_cost(annotations, "")), bad_affinity, bad_node, bad_spread, host_sysctls, frozenset(ips)
-    )
-
-
 # -- annotations -------------------------------------------------------------------------------------------------------
-
-
-def _deletion_cost(annotations: Mapping[str, str], path: str) -> list[FieldError]:
-    text = annotations.get(DELETION_COST)
-    if text is None:
-        return []
-    digits = text[1:] if text[:1] in "+-" else text
-    # Neither a leading plus nor leading zeros: the value round-trips as text.
-    plain = digits.isascii() and digits.isdigit() and text[:1] != "+" and (digits == "0" or digits[0] != "0") and text != "-0"
-    if plain and -(1 << 31) <= int(text) < 1 << 31:
-        return []
-    return [field.invalid(f"{path}[{DELETION_COST}]", text, "must be a 32bit integer")]
 
 
 def specific_annotations(annotations: Mapping[str, str] | None, spec: Spec, path: str, options: Options) -> list[FieldError]:
@@ -103,16 +41,19 @@ def specific_annotations(annotations: Mapping[str, str] | None, spec: Spec, path
     if MIRROR in annotations and not spec.get("nodeName"):
         message = "must set spec.nodeName if mirror pod annotation is set"
         errs.append(field.invalid(f"{path}[{MIRROR}]", annotations[MIRROR], message))
-    if not options.allow_invalid_deletion_cost:
-        errs += _deletion_cost(annotations, path)
+    found = deletion_cost(annotations, path)
+    if found and not options.deletion_cost:
+        errs += found
     return errs + security.pod_annotations(annotations, spec, path)
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def _resource_claims(claims: list[dict[str, Any]], path: str) -> list[FieldError]:
+def _resource_claims(claims: list[dict[str, Any]], path: str, mirror: bool) -> list[FieldError]:
     errs: list[FieldError] = []
+    if mirror:
+        return [field.forbidden(field.ROOT, "static pods do not support resource claims") for _ in claims]
     seen: set[str] = set()
     for i, claim in enumerate(claims):
         at, name = f"{path}[{i}]", claim.get("name") or ""
@@ -136,19 +77,21 @@ def _resource_claims(claims: list[dict[str, Any]], path: str) -> list[FieldError
     return errs
 
 
-def _pod_resources(spec: Spec, claims: frozenset[str], path: str) -> list[FieldError]:
+def _pod_resources(spec: Spec, claims: frozenset[str], path: str, options: Options) -> list[FieldError]:
     resources = spec["resources"]
+    if (spec.get("os") or {}).get("name") == "windows":
+        return [field.forbidden(path, "may not be set for a windows pod")]
     errs: list[FieldError] = []
     if resources.get("claims") is not None:
-        errs.append(field.forbidden(f"{path}.claims", "claims cannot be set for Resources at pod-level"))
-    errs += pod_requirements(resources, claims, path)
+        errs.append(field.forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level"))
+    errs += pod_requirements(resources, claims, path, options)
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-    totals = aggregate_requests(spec)
-    for name in sorted(totals):
-        given = requests.get(name, "0")
-        if totals[name] > amount(given):
-            message = f"must be greater than or equal to aggregate container requests of {format_amount(totals[name], name)}"
-            errs.append(field.invalid(f"{path}.requests[{name}]", given, message))
+    for kind, given in (("requests", requests), ("limits", limits)):
+        totals = aggregate_requests(spec, kind)
+        for name in sorted(totals.keys() & given.keys()):
+            if totals[name] > amount(given[name]) and (kind == "requests" or is_hugepages(name)):
+                message = f"must be greater than or equal to aggregate container {kind} of {format_amount(totals[name], name)}"
+                errs.append(field.invalid(f"{path}.{kind}[{name}]", given[name], message))
     for i, container in enumerate(spec.get("containers") or ()):
         for name, limit in ((container.get("resources") or {}).get("limits") or {}).items():
             if name in limits and amount(limit) > amount(limits[name]):
@@ -210,7 +153,7 @@ def _host_ports(spec: Spec, path: str, options: Options) -> list[FieldError]:
     return errs
 
 
-def _dns_config(spec: Spec, path: str, options: Options) -> list[FieldError]:
+def _dns_config(spec: Spec, path: str) -> list[FieldError]:
     config = spec.get("dnsConfig")
     if spec.get("dnsPolicy") == "None":
         if config is None:
@@ -225,7 +168,7 @@ def _dns_config(spec: Spec, path: str, options: Options) -> list[FieldError]:
     if len(servers) > 3:
         errs.append(field.invalid(f"{path}.nameservers", servers, "must not have more than 3 nameservers"))
     for i, server in enumerate(servers):
-        errs += legacy_ip(f"{path}.nameservers[{i}]", server, tuple(options.old_ips))
+        errs += legacy_ip(f"{path}.nameservers[{i}]", server)
     if len(searches) > 32:
         errs.append(field.invalid(f"{path}.searches", searches, "must not have more than 32 search paths"))
     if len(" ".join(searches)) > 2048:
@@ -258,26 +201,22 @@ def _gates(spec: Spec, path: str) -> list[FieldError]:
     return errs
 
 
-def _host_aliases(items: list[dict[str, Any]], path: str, options: Options) -> list[FieldError]:
+def _host_aliases(items: list[dict[str, Any]], path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     for i, alias in enumerate(items):
-        errs += legacy_ip(f"{path}[{i}].ip", alias.get("ip") or "", tuple(options.old_ips))
+        errs += legacy_ip(f"{path}[{i}].ip", alias.get("ip") or "")
         for j, name in enumerate(alias.get("hostnames") or ()):
             errs += [field.invalid(f"{path}[{i}].hostnames[{j}]", name, m) for m in names.is_dns1123_subdomain(name)]
     return errs
 
 
 def _hostname_override(spec: Spec, path: str) -> list[FieldError]:
-    name = spec["hostnameOverride"]
-    errs = [field.invalid(f"{path}.hostnameOverride", name, m) for m in names.is_dns1123_subdomain(name)]
-    if len(name) > 64:
-        errs.append(field.too_long(f"{path}.hostnameOverride", 64))
-    if spec.get("setHostnameAsFQDN"):
-        message = "must be false when `hostnameOverride` is set"
-        errs.append(field.invalid(f"{path}.setHostnameAsFQDN", True, message))
-    if spec.get("hostNetwork"):
-        errs.append(field.forbidden(f"{path}.hostnameOverride", "may not be specified when hostNetwork is true"))
-    return errs
+    name, at = spec["hostnameOverride"], f"{path}.hostnameOverride"
+    others = ("setHostnameAsFQDN", "hostNetwork")
+    errs = [field.forbidden(at, f"may not be specified when {other} is true") for other in others if spec.get(other)]
+    if names.byte_length(name) > 64:
+        errs.append(field.too_long(at, 64))
+    return errs + [field.invalid(at, name, m) for m in names.is_dns1123_subdomain(name)]
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------
@@ -291,8 +230,10 @@ def is_usual(pod: Spec) -> bool:
     return usual_containers(pod.get("containers"), pod.get("initContainers"), {v["name"]: v for v in items or ()})
 
 
-def spec(pod: Spec, pod_name: str, path: str, options: Options = DEFAULT, usual: bool | None = None) -> list[FieldError]:
-    """``pod_name`` is "" in templates; ``usual`` is what ``is_usual`` says when it has been asked before."""
+def spec(
+    pod: Spec, pod_name: str, path: str, options: Options = DEFAULT, usual: bool | None = None, mirror: bool = False
+) -> list[FieldError]:
+    """``pod_name`` is "" in templates; ``usual`` is what ``is_usual`` says when it has been asked before; ``mirror`` is a static pod's."""
     get = pod.get
     regular, init = get("containers") or [], get("initContainers") or []
     restart = get("restartPolicy") or ""
@@ -305,15 +246,15 @@ def spec(pod: Spec, pod_name: str, path: str, options: Options = DEFAULT, usual:
     if usual:
         valid_volumes = {volume["name"]: volume for volume in items}
     else:
-        valid_volumes, found = volumes(items, pod_name, options.is_pod, f"{path}.volumes")
+        valid_volumes, found = volumes(items, pod_name, options, f"{path}.volumes")
         errs += found
     if get("resourceClaims"):
         claims = frozenset(c["name"] for c in pod["resourceClaims"] if c.get("name"))
-        errs += _resource_claims(pod["resourceClaims"], f"{path}.resourceClaims")
+        errs += _resource_claims(pod["resourceClaims"], f"{path}.resourceClaims", mirror)
     if not usual or get("ephemeralContainers"):
         facts = PodFacts(
             valid_volumes, claims, get("terminationGracePeriodSeconds") or 0, restart, get("hostUsers") is not False,
-            (get("os") or {}).get("name"),
+            (get("os") or {}).get("name"), options,
         )  # fmt: skip
         if not usual:
             errs += regular_containers(regular, facts, f"{path}.containers")
@@ -322,7 +263,7 @@ def spec(pod: Spec, pod_name: str, path: str, options: Options = DEFAULT, usual:
         if get("ephemeralContainers"):
             errs += ephemeral_containers(pod["ephemeralContainers"], regular + init, facts, f"{path}.ephemeralContainers")
     if get("resources") is not None:
-        errs += _pod_resources(pod, claims, f"{path}.resources")
+        errs += _pod_resources(pod, claims, f"{path}.resources", options)
     if get("hostNetwork"):
         errs += _host_ports(pod, path, options)
     if restart not in RESTART_POLICIES:
@@ -333,23 +274,21 @@ def spec(pod: Spec, pod_name: str, path: str, options: Options = DEFAULT, usual:
         errs.append(unsupported(at, pod["dnsPolicy"], DNS_POLICIES) if get("dnsPolicy") else field.required(at))
     if get("nodeSelector"):
         errs += labels(pod["nodeSelector"], f"{path}.nodeSelector")
-    if get("securityContext"):
-        errs += security.pod_security(pod, f"{path}.securityContext", options.allow_host_sysctls)
-    elif get("shareProcessNamespace") and get("hostPID"):
-        errs += security.pod_security(pod, f"{path}.securityContext")
+    if get("securityContext") or (get("shareProcessNamespace") and get("hostPID")):
+        errs += security.pod_security(pod, f"{path}.securityContext", options)
     if get("affinity") is not None:
-        allow = options.allow_invalid_affinity_values
-        errs += scheduling.affinity(pod["affinity"], allow, options.allow_invalid_node_values, f"{path}.affinity")
+        errs += scheduling.affinity(pod["affinity"], options, f"{path}.affinity")
     if get("dnsConfig") is not None or get("dnsPolicy") == "None":
-        errs += _dns_config(pod, f"{path}.dnsConfig", options)
+        errs += _dns_config(pod, f"{path}.dnsConfig")
     if get("readinessGates") or get("schedulingGates"):
         errs += _gates(pod, path)
     if get("topologySpreadConstraints"):
-        at, allow = f"{path}.topologySpreadConstraints", options.allow_invalid_spread_selector
-        errs += scheduling.topology_spread(pod["topologySpreadConstraints"], at, allow)
+        errs += scheduling.topology_spread(pod["topologySpreadConstraints"], f"{path}.topologySpreadConstraints", options)
     errs += security.windows_host_process(pod, path)
     if get("hostUsers") is False:
-        errs += security.host_users(pod, path)
+        errs += security.host_users(pod, path, options)
+    if get("hostnameOverride") is not None:
+        errs += _hostname_override(pod, path)
     for key in ("serviceAccountName", "nodeName"):
         if get(key):
             errs += [field.invalid(f"{path}.{key}", pod[key], m) for m in names.is_dns1123_subdomain(pod[key])]
@@ -363,7 +302,7 @@ def spec(pod: Spec, pod_name: str, path: str, options: Options = DEFAULT, usual:
     if get("tolerations") and not usual_tolerations(pod["tolerations"]):
         errs += scheduling.tolerations(pod["tolerations"], f"{path}.tolerations")
     if get("hostAliases"):
-        errs += _host_aliases(pod["hostAliases"], f"{path}.hostAliases", options)
+        errs += _host_aliases(pod["hostAliases"], f"{path}.hostAliases")
     if get("priorityClassName"):
         name = pod["priorityClassName"]
         errs += [field.invalid(f"{path}.priorityClassName", name, m) for m in names.is_dns1123_subdomain(name)]
@@ -376,11 +315,11 @@ def spec(pod: Spec, pod_name: str, path: str, options: Options = DEFAULT, usual:
         valid = ("PreemptLowerPriority", "Never")
         errs.append(unsupported(at, preemption, valid) if preemption else field.required(at))
     if get("overhead"):
-        errs += container_requirements({"limits": pod["overhead"]}, frozenset(), f"{path}.overhead")
+        errs += container_requirements({"limits": pod["overhead"]}, frozenset(), f"{path}.overhead", options)
     if get("os") is not None:
         errs += security.os_rules(pod, path)
-    if get("hostnameOverride") is not None:
-        errs += _hostname_override(pod, path)
+    if not usual or get("ephemeralContainers"):
+        errs += volumes_of_files(pod, path)
     return errs
 
 

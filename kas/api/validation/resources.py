@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.api import field, quantity
 from kas.api.field import FieldError
 from kas.api.validation import names
+
+if TYPE_CHECKING:
+    from kas.api.validation.podoptions import Options
 
 NANO = 10**9
 
@@ -175,15 +178,19 @@ def resource_map(items: Mapping[str, str] | None, name_rule: NameRule, path: str
 # -- requirements ------------------------------------------------------------------------------------------------------
 
 
-def container_requirements(spec: Mapping[str, Any] | None, claims: frozenset[str], path: str) -> list[FieldError]:
-    return _requirements(spec, container_resource_name, claims, path) if spec else []
+def container_requirements(
+    spec: Mapping[str, Any] | None, claims: frozenset[str], path: str, options: Options | None = None
+) -> list[FieldError]:
+    return _requirements(spec, container_resource_name, claims, path, options) if spec else []
 
 
-def pod_requirements(spec: Mapping[str, Any], claims: frozenset[str], path: str) -> list[FieldError]:
-    return _requirements(spec, pod_resource_name, claims, path)
+def pod_requirements(spec: Mapping[str, Any], claims: frozenset[str], path: str, options: Options | None = None) -> list[FieldError]:
+    return _requirements(spec, pod_resource_name, claims, path, options)
 
 
-def _requirements(spec: Mapping[str, Any], name_rule: NameRule, claims: frozenset[str], path: str) -> list[FieldError]:
+def _requirements(
+    spec: Mapping[str, Any], name_rule: NameRule, claims: frozenset[str], path: str, options: Options | None
+) -> list[FieldError]:
     errs: list[FieldError] = []
     limits, requests = spec.get("limits") or {}, spec.get("requests") or {}
     has_cpu_or_memory = has_hugepages = False
@@ -197,7 +204,7 @@ def _requirements(spec: Mapping[str, Any], name_rule: NameRule, claims: frozense
         errs += resource_quantity(name, text, at)
         if is_hugepages(name):
             has_hugepages = True
-            errs += _hugepages_multiple(name, text, at)
+            errs += _hugepages_multiple(name, text, at, options)
     for name, text in requests.items():
         limit = limits.get(name)
         if name == "cpu" or name == "memory":
@@ -218,7 +225,7 @@ def _requirements(spec: Mapping[str, Any], name_rule: NameRule, claims: frozense
             errs.append(field.required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
         if is_hugepages(name):
             has_hugepages = True
-            errs += _hugepages_multiple(name, text, at)
+            errs += _hugepages_multiple(name, text, at, options)
     if has_hugepages and not has_cpu_or_memory:
         errs.append(field.forbidden(path, "HugePages require cpu or memory"))
     if spec.get("claims"):
@@ -226,12 +233,17 @@ def _requirements(spec: Mapping[str, Any], name_rule: NameRule, claims: frozense
     return errs
 
 
-def _hugepages_multiple(name: str, text: str, path: str) -> list[FieldError]:
+def divisible(name: str, text: str) -> bool:
+    """Whether an amount of huge pages is that of whole pages, none included."""
     try:
         page = amount(name[len(HUGEPAGES) :])
     except quantity.DecodeError:
-        page = 0
-    if page > 0 and amount(text) > 0 and amount(text) % page == 0:
+        return False
+    return page > 0 and page % NANO == 0 and value(text) * NANO % page == 0
+
+
+def _hugepages_multiple(name: str, text: str, path: str, options: Options | None) -> list[FieldError]:
+    if divisible(name, text) or (options is not None and options.partial_hugepages):
         return []
     return [field.invalid(path, text, f"{text} is not positive integer multiple of {name}")]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.api import field
 from kas.api.field import FieldError
 from kas.api.validation import cached, names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.labelselectors import label_name, label_selector
+
+if TYPE_CHECKING:
+    from kas.api.validation.podoptions import Options
 
 Term = Mapping[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -105,7 +108,7 @@ def _label_keys(keys: list[str], selector: Term | None, path: str) -> list[Field
     return errs
 
 
-def _match_keys(term: Term, path: str) -> list[FieldError]:
+def match_keys(term: Term, path: str) -> list[FieldError]:
     match, mismatch = term.get("matchLabelKeys") or [], term.get("mismatchLabelKeys") or []
     selector = term.get("labelSelector")
     errs = _label_keys(match, selector, f"{path}.matchLabelKeys")
@@ -131,7 +134,7 @@ def _pod_affinity_term(term: Term, allow_invalid_values: bool, path: str) -> lis
     errs += label_selector(term.get("namespaceSelector"), f"{path}.namespaceSelector", allow_invalid_values)
     for name in term.get("namespaces") or ():
         errs += [field.invalid(f"{path}.namespace", name, m) for m in names.is_dns1123_label(name)]
-    errs += _match_keys(term, path)
+    errs += match_keys(term, path)
     key = term.get("topologyKey") or ""
     if not key:
         errs.append(field.required(f"{path}.topologyKey", "can not be empty"))
@@ -150,15 +153,14 @@ def _pod_affinity(affinity: Term, allow_invalid_values: bool, path: str) -> list
     return errs
 
 
-def affinity(spec: Term, allow_selector: bool, allow_node: bool, path: str) -> list[FieldError]:
-    """The two switches let stored invalid label values pass in pod and in required node terms."""
+def affinity(spec: Term, options: Options, path: str) -> list[FieldError]:
+    """The options let stored invalid label values pass in pod and in required node terms."""
     errs: list[FieldError] = []
     if spec.get("nodeAffinity") is not None:
-        errs += _node_affinity(spec["nodeAffinity"], allow_node, f"{path}.nodeAffinity")
-    if spec.get("podAffinity") is not None:
-        errs += _pod_affinity(spec["podAffinity"], allow_selector, f"{path}.podAffinity")
-    if spec.get("podAntiAffinity") is not None:
-        errs += _pod_affinity(spec["podAntiAffinity"], allow_selector, f"{path}.podAntiAffinity")
+        errs += _node_affinity(spec["nodeAffinity"], options.node_values, f"{path}.nodeAffinity")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if spec.get(kind) is not None:
+            errs += _pod_affinity(spec[kind], options.affinity_values, f"{path}.{kind}")
     return errs
 
 
@@ -195,7 +197,9 @@ def tolerations(items: list[dict[str, Any]], path: str) -> list[FieldError]:
             if value:
                 errs.append(field.invalid(f"{at}.operator", value, "value must be empty when `operator` is 'Exists'"))
         else:
-            errs.append(unsupported(f"{at}.operator", operator, ("Equal", "Exists")))
+            # The two that compare are known, though the gate TaintTolerationComparisonOperators is off.
+            known = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
+            errs.append(unsupported(f"{at}.operator", operator, known))
         if effect:
             errs += taint_effect(effect, True, f"{at}.effect")
     return errs
@@ -204,8 +208,25 @@ def tolerations(items: list[dict[str, Any]], path: str) -> list[FieldError]:
 # -- topology spread ---------------------------------------------------------------------------------------------------
 
 
-def topology_spread(items: list[dict[str, Any]], path: str, allow_invalid_selector: bool = False) -> list[FieldError]:
+def _legacy_match_keys(term: Term, path: str) -> list[FieldError]:
+    """What held of matchLabelKeys before they were merged into the selector: it may not name them at all."""
+    keys, selector = term.get("matchLabelKeys") or (), term.get("labelSelector")
+    if not keys:
+        return []
     errs: list[FieldError] = []
+    if selector is None:
+        errs.append(field.forbidden(path, "must not be specified when labelSelector is not set"))
+    used = {*((selector or {}).get("matchLabels") or ()), *(e.get("key") for e in (selector or {}).get("matchExpressions") or ())}
+    for i, key in enumerate(keys):
+        errs += label_name(key, f"{path}[{i}]")
+        if key in used:
+            errs.append(field.invalid(f"{path}[{i}]", key, "exists in both matchLabelKeys and labelSelector"))
+    return errs
+
+
+def topology_spread(items: list[dict[str, Any]], path: str, options: Options) -> list[FieldError]:
+    errs: list[FieldError] = []
+    legacy = any(item.get("matchLabelKeys") for item in items) and options.legacy_match_keys
     for i, item in enumerate(items):
         at = f"{path}[{i}]"
         skew, key, action = item.get("maxSkew") or 0, item.get("topologyKey") or "", item.get("whenUnsatisfiable") or ""
@@ -224,9 +245,10 @@ def topology_spread(items: list[dict[str, Any]], path: str, allow_invalid_select
             policy = item.get(name)
             if policy is not None and policy not in ("Honor", "Ignore"):
                 errs.append(unsupported(f"{at}.{name}", policy, ("Honor", "Ignore")))
-        errs += _match_keys(item, at)
-        if not allow_invalid_selector:
-            errs += label_selector(item.get("labelSelector"), f"{at}.labelSelector")
+        errs += _legacy_match_keys(item, f"{at}.matchLabelKeys") if legacy else match_keys(item, at)
+        found = label_selector(item.get("labelSelector"), f"{at}.labelSelector")
+        if found and not options.spread_selector:
+            errs += found
     return errs
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.api import field
 from kas.api.field import FieldError
@@ -12,6 +12,9 @@ from kas.api.gostruct import render
 from kas.api.validation import names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.volumesources import local_descending_path
+
+if TYPE_CHECKING:
+    from kas.api.validation.podoptions import Options
 
 Context = Mapping[str, Any]
 ID_RANGE = "must be between 0 and 2147483647, inclusive"
@@ -206,7 +209,7 @@ def container_security(context: Context | None, host_users: bool, path: str) -> 
 # -- pods --------------------------------------------------------------------------------------------------------------
 
 
-def pod_security(spec: Mapping[str, Any], path: str, allow_host_sysctls: bool = False) -> list[FieldError]:
+def pod_security(spec: Mapping[str, Any], path: str, options: Options) -> list[FieldError]:
     """``validatePodSpecSecurityContext``; ``path`` is that of spec.securityContext."""
     context = spec.get("securityContext") or {}
     errs = _id(context.get("fsGroup"), f"{path}.fsGroup")
@@ -218,23 +221,39 @@ def pod_security(spec: Mapping[str, Any], path: str, allow_host_sysctls: bool = 
         message = "ShareProcessNamespace and HostPID cannot both be enabled"
         errs.append(field.invalid(f"{path}.shareProcessNamespace", True, message))
     if context.get("sysctls"):
-        errs += _sysctls(spec, context["sysctls"], f"{path}.sysctls", allow_host_sysctls)
+        errs += _sysctls(spec, context["sysctls"], f"{path}.sysctls", options)
     for name, valid in (("fsGroupChangePolicy", ("Always", "OnRootMismatch")),):
         if context.get(name) is not None and context[name] not in valid:
             errs.append(unsupported(f"{path}.{name}", context[name], valid))
     errs += seccomp_profile(context.get("seccompProfile"), f"{path}.seccompProfile")
     errs += windows_options(context.get("windowsOptions"), f"{path}.windowsOptions")
     errs += apparmor_profile(context.get("appArmorProfile"), f"{path}.appArmorProfile")
-    for name, valid in (("supplementalGroupsPolicy", ("Merge", "Strict")), ("seLinuxChangePolicy", ("MountOption", "Recursive"))):
-        if context.get(name) is not None and context[name] not in valid:
-            errs.append(unsupported(f"{path}.{name}", context[name], valid))
+    groups, selinux = context.get("supplementalGroupsPolicy"), context.get("seLinuxChangePolicy")
+    if groups is not None and groups not in ("Merge", "Strict"):
+        errs.append(unsupported(f"{path}.supplementalGroupsPolicy", groups, ("Merge", "Strict")))
+    if selinux is not None and selinux != "Recursive":
+        if not options.any_selinux_policy:
+            errs.append(unsupported(f"{path}.seLinuxChangePolicy", selinux, ("Recursive",)))
+        elif selinux != "MountOption":
+            errs.append(unsupported(f"{path}.seLinuxChangePolicy", selinux, ("MountOption", "Recursive")))
     return errs
 
 
 _IPC_SYSCTLS = frozenset({"kernel.shmmax", "kernel.shmall", "kernel.shmmni", "kernel.shm_rmid_forced", "kernel.sem"})
 
 
-def _sysctls(spec: Mapping[str, Any], items: list[dict[str, Any]], path: str, allow_host: bool) -> list[FieldError]:
+def host_sysctl(spec: Mapping[str, Any], name: str, path: str) -> list[FieldError]:
+    """Sysctls of a namespace that the pod shares with the host."""
+    dotted = name.replace("/", ".")
+    if spec.get("hostNetwork") and dotted.startswith("net."):
+        return [field.invalid(path, name, "may not be specified when 'hostNetwork' is true")]
+    of_ipc = dotted in _IPC_SYSCTLS or dotted.startswith(("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."))
+    if spec.get("hostIPC") and of_ipc:
+        return [field.invalid(path, name, "may not be specified when 'hostIPC' is true")]
+    return []
+
+
+def _sysctls(spec: Mapping[str, Any], items: list[dict[str, Any]], path: str, options: Options) -> list[FieldError]:
     errs: list[FieldError] = []
     seen: set[str] = set()
     for i, item in enumerate(items):
@@ -246,23 +265,24 @@ def _sysctls(spec: Mapping[str, Any], items: list[dict[str, Any]], path: str, al
             errs.append(field.invalid(at, name, message))
         elif name in seen:
             errs.append(field.duplicate(at, name))
-        if not allow_host:
-            dotted = name.replace("/", ".")
-            if spec.get("hostNetwork") and dotted.startswith("net."):
-                errs.append(field.invalid(at, name, "may not be specified when 'hostNetwork' is true"))
-            elif spec.get("hostIPC") and (
-                dotted in _IPC_SYSCTLS or dotted.startswith(("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."))
-            ):
-                errs.append(field.invalid(at, name, "may not be specified when 'hostIPC' is true"))
+        found = host_sysctl(spec, name, at)
+        if found and not options.host_sysctls:
+            errs += found
         seen.add(name)
     return errs
 
 
-def host_users(spec: Mapping[str, Any], path: str) -> list[FieldError]:
+def host_users(spec: Mapping[str, Any], path: str, options: Options) -> list[FieldError]:
+    """A pod with users of its own shares no other namespace; the spelling of the paths is upstream's."""
     if spec.get("hostUsers") is not False:
         return []
     why = "when `hostUsers` is false"
-    return [field.forbidden(f"{path}.{name}", why) for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+    shared = (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC"))
+    errs = [field.forbidden(f"{path}.{shown}", why) for name, shown in shared if spec.get(name)]
+    for container, at in containers(spec, path):
+        if container.get("volumeDevices") and not options.devices_of_users:
+            errs.append(field.forbidden(f"{at}.volumeDevices", why))
+    return errs
 
 
 _WINDOWS_POD = (

@@ -14,6 +14,7 @@ from kas.api.validation.checks import csi_driver_name, unsupported
 from kas.api.validation.claims import claim_template
 from kas.api.validation.fieldrefs import VOLUME_FIELDS, object_field, resource_field
 from kas.api.validation.labelselectors import label_selector
+from kas.api.validation.podoptions import Options
 from kas.api.validation.resources import amount
 from kas.api.validation.signers import bundle_name, signer_name
 from kas.api.validation.volumesources import ISCSI_NAME_LENGTH, MORE_THAN_ONE, Source, local_descending_path, local_non_reserved_path, need
@@ -85,7 +86,7 @@ def _downward_api(source: Source, path: str) -> list[FieldError]:
     return errs
 
 
-def _projected(source: Source, path: str) -> list[FieldError]:
+def _projected(source: Source, path: str, options: Options) -> list[FieldError]:
     errs = _mode(source.get("defaultMode"), f"{path}.defaultMode")
     taken: set[str] = set()
 
@@ -121,10 +122,9 @@ def _projected(source: Source, path: str) -> list[FieldError]:
                 errs.append(field.invalid(where, seconds, "may not specify a duration less than 10 minutes"))
             if seconds > 1 << 32:
                 errs.append(field.invalid(where, seconds, "may not specify a duration larger than 2^32 seconds"))
-            if not token.get("path"):
-                errs.append(field.required(f"{path}.path"))
-            else:
-                errs += local_non_reserved_path(token["path"], f"{path}.path")
+            found = need(token, path, "path") or local_non_reserved_path(token["path"], f"{path}.path")
+            if found and not (token.get("path") and options.token_path):
+                errs += found
         bundle = entry.get("clusterTrustBundle")
         if bundle is not None:
             count += 1
@@ -204,8 +204,9 @@ def _ephemeral(source: Source, path: str) -> list[FieldError]:
     return claim_template(template, f"{path}.volumeClaimTemplate")
 
 
-# JSON name, path segment of the checks, path segment of the "more than one" complaint (they differ upstream), check.
-_SOURCES: tuple[tuple[str, str, str, Callable[[Source, str], list[FieldError]]], ...] = (
+# JSON name, path segment of the checks, path segment of the "more than one" complaint (they differ upstream), check; that of
+# projected needs the options too.
+_SOURCES: tuple[tuple[str, str, str, Callable[[Source, str], list[FieldError]] | None], ...] = (
     ("emptyDir", "emptyDir", "emptyDir", _empty_dir),
     ("hostPath", "hostPath", "hostPath", sources.host_path),
     ("gitRepo", "gitRepo", "gitRepo", _git_repo),
@@ -231,7 +232,7 @@ _SOURCES: tuple[tuple[str, str, str, Callable[[Source, str], list[FieldError]]],
     ("portworxVolume", "portworxVolume", "portworxVolume", sources.portworx),
     ("azureDisk", "azureDisk", "azureDisk", sources.azure_disk),
     ("storageos", "storageos", "storageos", sources.storage_os),
-    ("projected", "projected", "projected", _projected),
+    ("projected", "projected", "projected", None),
     ("scaleIO", "scaleIO", "scaleIO", sources.scale_io),
     ("csi", "csi", "csi", _csi),
     ("ephemeral", "ephemeral", "ephemeral", _ephemeral),
@@ -246,7 +247,7 @@ def pull_policy(policy: str | None, path: str) -> list[FieldError]:
     return [unsupported(path, policy, PULL_POLICIES) if policy else field.required(path)]
 
 
-def _source(volume: Source, pod_name: str, is_pod: bool, path: str) -> list[FieldError]:
+def _source(volume: Source, pod_name: str, options: Options, path: str) -> list[FieldError]:
     """Rules of the one source; every further one is refused."""
     errs: list[FieldError] = []
     given = [_ORDER[key] for key in volume if key in _ORDER and volume[key] is not None]
@@ -256,6 +257,8 @@ def _source(volume: Source, pod_name: str, is_pod: bool, path: str) -> list[Fiel
         key, segment, complaint, check = _SOURCES[i]
         if n:
             errs.append(field.forbidden(f"{path}.{complaint}", MORE_THAN_ONE))
+        elif check is None:
+            errs += _projected(volume[key], f"{path}.{segment}", options)
         else:
             errs += check(volume[key], f"{path}.{segment}")
         if key == "iscsi" and volume[key].get("initiatorName") is not None:
@@ -270,7 +273,7 @@ def _source(volume: Source, pod_name: str, is_pod: bool, path: str) -> list[Fiel
         if given:
             errs.append(field.forbidden(f"{path}.image", MORE_THAN_ONE))
         else:
-            if is_pod and not image.get("reference"):
+            if options.is_pod and not image.get("reference"):
                 errs.append(field.required(f"{path}.image.reference"))
             errs += pull_policy(image.get("pullPolicy"), f"{path}.image.pullPolicy")
     elif not given:
@@ -279,7 +282,7 @@ def _source(volume: Source, pod_name: str, is_pod: bool, path: str) -> list[Fiel
 
 
 def volumes(
-    items: list[dict[str, Any]], pod_name: str, is_pod: bool, path: str
+    items: list[dict[str, Any]], pod_name: str, options: Options, path: str
 ) -> tuple[dict[str, dict[str, Any]], list[FieldError]]:
     """Valid volumes by name, and what is wrong with the others."""
     errs: list[FieldError] = []
@@ -287,7 +290,7 @@ def volumes(
     created = {f"{pod_name}-{v.get('name') or ''}" for v in items if v.get("ephemeral") is not None} if pod_name else ()
     for i, volume in enumerate(items):
         at, name = f"{path}[{i}]", volume.get("name") or ""
-        found = _source(volume, pod_name, is_pod, at)
+        found = _source(volume, pod_name, options, at)
         if not name:
             found.append(field.required(f"{at}.name"))
         else:

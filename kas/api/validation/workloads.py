@@ -11,7 +11,8 @@ from kas.api.gostruct import in_order
 from kas.api.validation import names
 from kas.api.validation.checks import nonnegative, unsupported
 from kas.api.validation.labelselectors import convertible, is_empty, label_selector, matches
-from kas.api.validation.podspec import Options, template
+from kas.api.validation.podoptions import Options
+from kas.api.validation.podspec import template
 
 Spec = Mapping[str, Any]
 NO_MATCH = "`selector` does not match template `labels`"

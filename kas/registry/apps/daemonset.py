@@ -16,7 +16,8 @@ from kas.api.validation import names
 from kas.api.validation.checks import immutable, not_more_than_100_percent, positive_int_or_percent, unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.labelselectors import convertible, is_empty, label_selector, matches
-from kas.api.validation.podspec import DEFAULT, Options, options_for_template, template
+from kas.api.validation.podoptions import DEFAULT, Options, options_for_template
+from kas.api.validation.podspec import template
 from kas.api.validation.workloads import NO_MATCH, always_restarted, counts, not_decremented, percent_or_int, template_labels
 from kas.registry.strategy import Context, Obj, strategy_for
 from kas.registry.workload import Workload

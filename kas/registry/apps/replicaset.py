@@ -9,7 +9,7 @@ from kas.api.gostruct import in_order
 from kas.api.validation import names
 from kas.api.validation.checks import immutable
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.podspec import DEFAULT, Options, options_for_template
+from kas.api.validation.podoptions import DEFAULT, Options, options_for_template
 from kas.api.validation.workloads import at_most, counts, selected_template, selector
 from kas.registry.strategy import Context, Obj, strategy_for
 from kas.registry.workload import Workload

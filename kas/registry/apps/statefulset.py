@@ -13,7 +13,7 @@ from kas.api.validation import names
 from kas.api.validation.checks import not_more_than_100_percent, positive_int_or_percent, unsupported
 from kas.api.validation.claims import claim_spec_warnings
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.podspec import DEFAULT, Options, options_for_template
+from kas.api.validation.podoptions import DEFAULT, Options, options_for_template
 from kas.api.validation.workloads import at_most, counts, not_decremented, percent_or_int, selected_template, selector
 from kas.registry.strategy import Context, Obj, strategy_for, take
 from kas.registry.workload import Workload

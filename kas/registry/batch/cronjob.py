@@ -11,7 +11,7 @@ from kas.api.podwarnings import template_warnings
 from kas.api.validation import jobs, names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.podspec import DEFAULT, Options, options_for_template
+from kas.api.validation.podoptions import DEFAULT, Options, options_for_template
 from kas.api.validation.workloads import counts
 from kas.registry.strategy import Context, Obj, strategy_for
 from kas.registry.workload import Workload
@@ -70,12 +70,11 @@ def _spec(spec: dict[str, Any], old: dict[str, Any] | None, options: Options) ->
     return errs + counts(spec, "spec", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
 
 
-def _template(obj: Obj) -> dict[str, Any] | None:
-    return (((obj.get("spec") or {}).get("jobTemplate") or {}).get("spec") or {}).get("template")
-
-
 @strategy_for("batch", "cronjobs")
 class CronJobStrategy(Workload):
+    def pod_template(self, obj: Obj) -> Obj | None:
+        return (((obj.get("spec") or {}).get("jobTemplate") or {}).get("spec") or {}).get("template")
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         name = obj["metadata"].get("name") or ""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
@@ -85,7 +84,7 @@ class CronJobStrategy(Workload):
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        options = options_for_template(_template(old))
+        options = options_for_template(self.pod_template(old))
         errs = object_meta_update(obj["metadata"], old["metadata"])
         return errs + _spec(obj.get("spec") or {}, old.get("spec") or {}, options)
 
@@ -93,7 +92,7 @@ class CronJobStrategy(Workload):
         return object_meta_update(obj["metadata"], old["metadata"])
 
     def warnings(self, obj: Obj) -> list[str]:
-        out = template_warnings(_template(obj), "spec.jobTemplate.spec.template")
+        out = template_warnings(self.pod_template(obj), "spec.jobTemplate.spec.template")
         if "TZ" in ((obj.get("spec") or {}).get("schedule") or ""):
             page = "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/"
             text = f"CRON_TZ or TZ used in schedule is not officially supported, see {page} for more details"

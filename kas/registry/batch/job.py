@@ -10,7 +10,7 @@ from kas.api.podwarnings import template_warnings
 from kas.api.validation import jobs, names
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.jobs import NAME_LABELS, UID_LABELS
-from kas.api.validation.podspec import DEFAULT, Options, options_for_template
+from kas.api.validation.podoptions import DEFAULT, Options, options_for_template
 from kas.api.validation.workloads import counts
 from kas.registry.strategy import Context, Obj, strategy_for
 from kas.registry.workload import Workload

@@ -11,6 +11,7 @@ from typing import Any
 from kas.api import errors
 from kas.api.errors import ApiError
 from kas.api.selectors import SelectorError, from_label_selector
+from kas.registry.conditions import with_condition
 from kas.registry.generic import Registry
 from kas.registry.strategy import Context, Obj
 
@@ -169,14 +170,7 @@ def disrupted(status: Obj, now: str) -> Obj:
         "type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now,
         "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
     }  # fmt: skip
-    out, there = [], False
-    for c in status.get("conditions") or ():
-        if c.get("type") != new["type"]:
-            out.append(c)
-            continue
-        there = True
-        out.append({**new, "lastTransitionTime": c.get("lastTransitionTime") or now} if c.get("status") == "True" else new)
-    return {**status, "conditions": out if there else [*out, new]}
+    return {**status, "conditions": with_condition(status.get("conditions") or [], new)}
 
 
 def _insufficient(conditions: list[Obj], generation: int, now: str) -> list[Obj]:
@@ -185,15 +179,7 @@ def _insufficient(conditions: list[Obj], generation: int, now: str) -> list[Obj]
         "type": "DisruptionAllowed", "status": "False", "observedGeneration": generation, "lastTransitionTime": now,
         "reason": "InsufficientPods", "message": "",
     }  # fmt: skip
-    out, there = [], False
-    for c in conditions:
-        if c.get("type") != new["type"]:
-            out.append(c)
-            continue
-        there = True
-        since = c.get("lastTransitionTime") or now if c.get("status") == "False" else now
-        out.append({**new, "lastTransitionTime": since})
-    return out if there else [*out, new]
+    return with_condition(conditions, new)
 
 
 def _why_none(name: str, status: Obj) -> str:

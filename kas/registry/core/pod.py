@@ -9,9 +9,12 @@ from kas.api.field import FieldError
 from kas.api.podwarnings import pod_warnings
 from kas.api.validation import names, pods, security
 from kas.api.validation.ip import ip_warnings
-from kas.api.validation.podspec import FOR_PODS, is_usual, options_for
+from kas.api.validation.podoptions import FOR_PODS, options_for
+from kas.api.validation.podspec import is_usual
 from kas.api.validation.resources import amount
-from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.registry.conditions import with_condition
+from kas.registry.disabled import drop_disabled
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for, take
 
 GATED = {
     "type": "PodScheduled",
@@ -88,19 +91,37 @@ def apparmor_from_annotations(ctx: Context, pod: Obj) -> None:
     pod_profile = (spec.get("securityContext") or {}).get("appArmorProfile")
     for container, _ in security.containers(spec, "spec"):
         key = security.APPARMOR + (container.get("name") or "")
-        if key not in annotations:
+        own = container.get("securityContext") or {}
+        if key not in annotations or own.get("appArmorProfile") is not None:
             continue
         profile = _apparmor_profile(annotations[key])
         if profile is not None and security.apparmor_profile(profile, ""):
             profile = None
         warn = profile is None
-        own = container.get("securityContext") or {}
-        if profile is not None and profile != pod_profile and own.get("appArmorProfile") is None:
+        if profile is not None and profile != pod_profile:
             container["securityContext"] = {**own, "appArmorProfile": profile}
             warn = True
         if warn:
             text = 'deprecated since v1.30; use the "appArmorProfile" field instead'
             ctx.warnings.append(f"metadata.annotations[{key}]: {text}")
+
+
+def keep_observed(status: Obj, before: Obj) -> None:
+    """A status that does not say which generation it saw saw that of the status before; conditions of one type go in order."""
+    if not status.get("observedGeneration") and before.get("observedGeneration"):
+        status["observedGeneration"] = before["observedGeneration"]
+    seen: dict[str, list[int]] = {}
+    for condition in before.get("conditions") or ():
+        seen.setdefault(condition.get("type") or "", []).append(condition.get("observedGeneration") or 0)
+    if not any(map(any, seen.values())):
+        return
+    kept = []
+    for condition in status.get("conditions") or ():
+        generations = seen.get(condition.get("type") or "")
+        was = generations.pop(0) if generations else 0
+        kept.append({**condition, "observedGeneration": was} if was and not condition.get("observedGeneration") else condition)
+    if kept:
+        status["conditions"] = kept
 
 
 def _apparmor_profile(text: str) -> dict[str, Any] | None:
@@ -112,25 +133,6 @@ def _apparmor_profile(text: str) -> dict[str, Any] | None:
         name = text[len("localhost/") :]
         return {"type": "Localhost", "localhostProfile": name} if name else None
     return None
-
-
-def drop_disabled(spec: Obj, old_spec: Obj | None = None) -> None:
-    """Fields of feature gates that are off, unless the stored object uses them."""
-    if "schedulingGroup" in spec and not (old_spec or {}).get("schedulingGroup"):
-        del spec["schedulingGroup"]
-    with_signal = _with_stop_signal(spec)
-    if with_signal and not _with_stop_signal(old_spec or {}):
-        for container in with_signal:
-            container["lifecycle"] = {k: v for k, v in container["lifecycle"].items() if k != "stopSignal"}
-
-
-def _with_stop_signal(spec: Obj) -> list[Obj]:
-    found = []
-    for kind in ("containers", "initContainers", "ephemeralContainers"):
-        for container in spec.get(kind) or ():
-            if "stopSignal" in (container.get("lifecycle") or ()):
-                found.append(container)
-    return found
 
 
 @strategy_for("", "pods")
@@ -183,6 +185,13 @@ class PodStrategy(Strategy):
         options["gracePeriodSeconds"] = 1 if period < 0 else period
         return True
 
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        if ctx.subresource != "status":
+            return []
+        status = obj.get("status") or {}
+        listed = ((f"status.{key}[{i}].ip", item) for key in ("podIPs", "hostIPs") for i, item in enumerate(status.get(key) or ()))
+        return [text for path, item in listed for text in ip_warnings(path, item.get("ip") or "")]
+
     # -- subresources --------------------------------------------------------------------------------------------------
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
@@ -193,9 +202,10 @@ class PodStrategy(Strategy):
             meta["ownerReferences"] = old["metadata"]["ownerReferences"]
         else:
             meta.pop("ownerReferences", None)
-        status = obj.setdefault("status", {})
-        if not status.get("qosClass") and (old.get("status") or {}).get("qosClass"):
-            status["qosClass"] = old["status"]["qosClass"]
+        status, before = obj.setdefault("status", {}), old.get("status") or {}
+        if not status.get("qosClass") and before.get("qosClass"):
+            status["qosClass"] = before["qosClass"]
+        keep_observed(status, before)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         return pods.status_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
@@ -223,24 +233,30 @@ class PodStrategy(Strategy):
         return pods.ephemeral_containers_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
 
     def prepare_for_resize_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
-        """Only resources and resize policies of containers, matched by name, and the pod's own resources are taken."""
-        wanted = obj.get("spec") or {}
-        self._restore(obj, old)
-        spec = obj["spec"] = dict(old.get("spec") or {})
-        for kind in ("containers", "initContainers"):
-            by_name = {c.get("name"): c for c in wanted.get(kind) or ()}
-            if spec.get(kind):
-                spec[kind] = [self._resized(c, by_name.get(c.get("name"))) for c in spec[kind]]
-        if "resources" in wanted:
-            spec["resources"] = wanted["resources"]
+        """Only resources and resize policies of containers and the pod's own resources are taken.
+
+        Where containers were added, removed or renamed the request stays as it is, for validation to refuse.
+        """
+        wanted, before = obj.get("spec") or {}, old.get("spec") or {}
+        kinds = ("containers", "initContainers")
+        if all(len(wanted.get(kind) or ()) == len(before.get(kind) or ()) for kind in kinds):
+            self._restore(obj, old)
+            spec = obj["spec"] = dict(before)
+            for kind in kinds:
+                if before.get(kind):
+                    spec[kind] = self._resized(wanted[kind], before[kind])
+            take(spec, wanted, "resources")
+            drop_disabled(spec, before)
         self.bump_generation(obj, old)
 
     @staticmethod
-    def _resized(container: Obj, wanted: Obj | None) -> Obj:
-        out = dict(container)
-        for key in ("resources", "resizePolicy"):
-            if wanted is not None and key in wanted:
-                out[key] = wanted[key]
+    def _resized(wanted: list[Obj], before: list[Obj]) -> list[Obj]:
+        if any(new.get("name") != had.get("name") for new, had in zip(wanted, before, strict=True)):
+            return wanted
+        out = [dict(container) for container in before]
+        for container, new in zip(out, wanted, strict=True):
+            take(container, new, "resources")
+            take(container, new, "resizePolicy")
         return out
 
     @staticmethod
@@ -271,6 +287,5 @@ def assign(pod: Obj, target: Obj, now: str) -> Obj:
     status = dict(pod.get("status") or {})
     status.pop("nominatedNodeName", None)
     condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-    others = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
-    status["conditions"] = [*others, condition]
+    status["conditions"] = with_condition(status.get("conditions") or [], condition)
     return {**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": target["target"]["name"]}, "status": status}

@@ -9,7 +9,8 @@ from kas.api.field import FieldError
 from kas.api.gostruct import in_order
 from kas.api.validation import names
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.podspec import DEFAULT, Options, options_for_template, template
+from kas.api.validation.podoptions import DEFAULT, Options, options_for_template
+from kas.api.validation.podspec import template
 from kas.api.validation.workloads import NO_MATCH, always_restarted, at_most, counts, template_labels
 from kas.registry.strategy import Context, Obj, strategy_for
 from kas.registry.workload import Workload
