@@ -36,6 +36,8 @@ def test_behavior_is_filled_in_both_directions():
 
 def test_refused():
     assert fields(refused(create, V2, autoscaler(maxReplicas=0)))[0] == "spec.maxReplicas"
+    text = "Invalid value: -1: must be greater than or equal to 1"
+    assert refused(create, V2, autoscaler(maxReplicas=-1))[0] == ("spec.maxReplicas", text)
     assert fields(refused(create, V2, autoscaler(minReplicas=0)))[0] == "spec.minReplicas"
     assert fields(refused(create, V2, autoscaler(scaleTargetRef={"kind": "D", "name": "d", "apiVersion": "v1"}))) == [
         "spec.scaleTargetRef.apiVersion"

@@ -177,7 +177,7 @@ def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
     if high == 0:
         errs.append(field.required("spec.maxReplicas", "must be set and greater than 0"))
     elif high < 0:
-        errs.append(field.invalid("spec.maxReplicas", high, "must be greater than 0"))
+        errs.append(field.invalid("spec.maxReplicas", high, "must be greater than or equal to 1"))
     if low is not None and high < low:
         errs.append(field.invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
     target, known = spec.get("scaleTargetRef") or {}, (old or {}).get("scaleTargetRef") or {}
