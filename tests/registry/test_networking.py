@@ -188,3 +188,11 @@ def test_a_backend_resource_says_what_it_lacks():
         INGRESSES.create({"spec": {"defaultBackend": {"resource": {"kind": "", "name": ""}}}})
     at = "spec.defaultBackend.resource"
     assert f"{at}.kind: Required value: kind is required, {at}.name: Required value: name is required" in str(caught.value)
+
+
+def test_an_address_is_named_by_its_generate_name_as_it_is():
+    ref = {"parentRef": {"resource": "services", "namespace": "n", "name": "s"}}
+    stored = ADDRESSES.create({"metadata": {"generateName": "10.0.0.1"}, "spec": ref})
+    assert stored["metadata"]["name"] == "10.0.0.1"
+    at = ("metadata.generateName", INVALID), ("metadata.name", INVALID)
+    assert ADDRESSES.refusals({"metadata": {"generateName": "10.0.0."}, "spec": ref}) == list(at)

@@ -18,6 +18,10 @@ def name_is_ip(name: str, prefix: bool = False) -> list[str]:
 
 @strategy_for("networking.k8s.io", "ipaddresses")
 class IPAddressStrategy(Strategy):
+    def generate_name(self, base: str) -> str:
+        """An address with something random behind it is none: the base is the name."""
+        return base
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         errs = object_meta(obj["metadata"], False, name_is_ip)
         ref, path = (obj.get("spec") or {}).get("parentRef"), "spec.parentRef"
