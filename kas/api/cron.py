@@ -7,29 +7,27 @@ from __future__ import annotations
 
 import re
 
+from kas.api.field import go_quote
+from kas.api.scalars import parse_duration
+from kas.api.scheme import DecodeError
+
 _MONTHS = {n: i for i, n in enumerate(("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1)}
 _DAYS = {n: i for i, n in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
 # Lowest and highest value and the names of each field: minute, hour, day of month, month, day of week.
 _FIELDS: tuple[tuple[int, int, dict[str, int]], ...] = ((0, 59, {}), (0, 23, {}), (1, 31, {}), (1, 12, _MONTHS), (0, 6, _DAYS))
 _DESCRIPTORS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
-_DURATION = re.compile(r"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+|[-+]?0")
-_ZONE = re.compile(r"[A-Za-z0-9._+-]+(/[A-Za-z0-9._+-]+)*")
 
 
 class ScheduleError(ValueError):
     """The schedule cannot be parsed; str() is upstream's message."""
 
 
-def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
 def _number(text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]+", text):
-        raise ScheduleError(f"failed to parse int from {text}: strconv.Atoi: parsing {_quote(text)}: invalid syntax")
+        raise ScheduleError(f"failed to parse int from {text}: strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
     number = int(text)
     if not -(1 << 63) <= number < 1 << 63:
-        raise ScheduleError(f"failed to parse int from {text}: strconv.Atoi: parsing {_quote(text)}: value out of range")
+        raise ScheduleError(f"failed to parse int from {text}: strconv.Atoi: parsing {go_quote(text)}: value out of range")
     if number < 0:
         raise ScheduleError(f"negative number ({number}) not allowed: {text}")
     return number
@@ -74,15 +72,21 @@ def check(schedule: str) -> None:
     spec = schedule
     if spec.startswith(("TZ=", "CRON_TZ=")):
         end = spec.find(" ")
-        zone = spec[spec.find("=") + 1 : end if end >= 0 else len(spec)]
-        if zone and not known_zone(zone):
-            raise ScheduleError(f"provided bad location {zone}: unknown time zone {zone}")
-        spec = spec[end:].strip() if end >= 0 else ""
+        if end < 0:
+            # The parser cuts its text where the space would be; the server recovers from that.
+            raise ScheduleError("invalid schedule format: runtime error: slice bounds out of range [:-1]")
+        zone = spec[spec.find("=") + 1 : end]
+        message = zone_error(zone)
+        if message:
+            raise ScheduleError(f"provided bad location {zone}: {message}")
+        spec = spec[end:].strip()
     if spec.startswith("@"):
         if spec.startswith("@every "):
             duration = spec[len("@every ") :]
-            if not _DURATION.fullmatch(duration):
-                raise ScheduleError(f"failed to parse duration {spec}: time: invalid duration {_quote(duration)}")
+            try:
+                parse_duration(duration)
+            except DecodeError as err:
+                raise ScheduleError(f"failed to parse duration {spec}: {err}") from err
         elif spec not in _DESCRIPTORS:
             raise ScheduleError(f"unrecognized descriptor: {spec}")
         return
@@ -94,14 +98,16 @@ def check(schedule: str) -> None:
             _range(part, low, high, names)
 
 
-def known_zone(name: str) -> bool:
-    """Whether the time zone database has ``name``."""
+def zone_error(name: str) -> str:
+    """Why Go's ``time.LoadLocation`` does not know the time zone ``name``; "" when it does."""
     import zoneinfo
 
-    if not _ZONE.fullmatch(name) or ".." in name:
-        return False
+    if name in ("", "UTC", "Local"):
+        return ""
+    if ".." in name or name[0] in "/\\":
+        return "time: invalid location name"
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return False
-    return True
+        return f"unknown time zone {name}"
+    return ""

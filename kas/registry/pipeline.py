@@ -13,17 +13,10 @@ from typing import Any
 from kas.api import errors
 from kas.api.conversion import convert
 from kas.api.defaults import apply_defaults
-from kas.api.random import new_uid, random_suffix
+from kas.api.random import new_uid
 from kas.api.scheme import SCHEME, TypeDesc, decode, encode_json
 from kas.api.validation.metadata import validate_object_meta, validate_object_meta_update
 from kas.registry.strategy import Context, Obj, strategy_of
-
-MAX_GENERATED_BASE = 58
-
-
-def generate_name(base: str) -> str:
-    """``names.SimpleNameGenerator``: the base cut to 58 characters and five random ones without vowels."""
-    return base[:MAX_GENERATED_BASE] + random_suffix()
 
 
 def to_storage(resource, obj: Obj) -> Obj:
@@ -142,7 +135,7 @@ def build_create(
     meta["uid"] = ctx.uid or new_uid()
     meta["creationTimestamp"] = ctx.now
     if meta.get("generateName") and not meta.get("name"):
-        meta["name"] = generate_name(meta["generateName"])
+        meta["name"] = strategy.generate_name(meta["generateName"])
     if begin is not None:
         begin(obj)
     strategy.prepare_for_create(ctx, obj)

@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kas.api.equality import semantic_equal
+from kas.api.random import random_suffix
 
 if TYPE_CHECKING:
     from kas.api.field import FieldError
 
 Obj = dict[str, Any]
+MAX_GENERATED_BASE = 58
 
 
 @dataclass(slots=True)
@@ -101,6 +103,10 @@ class Strategy:
             self.generation_on_create = "not set on create" not in rule
 
     # -- writes of the main resource -------------------------------------------------------------------------------
+
+    def generate_name(self, base: str) -> str:
+        """``names.SimpleNameGenerator``: the base cut to 58 characters and five random ones without vowels."""
+        return base[:MAX_GENERATED_BASE] + random_suffix()
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop what a create may not set (status where the kind resets it) and start the generation."""

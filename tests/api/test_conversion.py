@@ -55,6 +55,9 @@ METRICS = [
 ]  # fmt: skip
 
 
+KEPT = "autoscaling.alpha.kubernetes.io/"
+
+
 def test_autoscaler_v2_travels_through_v1_in_annotations():
     behavior = {"scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [POLICY]}}
     current = [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7, "averageValue": "70m"}}}]
@@ -73,8 +76,15 @@ def test_autoscaler_v2_travels_through_v1_in_annotations():
     )
 
 
+def test_an_average_of_an_object_comes_back_without_a_value():
+    source = {"describedObject": {"kind": "Ingress", "name": "i"}, "metric": {"name": "o"}}
+    metric = {"type": "Object", "object": {**source, "target": {"type": "AverageValue", "averageValue": "5"}}}
+    obj = typed("autoscaling", "v2", "HorizontalPodAutoscaler", spec={**SPEC, "metrics": [metric]})
+    there_and_back(obj, "autoscaling", "v2", "v1")
+
+
 def test_autoscaler_v1_loses_forged_annotations():
-    forged = {**META, "annotations": {"autoscaling.alpha.kubernetes.io/metrics": "not json", "mine": "kept"}}
+    forged = {**META, "annotations": {KEPT + "metrics": "not json", KEPT + "scale-up-tolerance": "1", "mine": "kept"}}
     obj, _ = decode(SCHEME.kind("autoscaling", "v1", "HorizontalPodAutoscaler").type, {"metadata": forged, "spec": SPEC})
     v2 = convert(obj, "autoscaling", "v1", "v2", "HorizontalPodAutoscaler")
     assert v2["metadata"]["annotations"] == {"mine": "kept"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.api.scheme import DecodeError
 from tests.registry.helpers import create, refused, update, workload
 
 ALL = ("apps/v1/deployments", "apps/v1/replicasets", "apps/v1/statefulsets", "apps/v1/daemonsets")
@@ -95,6 +96,59 @@ def test_stateful_set_mounts_its_claims():
     assert "volumes" not in stored["spec"]["template"]["spec"]
 
 
+def test_claims_replace_volumes_of_their_name_and_are_checked_when_made():
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    body = workload(volumeClaimTemplates=[claim])
+    body["spec"]["template"]["spec"]["volumes"] = [{"name": "data", "secret": {}}, {"name": "b", "secret": {}}]
+    # the claim is the first volume, so the second is b; the secret that would be data is not looked at
+    assert fields(refused(create, ALL[2], body)) == ["spec.template.spec.volumes[1].secret.secretName"]
+    claim["spec"] = {"accessModes": ["ReadWriteOnce"]}
+    body = workload(volumeClaimTemplates=[claim])
+    assert fields(refused(create, ALL[2], body)) == ["spec.volumeClaimTemplates[0].spec.resources[storage]"]
+
+
+def test_claims_are_warned_of_in_every_write():
+    resources = {"requests": {"storage": "1500m"}}
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
+    stored, warnings = create(ALL[2], workload(volumeClaimTemplates=[claim]))
+    assert [w.partition(":")[0] for w in warnings] == ["spec.volumeClaimTemplates[0].resources.requests[storage]"]
+    _, warnings = update(ALL[2], stored, lambda o: o["metadata"].update(labels={"a": "b"}))
+    assert [w.partition(":")[0] for w in warnings] == ["spec.volumeClaimTemplates[0].Spec.resources.requests[storage]"]
+
+
+def test_pods_of_a_set_that_was_never_valid_are_left_alone():
+    stored, _ = create(ALL[2], workload())
+    stored["spec"]["template"]["spec"]["containers"][0]["name"] = "Not A Name"
+    got, _ = update(ALL[2], stored, lambda o: o["spec"].update(replicas=3))
+    assert got["spec"]["replicas"] == 3
+    stored["spec"]["template"]["spec"]["restartPolicy"] = "Never"
+    assert fields(refused(update, ALL[2], stored, lambda o: o["spec"].update(replicas=3))) == ["spec.template.spec.restartPolicy"]
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "message"),
+    [
+        (ALL[0], "deprecated.deployment.rollback.revisionRollbackTo", "failed to parse annotation[{key}]=x as int64: {parse}"),
+        (ALL[3], "deprecated.daemonset.template.generation", "{parse}"),
+    ],
+)
+def test_annotations_that_were_fields_are_numbers(path, key, message):
+    body = workload()
+    body["metadata"]["annotations"] = {key: "x"}
+    with pytest.raises(DecodeError) as caught:
+        create(path, body)
+    assert message.format(key=key, parse='strconv.ParseInt: parsing "x": invalid syntax') in str(caught.value)
+    body["metadata"]["annotations"] = {key: "+07"}
+    stored, _ = create(path, body)
+    assert stored["metadata"]["annotations"][key] == "7"
+
+
+def test_a_rollback_is_not_to_a_negative_revision():
+    body = workload()
+    body["metadata"]["annotations"] = {"deprecated.deployment.rollback.revisionRollbackTo": "-1"}
+    assert fields(refused(create, ALL[0], body)) == ["spec.rollback.version"]
+
+
 def test_daemon_set_counts_template_generations():
     stored, _ = create(ALL[3], workload())
     key = "deprecated.daemonset.template.generation"
@@ -112,6 +166,8 @@ def test_daemon_set_counts_template_generations():
 
 def test_controller_revision_data_is_required_and_immutable():
     path = "apps/v1/controllerrevisions"
-    assert fields(refused(create, path, {"metadata": {"name": "r"}})) == ["data"]
+    assert fields(refused(create, path, {"metadata": {"name": "r"}, "revision": -1})) == ["revision", "data"]
+    text = "Required value: data must be a valid JSON object"
+    assert refused(create, path, {"metadata": {"name": "r"}, "data": [1]}) == [("data", text)]
     stored, _ = create(path, {"metadata": {"name": "r"}, "data": {"a": 1}, "revision": 1})
     assert fields(refused(update, path, stored, lambda o: o.update(data={"a": 2}))) == ["data"]

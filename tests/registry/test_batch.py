@@ -77,6 +77,91 @@ def test_suspended_job_may_be_sent_elsewhere_until_it_starts():
     assert fields(refused(update, "batch/v1/jobs", running, move)) == ["spec.template"]
 
 
+@pytest.mark.parametrize(
+    ("status", "free"),
+    [
+        ({"startTime": "2024-01-01T00:00:00Z"}, False),
+        ({"startTime": "2024-01-01T00:00:00Z", "conditions": [{"type": "Suspended", "status": "True"}]}, True),
+        ({"startTime": "2024-01-01T00:00:00Z", "conditions": [{"type": "Suspended", "status": "True"}], "active": 1}, False),
+    ],
+)
+def test_a_job_suspended_again_is_free_when_its_pods_are_gone(status, free):
+    def grow(obj):
+        obj["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+
+    stored, _ = create("batch/v1/jobs", job(suspend=True))
+    stored["status"] = status
+    if free:
+        got, _ = update("batch/v1/jobs", stored, grow)
+        assert got["spec"]["template"]["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2"}}
+    else:
+        assert fields(refused(update, "batch/v1/jobs", stored, grow)) == ["spec.template"]
+
+
+def test_a_suspended_job_still_runs_what_it_was_made_for():
+    def change(obj):
+        obj["spec"]["template"]["spec"]["containers"][0]["image"] = "i:2"
+
+    stored, _ = create("batch/v1/jobs", job(suspend=True))
+    ((where, message),) = refused(update, "batch/v1/jobs", stored, change)
+    assert where == "spec.template.spec" and message.endswith("field is immutable")
+
+
+def test_a_job_without_labels_has_those_of_its_template():
+    body = job()
+    body["spec"]["template"] = {**TEMPLATE, "metadata": {"labels": {"a": "b"}}}
+    stored, _ = create("batch/v1/jobs", body)
+    assert stored["metadata"]["labels"]["a"] == "b" and stored["metadata"]["labels"]["job-name"] == "j"
+    body["metadata"]["labels"] = {"x": "y"}
+    stored, _ = create("batch/v1/jobs", body)
+    assert stored["metadata"]["labels"] == {"x": "y"}
+
+
+def test_job_rules_of_failure_are_told_of_in_order():
+    both = failure_rule(action="Ignore", onPodConditions=[{"type": "a b", "status": "True"}], onExitCodes={"operator": "In", "values": [0]})
+    at = "spec.podFailurePolicy.rules[0]"
+    found = fields(refused(create, "batch/v1/jobs", job(**both)))
+    assert found == [f"{at}.onExitCodes.values[0]", f"{at}.onPodConditions[0].type", at]
+    found = refused(create, "batch/v1/jobs", job(maxFailedIndexes=1))
+    assert ("spec.backoffLimitPerIndex", "Required value: when maxFailedIndexes is specified") in found
+
+
+def test_many_indexes_are_warned_of():
+    many = {"completionMode": "Indexed", "completions": 100_001, "parallelism": 10_001}
+    text = "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4"
+    _, warnings = create("batch/v1/jobs", job(**many))
+    assert [w.startswith(f"spec: {text}") for w in warnings] == [True]
+    _, warnings = create("batch/v1/cronjobs", cron_job(jobTemplate={"spec": {"template": TEMPLATE, **many}}))
+    assert [w.startswith(f"spec.jobTemplate.spec: {text}") for w in warnings] == [True]
+
+
+def test_a_zone_in_a_stored_schedule_is_warned_of():
+    stored, _ = create("batch/v1/cronjobs", cron_job())
+    stored["spec"]["schedule"] = "TZ=UTC 0 0 * * *"
+    _, warnings = update("batch/v1/cronjobs", stored, lambda o: o["metadata"].update(labels={"a": "b"}))
+    assert [w.startswith("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead") for w in warnings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("zone", "messages"),
+    [
+        ("Europe/Paris", []),
+        ("local", ["timeZone must be an explicit time zone as defined in", "unknown time zone local"]),
+        ("a/../b", ["unknown time zone a/../b"]),
+        ("-x", ["unknown time zone -x"]),
+        ("fifteen-letters", ["unknown time zone fifteen-letters"]),
+        ("a..b", ["time: invalid location name"]),
+    ],
+)
+def test_time_zones(zone, messages):
+    if not messages:
+        create("batch/v1/cronjobs", cron_job(timeZone=zone))
+        return
+    found = refused(create, "batch/v1/cronjobs", cron_job(timeZone=zone))
+    assert [where for where, _ in found] == ["spec.timeZone"] * len(messages)
+    assert all(part in text for part, (_, text) in zip(messages, found, strict=True)), found
+
+
 def test_cron_job_template_gets_no_job_defaults():
     stored, _ = create("batch/v1/cronjobs", cron_job())
     assert "parallelism" not in stored["spec"]["jobTemplate"]["spec"]
@@ -115,6 +200,11 @@ def test_schedules(text):
         ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
         ("*/1/2 * * * *", "too many slashes: */1/2"),
         ("a * * * *", 'failed to parse int from a: strconv.Atoi: parsing "a": invalid syntax'),
+        ("TZ=UTC", "invalid schedule format: runtime error: slice bounds out of range [:-1]"),
+        ("TZ=Nowhere * * * * *", "provided bad location Nowhere: unknown time zone Nowhere"),
+        ("TZ=../x * * * * *", "provided bad location ../x: time: invalid location name"),
+        ("@every x", 'failed to parse duration @every x: time: invalid duration "x"'),
+        ("@every 1", 'failed to parse duration @every 1: time: missing unit in duration "1"'),
         ("@fortnightly", "unrecognized descriptor: @fortnightly"),
     ],
 )

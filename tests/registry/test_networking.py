@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from written import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, UNSUPPORTED, Kind, changed
 
+from kas.api.errors import ApiError
+
 POLICIES = Kind("networking.k8s.io/v1/networkpolicies")
 INGRESSES = Kind("networking.k8s.io/v1/ingresses")
 CLASSES = Kind("networking.k8s.io/v1/ingressclasses")
@@ -146,3 +148,51 @@ def test_duplicates_in_a_slice_of_ports_are_named():
     assert ("endpoints[0].addresses", REQUIRED) in slices.refusals(changed(good, "endpoints", [{"addresses": []}]))
     old = slices.create(good)
     assert ("addressType", INVALID) in slices.refusals(changed(old, "addressType", "IPv6"), old)
+
+
+def test_end_port_is_refused_with_the_port():
+    with pytest.raises(ApiError) as caught:
+        POLICIES.create({"spec": {"ingress": [{"ports": [{"port": 90, "endPort": 80}]}]}})
+    assert f"{PORT}.endPort: Invalid value: 90: must be greater than or equal to `port`" in str(caught.value)
+
+
+def test_exceptions_of_a_stored_mapped_block_are_still_in_it():
+    old = POLICIES.create(_block("10.0.0.0/8"))
+    for excepted, inside in (("::ffff:10.1.0.0/112", True), ("::ffff:11.1.0.0/112", False)):
+        old = old | _block("::ffff:10.0.0.0/104", excepted)
+        new = changed(old, "metadata.labels", {"x": "y"})
+        if inside:
+            assert POLICIES.update(new, old)["metadata"]["labels"] == {"x": "y"}
+        else:
+            assert POLICIES.refusals(new, old) == [(f"{PEER}.ipBlock.except[0]", INVALID)]
+
+
+def _slice(kind: str, address: str, **more) -> dict:
+    return {"addressType": kind, "endpoints": [{"addresses": [address], **more}], "ports": []}
+
+
+def test_slices_are_warned_of_what_is_old_but_not_to_their_controllers():
+    slices = Kind("discovery.k8s.io/v1/endpointslices")
+    slices.create(_slice("FQDN", "a.example.com"))
+    assert slices.warnings == ["spec.addressType: FQDN endpoints are deprecated"]
+    mapped = _slice("IPv6", "2001:db8:0::1")
+    slices.create(mapped)
+    assert [w.partition(":")[0] for w in slices.warnings] == ["endpoints[0].addresses[0]"]
+    name = "endpointslice-controller.k8s.io"
+    slices.create(mapped | {"metadata": {"name": "a", "labels": {"endpointslice.kubernetes.io/managed-by": name}}})
+    assert slices.warnings == []
+
+
+def test_a_backend_resource_says_what_it_lacks():
+    with pytest.raises(ApiError) as caught:
+        INGRESSES.create({"spec": {"defaultBackend": {"resource": {"kind": "", "name": ""}}}})
+    at = "spec.defaultBackend.resource"
+    assert f"{at}.kind: Required value: kind is required, {at}.name: Required value: name is required" in str(caught.value)
+
+
+def test_an_address_is_named_by_its_generate_name_as_it_is():
+    ref = {"parentRef": {"resource": "services", "namespace": "n", "name": "s"}}
+    stored = ADDRESSES.create({"metadata": {"generateName": "10.0.0.1"}, "spec": ref})
+    assert stored["metadata"]["name"] == "10.0.0.1"
+    at = ("metadata.generateName", INVALID), ("metadata.name", INVALID)
+    assert ADDRESSES.refusals({"metadata": {"generateName": "10.0.0."}, "spec": ref}) == list(at)

@@ -15,11 +15,13 @@ from kas.api.scheme import SCHEME, DecodeError, decode, encode_json, write_json
 
 V1 = ("autoscaling", "v1", "HorizontalPodAutoscaler")
 V2 = ("autoscaling", "v2", "HorizontalPodAutoscaler")
-METRICS = "autoscaling.alpha.kubernetes.io/metrics"
-CURRENT_METRICS = "autoscaling.alpha.kubernetes.io/current-metrics"
-CONDITIONS = "autoscaling.alpha.kubernetes.io/conditions"
-BEHAVIOR = "autoscaling.alpha.kubernetes.io/behavior"
-ROUND_TRIP = frozenset({METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR})
+PREFIX = "autoscaling.alpha.kubernetes.io/"
+METRICS = PREFIX + "metrics"
+CURRENT_METRICS = PREFIX + "current-metrics"
+CONDITIONS = PREFIX + "conditions"
+BEHAVIOR = PREFIX + "behavior"
+# Versions that are served no more kept the tolerances in the last two.
+ROUND_TRIP = frozenset({METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR} | {f"{PREFIX}scale-{way}-tolerance" for way in ("up", "down")})
 _TYPES = "io.k8s.api.autoscaling.v1."
 
 

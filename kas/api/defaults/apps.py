@@ -1,14 +1,18 @@
-"""Computed defaults of apps/v1 (``pkg/apis/apps/v1/defaults.go``, ``conversion.go``)."""
+"""Computed defaults of apps/v1, and what its conversion makes of annotations (``pkg/apis/apps/v1/defaults.go``, ``conversion.go``)."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kas.api.defaults import defaults_for
 from kas.api.defaults.early import early_defaults_for
 from kas.api.defaults.podspec import pod_template, round_up_requirements
+from kas.api.field import go_quote
+from kas.api.scheme import DecodeError
 
 Obj = dict[str, Any]
+ROLLBACK_TO = "deprecated.deployment.rollback.revisionRollbackTo"
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 
 
@@ -33,8 +37,30 @@ def _rolling_update(strategy: Obj, unavailable: int | str, surge: int | str) -> 
             body["maxSurge"] = surge
 
 
+def _int64(text: str) -> int:
+    """``strconv.ParseInt(text, 10, 64)``; DecodeError with its text."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
+    if not -(1 << 63) <= int(text) < 1 << 63:
+        raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: value out of range")
+    return int(text)
+
+
+def _rollback(obj: Obj) -> None:
+    """The revision of a rollback is a number; an empty one is none."""
+    notes = (obj.get("metadata") or {}).get("annotations") or {}
+    if ROLLBACK_TO in notes:
+        revision = notes.pop(ROLLBACK_TO)
+        if revision:
+            try:
+                notes[ROLLBACK_TO] = str(_int64(revision))
+            except DecodeError as err:
+                raise DecodeError(f"failed to parse annotation[{ROLLBACK_TO}]={revision} as int64: {err}") from err
+
+
 @defaults_for("apps", "v1", "Deployment")
 def default_deployment(obj: Obj) -> None:
+    _rollback(obj)
     _rolling_update(_spec(obj).setdefault("strategy", {}), "25%", "25%")
 
 
@@ -45,6 +71,9 @@ def default_replica_set(obj: Obj) -> None:
 
 @defaults_for("apps", "v1", "DaemonSet")
 def default_daemon_set(obj: Obj) -> None:
+    notes = (obj.get("metadata") or {}).get("annotations") or {}
+    if TEMPLATE_GENERATION in notes:
+        notes[TEMPLATE_GENERATION] = str(_int64(notes[TEMPLATE_GENERATION]))
     _rolling_update(_spec(obj).setdefault("updateStrategy", {}), 1, 0)
 
 

@@ -36,8 +36,9 @@ def default_job(obj: Obj) -> None:
     pod_template(template)
     labels = (template.get("metadata") or {}).get("labels")
     meta = obj.setdefault("metadata", {})
-    if labels and not meta.get("labels"):
-        meta["labels"] = dict(labels)
+    if labels is not None and not meta.get("labels"):
+        # One map, not a copy: the labels a new job's template is given become the job's own too.
+        meta["labels"] = labels
 
 
 # The defaults of a Job are not those of the job in a CronJob's template, which gets them when a job is made of it.

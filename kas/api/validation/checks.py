@@ -73,10 +73,10 @@ def qualified_name(value: str, path: str) -> list[FieldError]:
     return invalid_each(path, value, names.is_qualified_name(value))
 
 
-def required_path_segment(value: str, path: str) -> list[FieldError]:
+def required_path_segment(value: str, path: str, missing: str = "") -> list[FieldError]:
     """Required, and usable as a segment of a URL path."""
     if not value:
-        return [field.required(path)]
+        return [field.required(path, missing)]
     return invalid_each(path, value, names.is_path_segment_name(value))
 
 

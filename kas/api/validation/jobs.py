@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -93,16 +94,16 @@ def _failure_policy(spec: Spec, path: str) -> list[FieldError]:
                 errs.append(field.invalid(f"{at}.action", action, "requires the backoffLimitPerIndex to be set"))
         elif action not in ACTIONS:
             errs.append(unsupported(f"{at}.action", action, ACTIONS))
-        if codes is None and not conditions:
-            message = "specifying one of OnExitCodes and OnPodConditions is required"
-            errs.append(FieldError(field.INVALID, at, field.OMIT_VALUE, message))
-        if codes is not None and conditions:
-            message = "specifying both OnExitCodes and OnPodConditions is not supported"
-            errs.append(FieldError(field.INVALID, at, field.OMIT_VALUE, message))
         if codes is not None:
             errs += _exit_codes(codes, containers, f"{at}.onExitCodes")
         if conditions:
             errs += _pod_conditions(conditions, f"{at}.onPodConditions")
+        if codes is not None and conditions:
+            message = "specifying both OnExitCodes and OnPodConditions is not supported"
+            errs.append(field.invalid(at, field.OMIT_VALUE, message))
+        if codes is None and not conditions:
+            message = "specifying one of OnExitCodes and OnPodConditions is required"
+            errs.append(field.invalid(at, field.OMIT_VALUE, message))
     return errs
 
 
@@ -111,31 +112,42 @@ class _IndexesError(ValueError):
 
 
 def _index(text: str, completions: int) -> int:
-    if not text.isascii() or not text.isdigit():
+    if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII) or not -(1 << 63) <= int(text) < 1 << 63:
         raise _IndexesError(f"cannot convert string to integer for index: {field.go_quote(text)}")
     if int(text) >= completions:
         raise _IndexesError(f"too large index: {field.go_quote(text)}")
     return int(text)
 
 
+def _interval(part: str, completions: int) -> tuple[int, int]:
+    bounds = part.split("-")
+    if len(bounds) > 2:
+        rule = "violates the requirement that an index interval can have at most two parts separated by '-'"
+        raise _IndexesError(f"the fragment {field.go_quote(part)} {rule}")
+    low = _index(bounds[0], completions)
+    if len(bounds) == 1:
+        return low, low
+    high = _index(bounds[1], completions)
+    if low >= high:
+        raise _IndexesError(f"non-increasing order, previous: {low}, current: {high}")
+    return low, high
+
+
+def index_interval(part: str, completions: int) -> tuple[int, int] | None:
+    """First and last index of ``3`` or ``3-5``; None for what is no interval."""
+    try:
+        return _interval(part, completions)
+    except _IndexesError:
+        return None
+
+
 def count_indexes(text: str, completions: int) -> int:
     """How many indexes ``1,3-5`` names; they must increase. Raises ValueError with upstream's message."""
-    total, last = 0, -1
-    if not text:
-        return 0
-    for part in text.split(","):
-        bounds = part.split("-")
-        if len(bounds) > 2:
-            rule = "violates the requirement that an index interval can have at most two parts separated by '-'"
-            raise _IndexesError(f"the fragment {field.go_quote(part)} {rule}")
-        low = _index(bounds[0], completions)
-        if low <= last:
+    total, last = 0, None
+    for part in text.split(",") if text else ():
+        low, high = _interval(part, completions)
+        if last is not None and last >= low:
             raise _IndexesError(f"non-increasing order, previous: {last}, current: {low}")
-        high = low
-        if len(bounds) == 2:
-            high = _index(bounds[1], completions)
-            if low >= high:
-                raise _IndexesError(f"non-increasing order, previous: {low}, current: {high}")
         total, last = total + high - low + 1, high
     return total
 
@@ -206,10 +218,12 @@ def job_spec(spec: Spec, path: str, options: Options) -> list[FieldError]:
         spec, path, "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
         "backoffLimitPerIndex", "maxFailedIndexes",
     )  # fmt: skip
+    if get("maxFailedIndexes") is not None and get("backoffLimitPerIndex") is None:
+        errs.append(field.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     manager, mode = get("managedBy"), get("completionMode")
     if manager is not None:
         errs += names.domain_prefixed_path(f"{path}.managedBy", manager)
-        if len(manager) > 63:
+        if len(manager.encode()) > 63:
             errs.append(field.too_long(f"{path}.managedBy", 63))
     if mode is not None and mode not in ("NonIndexed", "Indexed"):
         errs.append(unsupported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
@@ -219,8 +233,6 @@ def job_spec(spec: Spec, path: str, options: Options) -> list[FieldError]:
         for key in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if get(key) is not None:
                 errs.append(field.invalid(f"{path}.{key}", get(key), NEEDS_INDEXED))
-    if get("maxFailedIndexes") is not None and get("backoffLimitPerIndex") is None:
-        errs.append(field.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     policy, success, replacement = get("podFailurePolicy"), get("successPolicy"), get("podReplacementPolicy")
     if policy is not None:
         errs += _failure_policy(spec, f"{path}.podFailurePolicy")
@@ -240,7 +252,7 @@ def job_spec(spec: Spec, path: str, options: Options) -> list[FieldError]:
         errs.append(field.required(at, 'valid values: "OnFailure", "Never"'))
     elif restart not in ("OnFailure", "Never"):
         errs.append(unsupported(at, restart, ("OnFailure", "Never")))
-    if policy is not None and restart != "Never":
+    elif policy is not None and restart != "Never":
         errs.append(field.invalid(at, restart, 'only "Never" is supported when podFailurePolicy is specified'))
     return errs
 
@@ -251,7 +263,7 @@ def job_spec_with_selector(spec: Spec, options: Options) -> list[FieldError]:
     if chosen is None:
         errs.append(field.required("spec.selector"))
     else:
-        errs += label_selector(chosen, "spec.selector")
+        errs += label_selector(chosen, "spec.selector", options.affinity_values)
     if not convertible(chosen) and not matches(chosen, template_labels(spec)):
         errs.append(field.invalid("spec.template.metadata.labels", in_order(template_labels(spec)), NO_MATCH))
     return errs
@@ -267,8 +279,8 @@ def generated_selector(job: Spec, prefixed: bool) -> list[FieldError]:
     if not uid:
         errs.append(field.required("metadata.uid"))
     labels, expected = template_labels(spec), {}
-    for old, new, value in ((UID_LABELS[0], UID_LABELS[1], uid), (NAME_LABELS[0], NAME_LABELS[1], name)):
-        for key in (old, new) if prefixed else (old,):
+    for i in (0, 1) if prefixed else (0,):
+        for key, value in ((UID_LABELS[i], uid), (NAME_LABELS[i], name)):
             expected[key] = value
             errs += _has_label(labels, key, value)
     if not convertible(spec["selector"]) and not matches(spec["selector"], expected):
@@ -318,19 +330,25 @@ def _completions(spec: Spec, old: Spec) -> list[FieldError]:
     return []
 
 
-def _template(spec: Spec, old: Spec, mutable_scheduling: bool) -> list[FieldError]:
+def _template(spec: Spec, old: Spec, idle: bool) -> list[FieldError]:
+    """Immutable, but that an ``idle`` job may be sent elsewhere and asks for other resources: only its pod spec is compared then."""
     now, before = spec.get("template") or {}, old.get("template") or {}
-    if semantic_equal(now, before):
-        return []
-    if mutable_scheduling:
-        before = _with_scheduling_of(before, now)
+    if not idle:
         if semantic_equal(now, before):
             return []
-    return [field.invalid("spec.template", render("PodTemplateSpec", now), IMMUTABLE)]
+        return [field.invalid("spec.template", render("PodTemplateSpec", now), IMMUTABLE)]
+    pod, was = now.get("spec") or {}, _with_scheduling_of(before, now)["spec"]
+    for kind in ("containers", "initContainers"):
+        new, kept = pod.get(kind) or (), was.get(kind) or ()
+        if len(new) == len(kept):
+            was[kind] = [_with_resources_of(a, b) if a.get("name") == b.get("name") else a for a, b in zip(kept, new, strict=True)]
+    if semantic_equal(pod, was):
+        return []
+    return [field.invalid("spec.template.spec", render("PodSpec", pod), IMMUTABLE)]
 
 
 def _with_scheduling_of(before: Spec, now: Spec) -> dict[str, Any]:
-    """The old template with what a suspended job may change taken from the new one."""
+    """A copy of the old template with what tells pods where to run taken from the new one."""
     meta, spec = dict(before.get("metadata") or {}), dict(before.get("spec") or {})
     new_meta, new_spec = now.get("metadata") or {}, now.get("spec") or {}
     for target, source, keys in (
@@ -352,25 +370,18 @@ def _with_scheduling_of(before: Spec, now: Spec) -> dict[str, Any]:
         spec["affinity"] = affinity
     else:
         spec.pop("affinity", None)
-    for kind in ("containers", "initContainers"):
-        by_name = {c.get("name"): c for c in new_spec.get(kind) or ()}
-        if spec.get(kind):
-            spec[kind] = [_with_resources_of(c, by_name.get(c.get("name"))) for c in spec[kind]]
     return {**before, "metadata": meta, "spec": spec}
 
 
-def _with_resources_of(container: Spec, now: Spec | None) -> dict[str, Any]:
-    out = dict(container)
-    if now is not None and "resources" in now:
-        out["resources"] = now["resources"]
-    return out
+def _with_resources_of(container: Spec, now: Spec) -> dict[str, Any]:
+    return {**container, "resources": now.get("resources") or {}}
 
 
-def job_spec_update(spec: Spec, old: Spec, options: Options, mutable_scheduling: bool) -> list[FieldError]:
+def job_spec_update(spec: Spec, old: Spec, options: Options, idle: bool) -> list[FieldError]:
     errs = job_spec_with_selector(spec, options)
     errs += _completions(spec, old)
     errs += _frozen(spec, old, "selector")
-    errs += _template(spec, old, mutable_scheduling)
+    errs += _template(spec, old, idle)
     errs += _frozen(spec, old, "completionMode")
     errs += _frozen(spec, old, "podFailurePolicy", "PodFailurePolicy")
     errs += _frozen(spec, old, "backoffLimitPerIndex")

@@ -49,6 +49,11 @@ def label_selector(selector: Mapping[str, Any] | None, path: str, allow_invalid_
     return errs
 
 
+def has_invalid_value(selector: Mapping[str, Any] | None) -> bool:
+    """``LabelSelectorHasInvalidLabelValue``: whether an expression compares with what no label can hold."""
+    return any(cached.label_value(v) for term in (selector or {}).get("matchExpressions") or () for v in term.get("values") or ())
+
+
 def is_empty(selector: Mapping[str, Any]) -> bool:
     return not selector.get("matchLabels") and not selector.get("matchExpressions")
 

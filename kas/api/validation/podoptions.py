@@ -32,12 +32,15 @@ def deletion_cost(annotations: Mapping[str, str], path: str) -> list[FieldError]
 
 
 class Options:
-    """Leniency towards ``old``, the stored spec, and whether this is a pod or the template of one."""
+    """Leniency towards ``old``, the stored spec, and whether this is a pod or the template of one. ``selector_values``: the stored object
+    has bad label values in a selector beside its pods'."""
 
-    __slots__ = ("_meta", "_old", "is_pod")
+    __slots__ = ("_meta", "_old", "_selector_values", "is_pod")
 
-    def __init__(self, is_pod: bool = False, old: Spec | None = None, meta: Spec | None = None) -> None:
-        self.is_pod, self._old, self._meta = is_pod, old or {}, meta or {}
+    def __init__(
+        self, is_pod: bool = False, old: Spec | None = None, meta: Spec | None = None, selector_values: bool = False
+    ) -> None:
+        self.is_pod, self._old, self._meta, self._selector_values = is_pod, old or {}, meta or {}, selector_values
 
     @property
     def deletion_cost(self) -> bool:
@@ -46,6 +49,8 @@ class Options:
     @property
     def affinity_values(self) -> bool:
         """Label values in the selectors of pod affinity."""
+        if self._selector_values:
+            return True
         affinity = self._old.get("affinity") or {}
         for kind in ("podAffinity", "podAntiAffinity"):
             rules = affinity.get(kind) or {}
@@ -126,9 +131,9 @@ DEFAULT = Options()
 FOR_PODS = Options(is_pod=True)
 
 
-def options_for_template(old: Spec | None) -> Options:
+def options_for_template(old: Spec | None, selector_values: bool = False) -> Options:
     """``options_for`` the pod template of a stored workload."""
-    return options_for((old or {}).get("spec") or {}, (old or {}).get("metadata"))
+    return Options(False, (old or {}).get("spec") or {}, (old or {}).get("metadata"), selector_values)
 
 
 def options_for(old_spec: Spec | None, old_meta: Spec | None, is_pod: bool = False) -> Options:

@@ -43,8 +43,8 @@ def template_labels(spec: Spec) -> Any:
     return ((spec.get("template") or {}).get("metadata") or {}).get("labels")
 
 
-def selected_template(spec: Spec, path: str, bad_selector: str, kind: str, options: Options) -> list[FieldError]:
-    """The template fulfils a convertible selector and is one that is restarted for ever."""
+def selected_template(spec: Spec, path: str, bad_selector: str, kind: str, options: Options, whole: bool = True) -> list[FieldError]:
+    """The template fulfils a convertible selector, is valid if it has to be as a ``whole``, and is one that is restarted for ever."""
     chosen = spec.get("selector")
     if convertible(chosen):
         return [field.invalid(f"{path}.selector", in_order(chosen), bad_selector)]
@@ -52,7 +52,8 @@ def selected_template(spec: Spec, path: str, bad_selector: str, kind: str, optio
     labels = template_labels(spec)
     if (chosen is None or not is_empty(chosen)) and not matches(chosen, labels):
         errs.append(field.invalid(f"{path}.template.metadata.labels", in_order(labels), NO_MATCH))
-    errs += template(spec.get("template") or {}, f"{path}.template", options)
+    if whole:
+        errs += template(spec.get("template") or {}, f"{path}.template", options)
     return errs + always_restarted(spec, path, kind)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from kas.api import field
 from kas.api.field import FieldError
 from kas.api.validation import names
+from kas.api.validation.checks import nonnegative
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -19,17 +20,20 @@ def _in_key_order(value: Any) -> Any:
 
 @strategy_for("apps", "controllerrevisions")
 class ControllerRevisionStrategy(Strategy):
-    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+    def _common(self, obj: Obj) -> list[FieldError]:
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
-        if obj.get("data") is None:
+        return errs + nonnegative(obj.get("revision") or 0, "revision")
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        errs, data = self._common(obj), obj.get("data")
+        if data is None:
             errs.append(field.required("data", "data is mandatory"))
-        revision = obj.get("revision") or 0
-        if revision < 0:
-            errs.append(field.invalid("revision", revision, "must be greater than or equal to 0"))
+        elif not isinstance(data, dict):
+            errs.append(field.required("data", "data must be a valid JSON object"))
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        errs = object_meta_update(obj["metadata"], old["metadata"]) + self.validate(ctx, obj)
+        errs = object_meta_update(obj["metadata"], old["metadata"]) + self._common(obj)
         if obj.get("data") != old.get("data"):
             errs.append(field.invalid("data", _in_key_order(obj.get("data")), "field is immutable"))
         return errs

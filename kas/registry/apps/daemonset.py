@@ -47,7 +47,7 @@ def _strategy(strategy: dict[str, Any]) -> list[FieldError]:
 
 def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
     chosen = spec.get("selector")
-    errs = label_selector(chosen, "spec.selector")
+    errs = label_selector(chosen, "spec.selector", options.affinity_values)
     if not convertible(chosen) and not matches(chosen, template_labels(spec)):
         errs.append(field.invalid("spec.template.metadata.labels", in_order(template_labels(spec)), NO_MATCH))
     if chosen is not None and is_empty(chosen):
@@ -60,9 +60,8 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
 
 
 def _template_generation(obj: Obj) -> int:
-    """0 when absent or no number, as it counts for what follows."""
-    text = (obj["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    """0 when absent; decoding took nothing but a number."""
+    return int((obj["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION) or 0)
 
 
 def _annotate(obj: Obj, generation: int) -> None:
@@ -82,6 +81,10 @@ class DaemonSetStrategy(Workload):
         if not semantic_equal((obj.get("spec") or {}).get("template"), (old.get("spec") or {}).get("template")):
             generation += 1
         _annotate(obj, generation)
+
+    def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        super().prepare_for_status_update(ctx, obj, old)
+        _annotate(obj, _template_generation(old))
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kas.api import field
+from kas.api.defaults.apps import ROLLBACK_TO
 from kas.api.field import FieldError
 from kas.api.gostruct import in_order, render
 from kas.api.validation import names
-from kas.api.validation.checks import immutable, not_more_than_100_percent, positive_int_or_percent, unsupported
+from kas.api.validation.checks import immutable, nonnegative, not_more_than_100_percent, positive_int_or_percent, unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.podoptions import DEFAULT, Options, options_for_template
 from kas.api.validation.workloads import at_most, counts, not_decremented, percent_or_int, selected_template, selector
@@ -36,12 +37,15 @@ def _strategy(strategy: dict[str, Any]) -> list[FieldError]:
     return errs + not_more_than_100_percent(unavailable, f"{path}.maxUnavailable")
 
 
-def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
+def _spec(obj: Obj, options: Options) -> list[FieldError]:
+    spec = obj.get("spec") or {}
     errs = counts(spec, "spec", "replicas")
     errs += selector(spec, "spec", "empty selector is invalid for deployment")
     errs += selected_template(spec, "spec", "invalid label selector", "ReplicaSet", options)
     errs += _strategy(spec.get("strategy") or {})
     errs += counts(spec, "spec", "minReadySeconds", "revisionHistoryLimit")
+    revision = int((obj["metadata"].get("annotations") or {}).get(ROLLBACK_TO) or 0)
+    errs += nonnegative(revision, "spec.rollback.version")
     deadline = spec.get("progressDeadlineSeconds")
     if deadline is not None:
         errs += counts(spec, "spec", "progressDeadlineSeconds")
@@ -53,12 +57,12 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
 @strategy_for("apps", "deployments")
 class DeploymentStrategy(Workload):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)
+        return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj, DEFAULT)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        errs += _spec(spec, options_for_template(before.get("template")))
+        errs += _spec(obj, options_for_template(before.get("template")))
         return errs + immutable(in_order(spec.get("selector")), before.get("selector"), "spec.selector")
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

@@ -8,13 +8,13 @@ from kas.api import field
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
 from kas.api.gostruct import render
-from kas.api.podwarnings import template_warnings
 from kas.api.validation import names
 from kas.api.validation.checks import not_more_than_100_percent, positive_int_or_percent, unsupported
-from kas.api.validation.claims import claim_spec_warnings
+from kas.api.validation.claims import claim_spec, claim_spec_warnings
 from kas.api.validation.coremeta import object_meta, object_meta_update
+from kas.api.validation.labelselectors import convertible
 from kas.api.validation.podoptions import DEFAULT, Options, options_for_template
-from kas.api.validation.workloads import at_most, counts, not_decremented, percent_or_int, selected_template, selector
+from kas.api.validation.workloads import always_restarted, at_most, counts, not_decremented, percent_or_int, selected_template, selector
 from kas.registry.strategy import Context, Obj, strategy_for, take
 from kas.registry.workload import Workload
 
@@ -53,21 +53,21 @@ def _update_strategy(strategy: dict[str, Any]) -> list[FieldError]:
 
 
 def _with_claims(spec: dict[str, Any]) -> dict[str, Any]:
-    """Containers mount claims of the set like volumes; the template is checked as if it had those volumes."""
+    """Containers mount claims of the set like volumes; the template is checked as if it had those volumes, which come first."""
     claims = spec.get("volumeClaimTemplates")
     if not claims:
         return spec
     template = spec.get("template") or {}
     pod = template.get("spec") or {}
-    have = {v.get("name") for v in pod.get("volumes") or ()}
     made = [(c.get("metadata") or {}).get("name") or "" for c in claims]
-    fresh = [name for name in dict.fromkeys(made) if name and name not in have and not names.is_dns1123_label(name)]
+    fresh = [name for name in dict.fromkeys(made) if name and not names.is_dns1123_label(name)]
     extra = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in fresh]
-    volumes = [*(pod.get("volumes") or ()), *extra]
+    volumes = extra + [v for v in pod.get("volumes") or () if v.get("name") not in fresh]
     return {**spec, "template": {**template, "spec": {**pod, "volumes": volumes}}}
 
 
-def _spec(spec: dict[str, Any], options: Options, service_name: bool) -> list[FieldError]:
+def _spec(spec: dict[str, Any], options: Options, created: bool, whole: bool = True) -> list[FieldError]:
+    """``created``: what never changes later is checked. Not ``whole``: the template was not valid before, and its pods are left alone."""
     errs: list[FieldError] = []
     policy = spec.get("podManagementPolicy") or ""
     if not policy:
@@ -80,13 +80,16 @@ def _spec(spec: dict[str, Any], options: Options, service_name: bool) -> list[Fi
         if retention is not None and retention.get(key) not in ("Retain", "Delete"):
             at = f"spec.persistentVolumeClaimRetentionPolicy.{key}"
             errs.append(unsupported(at, retention.get(key) or "", ("Retain", "Delete")))
+    for i, claim in enumerate(spec.get("volumeClaimTemplates") or ()) if created else ():
+        errs += claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{i}].spec")
     errs += counts(spec, "spec", "replicas", "minReadySeconds")
     errs += counts(spec.get("ordinals") or {}, "spec.ordinals", "start")
     name = spec.get("serviceName")
-    if service_name and name:
+    if created and name:
         errs += [field.invalid("spec.serviceName", name, m) for m in names.is_dns1123_label(name)]
     errs += selector(spec, "spec", "empty selector is invalid for statefulset")
-    return errs + selected_template(_with_claims(spec), "spec", "", "StatefulSet", options)
+    errs += selected_template(_with_claims(spec), "spec", "", "StatefulSet", options, whole)
+    return errs + always_restarted(spec, "spec", "StatefulSet") if convertible(spec.get("selector")) else errs
 
 
 @strategy_for("apps", "statefulsets")
@@ -112,9 +115,8 @@ class StatefulSetStrategy(Workload):
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         options = options_for_template(before.get("template"))
-        known = before.get("serviceName") or ""
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        errs += _spec(spec, options, not (known and names.is_dns1123_label(known)))
+        errs += _spec(spec, options, False, not _spec(before, options, False))
         fixed = dict(spec)
         for key in MUTABLE:
             take(fixed, before, key)
@@ -134,12 +136,18 @@ class StatefulSetStrategy(Workload):
         errs += object_meta_update(obj["metadata"], old["metadata"])
         return errs + not_decremented(status, old.get("status") or {})
 
-    def warnings(self, obj: Obj) -> list[str]:
-        spec = obj.get("spec") or {}
-        out = template_warnings(spec.get("template"), "spec.template")
+    def _claim_warnings(self, obj: Obj, part: str) -> list[str]:
+        spec, out = obj.get("spec") or {}, []
         for i, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-            out += claim_spec_warnings(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{i}]")
+            out += claim_spec_warnings(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{i}]{part}")
         if (spec.get("revisionHistoryLimit") or 0) < 0:
             text = "a negative value retains all historical revisions; a value >= 0 is recommended"
             out.append(f"spec.revisionHistoryLimit: {text}")
         return out
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        return self.warnings(obj) + self._claim_warnings(obj, "")
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        """The claims are told of in any update, under the path upstream gives them there."""
+        return super().warnings_on_update(ctx, obj, old) + self._claim_warnings(obj, ".Spec")

@@ -7,9 +7,9 @@ from typing import Any
 from kas.api import field
 from kas.api.field import FieldError
 from kas.api.validation import names
-from kas.api.validation.checks import unsupported
+from kas.api.validation.checks import dns_label, unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.resources import amount
+from kas.api.validation.resources import amount, container_resource_name
 from kas.api.validation.workloads import counts
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -24,18 +24,16 @@ _SOURCES = (
 _TYPES = tuple(sorted(kind for kind, _ in _SOURCES))
 
 
-def api_version_error(ref: dict[str, Any]) -> str:
-    """Why the reference's apiVersion cannot name something to scale, "" when it can."""
+def api_version_error(ref: dict[str, Any], core: bool) -> str:
+    """Why the reference's apiVersion cannot name what it is about, "" when it can; ``core`` allows for no group."""
     text = ref.get("apiVersion") or ""
     if text.count("/") > 1:
         return f"unexpected GroupVersion string: {text}"
     group = text.partition("/")[0] if "/" in text else ""
-    if not group and ref.get("kind") != "ReplicationController":
-        return "apiVersion must specify API group"
-    return ""
+    return "" if group or core else "apiVersion must specify API group"
 
 
-def _reference(ref: dict[str, Any], path: str, allow_version: bool) -> list[FieldError]:
+def _reference(ref: dict[str, Any], path: str, core: bool, any_version: bool) -> list[FieldError]:
     errs: list[FieldError] = []
     for key in ("kind", "name"):
         value = ref.get(key) or ""
@@ -43,7 +41,7 @@ def _reference(ref: dict[str, Any], path: str, allow_version: bool) -> list[Fiel
             errs.append(field.required(f"{path}.{key}"))
         else:
             errs += [field.invalid(f"{path}.{key}", value, m) for m in names.is_path_segment_name(value)]
-    message = "" if allow_version else api_version_error(ref)
+    message = "" if any_version else api_version_error(ref, core)
     if message:
         errs.append(field.invalid(f"{path}.apiVersion", ref.get("apiVersion") or "", message))
     return errs
@@ -75,10 +73,13 @@ def _target(target: dict[str, Any], path: str) -> list[FieldError]:
 def _resource_source(source: dict[str, Any], path: str, container: bool) -> list[FieldError]:
     target = source.get("target") or {}
     errs: list[FieldError] = []
-    if not source.get("name"):
+    name, holder = source.get("name") or "", source.get("container") or ""
+    if not name:
         errs.append(field.required(f"{path}.name", "must specify a resource name"))
-    if container and not source.get("container"):
-        errs.append(field.required(f"{path}.container", "must specify a container name"))
+    elif container:
+        errs += container_resource_name(name, f"{path}.name")
+    if container:
+        errs += dns_label(holder, f"{path}.container") if holder else [field.required(f"{path}.container", "must specify a container")]
     errs += _target(target, f"{path}.target")
     utilization, average = target.get("averageUtilization"), target.get("averageValue")
     if utilization is None and average is None:
@@ -90,20 +91,20 @@ def _resource_source(source: dict[str, Any], path: str, container: bool) -> list
     return errs
 
 
-def _source(kind: str, source: dict[str, Any], path: str) -> list[FieldError]:
+def _source(kind: str, source: dict[str, Any], path: str, any_version: bool) -> list[FieldError]:
     if kind in ("Resource", "ContainerResource"):
         return _resource_source(source, path, kind == "ContainerResource")
     target = source.get("target") or {}
     value, average = target.get("value"), target.get("averageValue")
     errs: list[FieldError] = []
     if kind == "Object":
-        errs += _reference(source.get("describedObject") or {}, f"{path}.describedObject", True)
+        errs += _reference(source.get("describedObject") or {}, f"{path}.describedObject", True, any_version)
     errs += _identifier(source.get("metric") or {}, f"{path}.metric") + _target(target, f"{path}.target")
     if kind == "Object":
         if value is None and average is None:
             errs.append(field.required(f"{path}.target.averageValue", "must set either a target value or averageValue"))
     elif kind == "Pods":
-        if average is None or amount(average) <= 0:
+        if average is None:
             errs.append(field.required(f"{path}.target.averageValue", "must specify a positive target averageValue"))
     else:
         if value is None and average is None:
@@ -115,7 +116,7 @@ def _source(kind: str, source: dict[str, Any], path: str) -> list[FieldError]:
     return errs
 
 
-def _metric(metric: dict[str, Any], path: str) -> list[FieldError]:
+def _metric(metric: dict[str, Any], path: str, any_version: bool) -> list[FieldError]:
     kind = metric.get("type") or ""
     errs: list[FieldError] = []
     if not kind:
@@ -125,7 +126,7 @@ def _metric(metric: dict[str, Any], path: str) -> list[FieldError]:
     present = [(k, key) for k, key in _SOURCES if metric.get(key) is not None]
     if present:
         first, key = present[0]
-        errs += _source(first, metric[key], f"{path}.{key}")
+        errs += _source(first, metric[key], f"{path}.{key}", any_version)
     expected = dict(_SOURCES).get(kind, "")
     if not expected:
         errs.append(unsupported(f"{path}.type", kind, _TYPES))
@@ -173,15 +174,23 @@ def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
     errs: list[FieldError] = []
     if low is not None and low < floor:
         errs.append(field.invalid("spec.minReplicas", low, f"must be greater than or equal to {floor}"))
-    if high < 1:
+    if high == 0:
         errs.append(field.required("spec.maxReplicas", "must be set and greater than 0"))
+    elif high < 0:
+        errs.append(field.invalid("spec.maxReplicas", high, "must be greater than or equal to 1"))
     if low is not None and high < low:
         errs.append(field.invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
-    allow = old is not None and bool(api_version_error(old.get("scaleTargetRef") or {}))
-    errs += _reference(spec.get("scaleTargetRef") or {}, "spec.scaleTargetRef", allow)
+    target, known = spec.get("scaleTargetRef") or {}, (old or {}).get("scaleTargetRef") or {}
+    # What a stored autoscaler scales is not judged again; nor are its objects, when one of them is wrong already.
+    same = old is not None and all((target.get(k) or "") == (known.get(k) or "") for k in ("apiVersion", "kind"))
+    errs += _reference(target, "spec.scaleTargetRef", target.get("kind") == "ReplicationController", same)
+    any_version = any(
+        m.get("type") == "Object" and m.get("object") and api_version_error(m["object"].get("describedObject") or {}, True)
+        for m in (old or {}).get("metrics") or ()
+    )
     metrics = spec.get("metrics") or []
     for i, metric in enumerate(metrics):
-        errs += _metric(metric, f"spec.metrics[{i}]")
+        errs += _metric(metric, f"spec.metrics[{i}]", any_version)
     if low == 0 and not any(m.get("type") in ("Object", "External") for m in metrics):
         message = "must specify at least one Object or External metric to support scaling to zero replicas"
         errs.append(field.forbidden("spec.metrics", message))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kas.api import cron, field
 from kas.api.field import FieldError
 from kas.api.gostruct import in_order
-from kas.api.podwarnings import template_warnings
+from kas.api.jobwarnings import job_warnings
 from kas.api.validation import jobs, names
 from kas.api.validation.checks import unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
@@ -37,15 +38,26 @@ def _schedule(schedule: str, zone: str | None, allow_zone: bool) -> list[FieldEr
     return errs
 
 
+_ZONE_PART = re.compile(r"[A-Za-z.\-_0-9+]{1,14}", re.ASCII)
+
+
 def _zone(zone: str | None) -> list[FieldError]:
+    """``validateTimeZone``: named by the rules of the time zone database, and in it."""
     if zone is None:
         return []
     if not zone:
         return [field.invalid("spec.timeZone", zone, "timeZone must be nil or non-empty string")]
+    for part in zone.split("/"):
+        if part in (".", "..") or part.startswith("-") or not _ZONE_PART.fullmatch(part):
+            return [field.invalid("spec.timeZone", zone, f"unknown time zone {zone}")]
+    errs: list[FieldError] = []
     if zone.lower() == "local":
         message = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
-        return [field.invalid("spec.timeZone", zone, message)]
-    return [] if cron.known_zone(zone) else [field.invalid("spec.timeZone", zone, f"unknown time zone {zone}")]
+        errs.append(field.invalid("spec.timeZone", zone, message))
+    message = cron.zone_error(zone)
+    if message:
+        errs.append(field.invalid("spec.timeZone", zone, message))
+    return errs
 
 
 def _spec(spec: dict[str, Any], old: dict[str, Any] | None, options: Options) -> list[FieldError]:
@@ -88,13 +100,13 @@ class CronJobStrategy(Workload):
         errs = object_meta_update(obj["metadata"], old["metadata"])
         return errs + _spec(obj.get("spec") or {}, old.get("spec") or {}, options)
 
-    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        return object_meta_update(obj["metadata"], old["metadata"])
-
     def warnings(self, obj: Obj) -> list[str]:
-        out = template_warnings(self.pod_template(obj), "spec.jobTemplate.spec.template")
+        job = ((obj.get("spec") or {}).get("jobTemplate") or {}).get("spec") or {}
+        return job_warnings(job, "spec.jobTemplate.spec")
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        out = super().warnings_on_update(ctx, obj, old)
         if "TZ" in ((obj.get("spec") or {}).get("schedule") or ""):
             page = "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/"
-            text = f"CRON_TZ or TZ used in schedule is not officially supported, see {page} for more details"
-            out.append(f"spec.schedule: {text}")
+            out.append(f"cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see {page} for more details")
         return out

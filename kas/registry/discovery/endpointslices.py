@@ -27,6 +27,8 @@ ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 MAX_ENDPOINTS, MAX_ADDRESSES, MAX_PORTS, MAX_TOPOLOGY, MAX_HINTS = 1000, 100, 20000, 16, 8
 HOSTNAME_LABEL = "kubernetes.io/hostname"
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
 ZONE_LABEL = "topology.kubernetes.io/zone"
 
 
@@ -47,16 +49,18 @@ class EndpointSliceStrategy(Strategy):
         return self._validate(obj, old) + immutable(obj.get("addressType") or "", old.get("addressType") or "", "addressType")
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        old = ["spec.addressType: FQDN endpoints are deprecated"] if obj.get("addressType") == "FQDN" else []
+        return old + self.warnings_on_update(ctx, obj, obj)
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        """Of addresses, but not those that the controllers of slices have put right already."""
+        if (obj["metadata"].get("labels") or {}).get(MANAGED_BY) in CONTROLLERS:
+            return []
         found: list[str] = []
-        if obj.get("addressType") not in ("IPv4", "IPv6"):
-            return found
         for i, endpoint in enumerate(obj.get("endpoints") or ()):
             for j, address in enumerate(endpoint.get("addresses") or ()):
                 found += ip_warnings(f"endpoints[{i}].addresses[{j}]", address)
         return found
-
-    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        return self.warnings_on_create(ctx, obj)
 
     def _validate(self, obj: Obj, old: Obj | None) -> list[FieldError]:
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
@@ -85,7 +89,7 @@ def _drop_topology(obj: Obj, old: Obj | None) -> None:
     for endpoint in now:
         endpoint = dict(endpoint)
         node = (endpoint.pop("deprecatedTopology", None) or {}).get(HOSTNAME_LABEL)
-        if node in known and endpoint.get("nodeName") is None:
+        if node and node in known and endpoint.get("nodeName") is None and not names.is_dns1123_subdomain(node):
             endpoint["nodeName"] = node
         kept.append(endpoint)
     if now:

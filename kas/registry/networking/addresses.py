@@ -18,6 +18,10 @@ def name_is_ip(name: str, prefix: bool = False) -> list[str]:
 
 @strategy_for("networking.k8s.io", "ipaddresses")
 class IPAddressStrategy(Strategy):
+    def generate_name(self, base: str) -> str:
+        """An address with something random behind it is none: the base is the name."""
+        return base
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         errs = object_meta(obj["metadata"], False, name_is_ip)
         ref, path = (obj.get("spec") or {}).get("parentRef"), "spec.parentRef"
@@ -81,5 +85,5 @@ def _cidrs(cidrs: list[str] | None) -> list[FieldError]:
         first, second = parse_cidr(cidrs[0]), parse_cidr(cidrs[1])
         if first is not None and second is not None and first.ip.family == second.ip.family:
             text = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
-            errs.append(field.invalid(path, cidrs, text))
+            errs.append(field.invalid(path, {"CIDRs": cidrs}, text))
     return errs

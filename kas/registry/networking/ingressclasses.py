@@ -41,8 +41,8 @@ def _parameters(params: dict[str, Any] | None, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
     if params.get("apiGroup") is not None:
         errs += dns_subdomain(params["apiGroup"], field.child(path, "apiGroup"))
-    errs += required_path_segment(params.get("kind") or "", field.child(path, "kind"))
-    errs += required_path_segment(params.get("name") or "", field.child(path, "name"))
+    errs += required_path_segment(params.get("kind") or "", field.child(path, "kind"), "kind is required")
+    errs += required_path_segment(params.get("name") or "", field.child(path, "name"), "name is required")
     scope, namespace, at = params.get("scope"), params.get("namespace"), field.child(path, "namespace")
     if scope is None:
         errs.append(field.required(field.child(path, "scope")))

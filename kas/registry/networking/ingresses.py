@@ -159,8 +159,8 @@ def _backend(backend: dict[str, Any], path: str) -> list[FieldError]:
         errs: list[FieldError] = []
         if resource.get("apiGroup") is not None:
             errs += dns_subdomain(resource["apiGroup"], field.child(at, "apiGroup"))
-        errs += required_path_segment(resource.get("kind") or "", field.child(at, "kind"))
-        return errs + required_path_segment(resource.get("name") or "", field.child(at, "name"))
+        errs += required_path_segment(resource.get("kind") or "", field.child(at, "kind"), "kind is required")
+        return errs + required_path_segment(resource.get("name") or "", field.child(at, "name"), "name is required")
     if service is None:
         return [field.invalid(path, "", "resource or service backend is required")]
     name, at = service.get("name") or "", field.child(path, "service")

@@ -94,7 +94,8 @@ def _port(port: dict[str, Any], path: str) -> list[FieldError]:
         errs += port_number(number, at_port)
         if end is not None:
             if end < number:
-                errs.append(field.invalid(at_end, end, "must be greater than or equal to `port`"))
+                # The port is what is shown, not the end.
+                errs.append(field.invalid(at_end, number, "must be greater than or equal to `port`"))
             errs += port_number(end, at_end)
     return errs
 
@@ -118,10 +119,15 @@ def _peer(peer: dict[str, Any], path: str, allow_invalid_values: bool, stored: f
 
 
 def _inside(inner: CIDR, outer: CIDR) -> bool:
-    """Strictly inside, by Go's mask lengths."""
-    if inner.ip.bits != outer.ip.bits or inner.prefix <= outer.prefix:
+    """Strictly inside: ``net.IPNet.Contains`` of the network's address, and a longer mask as it was written."""
+    address, network = inner.network, outer.network
+    shift = outer.ip.bits - outer.prefix
+    if inner.prefix <= outer.prefix or address.family != network.family:
         return False
-    return CIDR(inner.ip, outer.prefix).network == outer.network
+    if address.family == 4:
+        shift = min(shift, 32)
+        return (address.number & 0xFFFFFFFF) >> shift == (network.number & 0xFFFFFFFF) >> shift
+    return address.number >> shift == network.number >> shift
 
 
 def _ip_block(block: dict[str, Any], path: str, stored: frozenset[str]) -> list[FieldError]:
