@@ -201,6 +201,8 @@ _TYPES = {
     "PodFailurePolicyCondition": "Type:s Status:s",
     "SuccessPolicy": "Rules:[SuccessPolicyRule]",
     "SuccessPolicyRule": "SucceededIndexes:p SucceededCount:p",
+    # certificates
+    "CertificateSigningRequestCondition": "Type:s Status:s Reason:s Message:s LastUpdateTime:p LastTransitionTime:p",
 }
 
 _ZERO = {"s": "", "i": 0, "b": False, "q": "0", "p": None}
@@ -273,5 +275,10 @@ def _lines(value: Any) -> list[str]:
 
 def spec_diff(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
     """apimachinery's ``diff.Diff(old, new)``: unified, three lines of context, without file names."""
-    out = list(difflib.unified_diff(_lines(render(name, old)), _lines(render(name, new)), n=3, lineterm=""))
+    return diff(render(name, old), render(name, new))
+
+
+def diff(old: Any, new: Any) -> str:
+    """The same of two values that are rendered already."""
+    out = list(difflib.unified_diff(_lines(old), _lines(new), n=3, lineterm=""))
     return "".join(line + "\n" for line in out[2:])

@@ -108,6 +108,42 @@ def test_a_slice_is_refused(obj, path):
     assert any(found.startswith(path) for found, _ in SLICES.refusals(obj))
 
 
+def _shared(**policy) -> dict:
+    device = {"name": "d1", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "10Gi", "requestPolicy": policy}}}
+    return _slice(devices=[device])
+
+
+POLICY = "spec.devices[0].capacity[memory].requestPolicy"
+
+
+@pytest.mark.parametrize(
+    ("policy", "want"),
+    [
+        (
+            {"default": "2Gi", "validRange": {"min": "20Gi", "max": "1Gi"}},
+            [
+                ("validRange.min", 'Invalid value: "20Gi": min is larger than capacity value: 10Gi'),
+                ("validRange.min", 'Invalid value: "2Gi": default is less than min: 20Gi'),
+                ("validRange.max", 'Invalid value: "20Gi": min is larger than max: 1Gi'),
+                ("validRange.max", 'Invalid value: "2Gi": default is more than max: 1Gi'),
+            ],
+        ),
+        (
+            {"default": "1Gi", "validRange": {"min": "1Gi", "step": "10Gi"}},
+            [("validRange.step", 'Invalid value: "10Gi": one step 11Gi is larger than capacity value: 10Gi')],
+        ),
+        ({"default": "1Ki", "validValues": ["1Ki", "1024"]}, [("validValues[1]", 'Duplicate value: "1024"')]),
+    ],
+)
+def test_a_request_policy_is_refused(policy, want):
+    assert SLICES.messages(_shared(**policy)) == [(f"{POLICY}.{path}", text) for path, text in want]
+
+
+def test_steps_of_a_range_are_counted_in_whole_units():
+    span = {"min": "200m", "max": "1", "step": "100m"}
+    assert SLICES.create(_shared(default="250m", validRange=span))
+
+
 def test_a_class_selects_by_expressions_of_bounded_length():
     assert CLASSES.create({"spec": {"selectors": [{"cel": {"expression": "true"}}]}})["metadata"]["generation"] == 1
     assert ("spec.selectors[0].cel", REQUIRED) in CLASSES.refusals({"spec": {"selectors": [{}]}})

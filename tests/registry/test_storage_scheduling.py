@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from written import FORBIDDEN, INVALID, REQUIRED, Kind, changed
+from written import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, Kind, changed
 
 CLASSES = Kind("storage.k8s.io/v1/storageclasses")
 DRIVERS = Kind("storage.k8s.io/v1/csidrivers")
@@ -57,9 +57,24 @@ def test_a_storage_class_is_refused(obj, path):
     assert path in {found for found, _ in CLASSES.refusals(obj)}
 
 
-def test_a_deprecated_topology_label_warns():
-    CLASSES.create(CLASS | {"allowedTopologies": _topologies({"failure-domain.beta.kubernetes.io/zone": ["a"]})})
-    assert len(CLASSES.warnings) == 1
+def test_an_empty_topology_counts_as_repeated_once_for_each_there_is():
+    empty = CLASS | {"allowedTopologies": _topologies({}, {"z": ["a"]})}
+    assert CLASSES.refusals(empty) == [("allowedTopologies[0].matchLabelExpressions", DUPLICATE)] * 2
+
+
+def test_deprecated_labels_warn():
+    CLASSES.create(CLASS | {"allowedTopologies": _topologies({"beta.kubernetes.io/arch": ["a"]})})
+    since_14 = 'deprecated since v1.14; use "kubernetes.io/arch" instead'
+    assert CLASSES.warnings == [f"allowedTopologies[0].matchLabelExpressions[0].key: {since_14}"]
+    key = "beta.kubernetes.io/arch"
+    topology = {"matchExpressions": [{"key": key, "operator": "Exists"}], "matchLabels": {key: "arm64", "zone": "z"}}
+    CAPACITIES.create({"storageClassName": "fast", "nodeTopology": topology})
+    assert CAPACITIES.warnings == [
+        f"nodeTopology.matchExpressions[0].key: {key} is {since_14}",
+        f"nodeTopology.matchLabels.{key}: {since_14}",
+    ]
+    RUNTIMES.create({"handler": "runc", "scheduling": {"nodeSelector": {key: "arm64"}}})
+    assert RUNTIMES.warnings == [f"scheduling.nodeSelector: {since_14}"]
 
 
 def test_a_driver_is_completed_and_partly_fixed():
@@ -79,11 +94,22 @@ def test_a_driver_of_a_node_keeps_its_identity():
     assert ("spec.drivers[0].nodeID", REQUIRED) in NODES.refusals({"spec": {"drivers": [driver | {"nodeID": ""}]}})
 
 
+def test_a_driver_of_a_node_may_change_only_how_many_volumes_it_takes():
+    old = NODES.create({"spec": {"drivers": [{"name": "d.example.com", "nodeID": "n", "allocatable": {"count": 1}}]}})
+    assert NODES.update(changed(old, "spec.drivers.0.allocatable.count", 2), old)["spec"]["drivers"][0]["allocatable"] == {"count": 2}
+    shown = '{"Name":"d.example.com","NodeID":"m","TopologyKeys":null,"Allocatable":null}'
+    assert NODES.messages(changed(old, "spec.drivers.0.nodeID", "m"), old) == [
+        ("spec.drivers", f"Invalid value: {shown}: field is immutable"),
+    ]
+    assert NODES.refusals(changed(old, "spec.drivers.0.allocatable.count", -1), old) == [("spec.drivers[0].allocatable.count", INVALID)] * 2
+
+
 def test_a_capacity_keeps_class_and_topology():
     old = CAPACITIES.create({"storageClassName": "fast", "capacity": "1Gi"})
     assert CAPACITIES.update(old | {"capacity": "2Gi"}, old)["capacity"] == "2Gi"
     assert ("storageClassName", INVALID) in CAPACITIES.refusals(old | {"storageClassName": "slow"}, old)
     assert ("capacity", INVALID) in CAPACITIES.refusals({"storageClassName": "fast", "capacity": "-1"})
+    assert CAPACITIES.create({"storageClassName": "fast", "maximumVolumeSize": "-1"})["maximumVolumeSize"] == "-1"
 
 
 def test_an_attachment_is_fixed_and_its_status_apart():
@@ -93,12 +119,16 @@ def test_an_attachment_is_fixed_and_its_status_apart():
     assert ("spec", INVALID) in ATTACHMENTS.refusals(changed(old, "spec.nodeName", "m"), old)
     assert ATTACHMENTS.update(changed(old, "status.attached", True), old, "status")["status"]["attached"] is True
     assert ("spec.nodeName", INVALID) in ATTACHMENTS.refusals({"spec": spec | {"nodeName": ""}})
+    assert ATTACHMENTS.messages(changed(old, "status.attachError", {"errorCode": -1}), old, "status") == [
+        ("status.attachError.errorCode", "Invalid value: -1: must be between 0 and 2147483647, inclusive"),
+    ]
 
 
 def test_attributes_of_a_class_are_fixed_and_not_empty():
     old = ATTRIBUTES.create({"driverName": "d.example.com", "parameters": {"iops": "1"}})
     assert ("parameters", FORBIDDEN) in ATTRIBUTES.refusals(old | {"parameters": {"iops": "2"}}, old)
     assert ("parameters", REQUIRED) in ATTRIBUTES.refusals({"driverName": "d.example.com"})
+    assert ATTRIBUTES.messages(old | {"driverName": "other"}, old) == [("driverName", "Forbidden: updates to driverName are forbidden.")]
 
 
 def test_a_priority_is_fixed():
@@ -127,6 +157,15 @@ def test_the_handler_of_a_runtime_is_fixed():
     assert ("handler", INVALID) in RUNTIMES.refusals(old | {"handler": "other"}, old)
     assert ("handler", INVALID) in RUNTIMES.refusals({"handler": "Not_a_label"})
     assert RUNTIMES.refusals({"handler": "runc", "scheduling": {"nodeSelector": {"a b": "c"}}})
+
+
+def test_a_toleration_is_not_repeated_with_another_time():
+    first = {"key": "a", "operator": "Exists", "effect": "NoExecute"}
+    scheduling = {"tolerations": [first, first | {"tolerationSeconds": 5}]}
+    shown = '{"Key":"a","Operator":"Exists","Value":"","Effect":"NoExecute","TolerationSeconds":5}'
+    assert RUNTIMES.messages({"handler": "runc", "scheduling": scheduling}) == [
+        ("scheduling.tolerations[1]", f"Duplicate value: {shown}"),
+    ]
 
 
 @pytest.mark.parametrize(

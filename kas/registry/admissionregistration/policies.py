@@ -180,7 +180,7 @@ def _variable(variable: dict[str, Any], path: str) -> list[FieldError]:
     if not name.strip():
         errs.append(field.required(field.child(path, "name"), "name is not specified"))
     elif not _IDENTIFIER.fullmatch(name) or name in _RESERVED:
-        errs.append(field.invalid(field.child(path, "name"), name, "must be a valid CEL identifier"))
+        errs.append(field.invalid(field.child(path, "name"), name, "name is not a valid CEL identifier"))
     if not (variable.get("expression") or "").strip():
         errs.append(field.required(field.child(path, "expression"), "expression is not specified"))
     return errs
@@ -194,9 +194,9 @@ def _validation(validation: dict[str, Any], path: str) -> list[FieldError]:
     if message_expression and not message_expression.strip():
         errs.append(field.invalid(field.child(path, "messageExpression"), message_expression, "must be non-empty if specified"))
     if message and not message.strip():
-        errs.append(field.invalid(field.child(path, "message"), message, "must be non-empty if specified"))
+        errs.append(field.invalid(field.child(path, "message"), message, "message must be non-empty if specified"))
     elif re.search(r"[\n\r]", message.strip()):
-        errs.append(field.invalid(field.child(path, "message"), message, "must not contain line breaks"))
+        errs.append(field.invalid(field.child(path, "message"), message, "message must not contain line breaks"))
     reason = validation.get("reason")
     if reason is not None and reason not in REASONS:
         errs.append(unsupported(field.child(path, "reason"), reason, REASONS))

@@ -32,7 +32,7 @@ class ResourceClaimStrategy(Strategy):
         return errs + claimspec.device_claim((obj.get("spec") or {}).get("devices") or {}, "spec.devices")
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        errs = object_meta_update(obj["metadata"], old["metadata"])
+        errs = object_meta(obj["metadata"], True, names.dns_subdomain) + object_meta_update(obj["metadata"], old["metadata"])
         return errs + immutable(obj.get("spec"), old.get("spec"), "spec")
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

@@ -8,7 +8,7 @@ from kas.api import field
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
 from kas.api.validation import names
-from kas.api.validation.checks import IMMUTABLE, csi_driver_name, go_struct, invalid_each, nonnegative
+from kas.api.validation.checks import IMMUTABLE, csi_driver_name, go_struct, invalid_each
 from kas.api.validation.coremeta import object_meta
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -70,8 +70,9 @@ def _status(status: dict[str, Any]) -> list[FieldError]:
         if len((error.get("message") or "").encode()) > MAX_ERROR_MESSAGE:
             # the limit named is the metadata's, not the message's: upstream's own slip
             errs.append(field.too_long(f"status.{name}.message", MAX_METADATA_BYTES))
-        if error.get("errorCode") is not None:
-            errs += nonnegative(error["errorCode"], f"status.{name}.errorCode")
+        code = error.get("errorCode")
+        if code is not None and code < 0:
+            errs.append(field.invalid(f"status.{name}.errorCode", code, "must be between 0 and 2147483647, inclusive"))
     return errs
 
 
