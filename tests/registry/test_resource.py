@@ -108,6 +108,14 @@ def test_a_slice_is_refused(obj, path):
     assert any(found.startswith(path) for found, _ in SLICES.refusals(obj))
 
 
+def test_a_driver_in_capitals_warns():
+    stored = SLICES.create(_slice(driver="GPU.example.com"))
+    text = 'spec.driver: driver names should be lowercase; "GPU.example.com" contains uppercase characters'
+    assert SLICES.warnings == [text]
+    SLICES.update(changed(stored, "spec.devices", []), stored)
+    assert SLICES.warnings == [text]
+
+
 def _shared(**policy) -> dict:
     device = {"name": "d1", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "10Gi", "requestPolicy": policy}}}
     return _slice(devices=[device])
