@@ -160,6 +160,12 @@ def test_a_level_is_refused(obj, want):
     assert want in LEVELS.refusals(obj)
 
 
+def test_a_level_does_not_say_that_its_zero_is_meant():
+    key = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
+    level = _level() | {"metadata": {"name": "a", "annotations": {key: ""}}}
+    assert LEVELS.messages(level) == [("metadata.annotations", f"Forbidden: annotation '{key}' is forbidden")]
+
+
 def test_the_catch_all_level_has_one_shape():
     assert ("spec", INVALID) in LEVELS.refusals(_level() | {"metadata": {"name": "catch-all"}})
 

@@ -85,6 +85,18 @@ def test_a_driver_is_completed_and_partly_fixed():
     assert DRIVERS.update(changed(old, "spec.requiresRepublish", True), old)["metadata"]["generation"] == 1
 
 
+def test_a_driver_that_gets_tokens_is_told_to_take_them_as_secrets():
+    wanted = {"spec": {"tokenRequests": [{"audience": "a"}]}}
+    old = DRIVERS.create(wanted)
+    assert [text.split(";")[0] for text in DRIVERS.warnings] == ["spec.serviceAccountTokenInSecrets is unset"]
+    DRIVERS.update(changed(old, "spec.requiresRepublish", True), old)
+    assert DRIVERS.warnings == []
+    DRIVERS.update(changed(old, "spec.tokenRequests", [{"audience": "b"}]), old)
+    assert DRIVERS.warnings
+    DRIVERS.create(changed(wanted, "spec.serviceAccountTokenInSecrets", False))
+    assert DRIVERS.warnings == []
+
+
 def test_a_driver_of_a_node_keeps_its_identity():
     driver = {"name": "d.example.com", "nodeID": "n", "topologyKeys": ["zone"]}
     old = NODES.create({"spec": {"drivers": [driver]}})
