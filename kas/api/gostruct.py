@@ -182,6 +182,9 @@ _TYPES = {
     "NodeStageSecretRef:*SecretReference NodePublishSecretRef:*SecretReference ControllerExpandSecretRef:*SecretReference "
     "NodeExpandSecretRef:*SecretReference",
     "VolumeNodeAffinity": "Required:*NodeSelector",
+    "PersistentVolumeSpec": "Capacity:p +PersistentVolumeSource AccessModes:p ClaimRef:*ObjectReference "
+    "PersistentVolumeReclaimPolicy:s StorageClassName:s MountOptions:p VolumeMode:p NodeAffinity:*VolumeNodeAffinity "
+    "VolumeAttributesClassName:p",
     "PodTemplateSpec": "+ObjectMeta Spec:PodSpec",
     "ServicePort": "Name:s Protocol:s AppProtocol:p Port:i TargetPort:i NodePort:i",
     "NodeConfigSource": "ConfigMap:*ConfigMapNodeConfigSource",
@@ -201,6 +204,24 @@ _TYPES = {
     "PodFailurePolicyCondition": "Type:s Status:s",
     "SuccessPolicy": "Rules:[SuccessPolicyRule]",
     "SuccessPolicyRule": "SucceededIndexes:p SucceededCount:p",
+    # storage
+    "VolumeAttachmentSpec": "Attacher:s Source:VolumeAttachmentSource NodeName:s",
+    "VolumeAttachmentSource": "PersistentVolumeName:p InlineVolumeSpec:*PersistentVolumeSpec",
+    # resource
+    "ResourceClaimTemplateSpec": "+ObjectMeta Spec:ResourceClaimSpec",
+    "ResourceClaimSpec": "Devices:DeviceClaim",
+    "DeviceClaim": "Requests:[DeviceRequest] Constraints:[DeviceConstraint] Config:[DeviceClaimConfiguration]",
+    "DeviceRequest": "Name:s Exactly:*ExactDeviceRequest FirstAvailable:[DeviceSubRequest]",
+    "ExactDeviceRequest": "DeviceClassName:s Selectors:[DeviceSelector] AllocationMode:s Count:i AdminAccess:p "
+    "Tolerations:[Toleration] Capacity:*CapacityRequirements",
+    "DeviceSubRequest": "Name:s DeviceClassName:s Selectors:[DeviceSelector] AllocationMode:s Count:i Tolerations:[Toleration] "
+    "Capacity:*CapacityRequirements",
+    "DeviceSelector": "CEL=cel:*CELDeviceSelector",
+    "CELDeviceSelector": "Expression:s",
+    "CapacityRequirements": "Requests:p",
+    "DeviceConstraint": "Requests:p MatchAttribute:p DistinctAttribute:p",
+    "DeviceClaimConfiguration": "Requests:p Opaque:*OpaqueDeviceConfiguration",
+    "OpaqueDeviceConfiguration": "Driver:s Parameters:p",
     # certificates
     "CertificateSigningRequestCondition": "Type:s Status:s Reason:s Message:s LastUpdateTime:p LastTransitionTime:p",
 }

@@ -17,6 +17,19 @@ def _claim(**over) -> dict:
     return {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"} | over}]}}}
 
 
+def test_a_claim_shows_what_it_may_not_become():
+    shown = (
+        '{"Devices":{"Requests":[{"Name":"b","Exactly":{"DeviceClassName":"gpu.example.com","Selectors":null,'
+        '"AllocationMode":"ExactCount","Count":1,"AdminAccess":null,"Tolerations":null,"Capacity":null},"FirstAvailable":null}],'
+        '"Constraints":null,"Config":null}}'
+    )
+    old = CLAIMS.create(_claim())
+    assert CLAIMS.messages(changed(old, f"{REQUESTS}.0.name", "b"), old) == [("spec", f"Invalid value: {shown}: field is immutable")]
+    template = TEMPLATES.create({"spec": _claim() | {"metadata": {"labels": {"a": "b"}}}})
+    (_, message), *_ = TEMPLATES.messages(changed(template, "spec.spec.devices.requests.0.name", "b"), template)
+    assert message == f'Invalid value: {{"labels":{{"a":"b"}},"Spec":{shown}}}: field is immutable'
+
+
 def test_one_device_is_asked_for_unless_said_otherwise():
     exactly = CLAIMS.create(_claim())["spec"]["devices"]["requests"][0]["exactly"]
     assert (exactly["allocationMode"], exactly["count"]) == ("ExactCount", 1)

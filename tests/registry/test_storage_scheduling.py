@@ -136,6 +136,47 @@ def test_an_attachment_is_fixed_and_its_status_apart():
     ]
 
 
+INLINE = "spec.source.inlineVolumeSpec"
+
+
+def _inline(**over) -> dict:
+    volume = {"accessModes": ["ReadWriteOnce"], "csi": {"driver": "d.example.com", "volumeHandle": "h"}} | over
+    return {"spec": {"attacher": "d.example.com", "nodeName": "n", "source": {"inlineVolumeSpec": volume}}}
+
+
+def test_an_attached_volume_that_is_not_stored_is_not_completed_like_one_that_is():
+    asked = _inline()
+    old = ATTACHMENTS.create(asked)
+    assert old["spec"] == asked["spec"]
+    (path, message), *more = ATTACHMENTS.messages(changed(old, "spec.nodeName", "m"), old)
+    assert (path, more) == ("spec", [])
+    assert '"Source":{"PersistentVolumeName":null,"InlineVolumeSpec":{"Capacity":null,"GCEPersistentDisk":null,' in message
+
+
+@pytest.mark.parametrize(
+    ("over", "want"),
+    [
+        ({"claimRef": {"name": "c"}, "capacity": {"storage": "1Gi"}}, [("claimRef", FORBIDDEN), ("capacity", FORBIDDEN)]),
+        ({"csi": None, "nfs": {"server": "s", "path": "/"}}, [("csi", REQUIRED)]),
+        ({"nfs": {"server": "s", "path": "/"}}, [("csi", FORBIDDEN)]),
+        ({"csi": {"driver": "d.example.com"}, "accessModes": []}, [("accessModes", REQUIRED), ("csi.volumeHandle", REQUIRED)]),
+        ({"persistentVolumeReclaimPolicy": "Delete"}, [("persistentVolumeReclaimPolicy", FORBIDDEN)]),
+        ({"storageClassName": "fast", "volumeMode": "Block"}, [("storageClassName", FORBIDDEN), ("volumeMode", FORBIDDEN)]),
+        ({"nodeAffinity": {}}, [("nodeAffinity", FORBIDDEN)]),
+    ],
+)
+def test_an_attached_volume_that_is_not_stored_is_a_csi_volume_of_nobody(over, want):
+    assert ATTACHMENTS.refusals(_inline(**over)) == [(f"{INLINE}.{path}", reason) for path, reason in want]
+
+
+def test_an_attached_volume_is_one_of_some_type():
+    assert ATTACHMENTS.refusals(_inline(csi=None)) == [(f"{INLINE}.csi", REQUIRED), (INLINE, REQUIRED)]
+
+
+def test_what_a_runtime_costs_is_counted_in_thousandths():
+    assert RUNTIMES.create({"handler": "runc", "overhead": {"podFixed": {"cpu": "100u"}}})["overhead"]["podFixed"] == {"cpu": "1m"}
+
+
 def test_attributes_of_a_class_are_fixed_and_not_empty():
     old = ATTRIBUTES.create({"driverName": "d.example.com", "parameters": {"iops": "1"}})
     assert ("parameters", FORBIDDEN) in ATTRIBUTES.refusals(old | {"parameters": {"iops": "2"}}, old)
