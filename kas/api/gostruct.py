@@ -219,6 +219,8 @@ _TYPES = {
     "DeviceSelector": "CEL=cel:*CELDeviceSelector",
     "CELDeviceSelector": "Expression:s",
     "CapacityRequirements": "Requests:p",
+    "DeviceAttribute": "IntValue=int:p BoolValue=bool:p StringValue=string:p VersionValue=version:p IntValues=ints:p "
+    "BoolValues=bools:p StringValues=strings:p VersionValues=versions:p",
     "DeviceConstraint": "Requests:p MatchAttribute:p DistinctAttribute:p",
     "DeviceClaimConfiguration": "Requests:p Opaque:*OpaqueDeviceConfiguration",
     "OpaqueDeviceConfiguration": "Driver:s Parameters:p",

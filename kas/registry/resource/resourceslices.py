@@ -253,5 +253,5 @@ def _attribute(attribute: dict[str, Any], path: str) -> list[FieldError]:
     if not present:
         errs.append(field.invalid(path, "", "exactly one value must be specified"))
     elif len(present) > 1:
-        errs.append(field.invalid(path, attribute, "exactly one value must be specified"))
+        errs.append(field.invalid(path, render("DeviceAttribute", attribute), "exactly one value must be specified"))
     return errs
