@@ -13,6 +13,7 @@ ATTACHMENTS = Kind("storage.k8s.io/v1/volumeattachments")
 ATTRIBUTES = Kind("storage.k8s.io/v1/volumeattributesclasses")
 PRIORITIES = Kind("scheduling.k8s.io/v1/priorityclasses")
 RUNTIMES = Kind("node.k8s.io/v1/runtimeclasses")
+MIGRATIONS = Kind("storagemigration.k8s.io/v1beta1/storageversionmigrations")
 LEASES = Kind("coordination.k8s.io/v1/leases")
 
 CLASS = {"provisioner": "example.com/disk", "parameters": {"type": "fast"}}
@@ -237,3 +238,36 @@ def test_a_gang_of_pods_is_fixed():
     old = groups.create({"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})
     assert groups.refusals(changed(old, "spec.schedulingPolicy.gang.minCount", 3), old)
     assert groups.refusals({"spec": {"schedulingPolicy": {"gang": {"minCount": 0}}}})
+
+
+def _migration(group: str = "apps", resource: str = "deployments") -> dict:
+    return {"spec": {"resource": {"group": group, "resource": resource}}}
+
+
+def _ended(*true: str, version: str = "123") -> dict:
+    moment = {"lastTransitionTime": "2024-01-02T03:04:05Z", "reason": "r", "message": ""}
+    return {"resourceVersion": version, "conditions": [{"type": kind, "status": "True"} | moment for kind in true]}
+
+
+def test_a_migration_is_of_one_resource():
+    assert MIGRATIONS.messages(_migration(resource="")) == [
+        ("spec.resource.resource", "Required value: resource is required to be set"),
+    ]
+    assert MIGRATIONS.refusals(_migration("a_b", "A")) == [("spec.resource.resource", INVALID), ("spec.resource.group", INVALID)]
+    old = MIGRATIONS.create(_migration(""))
+    shown = '{"Resource":{"group":"apps","resource":"deployments"}}'
+    assert MIGRATIONS.messages(_migration(), old) == [("spec", f"Invalid value: {shown}: field is immutable")]
+
+
+def test_a_migration_ends_once():
+    old = MIGRATIONS.create(_migration())
+    ended = MIGRATIONS.update(old | {"status": _ended("Succeeded")}, old, "status")
+    path = "status.resourceVersion"
+    assert MIGRATIONS.messages(old | {"status": _ended(version="abc")}, old, "status") == [
+        (path, 'Invalid value: "abc": resource version is not well formed: abc'),
+    ]
+    assert MIGRATIONS.messages(ended | {"status": _ended("Succeeded", version="124")}, ended, "status") == [
+        (path, 'Invalid value: "124": field is immutable'),
+    ]
+    for status in (_ended("Running"), _ended("Succeeded", "Failed"), _ended("Succeeded", "Running")):
+        assert MIGRATIONS.refusals(ended | {"status": status}, ended, "status") == [("status.conditions", INVALID)]
