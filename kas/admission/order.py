@@ -18,7 +18,7 @@ ORDER = (
     "EventRateLimit", "ExtendedResourceToleration", "PersistentVolumeLabel", "DefaultStorageClass", "StorageObjectInUseProtection",
     "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
     "CertificateSubjectRestriction", "DefaultIngressClass", "DenyServiceExternalIPs", "PodTopologyLabels", "PodResizeValidator",
-    "RBACEscalation", "ResourceQuota", "AlwaysDeny",
+    "RBACEscalation", "DRAAdminAccess", "ResourceQuota", "AlwaysDeny",
 )  # fmt: skip
 
 DEFAULT_ON = frozenset((
@@ -28,8 +28,8 @@ DEFAULT_ON = frozenset((
     "ResourceQuota",
 ))  # fmt: skip
 
-# Not an admission plug-in upstream but part of the RBAC storage; it cannot be switched off.
-ALWAYS = frozenset(("RBACEscalation",))
+# Not admission plug-ins upstream but parts of a storage; they cannot be switched off.
+ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess"))
 
 # Known upstream and accepted by the flags, but without effect here yet: named, so that a flag set for another server works.
 ELSEWHERE = frozenset((

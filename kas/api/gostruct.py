@@ -182,6 +182,9 @@ _TYPES = {
     "NodeStageSecretRef:*SecretReference NodePublishSecretRef:*SecretReference ControllerExpandSecretRef:*SecretReference "
     "NodeExpandSecretRef:*SecretReference",
     "VolumeNodeAffinity": "Required:*NodeSelector",
+    "PersistentVolumeSpec": "Capacity:p +PersistentVolumeSource AccessModes:p ClaimRef:*ObjectReference "
+    "PersistentVolumeReclaimPolicy:s StorageClassName:s MountOptions:p VolumeMode:p NodeAffinity:*VolumeNodeAffinity "
+    "VolumeAttributesClassName:p",
     "PodTemplateSpec": "+ObjectMeta Spec:PodSpec",
     "ServicePort": "Name:s Protocol:s AppProtocol:p Port:i TargetPort:i NodePort:i",
     "NodeConfigSource": "ConfigMap:*ConfigMapNodeConfigSource",
@@ -201,6 +204,28 @@ _TYPES = {
     "PodFailurePolicyCondition": "Type:s Status:s",
     "SuccessPolicy": "Rules:[SuccessPolicyRule]",
     "SuccessPolicyRule": "SucceededIndexes:p SucceededCount:p",
+    # storage
+    "VolumeAttachmentSpec": "Attacher:s Source:VolumeAttachmentSource NodeName:s",
+    "VolumeAttachmentSource": "PersistentVolumeName:p InlineVolumeSpec:*PersistentVolumeSpec",
+    # resource
+    "ResourceClaimTemplateSpec": "+ObjectMeta Spec:ResourceClaimSpec",
+    "ResourceClaimSpec": "Devices:DeviceClaim",
+    "DeviceClaim": "Requests:[DeviceRequest] Constraints:[DeviceConstraint] Config:[DeviceClaimConfiguration]",
+    "DeviceRequest": "Name:s Exactly:*ExactDeviceRequest FirstAvailable:[DeviceSubRequest]",
+    "ExactDeviceRequest": "DeviceClassName:s Selectors:[DeviceSelector] AllocationMode:s Count:i AdminAccess:p "
+    "Tolerations:[Toleration] Capacity:*CapacityRequirements",
+    "DeviceSubRequest": "Name:s DeviceClassName:s Selectors:[DeviceSelector] AllocationMode:s Count:i Tolerations:[Toleration] "
+    "Capacity:*CapacityRequirements",
+    "DeviceSelector": "CEL=cel:*CELDeviceSelector",
+    "CELDeviceSelector": "Expression:s",
+    "CapacityRequirements": "Requests:p",
+    "DeviceAttribute": "IntValue=int:p BoolValue=bool:p StringValue=string:p VersionValue=version:p IntValues=ints:p "
+    "BoolValues=bools:p StringValues=strings:p VersionValues=versions:p",
+    "DeviceConstraint": "Requests:p MatchAttribute:p DistinctAttribute:p",
+    "DeviceClaimConfiguration": "Requests:p Opaque:*OpaqueDeviceConfiguration",
+    "OpaqueDeviceConfiguration": "Driver:s Parameters:p",
+    # certificates
+    "CertificateSigningRequestCondition": "Type:s Status:s Reason:s Message:s LastUpdateTime:p LastTransitionTime:p",
 }
 
 _ZERO = {"s": "", "i": 0, "b": False, "q": "0", "p": None}
@@ -273,5 +298,10 @@ def _lines(value: Any) -> list[str]:
 
 def spec_diff(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
     """apimachinery's ``diff.Diff(old, new)``: unified, three lines of context, without file names."""
-    out = list(difflib.unified_diff(_lines(render(name, old)), _lines(render(name, new)), n=3, lineterm=""))
+    return diff(render(name, old), render(name, new))
+
+
+def diff(old: Any, new: Any) -> str:
+    """The same of two values that are rendered already."""
+    out = list(difflib.unified_diff(_lines(old), _lines(new), n=3, lineterm=""))
     return "".join(line + "\n" for line in out[2:])

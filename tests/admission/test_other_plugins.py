@@ -13,6 +13,7 @@ from kas.admission.plugins import (
     default_ingress_class,
     default_storage_class,
     deny_service_external_ips,
+    dra_admin_access,
     namespace_exists,
     node_restriction,
     owner_references_permission_enforcement,
@@ -54,6 +55,27 @@ def test_default_storage_class(server):
     assert Request(plugin, resource="persistentvolumeclaims", obj=claim).run()["spec"]["storageClassName"] == "b"
     none = {"metadata": {"name": "c"}, "spec": {"storageClassName": ""}}
     assert Request(plugin, resource="persistentvolumeclaims", obj=none).run()["spec"]["storageClassName"] == ""
+
+
+def test_admin_access_to_devices_needs_a_labelled_namespace(server):
+    plugin = dra_admin_access.Plugin(server)
+    at = {"group": "resource.k8s.io", "namespace": "ns"}
+    wanted = {"requests": [{"name": "a"}, {"name": "b", "exactly": {"deviceClassName": "c", "adminAccess": True}}]}
+    claim = {"metadata": {"name": "c"}, "spec": {"devices": wanted}}
+    template = {"metadata": {"name": "t"}, "spec": {"spec": {"devices": wanted}}}
+    server.add("", "namespaces", {"metadata": {"name": "ns", "labels": {"resource.kubernetes.io/admin-access": "yes"}}})
+    for resource, obj in (("resourceclaims", claim), ("resourceclaimtemplates", template)):
+        e = refused(Request(plugin, **at, resource=resource, obj=obj)).status()
+        assert (e["code"], e["details"]["causes"][0]["field"]) == (422, "spec.devices.requests[1].adminAccess")
+    granted = claim | {"status": {"allocation": {"devices": {"results": [{"adminAccess": True}]}}}}
+    status = at | {"resource": "resourceclaims", "operation": "UPDATE", "subresource": "status"}
+    e = refused(Request(plugin, **status, obj=granted, old=claim)).status()
+    assert e["details"]["causes"][0]["field"] == "status.allocation.devices.results[0].adminAccess"
+    Request(plugin, **status, obj=granted, old=granted).run()
+    Request(plugin, **at, resource="resourceclaims", obj={"metadata": {"name": "c"}, "spec": {}}).run()
+    server.add("", "namespaces", {"metadata": {"name": "ns", "labels": {"resource.kubernetes.io/admin-access": "true"}}})
+    Request(plugin, **at, resource="resourceclaims", obj=claim).run()
+    Request(plugin, **status, obj=granted, old=claim).run()
 
 
 def test_default_ingress_class(server):

@@ -103,6 +103,7 @@ def test_events():
 def test_resource_claims_of_v1beta1():
     selectors = [{"cel": {"expression": "true"}}]
     request = {"name": "r", "deviceClassName": "c", "allocationMode": "ExactCount", "count": 2, "selectors": selectors}
+    request |= {"adminAccess": False, "capacity": {}}
     either = {"name": "s", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]}
     obj = typed("resource.k8s.io", "v1beta1", "ResourceClaim", spec={"devices": {"requests": [request, either]}})
     v1 = there_and_back(obj, "resource.k8s.io", "v1beta1", "v1")

@@ -57,6 +57,17 @@ def test_a_binding_is_refused(obj, want):
     assert want in BINDINGS.refusals(obj)
 
 
+def test_a_subject_without_a_name_is_told_so_once():
+    assert BINDINGS.refusals(_binding(name="")) == [("subjects[0].name", REQUIRED)]
+
+
+def test_an_aggregation_selector_that_cannot_be_used_is_told_twice():
+    rule = {"clusterRoleSelectors": [{"matchLabels": {"a": "b c"}}]}
+    found = CLUSTER_ROLES.messages({"aggregationRule": rule})
+    assert [path for path, _ in found] == ["aggregationRule.clusterRoleSelectors[0].matchLabels", "aggregationRule.clusterRoleSelectors[0]"]
+    assert found[1][1] == "Invalid value: null: invalid label selector."
+
+
 def test_a_cluster_binding_names_the_namespace_of_an_account_and_a_cluster_role():
     account = {"subjects": [{"kind": "ServiceAccount", "name": "d"}]}
     assert ("subjects[0].namespace", REQUIRED) in CLUSTER_BINDINGS.refusals(_binding("ClusterRole") | account)
@@ -147,6 +158,12 @@ def test_a_level_gets_shares_and_queues():
 )
 def test_a_level_is_refused(obj, want):
     assert want in LEVELS.refusals(obj)
+
+
+def test_a_level_does_not_say_that_its_zero_is_meant():
+    key = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
+    level = _level() | {"metadata": {"name": "a", "annotations": {key: ""}}}
+    assert LEVELS.messages(level) == [("metadata.annotations", f"Forbidden: annotation '{key}' is forbidden")]
 
 
 def test_the_catch_all_level_has_one_shape():

@@ -55,6 +55,11 @@ def test_a_webhook_is_refused(over, path, reason):
     assert (f"webhooks[0].{path}", reason) in HOOKS.refusals(_hooks(**over))
 
 
+def test_an_empty_path_of_a_service_is_none():
+    config = {"service": {"name": "s", "namespace": "n", "path": ""}}
+    assert HOOKS.create(_hooks(clientConfig=config))["webhooks"][0]["clientConfig"]["service"]["path"] == ""
+
+
 def test_webhooks_have_names_of_their_own():
     assert ("webhooks[1].name", DUPLICATE) in HOOKS.refusals({"webhooks": [_hook(), _hook()]})
 
@@ -89,6 +94,24 @@ def test_a_policy_is_completed_and_counted():
 )
 def test_a_policy_is_refused(over, want):
     assert want in POLICIES.refusals(_policy(**over))
+
+
+@pytest.mark.parametrize(
+    ("over", "want"),
+    [
+        ({"message": "a\nb"}, ("message", 'Invalid value: "a\\nb": message must not contain line breaks')),
+        ({"message": " "}, ("message", 'Invalid value: " ": message must be non-empty if specified')),
+        ({"messageExpression": " "}, ("messageExpression", 'Invalid value: " ": must be non-empty if specified')),
+    ],
+)
+def test_what_is_wrong_with_a_message(over, want):
+    path, text = want
+    assert POLICIES.messages(_policy(validations=[{"expression": "true"} | over])) == [(f"spec.validations[0].{path}", text)]
+
+
+def test_what_is_wrong_with_a_variable():
+    found = POLICIES.messages(_policy(variables=[{"name": "while", "expression": "1"}]))
+    assert found == [("spec.variables[0].name", 'Invalid value: "while": name is not a valid CEL identifier')]
 
 
 def _mutation(**over) -> dict:

@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from written import FORBIDDEN, INVALID, NOW, REQUIRED, UNSUPPORTED, Kind, changed
 
+from kas.registry.strategy import Context, strategy_of
+
 CSR = Kind("certificates.k8s.io/v1/certificatesigningrequests")
 KEY = ec.generate_private_key(ec.SECP256R1())
 SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jane")])
@@ -74,7 +76,21 @@ def test_only_approval_adds_or_removes_a_decision():
 def test_a_decision_is_final():
     old = changed(CSR.create(GOOD), "status.conditions", [{"type": "Approved", "status": "True", "lastUpdateTime": NOW}])
     both = changed(old, "status.conditions", [*old["status"]["conditions"], {"type": "Denied", "status": "True"}])
-    assert any(path.startswith("status.conditions") for path, _ in CSR.refusals(both, old, "approval"))
+    text = 'Invalid value: "Denied": Approved and Denied conditions are mutually exclusive'
+    assert CSR.messages(both, old, "approval") == [("status.conditions", text)]
+
+
+def test_a_changed_decision_is_shown_as_a_difference():
+    approved = {"type": "Approved", "status": "True", "reason": "Fine", "lastUpdateTime": NOW, "lastTransitionTime": NOW}
+    old = changed(CSR.create(GOOD), "status.conditions", [approved])
+    new = changed(old, "status.conditions.0.reason", "Better")
+    lines = ['   "Type": "Approved",', '   "Status": "True",', '-  "Reason": "Fine",', '+  "Reason": "Better",', '   "Message": "",']
+    # a write to the status keeps the stored decision; a plain update takes nothing of the status, so ask the rule itself
+    assert CSR.update(new, old, "status")["status"]["conditions"] == [approved]
+    found = [str(e) for e in strategy_of(CSR.resource).validate_update(Context(), new, old) if e.field == "status.conditions"]
+    assert len(found) == 1
+    assert 'updates may not modify a condition of type "Approved"\n@@ ' in found[0]
+    assert "\n".join(lines) in found[0]
 
 
 def test_the_certificate_is_set_once_through_status():
@@ -106,6 +122,11 @@ def test_a_bundle_of_a_signer_is_named_after_it():
 def test_a_bundle_is_distinct_certificates(text):
     refused = BUNDLES.refusals({"metadata": {"name": "one"}, "spec": {"trustBundle": text}})
     assert [path for path, _ in refused] == ["spec.trustBundle"]
+
+
+def test_a_bundle_is_of_bounded_size():
+    refused = BUNDLES.messages({"metadata": {"name": "one"}, "spec": {"trustBundle": "x" * (1 << 20) + "x"}})
+    assert refused == [("spec.trustBundle", "Too long: may not be more than 1048576 bytes")]
 
 
 def test_a_bundle_keeps_its_signer():

@@ -17,6 +17,19 @@ def _claim(**over) -> dict:
     return {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"} | over}]}}}
 
 
+def test_a_claim_shows_what_it_may_not_become():
+    shown = (
+        '{"Devices":{"Requests":[{"Name":"b","Exactly":{"DeviceClassName":"gpu.example.com","Selectors":null,'
+        '"AllocationMode":"ExactCount","Count":1,"AdminAccess":null,"Tolerations":null,"Capacity":null},"FirstAvailable":null}],'
+        '"Constraints":null,"Config":null}}'
+    )
+    old = CLAIMS.create(_claim())
+    assert CLAIMS.messages(changed(old, f"{REQUESTS}.0.name", "b"), old) == [("spec", f"Invalid value: {shown}: field is immutable")]
+    template = TEMPLATES.create({"spec": _claim() | {"metadata": {"labels": {"a": "b"}}}})
+    (_, message), *_ = TEMPLATES.messages(changed(template, "spec.spec.devices.requests.0.name", "b"), template)
+    assert message == f'Invalid value: {{"labels":{{"a":"b"}},"Spec":{shown}}}: field is immutable'
+
+
 def test_one_device_is_asked_for_unless_said_otherwise():
     exactly = CLAIMS.create(_claim())["spec"]["devices"]["requests"][0]["exactly"]
     assert (exactly["allocationMode"], exactly["count"]) == ("ExactCount", 1)
@@ -106,6 +119,50 @@ def test_a_slice_belongs_to_one_driver_pool_and_node():
 )
 def test_a_slice_is_refused(obj, path):
     assert any(found.startswith(path) for found, _ in SLICES.refusals(obj))
+
+
+def test_a_driver_in_capitals_warns():
+    stored = SLICES.create(_slice(driver="GPU.example.com"))
+    text = 'spec.driver: driver names should be lowercase; "GPU.example.com" contains uppercase characters'
+    assert SLICES.warnings == [text]
+    SLICES.update(changed(stored, "spec.devices", []), stored)
+    assert SLICES.warnings == [text]
+
+
+def _shared(**policy) -> dict:
+    device = {"name": "d1", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "10Gi", "requestPolicy": policy}}}
+    return _slice(devices=[device])
+
+
+POLICY = "spec.devices[0].capacity[memory].requestPolicy"
+
+
+@pytest.mark.parametrize(
+    ("policy", "want"),
+    [
+        (
+            {"default": "2Gi", "validRange": {"min": "20Gi", "max": "1Gi"}},
+            [
+                ("validRange.min", 'Invalid value: "20Gi": min is larger than capacity value: 10Gi'),
+                ("validRange.min", 'Invalid value: "2Gi": default is less than min: 20Gi'),
+                ("validRange.max", 'Invalid value: "20Gi": min is larger than max: 1Gi'),
+                ("validRange.max", 'Invalid value: "2Gi": default is more than max: 1Gi'),
+            ],
+        ),
+        (
+            {"default": "1Gi", "validRange": {"min": "1Gi", "step": "10Gi"}},
+            [("validRange.step", 'Invalid value: "10Gi": one step 11Gi is larger than capacity value: 10Gi')],
+        ),
+        ({"default": "1Ki", "validValues": ["1Ki", "1024"]}, [("validValues[1]", 'Duplicate value: "1024"')]),
+    ],
+)
+def test_a_request_policy_is_refused(policy, want):
+    assert SLICES.messages(_shared(**policy)) == [(f"{POLICY}.{path}", text) for path, text in want]
+
+
+def test_steps_of_a_range_are_counted_in_whole_units():
+    span = {"min": "200m", "max": "1", "step": "100m"}
+    assert SLICES.create(_shared(default="250m", validRange=span))
 
 
 def test_a_class_selects_by_expressions_of_bounded_length():

@@ -45,11 +45,18 @@ class Kind:
         return pipeline.from_storage(self.resource, json.loads(pipeline.encode(self.resource, stored)))
 
     def refusals(self, obj: Obj, old: Obj | None = None, subresource: str = "") -> list[tuple[str, str]]:
+        return [(cause["field"], cause["reason"]) for cause in self._causes(obj, old, subresource)]
+
+    def messages(self, obj: Obj, old: Obj | None = None, subresource: str = "") -> list[tuple[str, str]]:
+        """The (path, message) of a 422."""
+        return [(cause["field"], cause["message"]) for cause in self._causes(obj, old, subresource)]
+
+    def _causes(self, obj: Obj, old: Obj | None, subresource: str) -> list[dict[str, str]]:
         with pytest.raises(ApiError) as caught:
             self.create(obj) if old is None else self.update(obj, old, subresource)
         status = caught.value.status()
         assert status["code"] == 422, status
-        return [(cause["field"], cause["reason"]) for cause in status["details"]["causes"]]
+        return status["details"]["causes"]
 
 
 INVALID, REQUIRED, FORBIDDEN = "FieldValueInvalid", "FieldValueRequired", "FieldValueForbidden"

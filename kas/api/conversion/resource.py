@@ -12,6 +12,7 @@ from kas.api.conversion import Obj, converts
 
 GROUP = "resource.k8s.io"
 _EXACT = ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")
+_EXACT_MAY_BE_EMPTY = ("selectors", "adminAccess", "capacity")
 _BASIC = (
     "attributes", "capacity", "consumesCounters", "nodeName", "nodeSelector", "allNodes", "taints", "bindsToNode", "bindingConditions",
     "bindingFailureConditions", "allowMultipleAllocations", "nodeAllocatableResourceMappings",
@@ -27,7 +28,7 @@ def _map_requests(spec: Obj, change) -> Obj:
 
 def _exactly(request: Obj) -> Obj:
     """v1beta1 to v1: the fields of the exact form move into ``exactly`` when any is set."""
-    exact = {k: request[k] for k in _EXACT if request.get(k) not in (None, "", [], 0)}
+    exact = {k: request[k] for k in _EXACT if request.get(k) or (k in _EXACT_MAY_BE_EMPTY and request.get(k) is not None)}
     out = {k: v for k, v in request.items() if k not in _EXACT}
     if exact:
         out["exactly"] = exact

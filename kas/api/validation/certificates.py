@@ -15,6 +15,7 @@ from kas.api import field
 from kas.api.field import FieldError, go_quote
 
 OMITTED = "<value omitted>"
+MAX_TRUST_BUNDLE = 1 << 20
 _BLOCK = re.compile(
     rb"^-----BEGIN ([^\r\n]*?)-----[ \t]*\r?\n((?:[^\r\n:]+:[^\r\n]*\r?\n)*)(?:\r?\n)?(.*?)\r?\n?-----END \1-----[ \t]*(?:\r?\n|\Z)",
     re.MULTILINE | re.DOTALL,
@@ -103,6 +104,8 @@ def trust_bundle(text: str, path: str) -> list[FieldError]:
     """CA certificates only, each once, at least one."""
     from cryptography import x509
 
+    if len(text.encode()) > MAX_TRUST_BUNDLE:
+        return [field.too_long(path, MAX_TRUST_BUNDLE)]
     errs: list[FieldError] = []
     places: dict[bytes, list[int]] = {}
     for i, block in enumerate(pem_blocks(text.encode())):

@@ -12,9 +12,10 @@ from typing import Any
 
 from kas.api import field
 from kas.api.field import FieldError
+from kas.api.quantity import parse
 from kas.api.validation import names
 from kas.api.validation.checks import csi_driver_name, dns_label, dns_subdomain, invalid_each, qualified_name, unsupported
-from kas.api.validation.resources import amount
+from kas.api.validation.resources import amount, value
 
 Check = Callable[[Any, str], list[FieldError]]
 
@@ -257,12 +258,12 @@ def _valid_values(values: list[str], preset: str, capacity: str, path: str) -> l
         if amount(values[i - 1]) > amount(values[i]):
             errs.append(field.invalid(field.index(path, i), values[i], "values must be sorted in ascending order"))
 
-    def option(value: str, at: str) -> list[FieldError]:
-        if amount(value) > amount(capacity):
-            return [field.invalid(at, value, f"option is larger than capacity value: {capacity}")]
+    def option(text: str, at: str) -> list[FieldError]:
+        if amount(text) > amount(capacity):
+            return [field.invalid(at, text, f"option is larger than capacity value: {capacity}")]
         return []
 
-    errs += each_unique(values, MAX_POLICY_VALUES, option, amount, path)
+    errs += each_unique(values, MAX_POLICY_VALUES, option, lambda v: str(value(v)), path)
     if amount(preset) not in map(amount, values):
         errs.append(field.invalid(path, preset, "default value is not valid according to the requestPolicy"))
     return errs
@@ -276,22 +277,23 @@ def _valid_range(span: dict[str, Any], preset: str, capacity: str, path: str) ->
     if amount(low) > amount(capacity):
         errs.append(field.invalid(field.child(path, "min"), low, f"min is larger than capacity value: {capacity}"))
     if amount(preset) < amount(low):
-        errs.append(field.invalid(field.child(path, "default"), preset, f"default is less than min: {low}"))
+        errs.append(field.invalid(field.child(path, "min"), preset, f"default is less than min: {low}"))
     if high is not None:
         if amount(low) > amount(high):
             errs.append(field.invalid(field.child(path, "max"), low, f"min is larger than max: {high}"))
         if amount(high) > amount(capacity):
             errs.append(field.invalid(field.child(path, "max"), high, f"max is larger than capacity value: {capacity}"))
         if amount(preset) > amount(high):
-            errs.append(field.invalid(field.child(path, "default"), preset, f"default is more than max: {high}"))
+            errs.append(field.invalid(field.child(path, "max"), preset, f"default is more than max: {high}"))
     if step is None:
         return errs
     at = field.child(path, "step")
     if amount(step) <= 0:
         return [*errs, field.invalid(at, step, "must be greater than zero")]
     if amount(low) + amount(step) > amount(capacity):
-        errs.append(field.invalid(at, step, f"one step {step} is larger than capacity value: {capacity}"))
-    for value in (preset, high):
-        if value is not None and (amount(value) - amount(low)) % amount(step):
-            errs.append(field.invalid(at, value, f"value is not a multiple of a given step ({step}) from ({low})"))
+        first = parse(low) + parse(step)
+        errs.append(field.invalid(at, step, f"one step {first} is larger than capacity value: {capacity}"))
+    for text in (preset, high):  # in whole units, fractions rounded up
+        if text is not None and (value(text) - value(low)) % value(step):
+            errs.append(field.invalid(at, text, f"value is not a multiple of a given step ({step}) from ({low})"))
     return errs

@@ -76,8 +76,6 @@ def _subject(subject: dict[str, Any], namespaced: bool, path: str) -> list[Field
         if not namespaced and not subject.get("namespace"):
             errs.append(field.required(field.child(path, "namespace")))
     elif kind in ("User", "Group"):
-        if not name:
-            errs.append(field.invalid(at_name, name, f"{kind.lower()} name cannot be empty"))
         if group != GROUP:
             errs.append(unsupported(at_group, group, (GROUP,)))
     else:

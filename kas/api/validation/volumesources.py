@@ -9,7 +9,7 @@ from typing import Any
 from kas.api import field
 from kas.api.field import FieldError
 from kas.api.validation import names
-from kas.api.validation.checks import unsupported
+from kas.api.validation.checks import csi_driver_name, unsupported
 
 Source = Mapping[str, Any]
 MORE_THAN_ONE = "may not specify more than 1 volume type"
@@ -243,4 +243,19 @@ def storage_os(source: Source, path: str) -> list[FieldError]:
         errs += [field.invalid(f"{path}.volumeNamespace", namespace, m) for m in names.is_dns1123_label(namespace)]
     if source.get("secretRef") is not None:
         errs += need(source["secretRef"], f"{path}.secretRef", "name")
+    return errs
+
+
+def persistent_csi(source: Source, path: str) -> list[FieldError]:
+    """Of a persistent volume; a pod's own is another type."""
+    errs = csi_driver_name(source.get("driver") or "", f"{path}.driver")
+    if not source.get("volumeHandle"):
+        errs.append(field.required(f"{path}.volumeHandle"))
+    for key in ("controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"):
+        ref = source.get(key)
+        if ref is None:
+            continue
+        for part, check in (("name", names.is_dns1123_subdomain), ("namespace", names.is_dns1123_label)):
+            value, at = ref.get(part) or "", f"{path}.{key}.{part}"
+            errs += [field.invalid(at, value, m) for m in check(value)] if value else [field.required(at)]
     return errs

@@ -84,7 +84,7 @@ def webhook_service(path: str, service: dict[str, Any]) -> list[FieldError]:
     if port is not None and names.is_port_number(port):
         errs.append(field.invalid(field.child(path, "port"), port, "port is not valid: " + ",".join(names.is_port_number(port))))
     url_path = service.get("path")
-    if url_path is None or url_path == "/":
+    if not url_path or url_path == "/":
         return errs
     at = field.child(path, "path")
     if url_path == "//":

@@ -182,7 +182,7 @@ def _variable(variable: dict[str, Any], path: str, expressions: PolicyExpression
     if not name.strip():
         errs.append(field.required(field.child(path, "name"), "name is not specified"))
     elif not _IDENTIFIER.fullmatch(name) or name in RESERVED or name in LITERALS:
-        errs.append(field.invalid(field.child(path, "name"), name, "must be a valid CEL identifier"))
+        errs.append(field.invalid(field.child(path, "name"), name, "name is not a valid CEL identifier"))
     if not (variable.get("expression") or "").strip():
         errs.append(field.required(field.child(path, "expression"), "expression is not specified"))
     else:
@@ -202,9 +202,9 @@ def _validation(validation: dict[str, Any], path: str, expressions: PolicyExpres
     elif message_expression:
         errs += expressions.message(message_expression, field.child(path, "messageExpression"))
     if message and not message.strip():
-        errs.append(field.invalid(field.child(path, "message"), message, "must be non-empty if specified"))
+        errs.append(field.invalid(field.child(path, "message"), message, "message must be non-empty if specified"))
     elif re.search(r"[\n\r]", message.strip()):
-        errs.append(field.invalid(field.child(path, "message"), message, "must not contain line breaks"))
+        errs.append(field.invalid(field.child(path, "message"), message, "message must not contain line breaks"))
     reason = validation.get("reason")
     if reason is not None and reason not in REASONS:
         errs.append(unsupported(field.child(path, "reason"), reason, REASONS))

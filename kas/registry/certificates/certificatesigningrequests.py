@@ -8,6 +8,7 @@ from typing import Any
 from kas.api import field
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError, go_quote
+from kas.api.gostruct import diff, render
 from kas.api.validation.certificates import certificate_problem, decode_bytes, request_problem
 from kas.api.validation.checks import unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
@@ -172,7 +173,7 @@ def _validate_conditions(conditions: list[dict[str, Any]], options: _Options) ->
             errs.append(unsupported(field.child(path, "status"), status, allowed))
         opposite = {"Approved": "Denied", "Denied": "Approved"}.get(kind)
         if opposite in seen and not options.both_approved_and_denied:
-            errs.append(field.invalid(at, kind, "Approved and Denied conditions are mutually exclusive"))
+            errs.append(field.invalid("status.conditions", kind, "Approved and Denied conditions are mutually exclusive"))
         if kind in seen and not options.duplicate_types:
             errs.append(field.duplicate(at, kind))
         seen.add(kind)
@@ -191,7 +192,9 @@ def _validate_update(obj: Obj, old: Obj, options: _Options) -> list[FieldError]:
             if len(now[kind]) > len(then[kind]):
                 errs.append(field.forbidden(path, f"updates may not add a condition of type {go_quote(kind)}"))
             elif len(now[kind]) == len(then[kind]) and not semantic_equal(now[kind], then[kind]):
-                errs.append(field.forbidden(path, f"updates may not modify a condition of type {go_quote(kind)}"))
+                was, becomes = ([render("CertificateSigningRequestCondition", c) for c in side[kind]] for side in (then, now))
+                text = f"updates may not modify a condition of type {go_quote(kind)}\n{diff(was, becomes)}"
+                errs.append(field.forbidden(path, text))
     new_certificate, old_certificate = ((o.get("status") or {}).get("certificate") or "" for o in (obj, old))
     if new_certificate != old_certificate:
         if not options.set_certificate:

@@ -132,7 +132,8 @@ def _proof(spec: dict[str, Any]) -> list[FieldError]:
             key.verify(proof, message)
         elif isinstance(key, ec.EllipticCurvePublicKey):
             if key.curve.name not in ("secp256r1", "secp384r1", "secp521r1"):
-                return [field.invalid(KEY_PATH, f"curve {key.curve.name}", "elliptic public keys must use curve P256 or P384")]
+                curve = f"curve P-{key.curve.key_size}"
+                return [field.invalid(KEY_PATH, curve, "elliptic public keys must use curve P256 or P384")]
             key.verify(proof, message, ec.ECDSA(hashes.SHA256()))
         elif isinstance(key, rsa.RSAPublicKey):
             if key.key_size not in (3072, 4096):

@@ -13,7 +13,7 @@ from kas.api.gostruct import render, spec_diff
 from kas.api.podwarnings import node_selector_term_warnings
 from kas.api.validation import names
 from kas.api.validation import volumesources as volumes
-from kas.api.validation.checks import csi_driver_name, unsupported
+from kas.api.validation.checks import unsupported
 from kas.api.validation.claims import VOLUME_MODES, access_modes
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.resources import basic_resource, positive_quantity
@@ -85,20 +85,6 @@ def _local(source: Source, path: str) -> list[FieldError]:
     return volumes.no_backsteps(source["path"], f"{path}.path")
 
 
-def _csi(source: Source, path: str) -> list[FieldError]:
-    errs = csi_driver_name(source.get("driver") or "", f"{path}.driver")
-    if not source.get("volumeHandle"):
-        errs.append(field.required(f"{path}.volumeHandle"))
-    for key in ("controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"):
-        ref = source.get(key)
-        if ref is None:
-            continue
-        for part, check in (("name", names.is_dns1123_subdomain), ("namespace", names.is_dns1123_label)):
-            value, at = ref.get(part) or "", f"{path}.{key}.{part}"
-            errs += [field.invalid(at, value, m) for m in check(value)] if value else [field.required(at)]
-    return errs
-
-
 # JSON name, path segment, segment of the complaint about a second source, check; in upstream's order.
 _SOURCES: tuple[tuple[str, str, str, Callable[[Source, str], list[FieldError]]], ...] = (
     ("hostPath", "hostPath", "hostPath", volumes.host_path),
@@ -122,7 +108,7 @@ _SOURCES: tuple[tuple[str, str, str, Callable[[Source, str], list[FieldError]]],
     ("scaleIO", "scaleIO", "scaleIO", volumes.scale_io),
     ("local", "local", "local", _local),
     ("storageos", "storageos", "storageos", _storage_os),
-    ("csi", "csi", "csi", _csi),
+    ("csi", "csi", "csi", volumes.persistent_csi),
 )
 
 

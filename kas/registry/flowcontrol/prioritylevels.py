@@ -20,12 +20,15 @@ TYPES = ("Exempt", "Limited")
 RESPONSES = ("Queue", "Reject")
 MAX_QUEUES = 10_000_000
 MAX_HASH_BITS = 60  # of the shuffle-sharding hash
+KEPT_ZERO = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"  # only v1beta3, not served, may say so
 
 
 @strategy_for("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations")
 class PriorityLevelConfigurationStrategy(Strategy):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)
+        if KEPT_ZERO in (obj["metadata"].get("annotations") or ()):
+            errs.append(field.forbidden("metadata.annotations", f"annotation '{KEPT_ZERO}' is forbidden"))
         name, spec = obj["metadata"].get("name") or "", obj.get("spec") or {}
         return errs + _spec(name, spec) + _fixed(name, spec) + status_conditions(obj)
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from kas.api import field
 from kas.api.field import FieldError
+from kas.api.gostruct import render
+from kas.api.podwarnings import DEPRECATED_NODE_LABELS
 from kas.api.validation import names
 from kas.api.validation.checks import dns_label, immutable
 from kas.api.validation.labelselectors import labels
@@ -41,19 +43,9 @@ class RuntimeClassStrategy(Strategy):
         return _warnings(obj)
 
 
-# Node labels that were renamed; upstream ``pkg/api/node`` keeps the same list.
-_DEPRECATED_LABELS = {
-    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
-    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
-    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
-    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
-    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
-}
-
-
 def _warnings(obj: Obj) -> list[str]:
     selector = (obj.get("scheduling") or {}).get("nodeSelector") or {}
-    return [f"scheduling.nodeSelector: {key} is {_DEPRECATED_LABELS[key]}" for key in sorted(selector) if key in _DEPRECATED_LABELS]
+    return [f"scheduling.nodeSelector: {DEPRECATED_NODE_LABELS[key]}" for key in sorted(selector) if key in DEPRECATED_NODE_LABELS]
 
 
 def _scheduling(scheduling: dict[str, Any], path: str) -> list[FieldError]:
@@ -62,7 +54,10 @@ def _scheduling(scheduling: dict[str, Any], path: str) -> list[FieldError]:
         errs += labels(scheduling["nodeSelector"], field.child(path, "nodeSelector"))
     items, at = scheduling.get("tolerations") or [], field.child(path, "tolerations")
     errs += tolerations(items, at)
+    seen: set[tuple[str, ...]] = set()
     for i, item in enumerate(items):
-        if item in items[:i]:
-            errs.append(field.duplicate(field.index(at, i), item))
+        key = tuple(item.get(name) or "" for name in ("key", "operator", "value", "effect"))
+        if key in seen:
+            errs.append(field.duplicate(field.index(at, i), render("Toleration", item)))
+        seen.add(key)
     return errs

@@ -6,7 +6,7 @@ from kas.api import field
 from kas.api.field import FieldError
 from kas.api.validation import rbac
 from kas.api.validation.coremeta import object_meta, object_meta_update
-from kas.api.validation.labelselectors import label_selector
+from kas.api.validation.labelselectors import convertible, label_selector
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 
@@ -38,12 +38,16 @@ class ClusterRoleStrategy(Strategy):
             if not aggregation.get("clusterRoleSelectors"):
                 text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
                 errs.append(field.required("aggregationRule.clusterRoleSelectors", text))
-            errs += _selector_errors(obj, allow_invalid_values)
+            errs += _selector_errors(obj, allow_invalid_values, convert=True)
         return errs
 
 
-def _selector_errors(obj: Obj, allow_invalid_values: bool) -> list[FieldError]:
+def _selector_errors(obj: Obj, allow_invalid_values: bool, convert: bool = False) -> list[FieldError]:
+    """What is wrong with the selectors; ``convert`` asks too whether each one can be used at all."""
     errs: list[FieldError] = []
     for i, selector in enumerate((obj.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()):
-        errs += label_selector(selector, field.index("aggregationRule.clusterRoleSelectors", i), allow_invalid_values)
+        path = field.index("aggregationRule.clusterRoleSelectors", i)
+        errs += label_selector(selector, path, allow_invalid_values)
+        if convert and convertible(selector):
+            errs.append(field.invalid(path, None, "invalid label selector."))
     return errs

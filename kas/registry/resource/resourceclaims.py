@@ -7,8 +7,9 @@ from typing import Any
 from kas.api import field
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
+from kas.api.gostruct import render
 from kas.api.validation import claimspec, claimstatus, names
-from kas.api.validation.checks import immutable
+from kas.api.validation.checks import IMMUTABLE
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.api.validation.labelselectors import labels
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
@@ -32,8 +33,8 @@ class ResourceClaimStrategy(Strategy):
         return errs + claimspec.device_claim((obj.get("spec") or {}).get("devices") or {}, "spec.devices")
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
-        errs = object_meta_update(obj["metadata"], old["metadata"])
-        return errs + immutable(obj.get("spec"), old.get("spec"), "spec")
+        errs = object_meta(obj["metadata"], True, names.dns_subdomain) + object_meta_update(obj["metadata"], old["metadata"])
+        return errs + _fixed("ResourceClaimSpec", obj, old)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         errs = object_meta_update(obj["metadata"], old["metadata"])
@@ -52,9 +53,13 @@ class ResourceClaimTemplateStrategy(Strategy):
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        if not semantic_equal(obj.get("spec"), old.get("spec")):
-            errs.append(field.invalid("spec", obj.get("spec"), "field is immutable"))
-        return errs
+        return errs + _fixed("ResourceClaimTemplateSpec", obj, old)
+
+
+def _fixed(spec_type: str, obj: Obj, old: Obj) -> list[FieldError]:
+    if semantic_equal(obj.get("spec"), old.get("spec")):
+        return []
+    return [field.invalid("spec", render(spec_type, obj.get("spec")), IMMUTABLE)]
 
 
 def _template_meta(meta: dict[str, Any], path: str) -> list[FieldError]:

@@ -8,6 +8,7 @@ from typing import Any
 from kas.api import field
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
+from kas.api.gostruct import render
 from kas.api.validation import names
 from kas.api.validation.checks import csi_driver_name, dns_label, dns_subdomain, immutable
 from kas.api.validation.coremeta import object_meta, object_meta_update
@@ -60,6 +61,16 @@ class ResourceSliceStrategy(Strategy):
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         return object_meta_update(obj["metadata"], old["metadata"]) + _spec(obj.get("spec") or {}, old.get("spec") or {})
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        """Names that differ in case only are different drivers, which nobody expects."""
+        driver = (obj.get("spec") or {}).get("driver") or ""
+        if driver == driver.lower():
+            return []
+        return [f"spec.driver: driver names should be lowercase; {field.go_quote(driver)} contains uppercase characters"]
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        return self.warnings_on_create(ctx, obj)
 
 
 def _devices(obj: Obj | None) -> list[dict[str, Any]]:
@@ -131,7 +142,8 @@ def _placement(spec: dict[str, Any]) -> list[FieldError]:
         terms = selector.get("nodeSelectorTerms") or []
         if len(terms) != 1:  # one term, so that selectors of several slices can be merged
             path = "spec.nodeSelector.nodeSelectorTerms"
-            errs.append(field.invalid(path, selector.get("nodeSelectorTerms"), "must have exactly one node selector term"))
+            shown = render("NodeSelector", selector)["NodeSelectorTerms"]
+            errs.append(field.invalid(path, shown, "must have exactly one node selector term"))
     for name in ("allNodes", "perDeviceNodeSelection"):
         value = spec.get(name)
         if value:
@@ -241,5 +253,5 @@ def _attribute(attribute: dict[str, Any], path: str) -> list[FieldError]:
     if not present:
         errs.append(field.invalid(path, "", "exactly one value must be specified"))
     elif len(present) > 1:
-        errs.append(field.invalid(path, attribute, "exactly one value must be specified"))
+        errs.append(field.invalid(path, render("DeviceAttribute", attribute), "exactly one value must be specified"))
     return errs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.api import field
+from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
 from kas.api.validation import names
 from kas.api.validation.checks import immutable, unsupported
@@ -16,6 +17,10 @@ LIFECYCLE_MODES = ("Persistent", "Ephemeral")
 MIN_TOKEN_S = 600
 MAX_TOKEN_S = 1 << 32
 MIN_ALLOCATABLE_PERIOD_S = 10
+TOKENS_IN_ATTRIBUTES = (
+    "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver,"
+    " set to true to prevent possible logging of tokens in volume attributes"
+)
 
 
 @strategy_for("storage.k8s.io", "csidrivers")
@@ -31,6 +36,15 @@ class CSIDriverStrategy(Strategy):
         errs += immutable(new.get("attachRequired"), before.get("attachRequired"), "spec.attachedRequired")
         errs += immutable(new.get("volumeLifecycleModes"), before.get("volumeLifecycleModes"), "spec.volumeLifecycleModes")
         return errs
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        spec = obj.get("spec") or {}
+        undecided = spec.get("tokenRequests") and spec.get("serviceAccountTokenInSecrets") is None
+        return [TOKENS_IN_ATTRIBUTES] if undecided else []
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        new, before = ((one.get("spec") or {}).get("tokenRequests") for one in (obj, old))
+        return [] if semantic_equal(new, before) else self.warnings_on_create(ctx, obj)
 
 
 def _spec(spec: dict[str, Any]) -> list[FieldError]:

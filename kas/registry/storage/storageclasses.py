@@ -6,6 +6,7 @@ from typing import Any
 
 from kas.api import field
 from kas.api.field import FieldError
+from kas.api.podwarnings import DEPRECATED_NODE_LABELS
 from kas.api.validation import names
 from kas.api.validation.checks import immutable, qualified_name, unsupported
 from kas.api.validation.coremeta import object_meta, object_meta_update
@@ -15,15 +16,6 @@ MAX_PARAMETERS = 512
 MAX_PARAMETERS_BYTES = 256 * 1024
 RECLAIM_POLICIES = ("Delete", "Retain")
 BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
-
-# Labels of the cloud-provider age that plug-ins no longer read; a class or policy that names one gets a warning.
-_DEPRECATED_LABELS = {
-    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
-    "beta.kubernetes.io/arch": "kubernetes.io/arch",
-    "beta.kubernetes.io/os": "kubernetes.io/os",
-    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
-}
 
 
 @strategy_for("storage.k8s.io", "storageclasses")
@@ -45,9 +37,7 @@ class StorageClassStrategy(Strategy):
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         errs = self.validate(ctx, obj) + object_meta_update(obj["metadata"], old["metadata"])
-        new, before = obj.get("parameters"), old.get("parameters")
-        errs += immutable(new, before, "parameters", dict(sorted((new or {}).items())))
-        for name in ("provisioner", "reclaimPolicy", "volumeBindingMode"):
+        for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
             errs += immutable(obj.get(name), old.get(name), name)
         return errs
 
@@ -56,9 +46,8 @@ class StorageClassStrategy(Strategy):
         for i, term in enumerate(obj.get("allowedTopologies") or ()):
             for j, expression in enumerate(term.get("matchLabelExpressions") or ()):
                 key = expression.get("key") or ""
-                if key in _DEPRECATED_LABELS:
-                    path = f"allowedTopologies[{i}].matchLabelExpressions[{j}].key"
-                    found.append(f'{path}: deprecated since v1.17; use "{_DEPRECATED_LABELS[key]}" instead')
+                if key in DEPRECATED_NODE_LABELS:
+                    found.append(f"allowedTopologies[{i}].matchLabelExpressions[{j}].key: {DEPRECATED_NODE_LABELS[key]}")
         return found
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
@@ -81,9 +70,11 @@ def parameters(params: dict[str, str] | None, allow_empty: bool, path: str) -> l
 
 
 def _allowed_topologies(terms: list[dict[str, Any]] | None, path: str) -> list[FieldError]:
+    """A term is compared with those before it and, an oversight of upstream's, with one empty term for each there is."""
     errs: list[FieldError] = []
-    seen: list[dict[str, frozenset[str]]] = []
-    for i, term in enumerate(terms or ()):
+    terms = terms or []
+    seen: list[dict[str, frozenset[str]]] = [{} for _ in terms]
+    for i, term in enumerate(terms):
         at = field.index(path, i)
         expressions: dict[str, frozenset[str]] = {}
         for j, expression in enumerate(term.get("matchLabelExpressions") or ()):
@@ -93,8 +84,7 @@ def _allowed_topologies(terms: list[dict[str, Any]] | None, path: str) -> list[F
             if key in expressions:
                 errs.append(field.duplicate(field.child(here, "key"), key))
             expressions[key] = frozenset(expression.get("values") or ())
-        if expressions and expressions in seen:
-            errs.append(field.duplicate(field.child(at, "matchLabelExpressions"), ""))
+        errs += [field.duplicate(field.child(at, "matchLabelExpressions"), "") for other in seen if other == expressions]
         seen.append(expressions)
     return errs
 

@@ -7,13 +7,23 @@ from typing import Any
 from kas.api import field
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
+from kas.api.gostruct import render
 from kas.api.validation import names
-from kas.api.validation.checks import IMMUTABLE, csi_driver_name, go_struct, invalid_each, nonnegative
+from kas.api.validation.checks import IMMUTABLE, csi_driver_name, invalid_each
+from kas.api.validation.claims import access_modes
 from kas.api.validation.coremeta import object_meta
+from kas.api.validation.volumesources import MORE_THAN_ONE, persistent_csi
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 MAX_METADATA_BYTES = 256 * 1024
 MAX_ERROR_MESSAGE = 1024
+NOT_INLINE = "may not be specified in the context of inline volumes"
+NOT_SOURCES = frozenset(
+    [
+        "accessModes", "capacity", "claimRef", "csi", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
+        "storageClassName", "volumeAttributesClassName", "volumeMode",
+    ]
+)  # fmt: skip
 
 
 @strategy_for("storage.k8s.io", "volumeattachments")
@@ -31,7 +41,7 @@ class VolumeAttachmentStrategy(Strategy):
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         errs = self._validate(obj)
         if not semantic_equal(obj.get("spec"), old.get("spec")):
-            errs.append(field.invalid("spec", _shown(obj.get("spec") or {}), IMMUTABLE))
+            errs.append(field.invalid("spec", render("VolumeAttachmentSpec", obj.get("spec")), IMMUTABLE))
         return errs
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -57,7 +67,36 @@ def _source(source: dict[str, Any], path: str) -> list[FieldError]:
         return [field.forbidden(path, text)]
     if volume is not None and not volume:
         return [field.required(field.child(path, "persistentVolumeName"), "must specify non empty persistentVolumeName")]
-    return []
+    return [] if inline is None else _inline(inline, field.child(path, "inlineVolumeSpec"))
+
+
+def _inline(spec: dict[str, Any], path: str) -> list[FieldError]:
+    """The part of a PersistentVolume's spec that says where the volume is: it is a CSI volume, bound and provisioned by nobody."""
+    errs = [field.forbidden(field.child(path, key), NOT_INLINE) for key in ("claimRef", "capacity") if spec.get(key)]
+    csi = spec.get("csi")
+    if csi is None:
+        errs.append(field.required(field.child(path, "csi"), "has to be specified in the context of inline volumes"))
+    if not spec.get("accessModes"):
+        errs.append(field.required(field.child(path, "accessModes")))
+    errs += access_modes(spec.get("accessModes") or (), field.child(path, "accessModes"))
+    if (spec.get("persistentVolumeReclaimPolicy") or "Retain") != "Retain":
+        errs.append(
+            field.forbidden(field.child(path, "persistentVolumeReclaimPolicy"), "may only be Retain in the context of inline volumes")
+        )
+    if spec.get("nodeAffinity") is not None:
+        errs.append(field.forbidden(field.child(path, "nodeAffinity"), NOT_INLINE))
+    others = [key for key in spec if key not in NOT_SOURCES and spec[key] is not None]
+    if csi is not None:
+        at = field.child(path, "csi")
+        errs += [field.forbidden(at, MORE_THAN_ONE)] if others else persistent_csi(csi, at)
+    elif not others:
+        errs.append(field.required(path, "must specify a volume type"))
+    if spec.get("storageClassName"):
+        errs.append(field.forbidden(field.child(path, "storageClassName"), NOT_INLINE))
+    if (spec.get("volumeMode") or "Filesystem") != "Filesystem":
+        text = "may not specify volumeMode other than Filesystem in the context of inline volumes"
+        errs.append(field.forbidden(field.child(path, "volumeMode"), text))
+    return errs
 
 
 def _status(status: dict[str, Any]) -> list[FieldError]:
@@ -70,14 +109,7 @@ def _status(status: dict[str, Any]) -> list[FieldError]:
         if len((error.get("message") or "").encode()) > MAX_ERROR_MESSAGE:
             # the limit named is the metadata's, not the message's: upstream's own slip
             errs.append(field.too_long(f"status.{name}.message", MAX_METADATA_BYTES))
-        if error.get("errorCode") is not None:
-            errs += nonnegative(error["errorCode"], f"status.{name}.errorCode")
+        code = error.get("errorCode")
+        if code is not None and code < 0:
+            errs.append(field.invalid(f"status.{name}.errorCode", code, "must be between 0 and 2147483647, inclusive"))
     return errs
-
-
-def _shown(spec: dict[str, Any]) -> dict[str, Any] | None:
-    def source(value: dict[str, Any]) -> dict[str, Any] | None:
-        return go_struct(value, ("PersistentVolumeName", "persistentVolumeName", None), ("InlineVolumeSpec", "inlineVolumeSpec", None))
-
-    nothing = source({})
-    return go_struct(spec, ("Attacher", "attacher", ""), ("Source", "source", nothing, source), ("NodeName", "nodeName", ""))

@@ -6,7 +6,7 @@ from kas.api import field
 from kas.api.equality import semantic_equal
 from kas.api.field import FieldError
 from kas.api.validation import names
-from kas.api.validation.checks import immutable, qualified_name
+from kas.api.validation.checks import qualified_name
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.registry.storage.storageclasses import parameters
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
@@ -24,7 +24,8 @@ class VolumeAttributesClassStrategy(Strategy):
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        errs += immutable(obj.get("driverName") or "", old.get("driverName") or "", "driverName")
+        if (obj.get("driverName") or "") != (old.get("driverName") or ""):
+            errs.append(field.forbidden("driverName", "updates to driverName are forbidden."))
         if not semantic_equal(obj.get("parameters"), old.get("parameters")):
             errs.append(field.forbidden("parameters", "updates to parameters are forbidden."))
         return errs + self.validate(ctx, obj)

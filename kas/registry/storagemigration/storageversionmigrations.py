@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from kas.api import field
-from kas.api.field import FieldError, go_quote
+from kas.api.field import FieldError
 from kas.api.validation import names
-from kas.api.validation.checks import IMMUTABLE, conditions, nonnegative
+from kas.api.validation.checks import IMMUTABLE, conditions, immutable
 from kas.api.validation.coremeta import object_meta, object_meta_update
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
@@ -16,31 +16,35 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 class StorageVersionMigrationStrategy(Strategy):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)
-        if not ((obj.get("spec") or {}).get("resource") or {}).get("resource"):
-            errs.append(field.required("spec.resource.resource", "resource is required"))
+        of = (obj.get("spec") or {}).get("resource") or {}
+        resource, group = of.get("resource") or "", of.get("group") or ""
+        problems = names.is_dns1035_label(resource) if resource else []
+        if not resource:
+            errs.append(field.required("spec.resource.resource", "resource is required to be set"))
+        elif problems:
+            errs.append(field.invalid("spec.resource.resource", resource, ",".join(problems)))
+        problems = names.is_dns1123_subdomain(group) if group else []
+        if problems:
+            errs.append(field.invalid("spec.resource.group", group, ",".join(problems)))
         return errs
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         errs = self.validate(ctx, obj) + object_meta_update(obj["metadata"], old["metadata"])
-        new, before = (((o.get("spec") or {}).get("resource") or {}) for o in (obj, old))
-        for name in ("group", "resource"):
-            if (new.get(name) or "") != (before.get(name) or ""):
-                errs.append(field.invalid(name, new.get(name) or "", IMMUTABLE))
-        return errs
+        new, before = (
+            {name: ((o.get("spec") or {}).get("resource") or {}).get(name) or "" for name in ("group", "resource")} for o in (obj, old)
+        )
+        return errs + immutable(new, before, "spec", {"Resource": new})
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """A migration ends once, in success or failure, and keeps the revision it works from."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
         status, before = obj.get("status") or {}, old.get("status") or {}
         version, path = status.get("resourceVersion") or "", "status.resourceVersion"
-        if version and not re.fullmatch(r"[+-]?[0-9]+", version):
-            text = f'failed to parse resource version {go_quote(version)}: strconv.ParseInt: parsing {go_quote(version)}: invalid syntax'
-            errs.append(field.invalid(path, version, text))
-        elif version:
-            errs += nonnegative(int(version), path)
+        if not re.fullmatch(r"[1-9][0-9]*", version):
+            errs.append(field.invalid(path, version, f"resource version is not well formed: {version}"))
         errs += conditions(status.get("conditions"), "status.conditions")
         if before.get("resourceVersion") and before["resourceVersion"] != version:
-            errs.append(field.invalid(path, version, "cannot be updated"))
+            errs.append(field.invalid(path, version, IMMUTABLE))
         now, then = _true(status), _true(before)
         for both, text in (
             ({"Succeeded", "Failed"}, "Both success and failed conditions cannot be true at the same time"),
