@@ -28,7 +28,7 @@ def _node_ports(spec: Obj) -> set[int]:
 
 
 def normalize_cluster_ips(obj: Obj, old: Obj | None) -> None:
-    """Keep ``clusterIP`` and ``clusterIPs[0]`` the same when the client changed only one of them."""
+    """Make ``clusterIPs`` follow ``clusterIP`` for a client that knows only the latter; what else does not fit is for validation."""
     spec = obj["spec"]
     one, many = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
     if old is None:
@@ -36,16 +36,14 @@ def normalize_cluster_ips(obj: Obj, old: Obj | None) -> None:
             spec["clusterIPs"] = [one]
         return
     was_one, was_many = old["spec"].get("clusterIP") or "", old["spec"].get("clusterIPs") or []
-    if one != was_one and many == was_many:
+    if one == was_one:
+        if was_many and not many:
+            spec["clusterIPs"] = list(was_many)
+    elif many == was_many:
         if one:
             spec["clusterIPs"] = [one]
         else:
             spec.pop("clusterIPs", None)
-    elif one == was_one and many != was_many:
-        if many:
-            spec["clusterIP"] = many[0]
-        else:
-            spec.pop("clusterIP", None)
 
 
 def carry_over_allocated(obj: Obj, old: Obj) -> None:

@@ -94,18 +94,14 @@ def check(known: list[Range], ip: str, taken: Callable[[str], bool], dry_run: bo
         fitting = mine[0] if mine else None
         if fitting is None or not fitting.ready:
             raise AllocationError(NOT_READY)
+        if not fitting.first <= number <= fitting.last:
+            raise AllocationError(f"the provided IP ({parsed}) is not in the valid range. The range of valid IPs is {fitting.network}")
     else:
-        fitting = next((r for r in mine if r.ready and _contains(r, number)), None)
+        fitting = next((r for r in mine if r.ready and r.first <= number <= r.last), None)
         if fitting is None:
             raise AllocationError(NO_NETWORK)
-    if not fitting.first <= number <= fitting.last:
-        raise AllocationError(f"the provided IP ({parsed}) is not in the valid range. The range of valid IPs is {fitting.network}")
     if not dry_run and taken(str(parsed)):
         raise AllocationError(TAKEN)
-
-
-def _contains(r: Range, number: int) -> bool:
-    return int(r.network.network_address) <= number <= int(r.network.broadcast_address)
 
 
 def choose(
