@@ -157,12 +157,12 @@ class Plugin:
                 raise a.forbid(f"{who} is not allowed to update configSource to a new non-nil configSource")
             if not semantic_equal(new.get("taints"), old.get("taints")):
                 raise a.forbid(f"{who} is not allowed to modify taints")
-            labels = forbidden_labels(a.obj["metadata"].get("labels") or {}, a.old["metadata"].get("labels") or {})
-            if labels:
-                raise a.forbid(f"is not allowed to modify labels: {', '.join(labels)}")
             # An owner that does not exist would have the garbage collector delete the node, to come back with other labels.
             if not semantic_equal(a.obj["metadata"].get("ownerReferences"), a.old["metadata"].get("ownerReferences")):
                 raise a.forbid(f"{who} is not allowed to modify ownerReferences")
+            labels = forbidden_labels(a.obj["metadata"].get("labels") or {}, a.old["metadata"].get("labels") or {})
+            if labels:
+                raise a.forbid(f"is not allowed to modify labels: {', '.join(labels)}")
 
     # --- what belongs to its pods
 
