@@ -14,7 +14,6 @@ from kas.controllers.queue import WorkQueue, follow
 
 PVC, PV = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"
 RECHECK_S = 30.0
-OVER = ("Succeeded", "Failed")  # phases in which a pod uses nothing any more
 
 
 class _Protection:
@@ -75,9 +74,9 @@ class ClaimProtection(_Protection):
         return [self.client.store.hub.listen(self.pods.root, self._pod_events)]
 
     def _pod_events(self, events: list[Any]) -> None:
-        """A pod that went, or ended, may have been the last user of a claim."""
+        """A pod that went, or that the kubelet is done with, may have been the last user of a claim."""
         for e in events:
-            if e.record is not None and e.record.fields.get("status.phase") not in OVER:
+            if e.record is not None and b'"deletionGracePeriodSeconds":0' not in e.record.json:
                 continue
             rec = e.record or e.previous
             if b'"persistentVolumeClaim":' in rec.json or b'"ephemeral":' in rec.json:
@@ -86,14 +85,8 @@ class ClaimProtection(_Protection):
                     self.queue.add_after(f"{self.registry.root}{pod['metadata']['namespace']}/{name}", 0.01)
 
     def _used(self, obj: dict[str, Any]) -> bool:
-        meta = obj["metadata"]
-        for rec in self.client.store.range(self.pods.prefix(meta["namespace"])).records:
-            pod = orjson.loads(rec.json)
-            phase = (pod.get("status") or {}).get("phase")
-            # Pods that never reached a node use nothing yet, and one that is over nothing any more.
-            if (pod.get("spec") or {}).get("nodeName") and phase not in OVER and meta["name"] in _claims(pod):
-                return True
-        return False
+        records = self.client.store.range(self.pods.prefix(obj["metadata"]["namespace"])).records
+        return any(_uses(orjson.loads(rec.json), obj) for rec in records)
 
 
 class VolumeProtection(_Protection):
@@ -102,6 +95,21 @@ class VolumeProtection(_Protection):
 
     def _used(self, obj: dict[str, Any]) -> bool:
         return (obj.get("status") or {}).get("phase") == "Bound"
+
+
+def _uses(pod: dict[str, Any], claim: dict[str, Any]) -> bool:
+    """A pod that never reached a node uses nothing yet. One that is over still does, until it is deleted."""
+    spec, meta = pod.get("spec") or {}, pod["metadata"]
+    if not spec.get("nodeName"):
+        return False
+    name, owners = claim["metadata"]["name"], claim["metadata"].get("ownerReferences") or ()
+    volumes = spec.get("volumes") or ()
+    if any((v.get("persistentVolumeClaim") or {}).get("claimName") == name for v in volumes):
+        return True
+    # A claim made for the pod goes when the kubelet is done with it: the pod itself may wait for the claim.
+    shut_down = meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == 0
+    made_for_it = any(ref.get("controller") and ref.get("uid") == meta["uid"] for ref in owners)
+    return not shut_down and made_for_it and any(v.get("ephemeral") and f"{meta['name']}-{v['name']}" == name for v in volumes)
 
 
 def _claims(pod: dict[str, Any]) -> set[str]:

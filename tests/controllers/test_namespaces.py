@@ -97,6 +97,21 @@ def test_everything_waits_for_pods_on_nodes(call):
     until(lambda: call("GET", base)[0] == 404)
 
 
+def test_a_pod_that_stays_longer_than_it_may_is_a_failure(call):
+    base = "/api/v1/namespaces/stuck"
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "stuck"}})
+    until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
+    spec = {"nodeName": "n", "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "i"}]}
+    call("POST", f"{base}/pods", {"metadata": {"name": "p"}, "spec": spec})
+    call("DELETE", base)
+    until(lambda: conditions(call, "stuck").get("NamespaceDeletionContentFailure", {}).get("status") == "True")
+    found = conditions(call, "stuck")["NamespaceDeletionContentFailure"]
+    text = "unexpected items still remain in namespace: stuck for gvr: /v1, Resource=pods"
+    assert (found["reason"], found["message"]) == ("ContentDeletionFailed", f"Failed to delete all resource types, 1 remaining: {text}")
+    call("DELETE", f"{base}/pods/p?gracePeriodSeconds=0")
+    until(lambda: call("GET", base)[0] == 404)
+
+
 def test_other_finalizers_hold_the_namespace(call):
     base = "/api/v1/namespaces/others"
     call("POST", "/api/v1/namespaces", {"metadata": {"name": "others"}, "spec": {"finalizers": ["example.com/mine"]}})
@@ -116,6 +131,10 @@ def test_conditions_change_their_time_only_with_their_status():
     found.remaining["pods."] = 1
     second = updated(first, found, "t2")
     assert {c["lastTransitionTime"] for c in second} == {"t1"}
+    failed = Findings()
+    failed.failures += ["z", "a"]
+    text = "Failed to delete all resource types, 2 remaining: a, z"
+    assert [c["message"] for c in updated([], failed, "t") if c["status"] == "True"] == [text]
     third = {c["type"]: c for c in updated(second, Findings(), "t3")}
     assert third["NamespaceContentRemaining"] == {
         "type": "NamespaceContentRemaining", "status": "False", "lastTransitionTime": "t3", "reason": "ContentRemoved",

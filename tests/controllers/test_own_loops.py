@@ -113,6 +113,8 @@ def test_claims_are_kept_while_a_pod_uses_them(kas, connect):
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     pod = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n", "volumes": volumes}
     assert call("POST", f"{base}/pods", {"metadata": {"name": "p"}, "spec": pod})[0] == 201
+    ended = {"status": {"phase": "Succeeded"}}
+    assert call("PATCH", f"{base}/pods/p/status", ended, MERGE)[0] == 200
     call("DELETE", f"{base}/persistentvolumeclaims/c")
     time.sleep(0.3)
     assert call("GET", f"{base}/persistentvolumeclaims/c")[1]["metadata"]["deletionTimestamp"]
