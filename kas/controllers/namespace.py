@@ -151,7 +151,8 @@ class NamespaceController:
             for finalizers in kept:
                 found.finalizers.update(finalizers)
         if left and not (failures or patient or any(kept)):
-            failures.append(f"unexpected items still remain in namespace: {namespace} for gvr: {r.group}/{r.version}, Resource={r.resource}")
+            gvr = f"{r.group}/{r.version}, Resource={r.resource}"
+            failures.append(f"unexpected items still remain in namespace: {namespace} for gvr: {gvr}")
         found.failures += failures[:1]
 
 

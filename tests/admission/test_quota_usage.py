@@ -79,8 +79,8 @@ def test_devices_count_as_extended_resources_too(server):
 
 
 def quota(server: FakeServer, hard: dict[str, str], used: dict[str, str], scopes: list[str]) -> None:
-    status = {"hard": hard, "used": used}
-    server.add("", "resourcequotas", {"metadata": {"name": "q", "namespace": "ns1"}, "spec": {"hard": hard, "scopes": scopes}, "status": status})
+    meta, spec = {"name": "q", "namespace": "ns1"}, {"hard": hard, "scopes": scopes}
+    server.add("", "resourcequotas", {"metadata": meta, "spec": spec, "status": {"hard": hard, "used": used}})
 
 
 def test_an_update_that_moves_a_pod_to_a_quota_is_charged_in_full(server):

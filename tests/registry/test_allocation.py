@@ -166,6 +166,14 @@ def test_node_ports_follow_the_type(single):
     c.delete("a"), c.delete("b")
 
 
+def test_a_load_balancer_keeps_its_node_ports_until_they_are_taken_away(single):
+    c = Client(single, "kept")
+    port = c.create(service("a", type="LoadBalancer"))[1]["spec"]["ports"][0]["nodePort"]
+    assert c.patch("a", {"allocateLoadBalancerNodePorts": False})[1]["spec"]["ports"][0]["nodePort"] == port
+    assert "nodePort" not in c.patch("a", {"ports": [{"port": 80}]})[1]["spec"]["ports"][0]
+    c.delete("a")
+
+
 def test_protocols_of_a_port_share_its_node_port(single):
     c = Client(single, "protocols")
     ports = [{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]

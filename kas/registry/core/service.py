@@ -18,7 +18,12 @@ def needs_cluster_ip(spec: Obj) -> bool:
     return spec.get("type") in ("ClusterIP", "NodePort", "LoadBalancer")
 
 
+def may_have_node_port(spec: Obj) -> bool:
+    return spec.get("type") in ("NodePort", "LoadBalancer")
+
+
 def needs_node_port(spec: Obj) -> bool:
+    """Whether ports get one without asking. Those that a service has stay when that is switched off."""
     kind = spec.get("type")
     return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
 
@@ -86,7 +91,7 @@ def drop_type_dependent(obj: Obj, old: Obj) -> None:
         for key in ("ipFamilies", "ipFamilyPolicy"):
             if _same(spec, was, key):
                 spec.pop(key, None)
-    if needs_node_port(was) and not needs_node_port(spec) and _node_ports(spec) <= _node_ports(was):
+    if may_have_node_port(was) and not may_have_node_port(spec) and _node_ports(spec) <= _node_ports(was):
         for port in spec.get("ports") or ():
             port.pop("nodePort", None)
     for needs, key in (
