@@ -263,7 +263,7 @@ def test_always_pull_images(server):
 def test_extended_resource_toleration(server):
     obj = pod(containers=[{"name": "c", "resources": {"requests": {"vendor.com/gpu": "1", "cpu": "1"}}}])
     out = Request(extended_resource_toleration.Plugin(server), obj=obj).run()
-    assert out["spec"]["tolerations"] == [{"key": "vendor.com/gpu", "operator": "Exists"}]
+    assert out["spec"]["tolerations"] == [{"key": "vendor.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
 
 
 def test_pod_node_selector(server):
