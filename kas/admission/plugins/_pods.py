@@ -99,7 +99,7 @@ def _held(container: Obj, kind: str, status: Obj) -> Amounts:
     found = next((s for s in known if s.get("name") == container.get("name")), None)
     if found is None or found.get("resources") is None:
         return own
-    pending = next((c for c in status.get("conditions") or () if c.get("type") == "PodResizePending"), {})
+    pending: Obj = next((c for c in status.get("conditions") or () if c.get("type") == "PodResizePending"), {})
     total: Amounts = {} if pending.get("reason") == "Infeasible" else own
     _at_least(total, amounts(found["resources"].get(kind)))
     if kind == "requests":

@@ -190,7 +190,7 @@ def _pod_owner(meta: Obj) -> Obj | None:
     """The pod that controls a claim for extended resources."""
     if (meta.get("annotations") or {}).get(EXTENDED_CLAIM) != "true":
         return None
-    owner = next((ref for ref in meta.get("ownerReferences") or () if ref.get("controller")), {})
+    owner: Obj = next((ref for ref in meta.get("ownerReferences") or () if ref.get("controller")), {})
     return owner if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Pod") else None
 
 

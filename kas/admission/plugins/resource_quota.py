@@ -146,7 +146,7 @@ class Plugin:
         deltas = [
             (quota, grown if a.operation != UPDATE or matches(quota, evaluator, a.old) else _positive(usage)) for quota in pertinent
         ]
-        if self._limited and any(delta for _, delta in deltas or [(None, grown)]):
+        if self._limited and (any(delta for _, delta in deltas) if deltas else grown):
             self._limited.check(a, evaluator, usage, quotas, pertinent)
         return {q["metadata"]["name"]: more for q, delta in deltas if (more := self._fits(a, q, delta))}
 
