@@ -129,12 +129,12 @@ class GarbageCollector:
                 await self._tell_invalid(reg, node, namespace, name, ref)
                 return None
             {"solid": solid, "dangling": dangling, "waiting": waiting}[state].append(ref)
+        for ref in dangling:
+            await self._tell_if_elsewhere(reg, node, namespace, name, ref)
         if solid:
             if dangling or waiting:
                 await self._drop_references(reg, node, {r["uid"] for r in (*dangling, *waiting)})
             return None
-        for ref in dangling:
-            await self._tell_if_elsewhere(reg, node, namespace, name, ref)
         dependents = self.graph.dependents.get(node.uid)
         finalizers = meta.get("finalizers") or ()
         if waiting and dependents:
