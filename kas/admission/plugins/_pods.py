@@ -61,6 +61,34 @@ def config_map_names(spec: Obj) -> Iterator[str]:
             yield volume["configMap"].get("name") or ""
 
 
+# Volumes that need another object, in upstream's words.
+VOLUME_REFS = {
+    "csi": "csidrivers (via CSI volumes)", "glusterfs": "endpoints (via glusterFS volumes)",
+    "persistentVolumeClaim": "persistentvolumeclaims", "ephemeral": "persistentvolumeclaims (via ephemeral volumes)",
+    "azureFile": "secrets (via azureFile volumes)",
+}  # fmt: skip
+PROJECTED_REFS = {
+    "configMap": "configmaps (via projected volumes)", "secret": "secrets (via projected volumes)",
+    "serviceAccountToken": "serviceaccounts (via projected volumes)", "clusterTrustBundle": "clustertrustbundles",
+    "podCertificate": "podcertificates",
+}  # fmt: skip
+
+
+def api_references(spec: Obj) -> Iterator[str]:
+    """Which resources the pod refers to, in upstream's order (``HasAPIObjectReference``); may repeat."""
+    if spec.get("serviceAccountName"):
+        yield "serviceaccounts"
+    for what, names in (("secrets", secret_names(spec)), ("configmaps", config_map_names(spec))):
+        if next(names, None) is not None:
+            yield what
+    if spec.get("resourceClaims"):
+        yield "resourceclaims"
+    for volume in spec.get("volumes") or ():
+        yield from (what for kind, what in VOLUME_REFS.items() if volume.get(kind) is not None)
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            yield from (what for kind, what in PROJECTED_REFS.items() if source.get(kind) is not None)
+
+
 def _from_containers(spec: Obj, all_of: str, key_of: str) -> Iterator[str]:
     for container in containers(spec):
         for source in container.get("envFrom") or ():
