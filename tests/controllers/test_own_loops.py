@@ -175,10 +175,13 @@ def test_a_start_repairs_what_services_hold(tmp_path_factory, connect):
         ip, port = made["spec"]["clusterIP"], made["spec"]["ports"][0]["nodePort"]
         assert call("DELETE", f"{NETWORKING}/ipaddresses/{ip}")[0] == 200
         labels = {"ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io", "ipaddress.kubernetes.io/ip-family": "IPv4"}
-        parent = {"resource": "services", "namespace": "default", "name": "long-gone"}
-        for name, marks in (("10.0.0.250", labels), ("10.0.0.251", {})):
+        gone = {"resource": "services", "namespace": "default", "name": "long-gone"}
+        thing = {"resource": "things", "name": "x"}
+        for name, marks, parent in ((ip, labels, gone), ("10.0.0.250", labels, thing), ("10.0.0.251", {}, gone)):
             body = {"metadata": {"name": name, "labels": marks}, "spec": {"parentRef": parent}}
             assert call("POST", f"{NETWORKING}/ipaddresses", body)[0] == 201
+        lost = call("POST", "/api/v1/namespaces/default/services", {"metadata": {"name": "lost"}, "spec": {"ports": [{"port": 80}]}})[1]
+        assert call("DELETE", f"{NETWORKING}/ipaddresses/{lost['spec']['clusterIP']}")[0] == 200
         lease = {
             "metadata": {"name": "apiserver-old", "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}},
             "spec": {"holderIdentity": "x", "leaseDurationSeconds": 1, "renewTime": "2024-01-01T00:00:00.000000Z"},
@@ -188,8 +191,21 @@ def test_a_start_repairs_what_services_hold(tmp_path_factory, connect):
         server.stop()
         server.start()
         call = connect(server)
-        until(lambda: call("GET", f"{NETWORKING}/ipaddresses/{ip}")[0] == 200)
+        until(lambda: call("GET", f"{NETWORKING}/ipaddresses/{lost['spec']['clusterIP']}")[0] == 200)
         until(lambda: call("GET", f"{NETWORKING}/ipaddresses/10.0.0.250")[0] == 404)
+        assert call("GET", f"{NETWORKING}/ipaddresses/{ip}")[1]["spec"]["parentRef"]["name"] == "s"
+        told = until(lambda: [e for e in call("GET", "/api/v1/namespaces/default/events")[1]["items"] if "IPAddress" in e["message"]])
+        assert (told[0]["involvedObject"]["kind"], told[0]["reason"], told[0]["action"], told[0]["message"]) == (
+            "IPAddress", "IPAddressNotAllocated", "IPAddressAllocation", "IPAddress 10.0.0.250 appears to have been modified, "
+            "not referencing a Service &ParentReference{Group:,Resource:things,Namespace:,Name:x,}: cleaning up",
+        )  # fmt: skip
+        told = call("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=Service")[1]["items"]
+        assert {(e["involvedObject"]["name"], e["reportingComponent"], e["type"], e["reason"], e["message"]) for e in told} == {
+            ("lost", "ipallocator-repair-controller", "Warning", "ClusterIPNotAllocated",
+             f"Cluster IP [IPv4]: {lost['spec']['clusterIP']} is not allocated; repairing"),
+            ("s", "ipallocator-repair-controller", "Warning", "ClusterIPNotAllocated",
+             f"the ClusterIP [IPv4]: {ip} for Service default/s has a wrong reference; repairing"),
+        }  # fmt: skip
         assert call("GET", f"{NETWORKING}/ipaddresses/10.0.0.251")[0] == 200  # somebody else's
         until(lambda: call("GET", f"{leases}/apiserver-old")[0] == 404)
         again = {"metadata": {"name": "t"}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}}

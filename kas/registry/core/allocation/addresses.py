@@ -83,6 +83,15 @@ def ranges(cidrs: list[dict[str, Any]]) -> list[Range]:
     return [Range(network, ready) for network, ready in found.items()]
 
 
+def within(known: list[Range], ip: str) -> bool:
+    """Whether a range, ready or not, has ``ip`` among what it gives out."""
+    parsed = parse_ip(ip)
+    if parsed is None:
+        return False
+    family, number = f"IPv{parsed.family}", parsed.number & 0xFFFFFFFF if parsed.family == 4 else parsed.number
+    return any(r.family == family and r.first <= number <= r.last for r in known)
+
+
 def check(known: list[Range], ip: str, taken: Callable[[str], bool], dry_run: bool = False) -> None:
     """May ``ip`` be given out? Raises AllocationError. A dry run looks at one range only and not at who has the address."""
     parsed = parse_ip(ip)
