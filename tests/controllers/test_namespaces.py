@@ -28,6 +28,8 @@ def test_every_namespace_has_a_service_account_and_the_ca(call, server):
     call("PATCH", f"{base}/configmaps/kube-root-ca.crt", {"data": {"ca.crt": "x", "other": "y"}}, MERGE)
     until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
     until(lambda: list(call("GET", f"{base}/configmaps/kube-root-ca.crt")[1]["data"].values()) not in (["x", "y"],))
+    call("PATCH", f"{base}/configmaps/kube-root-ca.crt", {"metadata": {"annotations": None}}, MERGE)
+    until(lambda: "annotations" in call("GET", f"{base}/configmaps/kube-root-ca.crt")[1]["metadata"])
 
 
 def test_a_namespace_full_of_objects_ends(call):

@@ -212,3 +212,33 @@ def test_a_start_repairs_what_services_hold(tmp_path_factory, connect):
         assert call("POST", "/api/v1/namespaces/default/services", again)[0] == 422
     finally:
         server.stop()
+
+
+def test_the_default_range_and_the_flag(tmp_path_factory, connect):
+    from kas.testing.server import KasServer
+
+    def started(ranges: str):
+        server = KasServer(data, "--unsafe-no-fsync", "--controllers", "none", "--service-cluster-ip-range", ranges).start()
+        return server, connect(server)
+
+    data, name = tmp_path_factory.mktemp("kas"), f"{NETWORKING}/servicecidrs/kubernetes"
+    server, call = started("10.7.0.0/24")
+    try:
+        before = call("GET", name)[1]
+        assert before["spec"]["cidrs"] == ["10.7.0.0/24"]
+        server.stop()
+        server, call = started("10.7.0.0/24,fd00:7::/112")
+        now = call("GET", name)[1]
+        assert (now["spec"]["cidrs"], now["metadata"]["uid"]) == (["10.7.0.0/24", "fd00:7::/112"], before["metadata"]["uid"])
+        service = {"metadata": {"name": "s"}, "spec": {"ipFamilyPolicy": "RequireDualStack", "ports": [{"port": 80}]}}
+        assert len(call("POST", "/api/v1/namespaces/default/services", service)[1]["spec"]["clusterIPs"]) == 2
+        server.stop()
+        server, call = started("10.8.0.0/24")
+        path = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=ServiceCIDR"
+        told = until(lambda: call("GET", path)[1]["items"])
+        assert [(e["reason"], e["message"]) for e in told] == [(
+            "KubernetesDefaultServiceCIDRInconsistent",
+            "The default ServiceCIDR [10.7.0.0/24 fd00:7::/112] does not match the controller flag configurations [10.8.0.0/24]",
+        )]  # fmt: skip
+    finally:
+        server.stop()
