@@ -102,6 +102,32 @@ def test_cluster_roles_are_aggregated(kas, connect):
     until(lambda: not call("GET", f"{RBAC}/clusterroles/whole")[1].get("rules"))
 
 
+def test_volume_attribute_classes_are_kept_while_a_claim_names_them(kas, connect):
+    call = connect(kas)
+    classes, claims = "/apis/storage.k8s.io/v1/volumeattributesclasses", "/api/v1/namespaces/default/persistentvolumeclaims"
+    for name in ("free", "named"):
+        assert call("POST", classes, {"metadata": {"name": name}, "driverName": "d", "parameters": {"a": "b"}})[0] == 201
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeAttributesClassName": "named"}
+    assert call("POST", claims, {"metadata": {"name": "of-class"}, "spec": spec})[0] == 201
+    for name in ("free", "named"):
+        assert call("DELETE", f"{classes}/{name}")[0] == 200
+    until(lambda: call("GET", f"{classes}/free")[0] == 404)
+    assert call("GET", f"{classes}/named")[1]["metadata"]["deletionTimestamp"]
+    call("DELETE", f"{claims}/of-class")
+    until(lambda: call("GET", f"{classes}/named")[0] == 404)
+
+
+def test_what_was_made_without_the_finalizer_gets_it(kas, connect):
+    call = connect(kas)
+    path = "/api/v1/persistentvolumes"
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp/x"}}
+    assert call("POST", path, {"metadata": {"name": "pv"}, "spec": spec})[0] == 201
+    assert call("PATCH", f"{path}/pv", {"metadata": {"finalizers": None}}, MERGE)[0] == 200
+    until(lambda: call("GET", f"{path}/pv")[1]["metadata"].get("finalizers") == ["kubernetes.io/pv-protection"])
+    call("DELETE", f"{path}/pv")
+    until(lambda: call("GET", f"{path}/pv")[0] == 404)
+
+
 def test_claims_are_kept_while_a_pod_uses_them(kas, connect):
     call = connect(kas)
     base = "/api/v1/namespaces/claims"
