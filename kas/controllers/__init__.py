@@ -33,6 +33,7 @@ BY_CHOICE = {
     "service-cidr-controller": "servicecidrs.ServiceCIDRs",
     "persistentvolumeclaim-protection-controller": "storage_protection.ClaimProtection",
     "persistentvolume-protection-controller": "storage_protection.VolumeProtection",
+    "volumeattributesclass-protection-controller": "storage_protection.ClassProtection",
     "resourcequota-controller": "resourcequota.ResourceQuotas",
 }
 

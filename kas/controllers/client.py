@@ -5,6 +5,7 @@ Admission does not see these writes: they come from the server itself. Objects a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -153,6 +154,25 @@ class Client:
                 return False
             raise
         return True
+
+    async def warn(self, involved: Obj, reason: str, message: str, component: str) -> None:
+        """A warning event about ``involved``, an object reference."""
+        now, namespace = self.context().now, involved.get("namespace") or ""
+        event = {
+            "kind": "Event",
+            "apiVersion": "v1",
+            "metadata": {"name": f"{involved['name']}.{time.time_ns():x}", "namespace": namespace or "default"},
+            "involvedObject": {k: v for k, v in involved.items() if v},
+            "reason": reason,
+            "message": message,
+            "source": {"component": component},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "type": "Warning",
+            "reportingComponent": component,
+        }
+        await self.create("", "events", event)
 
     @staticmethod
     def _schema(reg: Registry) -> Any:

@@ -10,12 +10,14 @@ import asyncio
 import logging
 from typing import Any
 
+from kas.controllers.client import Client
 from kas.store import Conflict
 
 EVERY_S = 10.0
 KEPT = frozenset(
     {"namespaces", "services", "endpoints", "endpointslices", "servicecidrs", "flowschemas", "prioritylevelconfigurations"}
 )
+CIDR_REPORTER = "kubernetes-service-cidr-controller"
 log = logging.getLogger("kas.controllers")
 
 
@@ -24,12 +26,37 @@ class Essentials:
 
     def __init__(self, server: Any) -> None:
         self.server = server
+        self.client = Client(server, CIDR_REPORTER, "system:apiserver")
+        self._told: set[str] = set()
 
     async def run(self) -> None:
         while True:
+            await self._look_at_range()
             await asyncio.sleep(EVERY_S)
             for operations in self.server.missing(KEPT):
                 try:
                     await self.server.store.commit_many(operations)
                 except Conflict as e:
                     log.info("%s: somebody else wrote %s", self.name, e.key)
+
+    async def _look_at_range(self) -> None:
+        """Says, once each, that the default ServiceCIDR is another than the flags name, or is not ready."""
+        cidr = self.client.get("networking.k8s.io", "servicecidrs", "", "kubernetes")
+        if cidr is None or cidr["metadata"].get("deletionTimestamp"):
+            return
+        have, want = cidr["spec"].get("cidrs") or [], [str(n) for n in self.server.options.service_ranges]
+        if have == want[:1] != want:
+            return  # about to get the second family
+        conditions = (cidr.get("status") or {}).get("conditions") or ()
+        ready: dict[str, Any] = next((c for c in conditions if c.get("type") == "Ready"), {})
+        reason, message = "", ""
+        if have != want:
+            reason = "KubernetesDefaultServiceCIDRInconsistent"
+            message = f"The default ServiceCIDR [{' '.join(have)}] does not match the controller flag configurations [{' '.join(want)}]"
+        elif ready.get("status") == "False":
+            reason, message = ready.get("reason") or "", f"Configuration matches, but {ready.get('message') or ''}"
+        if reason and reason not in self._told:
+            self._told.add(reason)
+            meta = cidr["metadata"]
+            involved = {"kind": "ServiceCIDR", "name": meta["name"], "uid": meta["uid"], "apiVersion": "networking.k8s.io/v1"}
+            await self.client.warn(involved, reason, message, CIDR_REPORTER)

@@ -129,12 +129,12 @@ class GarbageCollector:
                 await self._tell_invalid(reg, node, namespace, name, ref)
                 return None
             {"solid": solid, "dangling": dangling, "waiting": waiting}[state].append(ref)
+        for ref in dangling:
+            await self._tell_if_elsewhere(reg, node, namespace, name, ref)
         if solid:
             if dangling or waiting:
                 await self._drop_references(reg, node, {r["uid"] for r in (*dangling, *waiting)})
             return None
-        for ref in dangling:
-            await self._tell_if_elsewhere(reg, node, namespace, name, ref)
         dependents = self.graph.dependents.get(node.uid)
         finalizers = meta.get("finalizers") or ()
         if waiting and dependents:
@@ -260,25 +260,12 @@ class GarbageCollector:
         if (node.uid, ref["uid"]) in self._told:
             return
         _remember(self._told, (node.uid, ref["uid"]), None)
-        r, now = reg.resource, self.client.context()
+        r = reg.resource
         where = f"[{ref['apiVersion']}/{ref['kind']}, namespace: {namespace}, name: {ref['name']}, uid: {ref['uid']}]"
         involved = {"kind": r.kind, "namespace": namespace, "name": name, "uid": node.uid}
         involved["apiVersion"] = f"{r.group}/{r.version}" if r.group else r.version
-        event = {
-            "kind": "Event",
-            "apiVersion": "v1",
-            "metadata": {"name": f"{name}.{int(asyncio.get_running_loop().time() * 1e9):x}", "namespace": namespace or "default"},
-            "involvedObject": {k: v for k, v in involved.items() if v},
-            "reason": "OwnerRefInvalidNamespace",
-            "message": f'ownerRef {where} does not exist in namespace "{namespace}"',
-            "source": {"component": self.name},
-            "firstTimestamp": now.now,
-            "lastTimestamp": now.now,
-            "count": 1,
-            "type": "Warning",
-            "reportingComponent": self.name,
-        }
-        await self.client.create("", "events", event)
+        message = f'ownerRef {where} does not exist in namespace "{namespace}"'
+        await self.client.warn(involved, "OwnerRefInvalidNamespace", message, self.name)
 
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:

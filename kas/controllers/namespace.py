@@ -8,6 +8,8 @@ something in the namespace went away, or after a while.
 from __future__ import annotations
 
 import asyncio
+import time
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -76,7 +78,7 @@ class NamespaceController:
             return None
         if FINALIZER not in ((namespace.get("spec") or {}).get("finalizers") or ()):
             return None  # others have to finish; their write ends it
-        found = await self._delete_content(name)
+        found = await self._delete_content(name, namespace["metadata"]["deletionTimestamp"])
         now = self.client.context().now
 
         def note(obj: dict[str, Any]) -> bool:
@@ -103,20 +105,29 @@ class NamespaceController:
         regs = (r for r in self.client.registries() if r.resource.namespaced and "delete" in r.resource.verbs)
         return any(self.client.store.range(reg.prefix(namespace), limit=1).records for reg in regs)
 
-    async def _delete_content(self, namespace: str) -> Findings:
+    async def _delete_content(self, namespace: str, since: str) -> Findings:
         found = Findings()
         pods = self.client.registry("", "pods")
-        await self._empty(pods, namespace, found)
+        await self._empty(pods, namespace, found, self._still_ending(pods, namespace, since))
         if found.empty:
             for reg in self.client.registries():
                 if reg.resource.namespaced and reg is not pods and "delete" in reg.resource.verbs:
                     await self._empty(reg, namespace, found)
         return found
 
-    async def _empty(self, reg: Registry, namespace: str, found: Findings) -> None:
-        """Deletes all objects of a kind in a namespace and counts those that stay."""
-        prefix, store = reg.prefix(namespace), self.client.store
-        start = ""
+    def _still_ending(self, pods: Registry, namespace: str, since: str) -> bool:
+        """Whether a pod has had less time since the namespace was deleted than it asked for to end."""
+        longest = 0
+        for rec in self.client.store.range(pods.prefix(namespace)).records:
+            pod = orjson.loads(rec.json)
+            if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+                longest = max(longest, (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
+        return time.time() - datetime.fromisoformat(since).timestamp() < longest
+
+    async def _empty(self, reg: Registry, namespace: str, found: Findings, patient: bool = False) -> None:
+        """Deletes all objects of a kind in a namespace and counts those that stay, which they need a reason for unless ``patient``."""
+        prefix, store, r = reg.prefix(namespace), self.client.store, reg.resource
+        start, failures = "", list[str]()
         while True:
             page = store.range(prefix, start, PAGE)
             todo = [split_key(reg, rec.key)[1] for rec in page.records]
@@ -127,19 +138,22 @@ class NamespaceController:
                 )
                 for e in results:
                     if isinstance(e, ApiError):
-                        found.failures.append(e.message)
+                        failures.append(e.message)
                     elif isinstance(e, BaseException):
                         raise e
             if not page.more:
                 break
             start = page.next_key
         left = store.range(prefix).records
+        kept = [set(orjson.loads(rec.json)["metadata"].get("finalizers") or ()) for rec in left]
         if left:
-            r = reg.resource
             found.remaining[f"{r.resource}.{r.group}"] += len(left)
-            for rec in left:
-                for finalizer in set(orjson.loads(rec.json)["metadata"].get("finalizers") or ()):
-                    found.finalizers[finalizer] += 1
+            for finalizers in kept:
+                found.finalizers.update(finalizers)
+        if left and not (failures or patient or any(kept)):
+            gvr = f"{r.group}/{r.version}, Resource={r.resource}"
+            failures.append(f"unexpected items still remain in namespace: {namespace} for gvr: {gvr}")
+        found.failures += failures[:1]
 
 
 def _finalize(namespace: dict[str, Any]) -> bool:

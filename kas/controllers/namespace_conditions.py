@@ -29,7 +29,7 @@ class Findings:
     def __init__(self) -> None:
         self.remaining: Counter[str] = Counter()  # "<resource>.<group>"
         self.finalizers: Counter[str] = Counter()
-        self.failures: list[str] = []
+        self.failures: list[str] = []  # one of each kind at most
 
     @property
     def empty(self) -> bool:
@@ -39,8 +39,7 @@ class Findings:
         """Type to (reason, message) of what is not in order."""
         out = {}
         if self.failures:
-            text = ", ".join(self.failures)
-            text = f"[{text}]" if len(self.failures) > 1 else text
+            text = ", ".join(sorted(self.failures))
             out[CONTENT] = ("ContentDeletionFailed", f"Failed to delete all resource types, {len(self.failures)} remaining: {text}")
         if self.remaining:
             parts = sorted(f"{name} has {n} resource instances" for name, n in self.remaining.items())

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from kas.admission.plugins import _pods
-from kas.admission.plugins._usage import Evaluator, evaluator_of, matches
+from kas.admission.plugins._usage import Evaluator, Evaluators, matches
 from kas.admission.plugins.resource_quota import UNCOUNTED
 from kas.api.equality import semantic_equal
 from kas.api.quantity import Quantity
@@ -36,6 +36,7 @@ class ResourceQuotas:
         self.registry = server.registry("", "resourcequotas")
         self.pods_root = server.registry("", "pods").root
         self.resized = tuple(server.registry(*r).root for r in RESIZED if r in server.by_resource)
+        self.evaluators = Evaluators(server)
         self.queue = WorkQueue(self._sync, self.name)
         self.namespaces: dict[str, float] = {}  # those with quotas, to the pause before the next count
 
@@ -63,9 +64,9 @@ class ResourceQuotas:
                     namespace = split_key(self.registry, e.key)[0]
                     known.setdefault(namespace, PAUSE_S)
                     self.queue.add(namespace)
-            elif known and self._frees(e):
+            elif known:
                 namespace = e.key.rpartition("/")[0].rpartition("/")[2]
-                if namespace in known:
+                if namespace in known and self._frees(e):
                     self.queue.add_after(namespace, known[namespace])
 
     def _frees(self, e: Any) -> bool:
@@ -75,7 +76,7 @@ class ResourceQuotas:
         if e.previous is None:
             return False
         if e.key.startswith(self.pods_root):
-            return any(text in e.record.json for text in ENDED) and not any(text in e.previous.json for text in ENDED)
+            return _pod_frees(e.record.json, e.previous.json)
         return e.key.startswith(self.resized)
 
     async def _sync(self, namespace: str) -> float | None:
@@ -99,7 +100,7 @@ class ResourceQuotas:
             r = reg.resource
             if not r.namespaced or (r.group, r.resource) in UNCOUNTED:
                 continue
-            evaluator = evaluator_of(r.group, r.resource)
+            evaluator = self.evaluators.of(r.group, r.resource)
             names = evaluator.matching(hard)
             if not names:
                 continue
@@ -139,6 +140,20 @@ class ResourceQuotas:
 
         written = await self.client.update(self.registry, namespace, quota["metadata"]["name"], change, "status", quota["metadata"]["uid"])
         return stale or written is not None
+
+
+def _pod_frees(now: bytes, before: bytes) -> bool:
+    """Whether a pod ended, moved between scopes, or its containers have other resources than before."""
+    if any(text in now for text in ENDED) and not any(text in before for text in ENDED):
+        return True
+    return _measured(orjson.loads(now)) != _measured(orjson.loads(before))
+
+
+def _measured(pod: dict[str, Any]) -> tuple[Any, ...]:
+    status = pod.get("status") or {}
+    known = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    held = sorted((c.get("name") or "", orjson.dumps(c.get("resources"), option=orjson.OPT_SORT_KEYS)) for c in known if c.get("resources"))
+    return (pod.get("spec") or {}).get("activeDeadlineSeconds") is not None, held
 
 
 def _to_count(e: Any) -> bool:

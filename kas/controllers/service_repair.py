@@ -1,24 +1,42 @@
 """Services and what they hold, compared: an address or port without its record gets one, a record without Service goes.
 
 Upstream: ``pkg/registry/core/service/{ipallocator,portallocator}/controller``. Differences come from data of another origin,
-or from objects that people deleted by hand. Runs once when this worker begins to lead, then every few minutes.
+or from objects that people made or deleted by hand. Runs once when this worker begins to lead, then every few minutes.
+An event on the Service or the IPAddress tells of each.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+import logging
+import socket
+import time
 from typing import Any
 
 import orjson
 
 from kas._fastpath import Op
-from kas.controllers.client import Client
-from kas.registry.core.allocation import CONTROLLER, MANAGED_BY, held_addresses, held_ports, port_op, ports
+from kas.api.errors import ApiError
+from kas.api.scalars import format_micro_time, parse_time
+from kas.controllers.client import Client, split_key
+from kas.registry.core.allocation import CONTROLLER, FAMILY_LABEL, MANAGED_BY, addresses, held_addresses, held_ports, port_op, ports
+from kas.registry.core.allocation.families import family_of
 from kas.registry.strategy import Obj
-from kas.store import Conflict
+from kas.store import Conflict, StoreError
+
+log = logging.getLogger("kas.controllers")
 
 EVERY_S = 180.0
+AT_ONCE = 256
+# A Service may yet come for an address; upstream's allocator writes the address first.
+ORPHAN_S, STRAY_S = 60, 5
+# A fault that stays is told of again after this time.
+TELL_AGAIN_S = 3600.0
+IP_REPORTER, PORT_REPORTER = "ipallocator-repair-controller", "portallocator-repair-controller"
+SERVICE, ADDRESS = ("v1", "Service"), ("networking.k8s.io/v1", "IPAddress")
+CREATE, RECREATE, LEAVE = "create", "recreate", "leave"
+Fault = tuple[str, str, str]
 
 
 class ServiceRepair:
@@ -28,6 +46,8 @@ class ServiceRepair:
         self.client = Client(server, "kube-apiserver", "system:apiserver")
         self.services = server.registry("", "services")
         self.addresses = server.registry("networking.k8s.io", "ipaddresses")
+        self.cidrs = server.registry("networking.k8s.io", "servicecidrs")
+        self._told: dict[tuple[str, str], float] = {}
 
     async def run(self) -> None:
         while True:
@@ -35,34 +55,156 @@ class ServiceRepair:
             await asyncio.sleep(EVERY_S)
 
     async def repair(self) -> None:
-        """One pass. Differences that a concurrent write explains vanish by their preconditions."""
-        for op in list(self._differences()):
-            try:
-                await self.client.store.commit(op)
-            except Conflict:
-                continue  # a Service came or went meanwhile
-
-    def _differences(self) -> Iterator[Op]:
-        store, allocator, ctx = self.client.store, self.services.allocator, self.client.context()
+        """One pass. Differences that a concurrent write explains are seen not to be any before something is done about them."""
+        store = self.client.store
         # The records are read before the Services: one that belongs to a Service just made is not in this picture.
-        addresses = store.range(self.addresses.root).records
-        port_records = store.range(ports.ROOT).records
-        ip_owner: dict[str, Obj] = {}
-        port_owner: dict[int, Obj] = {}
-        for rec in store.range(self.services.root).records:
-            service = orjson.loads(rec.json)
-            ip_owner.update(dict.fromkeys(held_addresses(service), service))
-            port_owner.update(dict.fromkeys(held_ports(service), service))
-        for rec in addresses:
-            obj = orjson.loads(rec.json)
-            ours = (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == CONTROLLER
-            owner = ip_owner.pop(obj["metadata"]["name"], None)
-            if owner is None and ours and not obj["metadata"].get("finalizers"):
-                yield Op(rec.key, None, rec.revision)
-        for rec in port_records:
-            if port_owner.pop(int(rec.key[len(ports.ROOT) :]), None) is None:
-                yield Op(rec.key, None, rec.revision)
-        for ip, service in ip_owner.items():
-            yield allocator.address_op(ctx, ip, service)
-        for port, service in port_owner.items():
-            yield port_op(port, service)
+        held = {rec.key[len(self.addresses.root) :]: orjson.loads(rec.json) for rec in store.range(self.addresses.root).records}
+        port_records = {int(rec.key[len(ports.ROOT) :]): rec for rec in store.range(ports.ROOT).records}
+        known = addresses.ranges([orjson.loads(rec.json) for rec in store.range(self.cidrs.root).records])
+        records = store.range(self.services.root).records
+        services = {split_key(self.services, rec.key): orjson.loads(rec.json) for rec in records}
+        owner: dict[int, Obj] = {}
+        for n, (rec, service) in enumerate(zip(records, services.values(), strict=True)):
+            if n % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            for ip in sorted(held_addresses(service)):
+                if service_fault(service, ip, held.get(ip), services, known) is not None:
+                    await self._service_address(rec, service, ip, services, known)
+            for port in sorted(held_ports(service)):
+                await self._service_port(rec, service, port, port_records, owner)
+        for n, (ip, address) in enumerate(held.items()):
+            if n % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if address_fault(address, services.get(_named(address)), int(time.time())) is not None:
+                await self._address(ip, address)
+        for port, rec in port_records.items():
+            if port not in owner:
+                await self._commit(Op(rec.key, None, rec.revision))
+
+    async def _service_address(
+        self, rec: Any, service: Obj, ip: str, services: dict[tuple[str, str], Obj], known: list[addresses.Range]
+    ) -> None:
+        fault = service_fault(service, ip, self.client.get("networking.k8s.io", "ipaddresses", "", ip), services, known)
+        if fault is None or self._changed(rec):
+            return
+        reason, message, action = fault
+        await self._tell(IP_REPORTER, "ClusterIPAllocation", SERVICE, service, reason, message)
+        if action == RECREATE:
+            await self._delete(ip)
+        if action != LEAVE:
+            await self._commit(self.services.allocator.address_op(self.client.context(), ip, service))
+
+    async def _service_port(self, rec: Any, service: Obj, port: int, records: dict[int, Any], owner: dict[int, Obj]) -> None:
+        low, high = self.services.allocator.node_ports
+        if port in owner:
+            fault = ("PortAlreadyAllocated", f"Port {port} was assigned to multiple services; please recreate service")
+        elif not low <= port <= high:
+            fault = ("PortOutOfRange", f"Port {port} is not within the port range {low}-{high}; please recreate service")
+        elif port not in records and self.client.store.get(ports.key(port)) is None:
+            fault = ("PortNotAllocated", f"Port {port} is not allocated; repairing")
+        else:
+            fault = ("", "")
+        owner.setdefault(port, service)
+        if not fault[0] or self._changed(rec):
+            return
+        await self._tell(PORT_REPORTER, "PortAllocation", SERVICE, service, *fault)
+        if fault[0] == "PortNotAllocated":
+            await self._commit(port_op(port, service))
+
+    async def _address(self, ip: str, address: Obj) -> None:
+        fault = address_fault(address, self.client.get("", "services", *_named(address)), int(time.time()))
+        if fault is not None and await self._delete(ip, address["metadata"]["uid"]):
+            await self._tell(IP_REPORTER, "IPAddressAllocation", ADDRESS, address, *fault)
+
+    async def _delete(self, ip: str, uid: str = "") -> bool:
+        try:
+            return await self.client.delete(self.addresses, "", ip, uid)
+        except (ApiError, StoreError) as e:
+            log.warning("%s: %s: %s", self.name, ip, e)
+            return False
+
+    def _changed(self, rec: Any) -> bool:
+        now = self.client.store.get(rec.key)
+        return now is None or now.revision != rec.revision
+
+    async def _commit(self, op: Op) -> None:
+        with contextlib.suppress(Conflict):  # a Service came or went meanwhile
+            await self.client.store.commit(op)
+
+    async def _tell(self, reporter: str, action: str, kind: tuple[str, str], obj: Obj, reason: str, message: str) -> None:
+        meta, now = obj["metadata"], time.time()
+        self._told = {key: at for key, at in self._told.items() if now - at < TELL_AGAIN_S}
+        if not reason or (meta["uid"], message) in self._told:
+            return
+        self._told[meta["uid"], message] = now
+        namespace = meta.get("namespace", "")
+        involved = {"kind": kind[1], "namespace": namespace, "name": meta["name"], "uid": meta["uid"], "apiVersion": kind[0]}
+        event = {
+            "kind": "Event",
+            "apiVersion": "v1",
+            "metadata": {"name": f"{meta['name']}.{time.time_ns():x}", "namespace": namespace or "default"},
+            "involvedObject": {key: value for key, value in involved.items() if value},
+            "reason": reason,
+            "message": message,
+            "source": {},
+            "type": "Warning",
+            "eventTime": format_micro_time(int(now), int(now % 1 * 1e6) * 1000),
+            "action": action,
+            "reportingComponent": reporter,
+            "reportingInstance": f"{reporter}-{socket.gethostname()}",
+        }
+        await self.client.create("", "events", event)
+
+
+def service_fault(
+    service: Obj, ip: str, address: Obj | None, services: dict[tuple[str, str], Obj], known: list[addresses.Range]
+) -> Fault | None:
+    """What is wrong with a Service's hold on ``ip``: an event's reason ("" for none) and message, and what is to be done."""
+    meta, family = service["metadata"], family_of(ip)
+    if not addresses.within(known, ip):
+        message = f"Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service"
+        return "ClusterIPOutOfRange", message, LEAVE
+    if address is None:
+        return "ClusterIPNotAllocated", f"Cluster IP [{family}]: {ip} is not allocated; repairing", CREATE
+    named = _named(address)
+    other = services.get(named)
+    if other is None:
+        message = f"the ClusterIP [{family}]: {ip} for Service {meta['namespace']}/{meta['name']} has a wrong reference; repairing"
+        return "ClusterIPNotAllocated", message, RECREATE
+    if named != (meta["namespace"], meta["name"]) and ip in held_addresses(other):
+        message = f"Cluster IP [{family}]:{ip} was assigned to multiple services; please recreate service"
+        return "ClusterIPAlreadyAllocated", message, LEAVE
+    labels = address["metadata"].get("labels") or {}
+    if (labels.get(FAMILY_LABEL), labels.get(MANAGED_BY)) != (family, CONTROLLER):
+        return "", "", RECREATE
+    return None
+
+
+def _named(address: Obj) -> tuple[str, str]:
+    """Namespace and name of the Service that an address names; empty for one of something else."""
+    parent = address["spec"].get("parentRef") or {}
+    if parent.get("group") or parent.get("resource") != "services":
+        return "", ""
+    return parent.get("namespace") or "", parent.get("name") or ""
+
+
+def address_fault(address: Obj, service: Obj | None, now: int) -> tuple[str, str] | None:
+    """Why an address that ``service``, the one it names, does not hold has to go: an event's reason and message."""
+    meta, parent = address["metadata"], address["spec"].get("parentRef") or {}
+    if (meta.get("labels") or {}).get(MANAGED_BY) != CONTROLLER:
+        return None
+    group, resource = parent.get("group") or "", parent.get("resource") or ""
+    namespace, name = parent.get("namespace") or "", parent.get("name") or ""
+    if (group, resource) != ("", "services"):
+        ref = f"&ParentReference{{Group:{group},Resource:{resource},Namespace:{namespace},Name:{name},}}"
+        message = f"IPAddress {meta['name']} appears to have been modified, not referencing a Service {ref}: cleaning up"
+        return "IPAddressNotAllocated", message
+    made = parse_time(meta["creationTimestamp"])[0]
+    which = f"IPAddress: {meta['name']} for Service {namespace}/{name}"
+    if service is None:
+        return ("IPAddressNotAllocated", f"{which} appears to have leaked: cleaning up") if now - made > ORPHAN_S else None
+    if meta["name"] in held_addresses(service):
+        return None
+    if made > parse_time(service["metadata"]["creationTimestamp"])[0] and now - made <= STRAY_S:
+        return None
+    return "IPAddressWrongReference", f"{which} has a wrong reference; cleaning up"

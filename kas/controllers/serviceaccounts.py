@@ -96,7 +96,8 @@ class RootCA(_PerNamespace):
         return {"ca.crt": self._path.read_text()}
 
     def _wrong(self, config_map: dict[str, Any]) -> bool:
-        return config_map.get("data") != self._data()
+        described = (config_map["metadata"].get("annotations") or {}).get("kubernetes.io/description")
+        return config_map.get("data") != self._data() or not described
 
     async def _ensure(self, namespace: str) -> None:
         have = self.client.get("", self.resource, namespace, CONFIG_MAP)

@@ -1,6 +1,7 @@
-"""Lets PersistentVolumeClaims and PersistentVolumes go once nothing uses them (``pkg/controller/volume/{pvc,pv}protection``).
+"""Lets claims, volumes and volume attribute classes go once nothing uses them (``pkg/controller/volume/{pvc,pv,vac}protection``).
 
-Admission gives every one of them a finalizer; deleted ones keep it while a pod uses the claim, or a claim the volume.
+Each has a finalizer, by admission or else from here; deleted ones keep it while a pod uses the claim, a claim the volume, or either
+the class.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import orjson
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 
-PVC, PV = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"
+PVC, PV, VAC = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection", "kubernetes.io/vac-protection"
 RECHECK_S = 30.0
-OVER = ("Succeeded", "Failed")  # phases in which a pod uses nothing any more
 
 
 class _Protection:
     name = ""
+    group = ""
     resource = ""
     finalizer = ""
     user = ""
 
     def __init__(self, server: Any) -> None:
         self.client = Client(server, "kube-controller-manager", f"system:serviceaccount:kube-system:{self.user}")
-        self.registry = server.registry("", self.resource)
+        self.registry = server.registry(self.group, self.resource)
         self.queue = WorkQueue(self._sync, self.name)
 
     async def run(self) -> None:
@@ -37,26 +38,41 @@ class _Protection:
 
     def _resync(self) -> None:
         for rec in self.client.store.range(self.registry.root).records:
-            if b'"deletionTimestamp":' in rec.json:
+            if self._concerns(rec.json):
                 self.queue.add(rec.key)
 
     def _events(self, events: list[Any]) -> None:
         for e in events:
-            if e.record is not None and b'"deletionTimestamp":' in e.record.json:
+            if e.record is not None and self._concerns(e.record.json):
                 self.queue.add(e.key)
+
+    def _concerns(self, json: bytes) -> bool:
+        return b'"deletionTimestamp":' in json or self.finalizer.encode() not in json
 
     async def _sync(self, key: str) -> float | None:
         namespace, name = split_key(self.registry, key)
-        obj = self.client.get("", self.resource, namespace, name)
+        obj = self.client.get(self.group, self.resource, namespace, name)
         if obj is None:
             return None
         meta = obj["metadata"]
-        if not meta.get("deletionTimestamp") or self.finalizer not in (meta.get("finalizers") or ()):
+        has = self.finalizer in (meta.get("finalizers") or ())
+        if not meta.get("deletionTimestamp"):
+            if not has:
+                await self.client.update(self.registry, namespace, name, self._hold, uid=meta["uid"])
+            return None
+        if not has:
             return None
         if self._used(obj):
             return RECHECK_S
         await self.client.update(self.registry, namespace, name, self._let_go, uid=meta["uid"])
         return None
+
+    def _hold(self, obj: dict[str, Any]) -> bool:
+        meta = obj["metadata"]
+        if meta.get("deletionTimestamp") or self.finalizer in (meta.get("finalizers") or ()):
+            return False
+        meta["finalizers"] = [*(meta.get("finalizers") or ()), self.finalizer]
+        return True
 
     def _let_go(self, obj: dict[str, Any]) -> bool:
         obj["metadata"]["finalizers"] = [f for f in obj["metadata"].get("finalizers") or () if f != self.finalizer]
@@ -75,9 +91,9 @@ class ClaimProtection(_Protection):
         return [self.client.store.hub.listen(self.pods.root, self._pod_events)]
 
     def _pod_events(self, events: list[Any]) -> None:
-        """A pod that went, or ended, may have been the last user of a claim."""
+        """A pod that went, or that the kubelet is done with, may have been the last user of a claim."""
         for e in events:
-            if e.record is not None and e.record.fields.get("status.phase") not in OVER:
+            if e.record is not None and b'"deletionGracePeriodSeconds":0' not in e.record.json:
                 continue
             rec = e.record or e.previous
             if b'"persistentVolumeClaim":' in rec.json or b'"ephemeral":' in rec.json:
@@ -86,14 +102,8 @@ class ClaimProtection(_Protection):
                     self.queue.add_after(f"{self.registry.root}{pod['metadata']['namespace']}/{name}", 0.01)
 
     def _used(self, obj: dict[str, Any]) -> bool:
-        meta = obj["metadata"]
-        for rec in self.client.store.range(self.pods.prefix(meta["namespace"])).records:
-            pod = orjson.loads(rec.json)
-            phase = (pod.get("status") or {}).get("phase")
-            # Pods that never reached a node use nothing yet, and one that is over nothing any more.
-            if (pod.get("spec") or {}).get("nodeName") and phase not in OVER and meta["name"] in _claims(pod):
-                return True
-        return False
+        records = self.client.store.range(self.pods.prefix(obj["metadata"]["namespace"])).records
+        return any(_uses(orjson.loads(rec.json), obj) for rec in records)
 
 
 class VolumeProtection(_Protection):
@@ -102,6 +112,58 @@ class VolumeProtection(_Protection):
 
     def _used(self, obj: dict[str, Any]) -> bool:
         return (obj.get("status") or {}).get("phase") == "Bound"
+
+
+class ClassProtection(_Protection):
+    name = "volumeattributesclass-protection-controller"
+    group, resource, finalizer = "storage.k8s.io", "volumeattributesclasses", VAC
+    user = "volumeattributesclass-protection-controller"
+
+    def _more(self) -> list[Any]:
+        self.users = [self.client.registry("", r) for r in ("persistentvolumeclaims", "persistentvolumes")]
+        return [self.client.store.hub.listen(reg.root, self._user_events) for reg in self.users]
+
+    def _user_events(self, events: list[Any]) -> None:
+        """What named a class may no longer do so."""
+        for e in events:
+            if e.previous is not None and b"olumeAttributesClassName" in e.previous.json:
+                before = _classes(orjson.loads(e.previous.json))
+                for name in before - (_classes(orjson.loads(e.record.json)) if e.record is not None else set()):
+                    self.queue.add(self.registry.root + name)
+
+    def _used(self, obj: dict[str, Any]) -> bool:
+        name = obj["metadata"]["name"]
+        return any(
+            b"olumeAttributesClassName" in rec.json and name in _classes(orjson.loads(rec.json))
+            for reg in self.users
+            for rec in self.client.store.range(reg.root).records
+        )
+
+
+def _classes(obj: dict[str, Any]) -> set[str]:
+    """The volume attribute classes that a claim or a volume names."""
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    found = (
+        spec.get("volumeAttributesClassName"),
+        status.get("currentVolumeAttributesClassName"),
+        (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName"),
+    )
+    return {name for name in found if name}
+
+
+def _uses(pod: dict[str, Any], claim: dict[str, Any]) -> bool:
+    """A pod that never reached a node uses nothing yet. One that is over still does, until it is deleted."""
+    spec, meta = pod.get("spec") or {}, pod["metadata"]
+    if not spec.get("nodeName"):
+        return False
+    name, owners = claim["metadata"]["name"], claim["metadata"].get("ownerReferences") or ()
+    volumes = spec.get("volumes") or ()
+    if any((v.get("persistentVolumeClaim") or {}).get("claimName") == name for v in volumes):
+        return True
+    # A claim made for the pod goes when the kubelet is done with it: the pod itself may wait for the claim.
+    shut_down = meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == 0
+    made_for_it = any(ref.get("controller") and ref.get("uid") == meta["uid"] for ref in owners)
+    return not shut_down and made_for_it and any(v.get("ephemeral") and f"{meta['name']}-{v['name']}" == name for v in volumes)
 
 
 def _claims(pod: dict[str, Any]) -> set[str]:

@@ -325,6 +325,10 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
     if entry.resource == "apiservices":
         if old["spec"] != entry.obj["spec"] and AUTOMANAGED in (old["metadata"].get("labels") or {}):
             return "update", {**old, "spec": entry.obj["spec"]}
+    if entry.resource == "servicecidrs":
+        cidrs, had = entry.obj["spec"]["cidrs"], old["spec"].get("cidrs") or []
+        if len(cidrs) == 2 and had == cidrs[:1]:  # a second family was turned on
+            return "update", {**old, "spec": {"cidrs": cidrs}}
     for resource, keys in _FOLLOWED.items():
         # Where the server is reached moves with it.
         if entry.resource == resource and any(entry.obj[k] != old.get(k) for k in keys):

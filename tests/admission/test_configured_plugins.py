@@ -30,16 +30,23 @@ def section(api_version: str, kind: str, **fields: Any) -> Section:
 
 
 class Clock:
-    now = 0.0
+    now = 1.0
 
     def __call__(self) -> float:
         return self.now
 
 
-def events(*limits: dict[str, Any]) -> tuple[event_rate_limit.Plugin, Clock]:
-    clock = Clock()
-    config = section("eventratelimit.admission.k8s.io/v1alpha1", "Configuration", limits=list(limits))
-    return event_rate_limit.Plugin(None, config, clock), clock
+@pytest.fixture
+def events(tmp_path):
+    """Makes plug-ins of workers of one server, and the clock of each."""
+
+    def make(*limits: dict[str, Any]) -> tuple[event_rate_limit.Plugin, Clock]:
+        clock = Clock()
+        config = section("eventratelimit.admission.k8s.io/v1alpha1", "Configuration", limits=list(limits))
+        worker = SimpleNamespace(options=SimpleNamespace(run_dir=tmp_path))
+        return event_rate_limit.Plugin(worker, config, clock), clock
+
+    return make
 
 
 def event(plugin, user=BOB, namespace="ns1", name="p", source="kubelet", **more) -> Request:
@@ -51,7 +58,7 @@ def event(plugin, user=BOB, namespace="ns1", name="p", source="kubelet", **more)
     return Request(plugin, **{"resource": "events", "kind": "Event", "namespace": namespace, "obj": obj, "user": user, **more})
 
 
-def test_events_of_all():
+def test_events_of_all(events):
     plugin, clock = events({"type": "Server", "qps": 10, "burst": 2})
     event(plugin).run()
     event(plugin, user=EVE, namespace="ns2").run()
@@ -59,12 +66,12 @@ def test_events_of_all():
     assert (e.code, e.reason, e.message) == (429, "TooManyRequests", "Too many requests: limit reached on type Server for key ")
     assert e.details is None
     event(plugin, dry_run=True).run()
-    clock.now = 0.1
+    clock.now += 0.1
     event(plugin, operation="UPDATE").run()
     refused(event(plugin))
 
 
-def test_events_of_each():
+def test_events_of_each(events):
     plugin, _ = events({"type": "Namespace", "qps": 1, "burst": 1}, {"type": "User", "qps": 1, "burst": 2})
     event(plugin).run()
     assert refused(event(plugin, user=EVE)).message == "Too many requests: limit reached on type Namespace for key ns1"
@@ -77,7 +84,19 @@ def test_events_of_each():
     assert "type User for key eve" in refused(event(plugin, user=EVE, namespace="ns4")).message
 
 
-def test_events_about_each_object():
+def test_workers_count_events_together(events):
+    limits = {"type": "User", "qps": 1, "burst": 2}, {"type": "Server", "qps": 1, "burst": 3}
+    (one, clock), (other, _) = events(*limits), events(*limits)
+    event(one).run()
+    event(other).run()
+    assert refused(event(one)).message == "Too many requests: limit reached on type User for key bob"
+    assert refused(event(other, user=EVE)).message == "Too many requests: limit reached on type Server for key "
+    clock.now += 1.0
+    event(one).run()
+    refused(event(other))
+
+
+def test_events_about_each_object(events):
     plugin, _ = events({"type": "SourceAndObject", "qps": 1, "burst": 1})
     event(plugin).run()
     event(plugin, source="scheduler").run()
@@ -85,7 +104,7 @@ def test_events_about_each_object():
     assert refused(event(plugin)).message == "Too many requests: limit reached on type SourceAndObject for key kubelethPodnpuv1"
 
 
-def test_only_events_of_the_core_group_count():
+def test_only_events_of_the_core_group_count(events):
     plugin, _ = events({"type": "Server", "qps": 1, "burst": 1})
     for _ in range(3):
         event(plugin, group="events.k8s.io").run()
@@ -93,15 +112,19 @@ def test_only_events_of_the_core_group_count():
         event(plugin, operation="DELETE").run()
 
 
-def test_the_least_recently_used_bucket_is_forgotten():
-    plugin, _ = events({"type": "User", "qps": 1, "burst": 1, "cacheSize": 2})
-    users = [UserInfo(name, ()) for name in "abc"]
-    event(plugin, user=users[0]).run()
-    event(plugin, user=users[1]).run()
-    refused(event(plugin, user=users[0]))
-    event(plugin, user=users[2]).run()  # in place of b
-    refused(event(plugin, user=users[0]))
-    event(plugin, user=users[1]).run()
+def test_the_least_recently_used_bucket_is_forgotten(events):
+    plugin, clock = events({"type": "User", "qps": 1, "burst": 1, "cacheSize": 2})
+
+    def by(name: str) -> Request:
+        clock.now += 0.001
+        return event(plugin, user=UserInfo(name, ()))
+
+    by("a").run()
+    by("b").run()
+    refused(by("a"))
+    by("c").run()  # in place of b
+    refused(by("a"))
+    by("b").run()
 
 
 # --- PodNodeSelector

@@ -174,9 +174,14 @@ def test_nodes_make_mirror_pods_of_themselves(restriction):
     Request(restriction, obj=mirror(), user=NODE).run()
     assert "can only create mirror pods" in refused(Request(restriction, obj=pod(nodeName="n"), user=NODE)).message
     for spec, why in (
-        ({"serviceAccountName": "s"}, "reference a service account"),
+        ({"serviceAccountName": "s"}, "reference serviceaccounts"),
         ({"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}, "reference secrets"),
         ({"resourceClaims": [{"name": "r"}]}, "reference resourceclaims"),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "reference persistentvolumeclaims"),
+        ({"volumes": [{"name": "v", "csi": {"driver": "d"}}]}, "reference csidrivers (via CSI volumes)"),
+        ({"volumes": [{"name": "v", "ephemeral": {}}]}, "reference persistentvolumeclaims (via ephemeral volumes)"),
+        ({"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {}}]}}]}, "reference serviceaccounts (via p"),
+        ({"volumes": [{"name": "v", "projected": {"sources": [{"podCertificate": {}}]}}]}, "reference podcertificates"),
     ):
         assert f'node "n" can not create pods that {why}' in refused(Request(restriction, obj=mirror(**spec), user=NODE)).message
 
@@ -212,6 +217,38 @@ def test_nodes_get_tokens_of_their_pods(restriction, server):
     assert 'audience "elsewhere" not found in pod spec volume' in refused(token(audiences=("elsewhere",))).message
     server.grants.add((NODE.name, node_restriction.AUDIENCE_VERB, "elsewhere", "sa"))
     token(audiences=("elsewhere",)).run()
+
+
+def test_nodes_ask_for_the_certificates_of_their_pods(restriction, server):
+    server.add("", "pods", pod("p", nodeName="n", serviceAccountName="sa"))
+    server.add("", "pods", pod("static", nodeName="n") | {"metadata": mirror()["metadata"] | {"name": "static", "uid": "uid-static"}})
+    server.add("", "serviceaccounts", {"metadata": {"name": "sa", "namespace": "ns1", "uid": "sa-uid"}})
+    good = {
+        "podName": "p", "podUID": "uid-p", "nodeName": "n", "nodeUID": "node-uid",
+        "serviceAccountName": "sa", "serviceAccountUID": "sa-uid",
+    }  # fmt: skip
+
+    def ask(**changes):
+        given = {"group": "certificates.k8s.io", "resource": "podcertificaterequests", "user": NODE}
+        return Request(restriction, obj={"metadata": {"name": "r", "namespace": "ns1"}, "spec": good | changes}, **given)
+
+    ask().run()
+    for changes, code, why in (
+        ({"nodeName": "m"}, 403, 'PodCertificateRequest.Spec.NodeName="m", which is not the requesting node "n"'),
+        ({"nodeUID": "x"}, 500, 'pod "ns1/p" names node UID "x", inconsistent with the running node ("node-uid")'),
+        ({"podName": "q"}, 500, 'while retrieving pod "ns1/q" named in the PodCertificateRequest: pod "q" not found'),
+        ({"podUID": "x"}, 500, 'PodCertificateRequest for pod "ns1/p" contains pod UID ("x") which differs from running pod "uid-p"'),
+        (
+            {"podName": "other", "podUID": "uid-other"},
+            403,
+            'pod "ns1/other" is not running on node "n" named in the PodCertificateRequest',
+        ),
+        ({"podName": "static", "podUID": "uid-static"}, 403, 'pod "ns1/static" is a mirror pod'),
+        ({"serviceAccountName": "x"}, 403, 'contains serviceAccountName ("x") that differs from running pod ("sa")'),
+        ({"serviceAccountUID": "x"}, 500, 'names service account UID "x", which differs from the running service account ("sa-uid")'),
+    ):
+        error = refused(ask(**changes))
+        assert (error.code, why in error.message) == (code, True), error
 
 
 def test_nodes_write_what_is_named_like_them(restriction):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from admission_fakes import FakeServer, Request, pod
 
@@ -118,6 +120,19 @@ def account(server: FakeServer, **fields) -> service_account.Plugin:
 def test_service_account_must_exist(server):
     e = refused(Request(service_account.Plugin(server), obj=pod()))
     assert e.message == 'pods "a" is forbidden: error looking up service account ns1/default: serviceaccount "default" not found'
+
+
+def test_the_first_pod_waits_for_the_default_account(server):
+    request = Request(service_account.Plugin(server), obj=pod())
+
+    async def create() -> None:
+        creating = asyncio.ensure_future(request.steps())
+        await asyncio.sleep(0)
+        server.add("", "serviceaccounts", {"metadata": {"name": "default", "namespace": "ns1"}})
+        await creating
+
+    asyncio.run(create())
+    assert request.attributes.obj["spec"]["serviceAccountName"] == "default"
 
 
 def test_service_account_token_volume_and_pull_secrets(server):
@@ -248,7 +263,7 @@ def test_always_pull_images(server):
 def test_extended_resource_toleration(server):
     obj = pod(containers=[{"name": "c", "resources": {"requests": {"vendor.com/gpu": "1", "cpu": "1"}}}])
     out = Request(extended_resource_toleration.Plugin(server), obj=obj).run()
-    assert out["spec"]["tolerations"] == [{"key": "vendor.com/gpu", "operator": "Exists"}]
+    assert out["spec"]["tolerations"] == [{"key": "vendor.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
 
 
 def test_pod_node_selector(server):

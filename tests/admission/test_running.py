@@ -171,7 +171,14 @@ def test_plugins_are_switched_by_flags(kas_server):
     code, made = api("POST", "/api/v1/namespaces/fresh/pods", pod("a"))
     assert code == 201, made
     assert made["spec"]["containers"][0]["imagePullPolicy"] == "Always"
-    assert api("GET", "/api/v1/namespaces/fresh")[1]["status"]["phase"] == "Active"
+    namespace = api("GET", "/api/v1/namespaces/fresh")[1]
+    assert namespace["status"]["phase"] == "Active"
+    assert namespace["spec"]["finalizers"] == ["kubernetes"]
+    assert namespace["metadata"]["labels"] == {"kubernetes.io/metadata.name": "fresh"}
+    (entry,) = namespace["metadata"]["managedFields"]
+    assert (entry["manager"], entry["operation"], entry["fieldsV1"]) == (
+        "kube-apiserver", "Update", {"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}},
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

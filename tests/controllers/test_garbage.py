@@ -145,6 +145,16 @@ def test_owner_in_another_namespace_is_none_and_worth_an_event(call):
     )
 
 
+def test_an_owner_elsewhere_is_worth_an_event_besides_a_good_one(call):
+    here, there = new_namespace(call, "besides"), new_namespace(call, "far")
+    owners = [make(call, "ConfigMap", here, "good"), make(call, "ConfigMap", there, "bad")]
+    refs = [{"apiVersion": "v1", "kind": "ConfigMap", "name": o["metadata"]["name"], "uid": o["metadata"]["uid"]} for o in owners]
+    assert call("POST", path("ConfigMap", here), {"metadata": {"name": "c", "ownerReferences": refs}})[0] == 201
+    until(lambda: len(call("GET", path("ConfigMap", here, "c"))[1]["metadata"]["ownerReferences"]) == 1)
+    events = until(lambda: call("GET", path("Event", here))[1]["items"])
+    assert f"uid: {owners[1]['metadata']['uid']}]" in events[0]["message"]
+
+
 def test_namespaced_owner_of_a_cluster_scoped_object_is_ignored(call):
     ns = new_namespace(call, "cluster")
     owner = make(call, "ConfigMap", ns, "owner")

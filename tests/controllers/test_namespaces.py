@@ -28,6 +28,8 @@ def test_every_namespace_has_a_service_account_and_the_ca(call, server):
     call("PATCH", f"{base}/configmaps/kube-root-ca.crt", {"data": {"ca.crt": "x", "other": "y"}}, MERGE)
     until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
     until(lambda: list(call("GET", f"{base}/configmaps/kube-root-ca.crt")[1]["data"].values()) not in (["x", "y"],))
+    call("PATCH", f"{base}/configmaps/kube-root-ca.crt", {"metadata": {"annotations": None}}, MERGE)
+    until(lambda: "annotations" in call("GET", f"{base}/configmaps/kube-root-ca.crt")[1]["metadata"])
 
 
 def test_a_namespace_full_of_objects_ends(call):
@@ -97,6 +99,21 @@ def test_everything_waits_for_pods_on_nodes(call):
     until(lambda: call("GET", base)[0] == 404)
 
 
+def test_a_pod_that_stays_longer_than_it_may_is_a_failure(call):
+    base = "/api/v1/namespaces/stuck"
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "stuck"}})
+    until(lambda: call("GET", f"{base}/serviceaccounts/default")[0] == 200)
+    spec = {"nodeName": "n", "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "i"}]}
+    call("POST", f"{base}/pods", {"metadata": {"name": "p"}, "spec": spec})
+    call("DELETE", base)
+    until(lambda: conditions(call, "stuck").get("NamespaceDeletionContentFailure", {}).get("status") == "True")
+    found = conditions(call, "stuck")["NamespaceDeletionContentFailure"]
+    text = "unexpected items still remain in namespace: stuck for gvr: /v1, Resource=pods"
+    assert (found["reason"], found["message"]) == ("ContentDeletionFailed", f"Failed to delete all resource types, 1 remaining: {text}")
+    call("DELETE", f"{base}/pods/p?gracePeriodSeconds=0")
+    until(lambda: call("GET", base)[0] == 404)
+
+
 def test_other_finalizers_hold_the_namespace(call):
     base = "/api/v1/namespaces/others"
     call("POST", "/api/v1/namespaces", {"metadata": {"name": "others"}, "spec": {"finalizers": ["example.com/mine"]}})
@@ -116,6 +133,10 @@ def test_conditions_change_their_time_only_with_their_status():
     found.remaining["pods."] = 1
     second = updated(first, found, "t2")
     assert {c["lastTransitionTime"] for c in second} == {"t1"}
+    failed = Findings()
+    failed.failures += ["z", "a"]
+    text = "Failed to delete all resource types, 2 remaining: a, z"
+    assert [c["message"] for c in updated([], failed, "t") if c["status"] == "True"] == [text]
     third = {c["type"]: c for c in updated(second, Findings(), "t3")}
     assert third["NamespaceContentRemaining"] == {
         "type": "NamespaceContentRemaining", "status": "False", "lastTransitionTime": "t3", "reason": "ContentRemoved",

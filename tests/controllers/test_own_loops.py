@@ -102,6 +102,32 @@ def test_cluster_roles_are_aggregated(kas, connect):
     until(lambda: not call("GET", f"{RBAC}/clusterroles/whole")[1].get("rules"))
 
 
+def test_volume_attribute_classes_are_kept_while_a_claim_names_them(kas, connect):
+    call = connect(kas)
+    classes, claims = "/apis/storage.k8s.io/v1/volumeattributesclasses", "/api/v1/namespaces/default/persistentvolumeclaims"
+    for name in ("free", "named"):
+        assert call("POST", classes, {"metadata": {"name": name}, "driverName": "d", "parameters": {"a": "b"}})[0] == 201
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeAttributesClassName": "named"}
+    assert call("POST", claims, {"metadata": {"name": "of-class"}, "spec": spec})[0] == 201
+    for name in ("free", "named"):
+        assert call("DELETE", f"{classes}/{name}")[0] == 200
+    until(lambda: call("GET", f"{classes}/free")[0] == 404)
+    assert call("GET", f"{classes}/named")[1]["metadata"]["deletionTimestamp"]
+    call("DELETE", f"{claims}/of-class")
+    until(lambda: call("GET", f"{classes}/named")[0] == 404)
+
+
+def test_what_was_made_without_the_finalizer_gets_it(kas, connect):
+    call = connect(kas)
+    path = "/api/v1/persistentvolumes"
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp/x"}}
+    assert call("POST", path, {"metadata": {"name": "pv"}, "spec": spec})[0] == 201
+    assert call("PATCH", f"{path}/pv", {"metadata": {"finalizers": None}}, MERGE)[0] == 200
+    until(lambda: call("GET", f"{path}/pv")[1]["metadata"].get("finalizers") == ["kubernetes.io/pv-protection"])
+    call("DELETE", f"{path}/pv")
+    until(lambda: call("GET", f"{path}/pv")[0] == 404)
+
+
 def test_claims_are_kept_while_a_pod_uses_them(kas, connect):
     call = connect(kas)
     base = "/api/v1/namespaces/claims"
@@ -113,6 +139,8 @@ def test_claims_are_kept_while_a_pod_uses_them(kas, connect):
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     pod = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n", "volumes": volumes}
     assert call("POST", f"{base}/pods", {"metadata": {"name": "p"}, "spec": pod})[0] == 201
+    ended = {"status": {"phase": "Succeeded"}}
+    assert call("PATCH", f"{base}/pods/p/status", ended, MERGE)[0] == 200
     call("DELETE", f"{base}/persistentvolumeclaims/c")
     time.sleep(0.3)
     assert call("GET", f"{base}/persistentvolumeclaims/c")[1]["metadata"]["deletionTimestamp"]
@@ -173,10 +201,13 @@ def test_a_start_repairs_what_services_hold(tmp_path_factory, connect):
         ip, port = made["spec"]["clusterIP"], made["spec"]["ports"][0]["nodePort"]
         assert call("DELETE", f"{NETWORKING}/ipaddresses/{ip}")[0] == 200
         labels = {"ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io", "ipaddress.kubernetes.io/ip-family": "IPv4"}
-        parent = {"resource": "services", "namespace": "default", "name": "long-gone"}
-        for name, marks in (("10.0.0.250", labels), ("10.0.0.251", {})):
+        gone = {"resource": "services", "namespace": "default", "name": "long-gone"}
+        thing = {"resource": "things", "name": "x"}
+        for name, marks, parent in ((ip, labels, gone), ("10.0.0.250", labels, thing), ("10.0.0.251", {}, gone)):
             body = {"metadata": {"name": name, "labels": marks}, "spec": {"parentRef": parent}}
             assert call("POST", f"{NETWORKING}/ipaddresses", body)[0] == 201
+        lost = call("POST", "/api/v1/namespaces/default/services", {"metadata": {"name": "lost"}, "spec": {"ports": [{"port": 80}]}})[1]
+        assert call("DELETE", f"{NETWORKING}/ipaddresses/{lost['spec']['clusterIP']}")[0] == 200
         lease = {
             "metadata": {"name": "apiserver-old", "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}},
             "spec": {"holderIdentity": "x", "leaseDurationSeconds": 1, "renewTime": "2024-01-01T00:00:00.000000Z"},
@@ -186,11 +217,54 @@ def test_a_start_repairs_what_services_hold(tmp_path_factory, connect):
         server.stop()
         server.start()
         call = connect(server)
-        until(lambda: call("GET", f"{NETWORKING}/ipaddresses/{ip}")[0] == 200)
+        until(lambda: call("GET", f"{NETWORKING}/ipaddresses/{lost['spec']['clusterIP']}")[0] == 200)
         until(lambda: call("GET", f"{NETWORKING}/ipaddresses/10.0.0.250")[0] == 404)
+        assert call("GET", f"{NETWORKING}/ipaddresses/{ip}")[1]["spec"]["parentRef"]["name"] == "s"
+        told = until(lambda: [e for e in call("GET", "/api/v1/namespaces/default/events")[1]["items"] if "IPAddress" in e["message"]])
+        assert (told[0]["involvedObject"]["kind"], told[0]["reason"], told[0]["action"], told[0]["message"]) == (
+            "IPAddress", "IPAddressNotAllocated", "IPAddressAllocation", "IPAddress 10.0.0.250 appears to have been modified, "
+            "not referencing a Service &ParentReference{Group:,Resource:things,Namespace:,Name:x,}: cleaning up",
+        )  # fmt: skip
+        told = call("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=Service")[1]["items"]
+        assert {(e["involvedObject"]["name"], e["reportingComponent"], e["type"], e["reason"], e["message"]) for e in told} == {
+            ("lost", "ipallocator-repair-controller", "Warning", "ClusterIPNotAllocated",
+             f"Cluster IP [IPv4]: {lost['spec']['clusterIP']} is not allocated; repairing"),
+            ("s", "ipallocator-repair-controller", "Warning", "ClusterIPNotAllocated",
+             f"the ClusterIP [IPv4]: {ip} for Service default/s has a wrong reference; repairing"),
+        }  # fmt: skip
         assert call("GET", f"{NETWORKING}/ipaddresses/10.0.0.251")[0] == 200  # somebody else's
         until(lambda: call("GET", f"{leases}/apiserver-old")[0] == 404)
         again = {"metadata": {"name": "t"}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}}
         assert call("POST", "/api/v1/namespaces/default/services", again)[0] == 422
+    finally:
+        server.stop()
+
+
+def test_the_default_range_and_the_flag(tmp_path_factory, connect):
+    from kas.testing.server import KasServer
+
+    def started(ranges: str):
+        server = KasServer(data, "--unsafe-no-fsync", "--controllers", "none", "--service-cluster-ip-range", ranges).start()
+        return server, connect(server)
+
+    data, name = tmp_path_factory.mktemp("kas"), f"{NETWORKING}/servicecidrs/kubernetes"
+    server, call = started("10.7.0.0/24")
+    try:
+        before = call("GET", name)[1]
+        assert before["spec"]["cidrs"] == ["10.7.0.0/24"]
+        server.stop()
+        server, call = started("10.7.0.0/24,fd00:7::/112")
+        now = call("GET", name)[1]
+        assert (now["spec"]["cidrs"], now["metadata"]["uid"]) == (["10.7.0.0/24", "fd00:7::/112"], before["metadata"]["uid"])
+        service = {"metadata": {"name": "s"}, "spec": {"ipFamilyPolicy": "RequireDualStack", "ports": [{"port": 80}]}}
+        assert len(call("POST", "/api/v1/namespaces/default/services", service)[1]["spec"]["clusterIPs"]) == 2
+        server.stop()
+        server, call = started("10.8.0.0/24")
+        path = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=ServiceCIDR"
+        told = until(lambda: call("GET", path)[1]["items"])
+        assert [(e["reason"], e["message"]) for e in told] == [(
+            "KubernetesDefaultServiceCIDRInconsistent",
+            "The default ServiceCIDR [10.7.0.0/24 fd00:7::/112] does not match the controller flag configurations [10.8.0.0/24]",
+        )]  # fmt: skip
     finally:
         server.stop()

@@ -102,8 +102,8 @@ def test_endpoints_go_with_the_service(single):
 @pytest.mark.parametrize(
     ("ip", "why"),
     [
-        ("10.7.0.0", "the provided IP (10.7.0.0) is not in the valid range. The range of valid IPs is 10.7.0.0/28"),
-        ("10.7.0.15", "the provided IP (10.7.0.15) is not in the valid range. The range of valid IPs is 10.7.0.0/28"),
+        ("10.7.0.0", "the provided network does not match the current range"),
+        ("10.7.0.15", "the provided network does not match the current range"),
         ("10.9.0.1", "the provided network does not match the current range"),
     ],
 )
@@ -130,6 +130,11 @@ def test_a_dry_run_and_an_error_take_nothing(single):
     code, made = c.create(service("a", type="NodePort"), "?dryRun=All")
     assert code == 201
     assert made["spec"]["clusterIP"] == "10.7.0.0"
+    assert made["spec"]["ports"][0]["nodePort"] == 32769
+    code, status = c.create(service("a", clusterIP="10.7.0.15"), "?dryRun=All")
+    assert (code, status["message"].rpartition(": ")[2]) == (
+        422, "the provided IP (10.7.0.15) is not in the valid range. The range of valid IPs is 10.7.0.0/28",
+    )  # fmt: skip
     assert c.create(service("a", type="NodePort", ports=[{"port": 80, "targetPort": "NO SUCH"}]))[0] == 422
     assert c.addresses() == before
     for i in range(10):  # all ports are still there
@@ -159,6 +164,14 @@ def test_node_ports_follow_the_type(single):
     assert made["spec"]["clusterIP"] not in c.addresses()
     assert c.patch("a", {"type": "ClusterIP", "externalName": None})[1]["spec"]["clusterIP"] in c.addresses()
     c.delete("a"), c.delete("b")
+
+
+def test_a_load_balancer_keeps_its_node_ports_until_they_are_taken_away(single):
+    c = Client(single, "kept")
+    port = c.create(service("a", type="LoadBalancer"))[1]["spec"]["ports"][0]["nodePort"]
+    assert c.patch("a", {"allocateLoadBalancerNodePorts": False})[1]["spec"]["ports"][0]["nodePort"] == port
+    assert "nodePort" not in c.patch("a", {"ports": [{"port": 80}]})[1]["spec"]["ports"][0]
+    c.delete("a")
 
 
 def test_protocols_of_a_port_share_its_node_port(single):

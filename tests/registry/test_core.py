@@ -129,6 +129,26 @@ def test_allocated_values_are_carried_over():
     assert fresh["spec"]["clusterIPs"] == ["10.0.0.9"]
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "kept"),
+    [
+        (("10.0.0.1", ["10.0.0.1", "fd::1"]), ("10.0.0.1", None), ("10.0.0.1", ["10.0.0.1", "fd::1"])),
+        (("10.0.0.1", ["10.0.0.1"]), ("10.0.0.1", ["10.0.0.2"]), ("10.0.0.1", ["10.0.0.2"])),
+        (("10.0.0.1", ["10.0.0.1"]), (None, ["10.0.0.1"]), (None, None)),
+        (("10.0.0.1", ["10.0.0.1"]), (None, ["10.0.0.2"]), (None, ["10.0.0.2"])),
+        (("None", ["None"]), ("10.0.0.1", ["None"]), ("10.0.0.1", ["10.0.0.1"])),
+        (("10.0.0.1", ["10.0.0.1", "fd::1"]), ("10.0.0.2", None), ("10.0.0.2", None)),
+    ],
+)
+def test_the_list_of_addresses_follows_the_single_one(was, now, kept):
+    def service(pair):
+        return {"spec": {key: value for key, value in zip(("clusterIP", "clusterIPs"), pair, strict=True) if value is not None}}
+
+    obj = service(now)
+    normalize_cluster_ips(obj, service(was))
+    assert obj == service(kept)
+
+
 def test_limit_range_fills_container_defaults():
     item = {"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"}}
     stored, _ = create("v1/limitranges", named(spec={"limits": [item]}))

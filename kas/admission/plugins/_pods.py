@@ -5,7 +5,7 @@ Upstream: ``pkg/api/pod/util.go`` (the visitors) and ``component-helpers/resourc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kas.api.quantity import Quantity
@@ -61,6 +61,34 @@ def config_map_names(spec: Obj) -> Iterator[str]:
             yield volume["configMap"].get("name") or ""
 
 
+# Volumes that need another object, in upstream's words.
+VOLUME_REFS = {
+    "csi": "csidrivers (via CSI volumes)", "glusterfs": "endpoints (via glusterFS volumes)",
+    "persistentVolumeClaim": "persistentvolumeclaims", "ephemeral": "persistentvolumeclaims (via ephemeral volumes)",
+    "azureFile": "secrets (via azureFile volumes)",
+}  # fmt: skip
+PROJECTED_REFS = {
+    "configMap": "configmaps (via projected volumes)", "secret": "secrets (via projected volumes)",
+    "serviceAccountToken": "serviceaccounts (via projected volumes)", "clusterTrustBundle": "clustertrustbundles",
+    "podCertificate": "podcertificates",
+}  # fmt: skip
+
+
+def api_references(spec: Obj) -> Iterator[str]:
+    """Which resources the pod refers to, in upstream's order (``HasAPIObjectReference``); may repeat."""
+    if spec.get("serviceAccountName"):
+        yield "serviceaccounts"
+    for what, names in (("secrets", secret_names(spec)), ("configmaps", config_map_names(spec))):
+        if next(names, None) is not None:
+            yield what
+    if spec.get("resourceClaims"):
+        yield "resourceclaims"
+    for volume in spec.get("volumes") or ():
+        yield from (what for kind, what in VOLUME_REFS.items() if volume.get(kind) is not None)
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            yield from (what for kind, what in PROJECTED_REFS.items() if source.get(kind) is not None)
+
+
 def _from_containers(spec: Obj, all_of: str, key_of: str) -> Iterator[str]:
     for container in containers(spec):
         for source in container.get("envFrom") or ():
@@ -92,24 +120,46 @@ def pod_level(name: str) -> bool:
     return name in ("cpu", "memory") or name.startswith("hugepages-")
 
 
-def effective(spec: Obj, kind: str, overhead: bool = False) -> Amounts:
-    """What the scheduler counts of ``kind`` ("requests" or "limits"): containers and sidecars together, or the largest init step."""
+def _held(container: Obj, kind: str, status: Obj) -> Amounts:
+    """What a container may use: what it asks for, what it was given, what it has; the first counts not where it cannot be had."""
+    own = amounts((container.get("resources") or {}).get(kind))
+    known = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
+    found = next((s for s in known if s.get("name") == container.get("name")), None)
+    if found is None or found.get("resources") is None:
+        return own
+    pending: Obj = next((c for c in status.get("conditions") or () if c.get("type") == "PodResizePending"), {})
+    total: Amounts = {} if pending.get("reason") == "Infeasible" else own
+    _at_least(total, amounts(found["resources"].get(kind)))
+    if kind == "requests":
+        _at_least(total, amounts(found.get("allocatedResources")))
+    return total
+
+
+def effective(
+    spec: Obj, kind: str, overhead: bool = False, status: Obj | None = None, whole: Callable[[str], bool] = pod_level
+) -> Amounts:
+    """What the scheduler counts of ``kind`` ("requests" or "limits"): containers and sidecars together, or the largest init step.
+
+    With ``status`` a running container counts at least what it has. ``whole`` are the resources that the pod may say for all.
+    """
+    status = status or {}
     total: Amounts = {}
     for container in spec.get("containers") or ():
-        add(total, amounts((container.get("resources") or {}).get(kind)))
+        add(total, _held(container, kind, status))
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
-        own = amounts((container.get("resources") or {}).get(kind))
+        sidecar = container.get("restartPolicy") == "Always"
+        own = _held(container, kind, status if sidecar else {})
         step = dict(sidecars)
         add(step, own)
-        if container.get("restartPolicy") == "Always":
+        if sidecar:
             add(total, own)
             sidecars = step
         _at_least(peak, step)
     _at_least(total, peak)
     for name, need in amounts((spec.get("resources") or {}).get(kind)).items():
-        if pod_level(name):
+        if whole(name):
             total[name] = need
     if overhead:
         for name, need in amounts(spec.get("overhead")).items():

@@ -6,15 +6,20 @@ quota's scopes are about the object.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
+
+import orjson
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.plugins import _pods
+from kas.admission.plugins._derived import Followed
 from kas.admission.plugins._pods import Amounts
 from kas.api.quantity import Quantity
 from kas.api.selectors import Requirement
-from kas.api.validation.resources import is_extended
+from kas.api.validation.resources import is_extended, is_native
 from kas.registry.core.pod import quality_of_service
 
 Obj = dict[str, Any]
@@ -29,6 +34,10 @@ POD_RESOURCES = frozenset((
 MUST_BE_SAID = frozenset(("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"))
 CLASS_SUFFIX = ".storageclass.storage.k8s.io/"
 DEVICE_SUFFIX = ".deviceclass.resource.k8s.io/devices"
+# How pods ask for devices of a class as for an extended resource, and what marks the claim that the scheduler makes of it.
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+ZERO = Quantity(0)
 MAX_DEVICES = 32  # a request for all devices may get as many
 
 
@@ -43,7 +52,7 @@ class Evaluator:
             self.counted.append(resource)
 
     def handles(self, a: Attributes) -> bool:
-        return a.operation in self.operations
+        return a.operation in self.operations and not a.subresource
 
     def matching(self, hard: Iterable[str]) -> list[str]:
         """Those of a quota's resources that this kind uses."""
@@ -84,6 +93,10 @@ class Claims(Evaluator):
     def __init__(self) -> None:
         self.counted = ["count/persistentvolumeclaims", "persistentvolumeclaims", "requests.storage"]
 
+    def handles(self, a: Attributes) -> bool:
+        # By its status a claim comes to hold more, or to be of another attributes class.
+        return super().handles(a) or (a.operation == UPDATE and a.subresource == "status")
+
     def matching(self, hard: Iterable[str]) -> list[str]:
         suffixes = (CLASS_SUFFIX + "persistentvolumeclaims", CLASS_SUFFIX + "requests.storage")
         return [name for name in hard if name in self.counted or name.endswith(suffixes)]
@@ -118,14 +131,22 @@ class Claims(Evaluator):
 
 
 class ResourceClaims(Evaluator):
-    def __init__(self) -> None:
+    """Counts devices by class, and as the extended resources that pods may ask for instead (KEP-5004)."""
+
+    operations = (CREATE, UPDATE)
+
+    def __init__(self, server: Any) -> None:
         self.counted = ["count/resourceclaims.resource.k8s.io"]
+        self._server = server
+        self._classes = Followed(server, "resource.k8s.io", "deviceclasses", lambda obj: obj["spec"].get("extendedResourceName") or "")
 
     def matching(self, hard: Iterable[str]) -> list[str]:
-        return [name for name in hard if name in self.counted or name.endswith(DEVICE_SUFFIX)]
+        classes = self._classes.all()
+        extended = {f"requests.{name}" for name in classes.values() if name} | {f"requests.{IMPLICIT}{name}" for name in classes}
+        return [name for name in hard if name in self.counted or name.endswith(DEVICE_SUFFIX) or name in extended]
 
     def usage(self, obj: Obj) -> Amounts:
-        out = super().usage(obj)
+        devices: Amounts = {}
         for request in ((obj.get("spec") or {}).get("devices") or {}).get("requests") or ():
             choices = [request.get("exactly") or request] if not request.get("firstAvailable") else request["firstAvailable"]
             most: dict[str, int] = {}
@@ -133,8 +154,48 @@ class ResourceClaims(Evaluator):
                 name = choice.get("deviceClassName") or ""
                 count = MAX_DEVICES if choice.get("allocationMode") == "All" else choice.get("count") or 0
                 most[name] = max(most.get(name, 0), count)
-            _pods.add(out, {name + DEVICE_SUFFIX: Quantity(count) for name, count in most.items()})
+            _pods.add(devices, {name: Quantity(count) for name, count in most.items()})
+        out = super().usage(obj) | {name + DEVICE_SUFFIX: count for name, count in devices.items()}
+        classes, paid = self._classes.all(), self._paid_by_pod(obj)
+        for name, count in devices.items():
+            for resource in filter(None, (IMPLICIT + name if name else "", classes.get(name))):
+                rest = count - paid.get(f"requests.{resource}", ZERO)
+                if rest > ZERO:
+                    out[f"requests.{resource}"] = rest
         return out
+
+    def _paid_by_pod(self, claim: Obj) -> Amounts:
+        """What the pod already counts for which the scheduler made the claim: nobody pays twice, and no pod pays for two claims."""
+        meta = claim["metadata"]
+        owner = _pod_owner(meta)
+        if owner is None:
+            return {}
+        namespace, name = meta.get("namespace") or "", meta.get("name") or ""
+        pod = self._server.object("", "pods", namespace, owner.get("name") or "-")
+        if pod is None or pod["metadata"].get("uid") != owner.get("uid"):
+            return {}
+        status = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+        if status is not None:
+            return Pods().usage(pod) if status.get("resourceClaimName") == name else {}
+        registry = self._server.registry("resource.k8s.io", "resourceclaims")
+        for rec in self._server.store.range(registry.prefix(namespace)).records:
+            other = orjson.loads(rec.json)["metadata"]
+            its = _pod_owner(other)
+            if its is not None and its.get("uid") == owner.get("uid") and _age(other) < _age(meta):
+                return {}
+        return Pods().usage(pod)
+
+
+def _pod_owner(meta: Obj) -> Obj | None:
+    """The pod that controls a claim for extended resources."""
+    if (meta.get("annotations") or {}).get(EXTENDED_CLAIM) != "true":
+        return None
+    owner: Obj = next((ref for ref in meta.get("ownerReferences") or () if ref.get("controller")), {})
+    return owner if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Pod") else None
+
+
+def _age(meta: Obj) -> tuple[str, str]:
+    return meta.get("creationTimestamp") or "", meta.get("name") or ""
 
 
 class Pods(Evaluator):
@@ -142,7 +203,10 @@ class Pods(Evaluator):
         self.counted = sorted(POD_RESOURCES)
 
     def handles(self, a: Attributes) -> bool:
-        return (a.operation == CREATE and not a.subresource) or (a.operation == UPDATE and a.subresource == "resize")
+        if a.subresource:
+            return a.operation == UPDATE and a.subresource == "resize"
+        # Of an update only that it moves the pod to other quotas.
+        return a.operation == CREATE or _terminating(a.obj) != _terminating(a.old)
 
     def matching(self, hard: Iterable[str]) -> list[str]:
         return [
@@ -150,24 +214,23 @@ class Pods(Evaluator):
             for name in hard
             if name in POD_RESOURCES
             or name.startswith(("hugepages-", "requests.hugepages-"))
-            or (name.startswith("requests.") and is_extended(name.removeprefix("requests.")))
+            or (name.startswith("requests.") and (not is_native(name) or name.startswith(f"requests.{IMPLICIT}")))
         ]
 
     def usage(self, obj: Obj) -> Amounts:
         out = {"count/pods": ONE}
         # A pod that has ended, or should have, is stored but needs nothing.
-        if (obj.get("status") or {}).get("phase") not in ("Failed", "Succeeded"):
-            spec = obj.get("spec") or {}
-            out |= compute(_pods.effective(spec, "requests", overhead=True), _pods.effective(spec, "limits", overhead=True))
+        if not _over(obj):
+            spec, status = obj.get("spec") or {}, obj.get("status") or {}
+            out |= compute(*(_pods.effective(spec, kind, overhead=True, status=status) for kind in ("requests", "limits")))
         return out
 
     def constraints(self, required: list[str], obj: Obj) -> str:
         needed = MUST_BE_SAID.intersection(required)
         spec = obj.get("spec") or {}
-        whole = spec.get("resources")
-        if whole:
-            needed -= compute(_pods.amounts(whole.get("requests")), _pods.amounts(whole.get("limits"))).keys()
-        if not needed:
+        whole = spec.get("resources") or {}
+        # Where the pod speaks for all of its containers, none has to.
+        if not needed or any(_pods.pod_level(name) for kind in ("requests", "limits") for name in whole.get(kind) or ()):
             return ""
         missing: dict[str, set[str]] = {}
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
@@ -180,12 +243,25 @@ class Pods(Evaluator):
     def in_scope(self, scope: Obj, obj: Obj) -> bool:
         spec, name = obj.get("spec") or {}, scope.get("scopeName")
         if name in ("Terminating", "NotTerminating"):
-            return (spec.get("activeDeadlineSeconds") is not None) == (name == "Terminating")
+            return _terminating(obj) == (name == "Terminating")
         if name in ("BestEffort", "NotBestEffort"):
             return (quality_of_service(obj) == "BestEffort") == (name == "BestEffort")
         if name == "PriorityClass":
             return _selects(scope, spec.get("priorityClassName") or "")
         return name == "CrossNamespacePodAffinity" and _crosses_namespaces(spec)
+
+
+def _terminating(pod: Obj) -> bool:
+    return (pod.get("spec") or {}).get("activeDeadlineSeconds") is not None
+
+
+def _over(pod: Obj) -> bool:
+    """Whether a pod has ended, or was to end and its node did not say so in twice the time it had."""
+    if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
+        return True
+    meta = pod["metadata"]
+    at, grace = meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds")
+    return at is not None and grace is not None and time.time() > datetime.fromisoformat(at).timestamp() + grace
 
 
 def compute(requests: Amounts, limits: Amounts) -> Amounts:
@@ -199,7 +275,7 @@ def compute(requests: Amounts, limits: Amounts) -> Amounts:
     for name, need in requests.items():
         if name.startswith("hugepages-"):
             out[name] = out[f"requests.{name}"] = need
-        elif is_extended(name):
+        elif is_extended(name) or name.startswith(IMPLICIT):
             out[f"requests.{name}"] = need
     return out
 
@@ -223,17 +299,24 @@ def _crosses_namespaces(spec: Obj) -> bool:
     return False
 
 
-_SPECIAL: dict[tuple[str, str], Callable[[], Evaluator]] = {
-    ("", "pods"): Pods,
-    ("", "services"): Services,
-    ("", "persistentvolumeclaims"): Claims,
-    ("resource.k8s.io", "resourceclaims"): ResourceClaims,
-}
+class Evaluators:
+    """One evaluator for each resource, made when it is first asked for. Uses what they use of the server."""
 
+    def __init__(self, server: Any) -> None:
+        self._known: dict[tuple[str, str], Evaluator] = {}
+        self._special: dict[tuple[str, str], Callable[[], Evaluator]] = {
+            ("", "pods"): Pods,
+            ("", "services"): Services,
+            ("", "persistentvolumeclaims"): Claims,
+            ("resource.k8s.io", "resourceclaims"): lambda: ResourceClaims(server),
+        }
 
-def evaluator_of(group: str, resource: str) -> Evaluator:
-    make = _SPECIAL.get((group, resource))
-    return make() if make is not None else Evaluator(group, resource)
+    def of(self, group: str, resource: str) -> Evaluator:
+        found = self._known.get((group, resource))
+        if found is None:
+            make = self._special.get((group, resource))
+            found = self._known[group, resource] = make() if make is not None else Evaluator(group, resource)
+        return found
 
 
 def matches(quota: Obj, evaluator: Evaluator, obj: Obj) -> bool:

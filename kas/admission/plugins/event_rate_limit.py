@@ -2,20 +2,21 @@
 
 The configuration says how many a second may come from all, from each namespace, from each user, and about each object from each source;
 there is no default, so a server without one does not start. Of each limit the least recently used buckets are forgotten beyond its
-``cacheSize``. Only Events of the core group count, which is what upstream looks at, and each worker counts for itself.
+``cacheSize``. Only Events of the core group count, which is what upstream looks at; the workers of a server count together.
 
-Upstream: ``plugin/pkg/admission/eventratelimit``.
+Uses ``server.options.run_dir``. Upstream: ``plugin/pkg/admission/eventratelimit``.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.configuration import INT32, STRING, Section, Struct, check, versioned
+from kas.admission.plugins._buckets import Buckets
 from kas.api.errors import ApiError
 from kas.api.field import FieldError, invalid, not_supported
 
@@ -44,43 +45,19 @@ KEYS: dict[str, Callable[[Attributes], str]] = {
 }
 
 
-class Bucket:
-    """A token bucket; ``take`` says whether there was one."""
-
-    __slots__ = ("burst", "filled", "rate", "tokens")
-
-    def __init__(self, rate: float, burst: float, now: float) -> None:
-        self.rate, self.burst, self.tokens, self.filled = rate, burst, burst, now
-
-    def take(self, now: float) -> bool:
-        self.tokens = min(self.burst, self.tokens + (now - self.filled) * self.rate)
-        self.filled = now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
-
-
 class Limit:
-    """One limit of the configuration, with the buckets that are remembered."""
+    """One limit of the configuration; ``path`` is the file of its buckets."""
 
-    def __init__(self, config: Obj) -> None:
+    def __init__(self, config: Obj, path: Path) -> None:
         self.type = config["type"]
-        self._key, self._rate, self._burst = KEYS[self.type], config["qps"], config["burst"]
-        self._size = config.get("cacheSize") or CACHE_SIZE
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._key = KEYS[self.type]
+        size = 1 if self.type == "Server" else config.get("cacheSize") or CACHE_SIZE
+        self._buckets = Buckets(path, size, config["qps"], config["burst"])
 
     def exceeded(self, a: Attributes, now: float) -> str:
         """Takes a token; why there was none, "" when there was."""
         key = self._key(a)
-        bucket = self._buckets.get(key)
-        if bucket is None:
-            if len(self._buckets) >= self._size:
-                self._buckets.popitem(last=False)
-            bucket = self._buckets[key] = Bucket(self._rate, self._burst, now)
-        else:
-            self._buckets.move_to_end(key)
-        return "" if bucket.take(now) else f"limit reached on type {self.type} for key {key}"
+        return "" if self._buckets.take(key, now) else f"limit reached on type {self.type} for key {key}"
 
 
 class Plugin:
@@ -90,7 +67,7 @@ class Plugin:
         limits = versioned(section, KINDS).get("limits")
         check(_wrong(limits))
         self._clock = clock
-        self._limits = [Limit(config) for config in limits or ()]
+        self._limits = [Limit(config, server.options.run_dir / f"event-rate-limit-{i}") for i, config in enumerate(limits or ())]
 
     def handles(self, a: Attributes) -> bool:
         return a.resource == "events" and not a.group and a.operation in (CREATE, UPDATE)

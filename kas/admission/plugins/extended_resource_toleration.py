@@ -30,10 +30,11 @@ class Plugin:
             if is_extended(name)
         }
         have = spec.get("tolerations") or []
-        new = [
-            {"key": name, "operator": "Exists"}
-            for name in sorted(names)
-            if not any(t.get("key") == name and t.get("operator") == "Exists" and not t.get("effect") for t in have)
-        ]
+        wanted = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(names)]
+        new = [one for one in wanted if not any(_same(one, t) for t in have)]
         if new:
             spec["tolerations"] = [*have, *new]
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all((other.get(key) or "") == one.get(key, "") for key in ("key", "operator", "value", "effect"))

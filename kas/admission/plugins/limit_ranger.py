@@ -20,6 +20,8 @@ ANNOTATION = "kubernetes.io/limit-ranger"
 # Beyond this a quantity has no int64 of milli units, and whole units are compared (resource.MaxMilliValue).
 MAX_MILLI = ((1 << 63) - 1) // 1000
 ZERO = Quantity(0)
+# What limits of type Pod take from the pod as a whole; huge pages are still added up over the containers.
+WHOLE = frozenset(("cpu", "memory"))
 
 
 class Plugin:
@@ -100,7 +102,7 @@ def _check_pod(spec: Obj, limits: list[Obj]) -> Iterator[str]:
                 resources = container.get("resources") or {}
                 yield from _check(item, _pods.amounts(resources.get("requests")), _pods.amounts(resources.get("limits")))
         elif kind == "Pod":
-            yield from _check(item, _pods.effective(spec, "requests"), _pods.effective(spec, "limits"))
+            yield from _check(item, *(_pods.effective(spec, kind, whole=WHOLE.__contains__) for kind in ("requests", "limits")))
 
 
 def _check(item: Obj, requests: _pods.Amounts, limits: _pods.Amounts) -> Iterator[str]:

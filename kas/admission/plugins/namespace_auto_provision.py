@@ -9,6 +9,8 @@ from typing import Any
 
 from kas.admission import CREATE, Attributes
 from kas.api.errors import ApiError
+from kas.api.fieldmanager import builtin, create, field_set
+from kas.registry import pipeline
 from kas.registry.strategy import Context
 
 
@@ -29,7 +31,12 @@ class Plugin:
 
     async def _provision(self, a: Attributes, registry: Any) -> None:
         ctx = Context(a.now, "", a.user.to_dict())
-        namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": a.namespace}, "spec": {}, "status": {}}
+        obj = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": a.namespace}, "spec": {}, "status": {}}
+        namespace, _ = pipeline.decode_input(registry.resource, obj)
+        reset = field_set(tuple(registry.resource.reset_on_spec_write))
+        entries = create(builtin("", "v1", "Namespace"), namespace, "kube-apiserver", now=ctx.now, reset_fields=reset)
+        if entries:
+            namespace["metadata"]["managedFields"] = entries
         try:
             await registry.create(ctx, namespace)
         except ApiError as e:

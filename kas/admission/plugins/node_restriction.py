@@ -12,6 +12,7 @@ from kas.admission import CREATE, DELETE, UPDATE, Attributes
 from kas.admission.plugins import _pods
 from kas.api import errors
 from kas.api.equality import semantic_equal
+from kas.api.errors import ApiError
 from kas.api.field import go_quote
 from kas.auth.attributes import ALLOW
 from kas.auth.attributes import Attributes as Question
@@ -26,6 +27,7 @@ KUBELET_LABELS = frozenset((
     "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch", "node.kubernetes.io/windows-build",
 ))  # fmt: skip
 KUBELET_LABEL_NAMESPACES = ("kubelet.kubernetes.io", "node.kubernetes.io")
+CERTIFICATE_FIELDS = ("nodeName", "nodeUID", "podUID", "serviceAccountName", "serviceAccountUID")
 AUDIENCE_VERB = "request-serviceaccounts-token-audience"
 
 
@@ -94,20 +96,9 @@ class Plugin:
         if spec.get("nodeName") != node:
             raise a.forbid(f"{who} can only create pods with spec.nodeName set to itself")
         self._check_owner(a, meta.get("ownerReferences") or [], node, who)
-        if spec.get("serviceAccountName"):
-            raise a.forbid(f"{who} can not create pods that reference a service account")
-        if next(_pods.secret_names(spec), None) is not None:
-            raise a.forbid(f"{who} can not create pods that reference secrets")
-        if next(_pods.config_map_names(spec), None) is not None:
-            raise a.forbid(f"{who} can not create pods that reference configmaps")
-        for volume in spec.get("volumes") or ():
-            for source in (volume.get("projected") or {}).get("sources") or ():
-                if source.get("clusterTrustBundle") is not None:
-                    raise a.forbid(f"{who} can not create pods that reference clustertrustbundles")
-        if any(v.get("persistentVolumeClaim") is not None for v in spec.get("volumes") or ()):
-            raise a.forbid(f"{who} can not create pods that reference persistentvolumeclaims")
-        if spec.get("resourceClaims"):
-            raise a.forbid(f"{who} can not create pods that reference resourceclaims")
+        named = next(_pods.api_references(spec), None)
+        if named is not None:
+            raise a.forbid(f"{who} can not create pods that reference {named}")
 
     def _check_owner(self, a: Attributes, owners: list[Obj], node: str, who: str) -> None:
         if len(owners) > 1:
@@ -157,12 +148,12 @@ class Plugin:
                 raise a.forbid(f"{who} is not allowed to update configSource to a new non-nil configSource")
             if not semantic_equal(new.get("taints"), old.get("taints")):
                 raise a.forbid(f"{who} is not allowed to modify taints")
-            labels = forbidden_labels(a.obj["metadata"].get("labels") or {}, a.old["metadata"].get("labels") or {})
-            if labels:
-                raise a.forbid(f"is not allowed to modify labels: {', '.join(labels)}")
             # An owner that does not exist would have the garbage collector delete the node, to come back with other labels.
             if not semantic_equal(a.obj["metadata"].get("ownerReferences"), a.old["metadata"].get("ownerReferences")):
                 raise a.forbid(f"{who} is not allowed to modify ownerReferences")
+            labels = forbidden_labels(a.obj["metadata"].get("labels") or {}, a.old["metadata"].get("labels") or {})
+            if labels:
+                raise a.forbid(f"is not allowed to modify labels: {', '.join(labels)}")
 
     # --- what belongs to its pods
 
@@ -251,24 +242,51 @@ class Plugin:
             raise a.forbid(f"can only {verb} ResourceSlice with the same NodeName as the requesting node")
 
     def _pod_certificate(self, a: Attributes, node: str) -> None:
-        if a.operation != CREATE or a.subresource:
-            return
+        if a.operation != CREATE:
+            raise a.forbid(f"unexpected operation {a.operation}")
+        if a.subresource:
+            raise a.forbid(f"unexpected subresource {a.subresource}")
         spec = a.obj.get("spec") or {}
+        claimed = {key: go_quote(spec.get(key) or "") for key in CERTIFICATE_FIELDS}
         if spec.get("nodeName") != node:
-            given = go_quote(spec.get("nodeName") or "")
-            raise a.forbid(f"PodCertificateRequest.Spec.NodeName={given}, which is not the requesting node {go_quote(node)}")
-        pod = self._server.object("", "pods", a.namespace, spec.get("podName") or "-")
-        if pod is None:
-            raise errors.not_found("", "pods", spec.get("podName") or "")
+            why = f"which is not the requesting node {go_quote(node)}"
+            raise a.forbid(f"PodCertificateRequest.Spec.NodeName={claimed['nodeName']}, {why}")
+        account = spec.get("serviceAccountName") or ""
+        ref = go_quote(f"{a.namespace}/{spec.get('podName') or ''}")
+        of_pod = f"PodCertificateRequest for pod {ref}"
+        uid = self._named("node", "nodes", "", node, go_quote(node))["metadata"].get("uid", "")
+        if spec.get("nodeUID") != uid:
+            raise _bare(f"{of_pod} names node UID {claimed['nodeUID']}, inconsistent with the running node ({go_quote(uid)})")
+        pod = self._named("pod", "pods", a.namespace, spec.get("podName") or "", ref)
+        uid = pod["metadata"].get("uid", "")
+        if spec.get("podUID") != uid:
+            raise _bare(f"{of_pod} contains pod UID ({claimed['podUID']}) which differs from running pod {go_quote(uid)}")
+        if pod["spec"].get("nodeName") != node:
+            raise a.forbid(f"pod {ref} is not running on node {claimed['nodeName']} named in the PodCertificateRequest")
         if _pods.is_mirror(pod):
-            raise a.forbid("pod is a mirror pod")
-        for what, claimed, real in (
-            ("PodUID", spec.get("podUID"), pod["metadata"].get("uid")),
-            ("NodeName", spec.get("nodeName"), pod["spec"].get("nodeName")),
-            ("ServiceAccountName", spec.get("serviceAccountName"), pod["spec"].get("serviceAccountName")),
-        ):
-            if claimed != real:
-                raise a.forbid(f"PodCertificateRequest.Spec.{what} does not match the running pod")
+            raise a.forbid(f"pod {ref} is a mirror pod")
+        own = pod["spec"].get("serviceAccountName") or ""
+        if account != own:
+            which = f"({claimed['serviceAccountName']}) that differs from running pod ({go_quote(own)})"
+            raise a.forbid(f"{of_pod} contains serviceAccountName {which}")
+        stored = self._named("service account", "serviceaccounts", a.namespace, account, go_quote(f"{a.namespace}/{account}"))
+        uid = stored["metadata"].get("uid", "")
+        if spec.get("serviceAccountUID") != uid:
+            which = f"{claimed['serviceAccountUID']}, which differs from the running service account ({go_quote(uid)})"
+            raise _bare(f"{of_pod} names service account UID {which}")
+
+    def _named(self, what: str, resource: str, namespace: str, name: str, ref: str) -> Obj:
+        """What the request names; the kubelet is told to ask again where it is not seen yet."""
+        stored: Obj | None = self._server.object("", resource, namespace, name) if name else None
+        if stored is None:
+            missing = f"{what.replace(' ', '')} {go_quote(name)} not found"
+            raise _bare(f"while retrieving {what} {ref} named in the PodCertificateRequest: {missing}")
+        return stored
+
+
+def _bare(message: str) -> ApiError:
+    """An error that upstream returns as it is: a 500 without a reason."""
+    return ApiError(500, "", message)
 
 
 def _name(a: Attributes) -> str:

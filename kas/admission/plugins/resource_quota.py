@@ -26,7 +26,7 @@ from kas.admission.plugins import _pods
 from kas.admission.plugins._derived import Followed
 from kas.admission.plugins._limited import Limited
 from kas.admission.plugins._pods import Amounts
-from kas.admission.plugins._usage import Evaluator, evaluator_of, matches
+from kas.admission.plugins._usage import Evaluator, Evaluators, matches
 from kas.api import errors
 from kas.api.fieldmanager import builtin, update
 from kas.api.quantity import Quantity
@@ -39,6 +39,7 @@ ZERO = Quantity(0)
 UNCOUNTED = frozenset((
     ("", "events"), ("events.k8s.io", "events"), ("", "bindings"), ("authorization.k8s.io", "localsubjectaccessreviews"),
 ))  # fmt: skip
+COUNTED_PARTS = frozenset((("", "pods", "resize"), ("", "persistentvolumeclaims", "status")))
 SELF = "kube-apiserver"
 
 
@@ -60,7 +61,7 @@ class Plugin:
         self._server = server
         self._limited = Limited(section) or None
         self._present = Followed(server, "", "resourcequotas", lambda obj: True)
-        self._evaluators: dict[tuple[str, str], Evaluator] = {}
+        self._evaluators = Evaluators(server)
         # Writes of one worker into one namespace queue here instead of losing races against each other.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._open: dict[asyncio.Task[Any], list[Charge]] = {}
@@ -69,19 +70,13 @@ class Plugin:
     def handles(self, a: Attributes) -> bool:
         if a.operation not in (CREATE, UPDATE) or (a.group, a.resource) in UNCOUNTED:
             return False
-        return not a.subresource or (not a.group and a.resource == "pods" and a.subresource == "resize")
+        return not a.subresource or (a.group, a.resource, a.subresource) in COUNTED_PARTS
 
     def validate(self, a: Attributes) -> Any:
         if not a.namespace or a.resource == "namespaces" or not (self._limited or self._present.namespace(a.namespace)):
             return None
-        evaluator = self._evaluator(a.group, a.resource)
+        evaluator = self._evaluators.of(a.group, a.resource)
         return self._charge(a, evaluator) if evaluator.handles(a) else None
-
-    def _evaluator(self, group: str, resource: str) -> Evaluator:
-        found = self._evaluators.get((group, resource))
-        if found is None:
-            found = self._evaluators[group, resource] = evaluator_of(group, resource)
-        return found
 
     def _lock(self, namespace: str) -> asyncio.Lock:
         lock = self._locks.get(namespace)
@@ -146,20 +141,22 @@ class Plugin:
         negative = sorted(name for name, need in usage.items() if need < ZERO)
         if negative:
             raise a.forbid(f"quota usage is negative for resource(s): {','.join(negative)}")
-        delta = usage
-        if a.operation == UPDATE:
-            before = evaluator.usage(a.old)
-            delta = {name: need - before[name] if name in before else need for name, need in usage.items()}
-        delta = {name: need for name, need in delta.items() if need > ZERO}
-        if delta and self._limited:
+        grown = _positive(_growth(usage, evaluator.usage(a.old)) if a.operation == UPDATE else usage)
+        # What an update moves to a quota's scope is all new there.
+        deltas = [
+            (quota, grown if a.operation != UPDATE or matches(quota, evaluator, a.old) else _positive(usage)) for quota in pertinent
+        ]
+        if self._limited and (any(delta for _, delta in deltas) if deltas else grown):
             self._limited.check(a, evaluator, usage, quotas, pertinent)
-        return {q["metadata"]["name"]: more for q in pertinent if (more := self._fits(a, q, delta))}
+        return {q["metadata"]["name"]: more for q, delta in deltas if (more := self._fits(a, q, delta))}
 
     @staticmethod
     def _fits(a: Attributes, quota: Obj, delta: Amounts) -> Amounts:
         hard, used = _pods.amounts(quota["status"].get("hard")), _pods.amounts(quota["status"].get("used"))
         requested = {name: need for name, need in delta.items() if name in hard}
-        exceeded = [name for name, need in requested.items() if used.get(name, ZERO) + need > hard[name]]
+        # A status tells what is so; it is counted, not judged.
+        judged = requested.items() if a.subresource != "status" else ()
+        exceeded = [name for name, need in judged if used.get(name, ZERO) + need > hard[name]]
         if exceeded:
             raise a.forbid(
                 f"exceeded quota: {quota['metadata']['name']}, requested: {_shown(requested, exceeded)}, "
@@ -203,7 +200,7 @@ class Plugin:
             return True
         if obj is None or obj["metadata"].get("uid") != charge.uid:
             return False
-        now = self._evaluator(a.group, a.resource).usage(obj)
+        now = self._evaluators.of(a.group, a.resource).usage(obj)
         return all(name in now and now[name] >= need for name, need in charge.usage.items())
 
     async def _give_back(self, charge: Charge) -> None:
@@ -221,6 +218,14 @@ class Plugin:
                 except Conflict:
                     continue
                 return
+
+
+def _growth(usage: Amounts, before: Amounts) -> Amounts:
+    return {name: need - before[name] if name in before else need for name, need in usage.items()}
+
+
+def _positive(usage: Amounts) -> Amounts:
+    return {name: need for name, need in usage.items() if need > ZERO}
 
 
 def _shown(amounts: Amounts, names: list[str]) -> str:

@@ -5,7 +5,8 @@ Uses ``server.store`` (ServiceAccounts, followed). Upstream: ``plugin/pkg/admiss
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
@@ -18,6 +19,9 @@ Obj = dict[str, Any]
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 VOLUME_PREFIX = "kube-api-access-"
 ENFORCE_MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
+DEFAULT = "default"
+# Together about as long as upstream's ten tries.
+TRIES, PAUSE_S = 27, 0.05
 TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))  # what strconv.ParseBool takes
 # An hour and a little: the kubelet's client code tells such a token from one that was asked for.
 TOKEN_EXPIRATION_S = 3607
@@ -34,18 +38,32 @@ class Plugin:
             return False
         return (a.operation == CREATE and not a.subresource) or (a.operation == UPDATE and a.subresource == "ephemeralcontainers")
 
-    def mutate(self, a: Attributes) -> None:
+    def mutate(self, a: Attributes) -> Awaitable[None] | None:
         if a.operation != CREATE:
-            return
+            return None
         pod = a.obj
         if _pods.is_mirror(pod):
             # The kubelet compares a mirror pod with its file: it is judged, never changed.
             _check_mirror(a)
-            return
+            return None
         spec = pod["spec"]
         if not spec.get("serviceAccountName"):
-            spec["serviceAccountName"] = "default"
+            spec["serviceAccountName"] = DEFAULT
         spec["serviceAccount"] = spec["serviceAccountName"]
+        if spec["serviceAccountName"] == DEFAULT and DEFAULT not in self._accounts.namespace(a.namespace):
+            return self._wait_for_default(a, spec)
+        self._complete(a, spec)
+        return None
+
+    async def _wait_for_default(self, a: Attributes, spec: Obj) -> None:
+        """A namespace that was just made gets its account at any moment; its first pod shall not fail for being quicker."""
+        for _ in range(TRIES):
+            await asyncio.sleep(PAUSE_S)
+            if DEFAULT in self._accounts.namespace(a.namespace):
+                break
+        self._complete(a, spec)
+
+    def _complete(self, a: Attributes, spec: Obj) -> None:
         account = self._account(a, spec["serviceAccountName"])
         if _automounts(spec, account):
             _mount_token(spec)

@@ -18,7 +18,13 @@ def needs_cluster_ip(spec: Obj) -> bool:
     return spec.get("type") != "ExternalName"
 
 
+def may_have_node_port(spec: Obj) -> bool:
+    """A load balancer that gets none allocated may still keep those it has."""
+    return spec.get("type") in ("NodePort", "LoadBalancer")
+
+
 def needs_node_port(spec: Obj) -> bool:
+    """Whether ports get one without asking. Those that a service has stay when that is switched off."""
     kind = spec.get("type")
     return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
 
@@ -28,7 +34,7 @@ def _node_ports(spec: Obj) -> set[int]:
 
 
 def normalize_cluster_ips(obj: Obj, old: Obj | None) -> None:
-    """Keep ``clusterIP`` and ``clusterIPs[0]`` the same when the client changed only one of them."""
+    """Make ``clusterIPs`` follow ``clusterIP`` for a client that knows only the latter; what else does not fit is for validation."""
     spec = obj["spec"]
     one, many = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
     if old is None:
@@ -36,16 +42,14 @@ def normalize_cluster_ips(obj: Obj, old: Obj | None) -> None:
             spec["clusterIPs"] = [one]
         return
     was_one, was_many = old["spec"].get("clusterIP") or "", old["spec"].get("clusterIPs") or []
-    if one != was_one and many == was_many:
+    if one == was_one:
+        if was_many and not many:
+            spec["clusterIPs"] = list(was_many)
+    elif many == was_many:
         if one:
             spec["clusterIPs"] = [one]
         else:
             spec.pop("clusterIPs", None)
-    elif one == was_one and many != was_many:
-        if many:
-            spec["clusterIP"] = many[0]
-        else:
-            spec.pop("clusterIP", None)
 
 
 def carry_over_allocated(obj: Obj, old: Obj) -> None:
@@ -78,11 +82,6 @@ def _load_balanced(spec: Obj) -> bool:
     return spec.get("type") == "LoadBalancer"
 
 
-def _may_have_node_ports(spec: Obj) -> bool:
-    """A load balancer that gets none allocated may still keep those it has."""
-    return spec.get("type") in ("NodePort", "LoadBalancer")
-
-
 def drop_type_dependent(obj: Obj, old: Obj) -> None:
     """Fields that the new type has no use for and that the client did not set by itself."""
     spec, was = obj["spec"], old["spec"]
@@ -93,7 +92,7 @@ def drop_type_dependent(obj: Obj, old: Obj) -> None:
         for key in ("ipFamilies", "ipFamilyPolicy"):
             if _same(spec, was, key):
                 spec.pop(key, None)
-    if _may_have_node_ports(was) and not _may_have_node_ports(spec) and _node_ports(spec) <= _node_ports(was):
+    if may_have_node_port(was) and not may_have_node_port(spec) and _node_ports(spec) <= _node_ports(was):
         for port in spec.get("ports") or ():
             port.pop("nodePort", None)
     for needs, key in (

@@ -83,6 +83,15 @@ def ranges(cidrs: list[dict[str, Any]]) -> list[Range]:
     return [Range(network, ready) for network, ready in found.items()]
 
 
+def within(known: list[Range], ip: str) -> bool:
+    """Whether a range, ready or not, has ``ip`` among what it gives out."""
+    parsed = parse_ip(ip)
+    if parsed is None:
+        return False
+    family, number = f"IPv{parsed.family}", parsed.number & 0xFFFFFFFF if parsed.family == 4 else parsed.number
+    return any(r.family == family and r.first <= number <= r.last for r in known)
+
+
 def check(known: list[Range], ip: str, taken: Callable[[str], bool], dry_run: bool = False) -> None:
     """May ``ip`` be given out? Raises AllocationError. A dry run looks at one range only and not at who has the address."""
     parsed = parse_ip(ip)
@@ -94,18 +103,14 @@ def check(known: list[Range], ip: str, taken: Callable[[str], bool], dry_run: bo
         fitting = mine[0] if mine else None
         if fitting is None or not fitting.ready:
             raise AllocationError(NOT_READY)
+        if not fitting.first <= number <= fitting.last:
+            raise AllocationError(f"the provided IP ({parsed}) is not in the valid range. The range of valid IPs is {fitting.network}")
     else:
-        fitting = next((r for r in mine if r.ready and _contains(r, number)), None)
+        fitting = next((r for r in mine if r.ready and r.first <= number <= r.last), None)
         if fitting is None:
             raise AllocationError(NO_NETWORK)
-    if not fitting.first <= number <= fitting.last:
-        raise AllocationError(f"the provided IP ({parsed}) is not in the valid range. The range of valid IPs is {fitting.network}")
     if not dry_run and taken(str(parsed)):
         raise AllocationError(TAKEN)
-
-
-def _contains(r: Range, number: int) -> bool:
-    return int(r.network.network_address) <= number <= int(r.network.broadcast_address)
 
 
 def choose(

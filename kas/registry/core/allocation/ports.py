@@ -15,7 +15,7 @@ FULL = "range is full"
 TAKEN = "provided port is already allocated"
 BAND_MIN, BAND_MAX, BAND_STEP = 16, 128, 32  # KEP-3668
 RANDOM_TRIES = 16
-DRY_RUN_FIRST = 32768
+DRY_RUN_FIRST = 32769
 
 
 def key(port: int) -> str:

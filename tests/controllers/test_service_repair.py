@@ -1,0 +1,76 @@
+"""What is wrong with a Service's hold on an address: upstream's table (``repairip_test.go``)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.controllers.service_repair import CREATE, LEAVE, RECREATE, address_fault, service_fault
+from kas.registry.core.allocation import addresses
+
+KNOWN = addresses.ranges([{"metadata": {}, "spec": {"cidrs": ["10.0.0.0/16", "2001:db8::/64"]}}])
+BEGAN = 1704067200
+
+
+def service(name: str, *ips: str, made: str = "2024-01-01T00:00:01Z") -> dict:
+    return {"metadata": {"namespace": "bar", "name": name, "creationTimestamp": made}, "spec": {"clusterIPs": list(ips)}}
+
+
+def address(ip: str, of: str, family: str = "IPv4", manager: str = "ipallocator.k8s.io", made: str = "2024-01-01T00:00:00Z") -> dict:
+    labels = {"ipaddress.kubernetes.io/ip-family": family, "ipaddress.kubernetes.io/managed-by": manager}
+    parent = {"resource": "services", "namespace": "bar", "name": of}
+    return {"metadata": {"name": ip, "labels": labels, "creationTimestamp": made}, "spec": {"parentRef": parent}}
+
+
+@pytest.mark.parametrize(
+    ("ip", "held", "others", "expected"),
+    [
+        ("10.0.1.1", address("10.0.1.1", "s"), (), None),
+        ("2001:db8::10", address("2001:db8::10", "s", "IPv6"), (), None),
+        ("2001:db8::ffff:ffff:ffff:ffff", address("2001:db8::ffff:ffff:ffff:ffff", "s", "IPv6"), (), None),
+        ("10.0.1.1", None, (), ("ClusterIPNotAllocated", "Cluster IP [IPv4]: 10.0.1.1 is not allocated; repairing", CREATE)),
+        (
+            "10.0.1.1", address("10.0.1.1", "gone"), (),
+            ("ClusterIPNotAllocated", "the ClusterIP [IPv4]: 10.0.1.1 for Service bar/s has a wrong reference; repairing", RECREATE),
+        ),
+        (
+            "10.0.1.1", address("10.0.1.1", "t"), (service("t", "10.0.1.1"),),
+            ("ClusterIPAlreadyAllocated", "Cluster IP [IPv4]:10.0.1.1 was assigned to multiple services; please recreate service", LEAVE),
+        ),
+        ("10.0.1.1", address("10.0.1.1", "s", "IPv6"), (), ("", "", RECREATE)),
+        ("10.0.1.1", address("10.0.1.1", "s", manager=""), (), ("", "", RECREATE)),
+        *(
+            (ip, address(ip, "s"), (), (
+                "ClusterIPOutOfRange",
+                f"Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service",
+                LEAVE,
+            ))
+            for ip, family in (
+                ("192.168.1.1", "IPv4"), ("10.0.0.0", "IPv4"), ("10.0.255.255", "IPv4"), ("2001:db8::", "IPv6"),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_service_holds(ip, held, others, expected):
+    mine = service("s", ip)
+    services = {(s["metadata"]["namespace"], s["metadata"]["name"]): s for s in (mine, *others)}
+    assert service_fault(mine, ip, held, services, KNOWN) == expected
+
+
+LEAKED = ("IPAddressNotAllocated", "IPAddress: 10.0.1.1 for Service bar/s appears to have leaked: cleaning up")
+STRAY = ("IPAddressWrongReference", "IPAddress: 10.0.1.1 for Service bar/s has a wrong reference; cleaning up")
+
+
+@pytest.mark.parametrize(
+    ("held", "owner", "after", "expected"),
+    [
+        (address("10.0.1.1", "s"), service("s", "10.0.1.1"), 90, None),
+        (address("10.0.1.1", "s"), None, 0, None),
+        (address("10.0.1.1", "s"), None, 70, LEAKED),
+        (address("10.0.1.1", "s", manager="controller-foo"), None, 70, None),
+        (address("10.0.1.1", "s"), service("s", "10.0.1.2"), 0, STRAY),
+        (address("10.0.1.1", "s", made="2024-01-01T00:00:02Z"), service("s", "10.0.1.2"), 3, None),
+        (address("10.0.1.1", "s", made="2024-01-01T00:00:02Z"), service("s", "10.0.1.2"), 10, STRAY),
+    ],
+)
+def test_what_nobody_holds(held, owner, after, expected):
+    assert address_fault(held, owner, BEGAN + after) == expected
