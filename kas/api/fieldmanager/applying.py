@@ -44,7 +44,7 @@ def apply(
     """The live object merged with the applied configuration, its managedFields updated; ``live`` is None on create.
 
     Fields this manager applied before and no longer does, and that nobody else owns, are removed; a map or list emptied
-    so becomes null. The result is not defaulted. Subtrees are shared with the arguments.
+    so stays, empty. The result is not defaulted. Subtrees are shared with the arguments.
 
     Raises ApiError: 400 for another type or when the configuration carries managedFields, 409 for fields of other
     managers unless ``force``, 500 (without reason, as upstream) when the configuration does not fit the schema.
@@ -182,6 +182,8 @@ def _plain(message: str) -> ApiError:
 
 
 def _gvk(api_version: str, kind: str) -> str:
+    if api_version.count("/") > 1:  # no version at all, and then no kind
+        api_version = kind = ""
     group, _, version = api_version.rpartition("/")
     return f"{group}/{version}, Kind={kind}"
 
