@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from kas._fast_fields import remove_items
+
 from kas.api.errors import ApiError
 from kas.api.fieldmanager import apply, builtin, crd_schema, deduced_schema, field_set, update
 
