@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kas.api.scheme import Field, TypeDesc
 
 Obj = dict[str, Any]
+# What is left of a map of the patch, by the map's id.
+Left = dict[int, Obj]
 
 PATCH = "$patch"
 RETAIN_KEYS = "$retainKeys"
@@ -101,12 +103,39 @@ def apply(original: Obj, patch: Obj, type: TypeDesc) -> Obj:
         raise StrategicMergeError(TOO_DEEP) from None
 
 
-def _merge_map(original: Obj, patch: Obj, schema: PatchSchema) -> Obj:
+def left_of(original: Obj, patch: Obj, type: TypeDesc) -> Obj:
+    """What upstream's merge, which works on the patch itself, leaves of a patch that applies: what it shows in errors about the outcome."""
+    left: Left = {}
+    _merge_map(original, patch, PatchSchema(type), left)
+    return _left(patch, left)
+
+
+def _left(value: Any, left: Left) -> Any:
+    if isinstance(value, dict):
+        return {k: _left(v, left) for k, v in left.get(id(value), value).items()}
+    return [_left(v, left) for v in value] if isinstance(value, list) else value
+
+
+def _left_of_new(value: Any) -> Any:
+    """What is left of a value that has nothing to be merged with."""
+    if isinstance(value, list):
+        return [_left_of_new(v) for v in value]
+    value = without_nulls(value)
+    kept, keep = _without_directives(value)
+    return kept if keep else value
+
+
+def _merge_map(original: Obj, patch: Obj, schema: PatchSchema, left: Left | None = None) -> Obj:
     if PATCH in patch:
+        if left is not None:
+            left[id(patch)] = {k: v for k, v in patch.items() if k != PATCH or v != "replace"}
         return _patch_directive(patch)
+    given = patch
     out, patch = dict(original), dict(patch)
     _retain_keys(out, patch)
-    _set_element_orders(out, patch, schema)
+    _set_element_orders(out, patch, schema, left)
+    if left is not None:
+        left[id(given)] = {k: _left_of_new(v) if k not in out or type(out[k]) is not type(v) else v for k, v in patch.items()}
     for key, value in patch.items():
         deletes = key.startswith(DELETE_FROM)
         if deletes:
@@ -124,11 +153,11 @@ def _merge_map(original: Obj, patch: Obj, schema: PatchSchema) -> Obj:
                     out.pop(key, None)
         elif isinstance(value, dict):
             place, strategy, _, _ = schema.lookup(key)
-            out[key] = value if strategy == "replace" else _merge_map(current, value, place)
+            out[key] = value if strategy == "replace" else _merge_map(current, value, place, left)
         elif isinstance(value, list):
             place, strategy, merge_key = schema.lookup_slice(key)
             if strategy == "merge" or deletes:
-                out[key] = _merge_list(current, value, place, merge_key, deletes)
+                out[key] = _merge_list(current, value, place, merge_key, deletes, left)
             else:
                 out[key] = value
         else:
@@ -170,7 +199,7 @@ def _field_of(key: str, prefix: str, complaint: str) -> str:
     return name
 
 
-def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema) -> None:
+def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema, left: Left | None) -> None:
     """Merge every list that has a $setElementOrder beside it, and take both out of ``patch``."""
     for directive in [k for k in patch if k.startswith(SET_ORDER)]:
         order = patch.pop(directive)
@@ -190,7 +219,7 @@ def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema) -> None:
         elif current is None:
             merged = _without_directives(new)[0]
         elif strategy == "merge":
-            merged = _merge_list(current, new, place, merge_key, False)
+            merged = _merge_list(current, new, place, merge_key, False, left)
         else:
             merged = new
         keys = _named(merged, order, merge_key) if merge_key else _keys(merged, "")
@@ -235,14 +264,14 @@ def _named(items: list, order: list, merge_key: str) -> list[Hashable]:
     return keys
 
 
-def _merge_list(original: list, patch: list, schema: PatchSchema, merge_key: str, deletes: bool) -> list:
+def _merge_list(original: list, patch: list, schema: PatchSchema, merge_key: str, deletes: bool, left: Left | None) -> list:
     if not original and not patch:
         return original
     if _element_type(original, patch) is dict:
         if not merge_key:
             raise StrategicMergeError(f"cannot merge lists without merge key for {schema.go_kind}")
         original, patch = _special_elements(original, patch, merge_key)
-        merged = _merge_elements(original, patch, merge_key, schema)
+        merged = _merge_elements(original, patch, merge_key, schema, left)
         return _arrange(merged, _keys(merged, merge_key), _keys(patch, merge_key), _keys(original, merge_key))
     if deletes:
         gone = set(_keys(patch, ""))
@@ -274,7 +303,7 @@ def _special_elements(original: list[Obj], patch: list[Obj], merge_key: str) -> 
     return original, plain
 
 
-def _merge_elements(original: list[Obj], patch: list[Obj], merge_key: str, schema: PatchSchema) -> list[Obj]:
+def _merge_elements(original: list[Obj], patch: list[Obj], merge_key: str, schema: PatchSchema, left: Left | None) -> list[Obj]:
     out = list(original)
     where: dict[Hashable, int] = {}
     for i, element in enumerate(out):
@@ -287,7 +316,7 @@ def _merge_elements(original: list[Obj], patch: list[Obj], merge_key: str, schem
             where[value] = len(out)
             out.append(element)
         else:
-            out[at] = _merge_map(out[at], element, schema)
+            out[at] = _merge_map(out[at], element, schema, left)
     return out
 
 

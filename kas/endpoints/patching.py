@@ -20,7 +20,7 @@ from kas.api.negotiation import APPLY_PATCH as APPLY
 from kas.api.negotiation import JSON_PATCH, MERGE_PATCH, patch_media_type
 from kas.api.scheme import DecodeError, EncodeError, decode, write_json
 from kas.api.strictness import duplicates, json_patch_errors, strict_errors, warning_texts
-from kas.api.unstructured import conversion_error
+from kas.api.unstructured import conversion_error, go_numbers
 from kas.edge.http import Request
 from kas.endpoints import managedfields
 from kas.endpoints.codec import JSON_ERROR_STRUCT, another_kind
@@ -144,7 +144,10 @@ def _strategic_patch(served: Served, body: bytes, strict: bool) -> Patch:
     except gojson.JSONError as e:
         raise errors.bad_request(str(e)) from None
 
+    merged: list[Obj] = []
+
     def strategic(doc: Obj) -> Any:
+        merged[:] = [doc]
         try:
             return strategicmerge.apply(doc, patch, served.type)
         except strategicmerge.StrategicMergeError as e:
@@ -152,7 +155,10 @@ def _strategic_patch(served: Served, body: bytes, strict: bool) -> Patch:
                 raise errors.bad_request(str(e)) from None
             raise (unprocessable() if e.code == 422 else ApiError(500, "", str(e))) from None
 
-    return Patch(strategic, duplicates(body) if strict else [], lambda: strategicmerge.go_text(patch))
+    def shown() -> str:
+        return strategicmerge.go_text(strategicmerge.left_of(merged[0], patch, served.type))
+
+    return Patch(strategic, duplicates(body) if strict else [], shown)
 
 
 def _map(body: bytes) -> Obj | None:
@@ -183,8 +189,14 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
     if not isinstance(patched, dict):
         why = gojson.cannot_unmarshal(patched, JSON_ERROR_STRUCT)
         raise invalid(f"couldn't get version/kind; json parse error: {why}")
+    new = {k: v for k, v in patched.items() if k not in kept} if kept else patched
     try:
-        obj, unknown = decode(served.type, {k: v for k, v in patched.items() if k not in kept} if kept else patched)
+        try:
+            obj, unknown = decode(served.type, new)
+        except DecodeError:
+            if not strategic:
+                raise
+            obj, unknown = decode(served.type, go_numbers(served.type, new))
     except DecodeError as e:
         raise invalid(conversion_error(served.type, str(e)) if strategic else str(e)) from None
     if o.field_validation != "Ignore":

@@ -86,6 +86,12 @@ def test_what_is_no_patch_unless_looked_at_before(client, config, ctype, patch, 
         ({"spec": {"strategy": {"rollingUpdate": {"maxSurge": True}}}},
          "map[spec:map[strategy:map[rollingUpdate:map[maxSurge:true]]]]", "json: cannot unmarshal bool into Go value of type int32"),
         ({"spec": {"nope": 1}}, "map[spec:map[nope:1]]", 'strict decoding error: unknown field "spec.nope"'),
+        # As far as the merge has not used it up.
+        ({"spec": {"template": {"spec": {
+            "$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "a", "nope": 1}], "hostNetwork": None, "dnsConfig": {"x": None},
+            "nodeSelector": {"$patch": "delete"}}}, "$retainKeys": ["template", "selector"]}},
+         "map[spec:map[template:map[spec:map[dnsConfig:map[] hostNetwork:<nil> nodeSelector:map[$patch:delete]]]]]",
+         'strict decoding error: unknown field "spec.template.spec.containers[0].nope"'),
     ],
 )  # fmt: skip
 def test_a_strategic_merge_patch_is_shown_as_go_shows_a_map(client, deployment, patch, shown, why):
@@ -94,6 +100,14 @@ def test_a_strategic_merge_patch_is_shown_as_go_shows_a_map(client, deployment, 
     assert body["details"]["causes"] == [
         {"reason": "FieldValueInvalid", "message": f'Invalid value: "{shown}": {why}', "field": "patch"}
     ]  # fmt: skip
+
+
+def test_numbers_of_a_strategic_merge_patch_become_integers_as_in_go(client, deployment):
+    for given, taken in ((2.0, 2), (4294967299, 3), (-4294967295, 1)):
+        code, body = client("PATCH", deployment, {"spec": {"replicas": given}}, STRATEGIC)
+        assert (code, body["spec"]["replicas"]) == (200, taken)
+        code, body = client("PATCH", deployment, {"spec": {"replicas": given}}, MERGE)
+        assert code == 422
 
 
 def test_an_apply_that_names_a_uid_makes_nothing(client, namespace):
