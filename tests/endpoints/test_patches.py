@@ -88,7 +88,8 @@ def test_what_is_no_patch_unless_looked_at_before(client, config, ctype, patch, 
         ({"spec": {"nope": 1}}, "map[spec:map[nope:1]]", 'strict decoding error: unknown field "spec.nope"'),
         # As far as the merge has not used it up.
         ({"spec": {"template": {"spec": {
-            "$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "a", "nope": 1}], "hostNetwork": None, "dnsConfig": {"x": None},
+            "$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "a", "nope": 1}], "hostNetwork": None,
+            "dnsConfig": {"x": None},
             "nodeSelector": {"$patch": "delete"}}}, "$retainKeys": ["template", "selector"]}},
          "map[spec:map[template:map[spec:map[dnsConfig:map[] hostNetwork:<nil> nodeSelector:map[$patch:delete]]]]]",
          'strict decoding error: unknown field "spec.template.spec.containers[0].nope"'),
