@@ -15,7 +15,7 @@ from kas.api.strictness import duplicates, strict_errors, warning_texts
 from kas.edge.http import Request
 
 JSON_ERROR_STRUCT = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
-_GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number", type(None): "null"}
+_GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 
 def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool = False) -> dict[str, Any] | None:
@@ -61,6 +61,8 @@ def _typed(
     req: Request, value: Any, kind, strictness: str, findings: list[str], body: bytes, text: bytes | None
 ) -> dict[str, Any]:
     """A parsed body as an object of ``kind``; ``text`` is the body where it is JSON."""
+    if value is None:
+        value = {}  # null sets nothing in Go
     if not isinstance(value, dict):
         why = f"json: cannot unmarshal {_GO_KINDS.get(type(value), 'object')} into Go value of type {JSON_ERROR_STRUCT}"
         raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)

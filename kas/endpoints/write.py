@@ -15,6 +15,8 @@ from kas.endpoints.options import NO_WRITE_OPTIONS, WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.registry.strategy import Context, Obj
 
+NAMESPACE_MISMATCH = "the namespace of the provided object does not match the namespace sent on the request"
+
 
 class Writer:
     """The writing verbs of every stored resource; holds what they need of the server."""
@@ -43,10 +45,10 @@ class Writer:
         meta = _metadata(obj)
         if served.record.namespaced:
             if meta.get("namespace") and namespace and meta["namespace"] != namespace:
-                raise errors.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+                raise errors.bad_request(NAMESPACE_MISMATCH)
             meta["namespace"] = namespace
-        elif meta.get("namespace"):
-            raise errors.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        else:
+            meta.pop("namespace", None)
         dedup_owner_references(req, meta)
         ctx = self.context(req, namespace, o.dry_run)
         manager = managedfields.manager_name(o.field_manager, req)
@@ -200,17 +202,15 @@ def _metadata(obj: Obj) -> dict[str, Any]:
 
 
 def check_name(obj: Obj, namespace: str, name: str) -> None:
-    """``checkName``: a body must name what the URL names."""
+    """A body must name what the URL names: ``EnsureObjectNamespaceMatchesRequestNamespace`` and ``checkName``."""
     meta = _metadata(obj)
+    if namespace and meta.get("namespace") and meta["namespace"] != namespace:
+        raise errors.bad_request(NAMESPACE_MISMATCH)
     have = meta.get("name") or ""
     if not have:
         raise errors.bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if have != name:
         raise errors.bad_request(f"the name of the object ({have}) does not match the name on the URL ({name})")
-    if namespace and meta.get("namespace") and meta["namespace"] != namespace:
-        raise errors.bad_request(
-            f"the namespace of the object ({meta['namespace']}) does not match the namespace on the request ({namespace})"
-        )
 
 
 def _check_if_match(req: Request, obj: Obj) -> None:

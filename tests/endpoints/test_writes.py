@@ -118,3 +118,26 @@ def test_objects_have_a_depth(client, namespace):
         assert client.raw("GET", path, Accept=accept).status_code == 200
         assert client.raw("GET", f"{path}/deep", Accept=accept).status_code == 200
     assert client("PUT", f"{path}/deep", client.raw("GET", f"{path}/deep").text)[0] == 200
+
+
+def test_the_namespace_of_a_body(client, namespace):
+    """A cluster-scoped object loses it, another one is refused, before the name is looked at."""
+    code, body = client("POST", "/api/v1/namespaces", {"metadata": {"name": f"{namespace}-x", "namespace": "other"}})
+    assert code == 201 and "namespace" not in body["metadata"]
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    client("POST", path, {"metadata": {"name": "c"}})
+    other = {"metadata": {"name": "d", "namespace": "other"}}
+    for method, at, ctype in (
+        ("POST", path, "application/json"),
+        ("PUT", f"{path}/c", "application/json"),
+        ("PATCH", f"{path}/c", "application/merge-patch+json"),
+    ):
+        code, body = client(method, at, other, ctype)
+        assert (code, body["message"]) == (400, "the namespace of the provided object does not match the namespace sent on the request")
+
+
+def test_null_is_an_object_without_anything(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    for body, ctype in (("null", "application/json"), ("", "application/yaml")):
+        code, status = client("POST", path, body, ctype)
+        assert (code, status["details"]["causes"][0]["field"]) == (422, "metadata.name")

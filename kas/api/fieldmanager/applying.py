@@ -103,12 +103,12 @@ def _result(obj: Obj, applied: Obj, manager: str, managers: Managers) -> Obj:
 def _check(schema: Schema, live: Obj, applied: Obj) -> None:
     errors = validate(schema.root, applied)
     if errors:
-        raise _plain(f"failed to create typed patch object ({_gvknn(applied)}): {_mismatch_text(errors)}")
+        raise _plain(f"failed to create typed patch object ({shown_name(applied)}): {_mismatch_text(errors)}")
     # Built-in objects were typed when they were decoded; a custom resource may have been stored under another schema.
     if not schema.structured:
         errors = validate(schema.root, live, True)
         if errors:
-            raise _plain(f"failed to create typed live object ({_gvknn(live)}): {_mismatch_text(errors)}")
+            raise _plain(f"failed to create typed live object ({shown_name(live)}): {_mismatch_text(errors)}")
 
 
 def _apply(
@@ -188,7 +188,8 @@ def _gvk(api_version: str, kind: str) -> str:
     return f"{group}/{version}, Kind={kind}"
 
 
-def _gvknn(obj: Obj) -> str:
+def shown_name(obj: Obj) -> str:
+    """How errors name an object: ``namespace/name; group/version, Kind=kind``."""
     meta = obj.get("metadata") or NO_FIELDS
     gvk = _gvk(obj.get("apiVersion", ""), obj.get("kind", ""))
     return f"{meta.get('namespace', '')}/{meta.get('name', '')}; {gvk}"
