@@ -213,8 +213,9 @@ def test_watch_without_a_resource(client):
 
 
 def test_an_apply_that_fits_the_schema_but_not_the_type(client, deployment):
-    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"strategy": {"rollingUpdate": {"maxSurge": True}}}}
-    code, status = client("PATCH", deployment + "?fieldManager=m", body, "application/apply-patch+yaml")
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+    body["spec"] = {"strategy": {"rollingUpdate": {"maxSurge": True}}}
+    code, status = client("PATCH", deployment + "?fieldManager=m&force=true", body, "application/apply-patch+yaml")
     why = "unable to convert unstructured object to apps/v1, Kind=Deployment: json: cannot unmarshal bool into Go value of type int32"
     assert (code, status["message"]) == (500, f"failed to convert new object (/d; apps/v1, Kind=Deployment) to proper version: {why}")
     assert "reason" not in status
