@@ -38,6 +38,8 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
         # No unknown and no repeated fields: strictness has nothing to say.
         check_type_meta(obj, kind, body)
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
+        if b"managedFields" in body and not (obj.get("metadata") or {}).get("managedFields"):
+            keep_reset(obj, gojson.loads(body))
         apply_defaults(kind, obj)
         return obj
     try:
@@ -84,9 +86,17 @@ def _typed(
             for found in unknown:
                 for line in warning_texts(found):
                     req.warn(line)
+    keep_reset(obj, value)
     obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
     apply_defaults(kind, obj)
     return obj
+
+
+def keep_reset(obj: dict[str, Any], given: dict[str, Any]) -> None:
+    """An empty list of managed fields asks to forget them all, but decoding leaves empty lists out: ``obj`` gets it back."""
+    meta = given.get("metadata")
+    if isinstance(meta, dict) and meta.get("managedFields") == []:
+        obj["metadata"]["managedFields"] = []
 
 
 def check_type_meta(value: dict[str, Any], kind, body: bytes) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from kas.api.strictness import duplicates, json_patch_errors, strict_errors, war
 from kas.api.unstructured import conversion_error, go_numbers
 from kas.edge.http import Request
 from kas.endpoints import managedfields
-from kas.endpoints.codec import JSON_ERROR_STRUCT, another_kind
+from kas.endpoints.codec import JSON_ERROR_STRUCT, another_kind, keep_reset
 from kas.endpoints.options import META, WriteOptions, manager_errors
 from kas.endpoints.served import Served
 from kas.registry.strategy import Context, Obj
@@ -221,6 +221,7 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
             req.warn(text)
     if kept:
         obj.update(kept)
+    keep_reset(obj, patched)
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
     apply_defaults(served.kind_record, obj)
     return obj

@@ -141,3 +141,20 @@ def test_null_is_an_object_without_anything(client, namespace):
     for body, ctype in (("null", "application/json"), ("", "application/yaml")):
         code, status = client("POST", path, body, ctype)
         assert (code, status["details"]["causes"][0]["field"]) == (422, "metadata.name")
+
+
+@pytest.mark.parametrize("how", ["PUT", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/json-patch+json"])
+def test_an_empty_list_of_managed_fields_forgets_them(client, namespace, how):
+    path = f"/api/v1/namespaces/{namespace}/configmaps/c"
+    code, made = client("POST", path.removesuffix("/c"), {"metadata": {"name": "c"}, "data": {"a": "1"}})
+    assert code == 201 and made["metadata"]["managedFields"]
+    if how == "PUT":
+        given = {"metadata": {"name": "c", "managedFields": []}, "data": {"a": "1"}}
+        code, body = client("PUT", path, given)
+    elif "json-" in how and "merge" not in how:
+        code, body = client("PATCH", path, [{"op": "replace", "path": "/metadata/managedFields", "value": []}], how)
+    else:
+        code, body = client("PATCH", path, {"metadata": {"managedFields": []}}, how)
+    assert code == 200 and "managedFields" not in body["metadata"]
+    code, body = client("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")
+    assert code == 200 and "managedFields" not in body["metadata"]
