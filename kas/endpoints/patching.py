@@ -355,8 +355,7 @@ def _applied(body: bytes) -> tuple[Any, list[str]]:
     try:
         return yaml_codec.decode(body)
     except yaml_codec.YAMLError as e:
-        text = str(e)
-        raise errors.bad_request(f"error decoding YAML: {'error converting YAML to JSON: ' * text.startswith('yaml: ')}{text}") from None
+        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {e}") from None
 
 
 def _check_name(obj: Obj, name: str, namespace: str) -> None:
