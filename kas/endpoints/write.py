@@ -8,6 +8,7 @@ from typing import Any
 from kas.admission import CREATE, UPDATE, Attributes, Chain
 from kas.api import errors
 from kas.api.fieldmanager import keep_timestamps, restore_after_admission
+from kas.auth import attributes as authz
 from kas.edge.http import Request, Response
 from kas.endpoints import managedfields, patching, respond
 from kas.endpoints.codec import decode_body
@@ -21,8 +22,8 @@ NAMESPACE_MISMATCH = "the namespace of the provided object does not match the na
 class Writer:
     """The writing verbs of every stored resource; holds what they need of the server."""
 
-    def __init__(self, admission: Chain, clock: Callable[[], str]) -> None:
-        self.admission, self.clock = admission, clock
+    def __init__(self, admission: Chain, clock: Callable[[], str], authorizer: authz.Authorizer) -> None:
+        self.admission, self.clock, self.authorizer = admission, clock, authorizer
 
     def context(self, req: Request, namespace: str, dry_run: bool, subresource: str = "") -> Context:
         return Context(self.clock(), namespace, req.user.to_dict(), subresource, dry_run)
@@ -127,12 +128,26 @@ class Writer:
         def judge(final: Obj, old: Obj | None) -> Awaitable[None] | None:
             attrs.operation = UPDATE if old is not None else CREATE
             attrs.obj, attrs.old = final, old
+            if old is None:
+                self._check_may_create(req, served, ctx, name)
             return self.admission.start_validate(attrs)
 
         return await served.registry.update(
             ctx, name, mutate, judge, subresource=ctx.subresource, allow_create=allow_create, on_create=on_create,
             unconditional=unconditional, settle=keep_timestamps,
         )  # fmt: skip
+
+    def _check_may_create(self, req: Request, served: Served, ctx: Context, name: str) -> None:
+        """Who may update or patch need not be one who may create: upstream's ``withAuthorization``."""
+        question = authz.Attributes(
+            req.user, "create", ctx.namespace, served.group, served.version, served.resource, ctx.subresource, name, True, req.info.path
+        )
+        decision, reason, error = self.authorizer.authorize(question)
+        if decision == authz.ALLOW:
+            return
+        if error:
+            raise errors.internal(error)
+        raise errors.forbidden(served.group, served.resource, name, reason)
 
     def _mutated(self, req: Request, attrs: Attributes) -> Obj | Awaitable[Obj]:
         """The object after mutating admission, which must leave usable managed fields behind; to be awaited when a plug-in waits."""

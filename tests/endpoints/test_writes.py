@@ -158,3 +158,35 @@ def test_an_empty_list_of_managed_fields_forgets_them(client, namespace, how):
     assert code == 200 and "managedFields" not in body["metadata"]
     code, body = client("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")
     assert code == 200 and "managedFields" not in body["metadata"]
+
+
+def test_who_may_update_need_not_be_one_who_may_create(client, namespace):
+    """An apply or replacement that would create asks for the right to create, once what it would create is known to be valid."""
+    rules = [{"apiGroups": ["", "coordination.k8s.io"], "resources": ["configmaps", "leases"], "verbs": ["get", "update", "patch"]}]
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    role = {"metadata": {"name": "changer"}, "rules": rules}
+    user = f"changer-{namespace}"
+    binding = {
+        "metadata": {"name": "changer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "changer"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
+    }
+    client("POST", f"{rbac}/roles", role)
+    client("POST", f"{rbac}/rolebindings", binding)
+    who = {"Impersonate-User": user}
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}, "data": {"a": "1"}}
+    apply = f"{maps}/new?fieldManager=m", applied, "application/apply-patch+yaml"
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/new"
+
+    code, body = client("PATCH", *apply, **who)
+    assert (code, body["message"]) == (403, 'configmaps "new" is forbidden: ')
+    code, body = client("PATCH", apply[0], {**applied, "data": {"a/b": "1"}}, apply[2], **who)
+    assert code == 422
+    code, body = client("PUT", lease, {"metadata": {"name": "new"}}, **who)
+    assert (code, body["message"]) == (403, 'leases.coordination.k8s.io "new" is forbidden: ')
+
+    assert client("PATCH", *apply)[0] == 201
+    assert client("PATCH", *apply, **who)[0] == 200
+    code, made = client("PUT", lease, {"metadata": {"name": "new"}})
+    assert code == 201 and client("PUT", lease, made, **who)[0] == 200
