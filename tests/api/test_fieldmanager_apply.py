@@ -121,12 +121,20 @@ def test_objects_without_managers_get_one_for_what_was_there() -> None:
 
 
 NOT_TYPED = "failed to create typed patch object (n/c; /v1, Kind=ConfigMap): "
+MISFITS = """errors:
+  .metadata.name: expected string, got &value.valueUnstructured{Value:5}
+  .metadata.labels: expected map, got &{5}"""
 
 
 @pytest.mark.parametrize(
     ("applied", "code", "message"),
     [
         (config_map({}, managedFields=[]), 400, "metadata.managedFields must be nil"),
+        (config_map({}, managedFields=[{}]), 400, "metadata.managedFields must be nil"),
+        (config_map({}, managedFields="x"), 500, NOT_TYPED + ".metadata.managedFields: expected list, got &{x}"),
+        (config_map({}, managedFields=[5]), 500, NOT_TYPED + ".metadata.managedFields[0]: expected map, got &{5}"),
+        ({**config_map({}), "metadata": 5}, 500, NOT_TYPED.replace("n/c", "/") + ".metadata: expected map, got &{5}"),
+        (config_map({}, name=5, labels=5), 500, NOT_TYPED.replace("c;", ";") + MISFITS),
         ({**config_map({}), "apiVersion": "v2"}, 400, "invalid object type: /v2, Kind=ConfigMap"),
         ({**config_map({}), "x": 1}, 500, NOT_TYPED + ".x: field not declared in schema"),
         (config_map({"a": 5}), 500, NOT_TYPED + ".data.a: expected string, got &value.valueUnstructured{Value:5}"),

@@ -63,7 +63,9 @@ def apply(
     try:
         if not managers:
             managers = track(schema, {}, live, {}, BEFORE_FIRST_APPLY, subresource, now, reset_fields)
-        if entries_of(applied) is not None:
+        given = entries_of(applied)
+        # What is no list of maps is none for upstream; most of it then does not fit the schema.
+        if isinstance(given, list) and all(isinstance(e, dict) for e in given):
             raise bad_request("metadata.managedFields must be nil")
         _check(schema, live, applied)
         try:
@@ -189,10 +191,11 @@ def _gvk(api_version: str, kind: str) -> str:
 
 
 def shown_name(obj: Obj) -> str:
-    """How errors name an object: ``namespace/name; group/version, Kind=kind``."""
-    meta = obj.get("metadata") or NO_FIELDS
+    """How errors name an object: ``namespace/name; group/version, Kind=kind``. What is no text is none."""
+    meta = obj.get("metadata")
+    given = (meta.get("namespace"), meta.get("name")) if isinstance(meta, dict) else ()
     gvk = _gvk(obj.get("apiVersion", ""), obj.get("kind", ""))
-    return f"{meta.get('namespace', '')}/{meta.get('name', '')}; {gvk}"
+    return "/".join(v if isinstance(v, str) else "" for v in given or ("", "")) + f"; {gvk}"
 
 
 def _mismatch_text(errors: list[tuple[str, str]]) -> str:
