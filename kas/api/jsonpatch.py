@@ -253,9 +253,10 @@ def _apply_replace(run: _Run, operation: Operation) -> None:
     path = _pointer_of(operation, "replace", "path")
     value = operation.get("value")
     if path == "":
-        # Only an object or array can stand for a document; upstream passes over anything else without a word.
-        if isinstance(value, (dict, list)):
-            run.root = value
+        if not isinstance(value, (dict, list)):
+            # The text has a place for an error that upstream does not have there.
+            raise ApplyError("replace operation value must be object or array: %!w(<nil>)")
+        run.root = value
         return
     container, key = run.find(path)
     if container is None:

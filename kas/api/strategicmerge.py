@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kas.api.scheme import Field, TypeDesc
 
 Obj = dict[str, Any]
+# What is left of a map of the patch, by the map's id.
+Left = dict[int, Obj]
 
 PATCH = "$patch"
 RETAIN_KEYS = "$retainKeys"
@@ -101,12 +103,39 @@ def apply(original: Obj, patch: Obj, type: TypeDesc) -> Obj:
         raise StrategicMergeError(TOO_DEEP) from None
 
 
-def _merge_map(original: Obj, patch: Obj, schema: PatchSchema) -> Obj:
+def left_of(original: Obj, patch: Obj, type: TypeDesc) -> Obj:
+    """What upstream's merge, which works on the patch itself, leaves of a patch that applies: what it shows in errors about the outcome."""
+    left: Left = {}
+    _merge_map(original, patch, PatchSchema(type), left)
+    return _left(patch, left)
+
+
+def _left(value: Any, left: Left) -> Any:
+    if isinstance(value, dict):
+        return {k: _left(v, left) for k, v in left.get(id(value), value).items()}
+    return [_left(v, left) for v in value] if isinstance(value, list) else value
+
+
+def _left_of_new(value: Any) -> Any:
+    """What is left of a value that has nothing to be merged with."""
+    if isinstance(value, list):
+        return [_left_of_new(v) for v in value]
+    value = without_nulls(value)
+    kept, keep = _without_directives(value)
+    return kept if keep else value
+
+
+def _merge_map(original: Obj, patch: Obj, schema: PatchSchema, left: Left | None = None) -> Obj:
     if PATCH in patch:
+        if left is not None:
+            left[id(patch)] = {k: v for k, v in patch.items() if k != PATCH or v != "replace"}
         return _patch_directive(patch)
+    given = patch
     out, patch = dict(original), dict(patch)
     _retain_keys(out, patch)
-    _set_element_orders(out, patch, schema)
+    _set_element_orders(out, patch, schema, left)
+    if left is not None:
+        left[id(given)] = {k: _left_of_new(v) if k not in out or type(out[k]) is not type(v) else v for k, v in patch.items()}
     for key, value in patch.items():
         deletes = key.startswith(DELETE_FROM)
         if deletes:
@@ -124,11 +153,11 @@ def _merge_map(original: Obj, patch: Obj, schema: PatchSchema) -> Obj:
                     out.pop(key, None)
         elif isinstance(value, dict):
             place, strategy, _, _ = schema.lookup(key)
-            out[key] = value if strategy == "replace" else _merge_map(current, value, place)
+            out[key] = value if strategy == "replace" else _merge_map(current, value, place, left)
         elif isinstance(value, list):
             place, strategy, merge_key = schema.lookup_slice(key)
             if strategy == "merge" or deletes:
-                out[key] = _merge_list(current, value, place, merge_key, deletes)
+                out[key] = _merge_list(current, value, place, merge_key, deletes, left)
             else:
                 out[key] = value
         else:
@@ -170,14 +199,12 @@ def _field_of(key: str, prefix: str, complaint: str) -> str:
     return name
 
 
-def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema) -> None:
+def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema, left: Left | None) -> None:
     """Merge every list that has a $setElementOrder beside it, and take both out of ``patch``."""
     for directive in [k for k in patch if k.startswith(SET_ORDER)]:
         order = patch.pop(directive)
         _check_list(order)
         key = _field_of(directive, SET_ORDER, BAD_SET_ORDER)
-        if key not in out and key not in patch:
-            continue
         current: Any = out.get(key)
         new = patch.get(key)
         for given, where in ((current, out), (new, patch)):
@@ -185,51 +212,73 @@ def _set_element_orders(out: Obj, patch: Obj, schema: PatchSchema) -> None:
                 _check_list(given)
         place, strategy, merge_key = schema.lookup_slice(key)
         _check_order(new or [], order, merge_key)
+        if new is None and current is None:
+            continue
         if new is None:
             merged = current
         elif current is None:
             merged = _without_directives(new)[0]
         elif strategy == "merge":
-            merged = _merge_list(current, new, place, merge_key, False)
+            merged = _merge_list(current, new, place, merge_key, False, left)
         else:
             merged = new
-        _element_type(current or [], new or [])
-        out[key] = _arrange(merged, _keys(merged, merge_key), _keys(order, merge_key), _keys(current or [], merge_key))
+        keys = _named(merged, order, merge_key) if merge_key else _keys(merged, "")
+        of_maps = _element_type(current or [], new or []) is dict
+        out[key] = _arrange(merged, keys, _keys(order, merge_key, of_maps), _keys(current or [], merge_key, of_maps))
         patch.pop(key, None)
 
 
 def _check_order(patch: list, order: list, merge_key: str) -> None:
-    """The patch's elements must stand in ``order``, in its sequence."""
+    """The patch's elements must stand in ``order``, in its sequence; an empty order says nothing."""
+    if not patch or not order:
+        return
     items = _split_deleted(patch)[0] if merge_key else patch
-    at = 0
-    for wanted in order:
-        if at == len(items):
-            return
+    at = i = 0
+    while at < len(items) and i < len(order):
+        item, wanted = items[at], order[i]
+        if isinstance(item, dict) and PATCH in item:
+            at += 1
+            continue
         if merge_key:
-            _check_map(items[at])
+            _check_map(item)
             _check_map(wanted)
-            same = _key(_merge_value(items[at], merge_key)) == _key(_merge_value(wanted, merge_key))
+            same = _key(_merge_value(item, merge_key)) == _key(_merge_value(wanted, merge_key))
         else:
-            same = _key(items[at]) == _key(wanted)
+            same = _key(item) == _key(wanted)
         at += same
+        i += 1
     if at < len(items):
         raise StrategicMergeError(f"The order in patch list:\n{go_text(patch)}\n doesn't match {SET_ORDER} list:\n{go_text(order)}\n")
 
 
-def _merge_list(original: list, patch: list, schema: PatchSchema, merge_key: str, deletes: bool) -> list:
+def _named(items: list, order: list, merge_key: str) -> list[Hashable]:
+    """The items' keys. Each is looked for in ``order`` from its beginning: what is no map must not stand before where it is found."""
+    bad = next((i for i, v in enumerate(order) if not isinstance(v, dict)), len(order))
+    before = {_key(v[merge_key]) for v in order[:bad] if merge_key in v}
+    keys = []
+    for item in items:
+        _check_map(item)
+        keys.append(_key(_merge_value(item, merge_key)))
+        if bad < len(order) and keys[-1] not in before:
+            raise StrategicMergeError(f"value for key {bad} is not a map")
+    return keys
+
+
+def _merge_list(original: list, patch: list, schema: PatchSchema, merge_key: str, deletes: bool, left: Left | None) -> list:
     if not original and not patch:
         return original
     if _element_type(original, patch) is dict:
         if not merge_key:
             raise StrategicMergeError(f"cannot merge lists without merge key for {schema.go_kind}")
         original, patch = _special_elements(original, patch, merge_key)
-        merged = _merge_elements(original, patch, merge_key, schema)
+        merged = _merge_elements(original, patch, merge_key, schema, left)
         return _arrange(merged, _keys(merged, merge_key), _keys(patch, merge_key), _keys(original, merge_key))
     if deletes:
         gone = set(_keys(patch, ""))
         return [v for v in original if _key(v) not in gone]
     merged = list({_key(v): v for v in (*original, *patch)}.values())
-    return _arrange(merged, _keys(merged, ""), _keys(patch, ""), _keys(original, ""))
+    # Scalars in a list that has a key are refused here.
+    return _arrange(merged, _keys(merged, merge_key), _keys(patch, merge_key), _keys(original, merge_key))
 
 
 def _special_elements(original: list[Obj], patch: list[Obj], merge_key: str) -> tuple[list[Obj], list[Obj]]:
@@ -254,7 +303,7 @@ def _special_elements(original: list[Obj], patch: list[Obj], merge_key: str) -> 
     return original, plain
 
 
-def _merge_elements(original: list[Obj], patch: list[Obj], merge_key: str, schema: PatchSchema) -> list[Obj]:
+def _merge_elements(original: list[Obj], patch: list[Obj], merge_key: str, schema: PatchSchema, left: Left | None) -> list[Obj]:
     out = list(original)
     where: dict[Hashable, int] = {}
     for i, element in enumerate(out):
@@ -267,13 +316,13 @@ def _merge_elements(original: list[Obj], patch: list[Obj], merge_key: str, schem
             where[value] = len(out)
             out.append(element)
         else:
-            out[at] = _merge_map(out[at], element, schema)
+            out[at] = _merge_map(out[at], element, schema, left)
     return out
 
 
-def _keys(items: list, merge_key: str) -> list[Hashable]:
+def _keys(items: list, merge_key: str, of_maps: bool = False) -> list[Hashable]:
     """What tells each item from the others: its merge key, or a scalar itself."""
-    if not merge_key:
+    if not merge_key and not of_maps:
         return [_key(v) for v in items]
     for item in items:
         _check_map(item)
@@ -286,16 +335,10 @@ def _arrange(items: list, keys: list[Hashable], order: list[Hashable], server_or
     Upstream's partition, normalizeElementOrder and mergeSortedSlice. Elements marked for deletion go last of their part.
     """
     wanted, server = _positions(order), _positions(server_order)
-    last = len(items) + len(order) + len(server_order)
-
-    def place(i: int, index: dict[Hashable, int]) -> int:
-        item = items[i]
-        return last if isinstance(item, dict) and item.get(PATCH) == "delete" else index.get(keys[i], last - 1)
-
-    right = sorted((i for i, k in enumerate(keys) if k in wanted), key=lambda i: place(i, wanted))
+    right = _placed([i for i, k in enumerate(keys) if k in wanted], items, keys, wanted)
     if len(right) == len(items):
         return [items[i] for i in right]
-    left = sorted((i for i, k in enumerate(keys) if k not in wanted), key=lambda i: place(i, server))
+    left = _placed([i for i, k in enumerate(keys) if k not in wanted], items, keys, server)
     out: list = []
     i = j = 0
     while i < len(left) and j < len(right):
@@ -307,6 +350,31 @@ def _arrange(items: list, keys: list[Hashable], order: list[Hashable], server_or
             out.append(items[right[j]])
             j += 1
     return out + [items[at] for at in (*right[j:], *left[i:])]
+
+
+def _placed(part: list[int], items: list, keys: list[Hashable], index: dict[Hashable, int]) -> list[int]:
+    """``part`` of the items in the order of ``index``, those marked for deletion last.
+
+    Beside an item that is not in ``index`` upstream takes any other for the smaller one, so that its insertion sort, which sorts up to
+    20 items, turns them round. Longer lists stay as they are.
+    """
+    gone = [i for i in part if isinstance(items[i], dict) and items[i].get(PATCH) == "delete"]
+    if gone:
+        marked = set(gone)
+        part = [i for i in part if i not in marked]
+    last = len(index)
+    if len(part) > 20 or all(keys[i] in index for i in part):
+        return sorted(part, key=lambda i: index.get(keys[i], last)) + gone
+    out: list[int] = []
+    for i in part:
+        mine, at = index.get(keys[i]), len(out)
+        while at:
+            other = index.get(keys[out[at - 1]])
+            if mine is not None and other is not None and mine >= other:
+                break
+            at -= 1
+        out.insert(at, i)
+    return out + gone
 
 
 def _positions(keys: list[Hashable]) -> dict[Hashable, int]:

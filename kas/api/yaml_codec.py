@@ -10,7 +10,10 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import math
 import re
+import struct
+from decimal import Decimal
 from functools import cmp_to_key
 from typing import Any
 
@@ -165,11 +168,12 @@ class _Composer:
         while not isinstance(event := self.parser.get_event(), yaml.MappingEndEvent):
             line = event.start_mark.line + 1
             merge = isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]
-            key = "<<" if merge else _key(self.node(event, depth + 1))
+            given = None if merge else self.node(event, depth + 1)
             value = self.node(self.parser.get_event(), depth + 1)
             if merge:
                 merged += value if isinstance(value, list) else [value]
                 continue
+            key = _key(given, value)
             if key in out:
                 self.repeated.append(f"line {line}: key {go_quote(key)} already set in map")
             out[key] = value
@@ -197,18 +201,50 @@ class _Composer:
         return value
 
 
-def _key(value: Any) -> str:
-    """A mapping key as JSON text, by the rules of sigs.k8s.io/yaml."""
+def _key(key: Any, value: Any) -> str:
+    """A mapping key as JSON text, by the rules of sigs.k8s.io/yaml; ``value`` is what it stands for."""
+    if isinstance(key, str):
+        return key
+    if key is True or key is False:
+        return "true" if key else "false"
+    if isinstance(key, int):
+        return str(key)
+    if isinstance(key, float):
+        if math.isfinite(key):
+            return _shortest(key)
+        return ".nan" if key != key else ".inf" if key > 0 else "-.inf"
+    if key is not None:
+        raise YAMLError(f"yaml: invalid map key: {_source(key)}")
+    raise YAMLError(f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_source(value) if value is not None else '<nil>'}")
+
+
+def _shortest(value: float) -> str:
+    """``strconv.FormatFloat(value, 'g', -1, 32)``: an exponent below -4 and from 6 on."""
+    try:
+        single = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        single = math.inf
+    if math.isinf(single):
+        return ".inf" if value > 0 else "-.inf"
+    texts = (f"{single:.{n}e}" for n in range(9))
+    text = next(t for t in texts if struct.unpack("f", struct.pack("f", float(t)))[0] == single)
+    mantissa, _, exponent = text.partition("e")
+    if -4 <= int(exponent) < 6:
+        return f"{Decimal(text):f}"
+    return f"{mantissa}e{exponent}"
+
+
+def _source(value: Any) -> str:
+    """fmt's %#v of a decoded YAML value."""
+    if isinstance(value, dict):
+        return "map[interface {}]interface {}{" + ", ".join(f"{go_quote(k)}:{_source(value[k])}" for k in sorted(value)) + "}"
+    if isinstance(value, list):
+        return "[]interface {}{" + ", ".join(map(_source, value)) + "}"
     if isinstance(value, str):
-        return value
-    if value is True or value is False:
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return {float("inf"): ".inf", float("-inf"): "-.inf"}.get(value, ".nan" if value != value else go_float(value))
-    kind = "[]interface {}" if isinstance(value, list) else "map[interface {}]interface {}" if isinstance(value, dict) else "%!s(<nil>)"
-    raise YAMLError(f"error converting YAML to JSON: unsupported map key of type: {kind}")
+        return go_quote(value)
+    if value is None:
+        return "interface {}(nil)"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_numbers(value: Any) -> None:

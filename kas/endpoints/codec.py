@@ -15,7 +15,7 @@ from kas.api.strictness import duplicates, strict_errors, warning_texts
 from kas.edge.http import Request
 
 JSON_ERROR_STRUCT = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
-_GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number", type(None): "null"}
+_GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 
 def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool = False) -> dict[str, Any] | None:
@@ -38,6 +38,8 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
         # No unknown and no repeated fields: strictness has nothing to say.
         check_type_meta(obj, kind, body)
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
+        if b"managedFields" in body and not (obj.get("metadata") or {}).get("managedFields"):
+            keep_reset(obj, gojson.loads(body))
         apply_defaults(kind, obj)
         return obj
     try:
@@ -61,6 +63,8 @@ def _typed(
     req: Request, value: Any, kind, strictness: str, findings: list[str], body: bytes, text: bytes | None
 ) -> dict[str, Any]:
     """A parsed body as an object of ``kind``; ``text`` is the body where it is JSON."""
+    if value is None:
+        value = {}  # null sets nothing in Go
     if not isinstance(value, dict):
         why = f"json: cannot unmarshal {_GO_KINDS.get(type(value), 'object')} into Go value of type {JSON_ERROR_STRUCT}"
         raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
@@ -82,9 +86,17 @@ def _typed(
             for found in unknown:
                 for line in warning_texts(found):
                     req.warn(line)
+    keep_reset(obj, value)
     obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
     apply_defaults(kind, obj)
     return obj
+
+
+def keep_reset(obj: dict[str, Any], given: dict[str, Any]) -> None:
+    """An empty list of managed fields asks to forget them all, but decoding leaves empty lists out: ``obj`` gets it back."""
+    meta = given.get("metadata")
+    if isinstance(meta, dict) and meta.get("managedFields") == []:
+        obj["metadata"]["managedFields"] = []
 
 
 def check_type_meta(value: dict[str, Any], kind, body: bytes) -> tuple[str, str]:

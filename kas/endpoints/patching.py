@@ -5,8 +5,9 @@ Patches work on the object in the version of the URL. The result is decoded and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import orjson
@@ -15,15 +16,15 @@ from kas._fast_types import reads_alike
 from kas.api import errors, field, gojson, jsonpatch, mergepatch, strategicmerge
 from kas.api.defaults import apply_defaults
 from kas.api.errors import ApiError
-from kas.api.fieldmanager import apply
+from kas.api.fieldmanager import apply, shown_name
 from kas.api.negotiation import APPLY_PATCH as APPLY
 from kas.api.negotiation import JSON_PATCH, MERGE_PATCH, patch_media_type
-from kas.api.scheme import DecodeError, EncodeError, decode, write_json
+from kas.api.scheme import DecodeError, EncodeError, decode, encode_json, write_json
 from kas.api.strictness import duplicates, json_patch_errors, strict_errors, warning_texts
-from kas.api.unstructured import conversion_error
+from kas.api.unstructured import conversion_error, go_numbers
 from kas.edge.http import Request
 from kas.endpoints import managedfields
-from kas.endpoints.codec import JSON_ERROR_STRUCT, another_kind
+from kas.endpoints.codec import JSON_ERROR_STRUCT, another_kind, keep_reset
 from kas.endpoints.options import META, WriteOptions, manager_errors
 from kas.endpoints.served import Served
 from kas.registry.strategy import Context, Obj
@@ -52,20 +53,23 @@ def check_options(kind: str, o: WriteOptions) -> None:
 @dataclass(frozen=True)
 class Patch:
     """A parsed patch: ``apply`` gives the document it makes of one. ``findings`` is what strict decoding has against the patch itself,
-    ``shown`` gives the patch as the errors about its outcome show it; None where they show the outcome."""
+    ``shown`` gives the patch as the errors about its outcome show it; None where they show the outcome, which ``text`` writes."""
 
     apply: Callable[[Obj], Any]
     findings: list[str]
     shown: Callable[[], str] | None = None
+    text: Callable[[Any], bytes] | None = None
 
 
 def patcher(req: Request, served: Served, ctx: Context, name: str, kind: str, o: WriteOptions) -> Callable[[Obj | None], Obj]:
-    """A JSON, merge or strategic merge patch as a function of the current object (in the storage version)."""
+    """A JSON, merge or strategic merge patch as a function of the current object (in the storage version). What is wrong with the patch
+    is said when there is an object."""
     manager = managedfields.manager_name(o.field_manager, req)
-    patch = _parse(served, kind, req.body, o)
+    parsed = cache(lambda: _parse(served, kind, req.body, o))
 
     def wanted(current: Obj | None) -> Obj:
         assert current is not None  # patch creates nothing
+        patch = parsed()
         live = served.to_served(current)
         patched = patch.apply(live)
         kept = _kept(live, patched) if ctx.subresource == STATUS else None
@@ -87,8 +91,8 @@ def _kept(live: Obj, patched: Any) -> Obj:
 
 def plain_patcher(req: Request, served: Any, kind: str, o: WriteOptions) -> Callable[[Obj], Obj]:
     """A patch of a view (Scale): the document in, the decoded result out; no managed fields."""
-    patch = _parse(served, kind, req.body, o)
-    return lambda live: decode_patched(req, served, patch.apply(live), o, patch)
+    parsed = cache(lambda: _parse(served, kind, req.body, o))
+    return lambda live: decode_patched(req, served, parsed().apply(live), o, parsed())
 
 
 def _parse(served: Served, kind: str, body: bytes, o: WriteOptions) -> Patch:
@@ -109,9 +113,12 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
     except jsonpatch.DecodeError as e:
         raise errors.bad_request(str(e)) from None
 
+    texts = _Texts(served, operations)
+
     def run(doc: Obj) -> Any:
+        texts.document = doc
         try:
-            return _still(served, jsonpatch.apply(doc, operations))
+            return _still(served, jsonpatch.apply(doc, operations), texts)
         except jsonpatch.ApplyError:
             raise unprocessable() from None
 
@@ -119,7 +126,7 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
     if strict:
         found = [f"unknown field {field.go_quote(f'[{i}].{k}')}" for i, op in enumerate(operations) for k in op.keys() - jsonpatch.MEMBERS]
         found += duplicates(body)
-    return Patch(run, json_patch_errors(body, [f"json patch {text}" for text in found]) if found else [])
+    return Patch(run, json_patch_errors(body, [f"json patch {text}" for text in found]) if found else [], text=texts)
 
 
 def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
@@ -129,13 +136,16 @@ def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
         except gojson.JSONError as e:
             raise errors.bad_request(f"error decoding patch: {e}") from None
 
+    texts = _Texts(served)
+
     def merge(doc: Obj) -> Any:
+        texts.document = doc
         try:
-            return _still(served, mergepatch.apply(doc, body))
+            return _still(served, mergepatch.apply(doc, body), texts)
         except mergepatch.MergePatchError as e:
             raise errors.bad_request(str(e)) from None
 
-    return Patch(merge, duplicates(body) if strict else [])
+    return Patch(merge, duplicates(body) if strict else [], text=texts)
 
 
 def _strategic_patch(served: Served, body: bytes, strict: bool) -> Patch:
@@ -144,7 +154,10 @@ def _strategic_patch(served: Served, body: bytes, strict: bool) -> Patch:
     except gojson.JSONError as e:
         raise errors.bad_request(str(e)) from None
 
+    merged: list[Obj] = []
+
     def strategic(doc: Obj) -> Any:
+        merged[:] = [doc]
         try:
             return strategicmerge.apply(doc, patch, served.type)
         except strategicmerge.StrategicMergeError as e:
@@ -152,7 +165,10 @@ def _strategic_patch(served: Served, body: bytes, strict: bool) -> Patch:
                 raise errors.bad_request(str(e)) from None
             raise (unprocessable() if e.code == 422 else ApiError(500, "", str(e))) from None
 
-    return Patch(strategic, duplicates(body) if strict else [], lambda: strategicmerge.go_text(patch))
+    def shown() -> str:
+        return strategicmerge.go_text(strategicmerge.left_of(merged[0], patch, served.type))
+
+    return Patch(strategic, duplicates(body) if strict else [], shown)
 
 
 def _map(body: bytes) -> Obj | None:
@@ -174,23 +190,30 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
     ``kept`` are members that need no decoding; the result shares them.
     """
     strategic = patch is not None and patch.shown is not None
+    written = patch.text if patch is not None and patch.text is not None else _text
 
     def invalid(why: str) -> ApiError:
         shown = patch.shown if patch is not None else None
-        text = _text(patched).decode("utf-8", "replace") if shown is None else shown()
+        text = written(patched).decode("utf-8", "replace") if shown is None else shown()
         return errors.invalid("", "", "", [field.invalid("patch", text, why)])
 
     if not isinstance(patched, dict):
         why = gojson.cannot_unmarshal(patched, JSON_ERROR_STRUCT)
         raise invalid(f"couldn't get version/kind; json parse error: {why}")
+    new = {k: v for k, v in patched.items() if k not in kept} if kept else patched
     try:
-        obj, unknown = decode(served.type, {k: v for k, v in patched.items() if k not in kept} if kept else patched)
+        try:
+            obj, unknown = decode(served.type, new)
+        except DecodeError:
+            if not strategic:
+                raise
+            obj, unknown = decode(served.type, go_numbers(served.type, new))
     except DecodeError as e:
         raise invalid(conversion_error(served.type, str(e)) if strategic else str(e)) from None
     if o.field_validation != "Ignore":
         if unknown:
             # In the order in which Go reads the document, or sorts what it found.
-            unknown = sorted(unknown) if strategic else strict_errors(served.type, _text(patched), unknown)
+            unknown = sorted(unknown) if strategic else strict_errors(served.type, written(patched), unknown)
         found = (patch.findings if patch is not None else []) + unknown
         if found and o.field_validation == "Strict":
             raise invalid("strict decoding error: " + ", ".join(found))
@@ -198,19 +221,61 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
             req.warn(text)
     if kept:
         obj.update(kept)
+    keep_reset(obj, patched)
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
     apply_defaults(served.kind_record, obj)
     return obj
 
 
-def _text(patched: Any) -> bytes:
+def _text(patched: Any, sort_keys: bool = True) -> bytes:
     try:
-        return write_json(patched)
+        return write_json(patched, sort_keys=sort_keys)
     except EncodeError:
         raise errors.bad_request("exceeded max depth") from None
 
 
-def _still(served: Served, patched: Any) -> Any:
+class _Texts:
+    """A patched document as upstream's patch library prints it: what it did not enter stands as it was written, by the server or by the
+    client in an operation; the rest has sorted keys."""
+
+    def __init__(self, served: Served, operations: Sequence[jsonpatch.Operation] = ()) -> None:
+        self.served, self.operations = served, operations
+        self.document: Obj = {}
+
+    def __call__(self, patched: Any) -> bytes:
+        as_is: dict[int, Any] = {}
+        for operation in self.operations:
+            _same(operation.get("value"), operation.get("value"), as_is)
+        _same(self.document, orjson.loads(encode_json(self.served.type, self.document)), as_is)
+        as_is.pop(id(patched), None)  # the document itself is always entered
+        try:
+            return _text(_in_order(patched, as_is), sort_keys=False)
+        except RecursionError:
+            raise errors.bad_request("exceeded max depth") from None
+
+
+def _same(value: Any, written: Any, out: dict[int, Any]) -> None:
+    """How each map and list below ``value`` is written, by its id."""
+    if isinstance(value, dict) and isinstance(written, dict):
+        out[id(value)] = written
+        for key in value.keys() & written.keys():
+            _same(value[key], written[key], out)
+    elif isinstance(value, list) and isinstance(written, list):
+        out[id(value)] = written
+        for one, other in zip(value, written, strict=False):
+            _same(one, other, out)
+
+
+def _in_order(value: Any, as_is: dict[int, Any]) -> Any:
+    found = as_is.get(id(value))
+    if found is not None:
+        return found
+    if isinstance(value, dict):
+        return {k: _in_order(value[k], as_is) for k in sorted(value)}
+    return [_in_order(v, as_is) for v in value] if isinstance(value, list) else value
+
+
+def _still(served: Served, patched: Any, texts: _Texts) -> Any:
     """A patched document that is still of the kind; without kind or apiVersion it is. Raises 422. A strategic merge patch works on
     the typed object, where both say nothing."""
     if not isinstance(patched, dict):
@@ -220,7 +285,7 @@ def _still(served: Served, patched: Any) -> Any:
         return patched  # what is no string is the decoder's to refuse
     why = another_kind(kind, version, served.kind_record)
     if why:
-        text = _text(patched).decode("utf-8", "replace")
+        text = texts(patched).decode("utf-8", "replace")
         raise errors.invalid("", "", "", [field.invalid("patch", text, why)])
     return patched
 
@@ -241,12 +306,12 @@ def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptio
             managedfields.schema(served), live, value, o.field_manager, now=ctx.now, subresource=ctx.subresource, force=bool(o.force),
             reset_fields=managedfields.reset_fields(served, ctx.subresource),
         )  # fmt: skip
+        obj = _of_merged(served, merged, value)
         for found in repeated if o.field_validation != "Ignore" else ():
             if o.field_validation == "Strict":
                 raise errors.bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found}")
             for text in warning_texts(found):
                 req.warn(text)
-        obj = decode_patched(req, served, merged, o)
         meta = obj.setdefault("metadata", {})
         if live is None and meta.get("uid"):
             why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
@@ -260,6 +325,19 @@ def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptio
         return served.to_storage(obj)
 
     return wanted
+
+
+def _of_merged(served: Served, merged: Obj, applied: Obj) -> Obj:
+    """The merged object as one of the kind, defaulted. Raises 500 for what fits the schema but not the type."""
+    try:
+        obj, _ = decode(served.type, go_numbers(served.type, merged))
+    except DecodeError as e:
+        gvk = f"{served.group}/{served.version}, Kind={served.kind}"
+        why = f"unable to convert unstructured object to {gvk}: {conversion_error(served.type, str(e))}"
+        raise ApiError(500, "", f"failed to convert new object ({shown_name(applied)}) to proper version: {why}") from None
+    obj["kind"], obj["apiVersion"] = served.kind, served.api_version
+    apply_defaults(served.kind_record, obj)
+    return obj
 
 
 def _applied(body: bytes) -> tuple[Any, list[str]]:
@@ -277,8 +355,7 @@ def _applied(body: bytes) -> tuple[Any, list[str]]:
     try:
         return yaml_codec.decode(body)
     except yaml_codec.YAMLError as e:
-        text = str(e)
-        raise errors.bad_request(f"error decoding YAML: {'error converting YAML to JSON: ' * text.startswith('yaml: ')}{text}") from None
+        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {e}") from None
 
 
 def _check_name(obj: Obj, name: str, namespace: str) -> None:

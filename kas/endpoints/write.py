@@ -8,6 +8,7 @@ from typing import Any
 from kas.admission import CREATE, UPDATE, Attributes, Chain
 from kas.api import errors
 from kas.api.fieldmanager import keep_timestamps, restore_after_admission
+from kas.auth import attributes as authz
 from kas.edge.http import Request, Response
 from kas.endpoints import managedfields, patching, respond
 from kas.endpoints.codec import decode_body
@@ -15,12 +16,14 @@ from kas.endpoints.options import NO_WRITE_OPTIONS, WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.registry.strategy import Context, Obj
 
+NAMESPACE_MISMATCH = "the namespace of the provided object does not match the namespace sent on the request"
+
 
 class Writer:
     """The writing verbs of every stored resource; holds what they need of the server."""
 
-    def __init__(self, admission: Chain, clock: Callable[[], str]) -> None:
-        self.admission, self.clock = admission, clock
+    def __init__(self, admission: Chain, clock: Callable[[], str], authorizer: authz.Authorizer) -> None:
+        self.admission, self.clock, self.authorizer = admission, clock, authorizer
 
     def context(self, req: Request, namespace: str, dry_run: bool, subresource: str = "") -> Context:
         return Context(self.clock(), namespace, req.user.to_dict(), subresource, dry_run)
@@ -43,10 +46,10 @@ class Writer:
         meta = _metadata(obj)
         if served.record.namespaced:
             if meta.get("namespace") and namespace and meta["namespace"] != namespace:
-                raise errors.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+                raise errors.bad_request(NAMESPACE_MISMATCH)
             meta["namespace"] = namespace
-        elif meta.get("namespace"):
-            raise errors.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        else:
+            meta.pop("namespace", None)
         dedup_owner_references(req, meta)
         ctx = self.context(req, namespace, o.dry_run)
         manager = managedfields.manager_name(o.field_manager, req)
@@ -125,12 +128,26 @@ class Writer:
         def judge(final: Obj, old: Obj | None) -> Awaitable[None] | None:
             attrs.operation = UPDATE if old is not None else CREATE
             attrs.obj, attrs.old = final, old
+            if old is None:
+                self._check_may_create(req, served, ctx, name)
             return self.admission.start_validate(attrs)
 
         return await served.registry.update(
             ctx, name, mutate, judge, subresource=ctx.subresource, allow_create=allow_create, on_create=on_create,
             unconditional=unconditional, settle=keep_timestamps,
         )  # fmt: skip
+
+    def _check_may_create(self, req: Request, served: Served, ctx: Context, name: str) -> None:
+        """Who may update or patch need not be one who may create: upstream's ``withAuthorization``."""
+        question = authz.Attributes(
+            req.user, "create", ctx.namespace, served.group, served.version, served.resource, ctx.subresource, name, True, req.info.path
+        )
+        decision, reason, error = self.authorizer.authorize(question)
+        if decision == authz.ALLOW:
+            return
+        if error:
+            raise errors.internal(error)
+        raise errors.forbidden(served.group, served.resource, name, reason)
 
     def _mutated(self, req: Request, attrs: Attributes) -> Obj | Awaitable[Obj]:
         """The object after mutating admission, which must leave usable managed fields behind; to be awaited when a plug-in waits."""
@@ -200,17 +217,15 @@ def _metadata(obj: Obj) -> dict[str, Any]:
 
 
 def check_name(obj: Obj, namespace: str, name: str) -> None:
-    """``checkName``: a body must name what the URL names."""
+    """A body must name what the URL names: ``EnsureObjectNamespaceMatchesRequestNamespace`` and ``checkName``."""
     meta = _metadata(obj)
+    if namespace and meta.get("namespace") and meta["namespace"] != namespace:
+        raise errors.bad_request(NAMESPACE_MISMATCH)
     have = meta.get("name") or ""
     if not have:
         raise errors.bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if have != name:
         raise errors.bad_request(f"the name of the object ({have}) does not match the name on the URL ({name})")
-    if namespace and meta.get("namespace") and meta["namespace"] != namespace:
-        raise errors.bad_request(
-            f"the namespace of the object ({meta['namespace']}) does not match the namespace on the request ({namespace})"
-        )
 
 
 def _check_if_match(req: Request, obj: Obj) -> None:

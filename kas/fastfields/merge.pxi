@@ -120,7 +120,8 @@ cdef object _merge_item(Node n, object lhs, object rhs, str path, object key, li
 
 
 def remove_items(Node n, dict value, dict gone):
-    """The object without the fields and items in the set; a map or list left empty stays."""
+    """The object without the fields and items in the set; a map or list left empty stays, and so does an atomic one something below which
+    is to go."""
     if not gone:
         return value
     return _remove(n, value, gone)
@@ -135,8 +136,10 @@ cdef object _remove(Node n, object v, dict gone):
     if as_form == SCALAR:
         return v
     if as_form == MAP:
-        if not PyDict_CheckExact(v) or not v or n.map_atomic:
+        if not PyDict_CheckExact(v):
             return None
+        if n.map_atomic:
+            return {}
         out = {}
         for name, value in (<dict>v).items():
             f = field_of(n, name)
@@ -150,8 +153,10 @@ cdef object _remove(Node n, object v, dict gone):
             t = f.node if f is not None else n.elem
             out[name] = _remove(t, value, sub) if t is not None else value
         return out
-    if not PyList_CheckExact(v) or not v or n.list_atomic:
+    if not PyList_CheckExact(v):
         return None
+    if n.list_atomic:
+        return []
     items = []
     for item in <list>v:
         try:

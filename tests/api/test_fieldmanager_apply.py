@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kas._fast_fields import remove_items
 
 from kas.api.errors import ApiError
 from kas.api.fieldmanager import apply, builtin, crd_schema, deduced_schema, field_set, update
@@ -120,12 +121,20 @@ def test_objects_without_managers_get_one_for_what_was_there() -> None:
 
 
 NOT_TYPED = "failed to create typed patch object (n/c; /v1, Kind=ConfigMap): "
+MISFITS = """errors:
+  .metadata.name: expected string, got &value.valueUnstructured{Value:5}
+  .metadata.labels: expected map, got &{5}"""
 
 
 @pytest.mark.parametrize(
     ("applied", "code", "message"),
     [
         (config_map({}, managedFields=[]), 400, "metadata.managedFields must be nil"),
+        (config_map({}, managedFields=[{}]), 400, "metadata.managedFields must be nil"),
+        (config_map({}, managedFields="x"), 500, NOT_TYPED + ".metadata.managedFields: expected list, got &{x}"),
+        (config_map({}, managedFields=[5]), 500, NOT_TYPED + ".metadata.managedFields[0]: expected map, got &{5}"),
+        ({**config_map({}), "metadata": 5}, 500, NOT_TYPED.replace("n/c", "/") + ".metadata: expected map, got &{5}"),
+        (config_map({}, name=5, labels=5), 500, NOT_TYPED.replace("c;", ";") + MISFITS),
         ({**config_map({}), "apiVersion": "v2"}, 400, "invalid object type: /v2, Kind=ConfigMap"),
         ({**config_map({}), "x": 1}, 500, NOT_TYPED + ".x: field not declared in schema"),
         (config_map({"a": 5}), 500, NOT_TYPED + ".data.a: expected string, got &value.valueUnstructured{Value:5}"),
@@ -169,6 +178,25 @@ def test_kubectl_moves_from_client_side_apply_without_conflict() -> None:
     e = refused(CONFIG_MAP, live, config_map({"a": "2", "b": "2"}), "kubectl")
     assert [c["field"] for c in e.details["causes"]] == [".data.b"]
     assert refused(CONFIG_MAP, live, config_map({"a": "2"}), "other").code == 409
+
+
+def test_what_pruning_empties_stays() -> None:
+    live = apply(WIDGET, None, widget({"labels": {"a": "1"}, "parts": [{"name": "p", "n": 1}], "tags": ["x"]}), "m", now=T1)
+    live = apply(WIDGET, live, widget({"labels": {"b": "1"}}), "n", now=T1)
+    live = apply(WIDGET, live, widget({"labels": {}}), "m", now=T2)
+    assert live["spec"] == {"labels": {"b": "1"}}
+    atomic = crd_schema(
+        {"type": "object", "properties": {"m": {"type": "object", "x-kubernetes-map-type": "atomic"}, "l": {"type": "array"}}},
+        "e.com/v1",
+        "W",
+    )
+    obj = {"kind": "W", "m": {"a": 1}, "l": [1]}
+    assert remove_items(atomic.root, obj, {"f:m": {"f:a": {}}, "f:l": {"i:0": {}}}) == {"kind": "W", "m": {}, "l": []}
+
+
+def test_an_api_version_that_is_none_shows_no_kind() -> None:
+    e = refused(CONFIG_MAP, None, {**config_map({}), "apiVersion": "a/b/c"}, "m")
+    assert (e.code, e.message) == (400, "invalid object type: /, Kind=")
 
 
 # No empty lists: an applier does not own those, so upstream lets their parent go once and brings it back the next time.

@@ -60,6 +60,8 @@ def test_numbers_are_compared_as_written():
             {"op": "add", "path": "/a/9", "value": 1},
             "error in add for path: '/a/9': Unable to access invalid index: 9: invalid index referenced",
         ),
+        ({"op": "replace", "path": "", "value": 5}, "replace operation value must be object or array: %!w(<nil>)"),
+        ({"op": "replace", "path": "", "value": None}, "replace operation value must be object or array: %!w(<nil>)"),
         ({"op": "copy", "path": "/a"}, "copy operation failed to decode from: operation, missing from field: missing value"),
     ],
 )

@@ -51,13 +51,33 @@ def test_directives():
         ({"spec": {"$retainKeys": "x"}}, "invalid patch format of retainKeys", 400),
         ({"metadata": {"$deleteFromPrimitiveList": ["x"]}}, "invalid patch format of primitive list", 400),
         ({"metadata": {"finalizers": [["x"], "y"]}}, "list element types are not identical: [[x/a x/b] [[x] y]]", 500),
+        ({"metadata": {"$setElementOrder/nope": []}}, 'unable to find api field in struct ObjectMeta for the json field "nope"', 500),
+        ({"metadata": {"$setElementOrder/labels": []}}, "expected slice or array type, but got: struct", 500),
+        ({"spec": {"$setElementOrder/containers": [{"name": "b"}, "x"]}}, "value for key 1 is not a map", 500),
+        ({"spec": {"volumes": ["x"]}}, "expected a map[string]interface {}, but received a string", 500),
         ({"spec": {"nope": {"a": 1}}}, 'unable to find api field in struct PodSpec for the json field "nope"', 500),
     ],
 )
 def test_errors(patch, message, code):
     with pytest.raises(StrategicMergeError) as e:
-        merged(pod(containers=[{"name": "a"}], affinity={}, nope={}), patch)
+        merged(pod(containers=[{"name": "a"}], affinity={}, nope={}, volumes=[]), patch)
     assert (str(e.value), e.value.code) == (message, code)
+
+
+def test_directives_among_elements_need_not_stand_in_the_order():
+    order = {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}
+    elements = [{"$patch": "replace"}, {"name": "b"}, {"$patch": "delete", "name": "z"}, {"name": "a", "image": "2"}]
+    got = merged(pod(containers=[{"name": "a", "image": "1"}, {"name": "c"}]), {"spec": {**order, "containers": elements}})
+    assert got["spec"]["containers"] == [{"name": "b"}, {"name": "a", "image": "2"}]
+    with pytest.raises(StrategicMergeError, match="doesn't match"):
+        merged(pod(containers=[]), {"spec": {**order, "containers": [{"name": "a"}, {"name": "b"}]}})
+
+
+def test_an_empty_order_allows_any_elements():
+    original = pod(containers=[{"name": "a"}, {"name": "b"}])
+    got = merged(original, {"spec": {"$setElementOrder/containers": [], "containers": [{"name": "c"}, {"name": "d"}]}})
+    # What is in neither list is turned round, as upstream's sort does.
+    assert [c["name"] for c in got["spec"]["containers"]] == ["a", "b", "d", "c"]
 
 
 def test_numbers_are_different_from_booleans_and_texts():

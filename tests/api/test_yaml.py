@@ -80,6 +80,8 @@ def test_an_alias_bomb_is_refused():
         (b"a: *x", "yaml: unknown anchor 'x' referenced"),
         (b"a: &x [*x]", "yaml: anchor 'x' value contains itself"),
         (b"a: .nan", "json: unsupported value: NaN"),
+        (b"~: [1, b]", 'unsupported map key of type: %!s(<nil>), key: <nil>, value: []interface {}{1, "b"}'),
+        (b"[a]: b", 'yaml: invalid map key: []interface {}{"a"}'),
         (b"\x00", "yaml: control characters are not allowed"),
         (b"[" * 3000, "yaml: exceeded max depth"),
     ],
@@ -101,3 +103,9 @@ def test_layout():
         "long: 'word word word word word word word word word word word word word word word\n"
         "  word word word word word word word word word word word word word word word '\n\"n\": null\n"
     )
+
+
+def test_keys_that_are_floats():
+    """Numbers of 32 bits, in the shortest form."""
+    text = b".inf: a\n-.inf: b\n.nan: c\n1.5: d\n1e-5: e\n16777217.5: f\n1e39: g\n"
+    assert list(decode(text)[0]) == [".inf", "-.inf", ".nan", "1.5", "1e-05", "1.6777218e+07"]

@@ -86,6 +86,13 @@ def test_what_is_no_patch_unless_looked_at_before(client, config, ctype, patch, 
         ({"spec": {"strategy": {"rollingUpdate": {"maxSurge": True}}}},
          "map[spec:map[strategy:map[rollingUpdate:map[maxSurge:true]]]]", "json: cannot unmarshal bool into Go value of type int32"),
         ({"spec": {"nope": 1}}, "map[spec:map[nope:1]]", 'strict decoding error: unknown field "spec.nope"'),
+        # As far as the merge has not used it up.
+        ({"spec": {"template": {"spec": {
+            "$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "a", "nope": 1}], "hostNetwork": None,
+            "dnsConfig": {"x": None},
+            "nodeSelector": {"$patch": "delete"}}}, "$retainKeys": ["template", "selector"]}},
+         "map[spec:map[template:map[spec:map[dnsConfig:map[] hostNetwork:<nil> nodeSelector:map[$patch:delete]]]]]",
+         'strict decoding error: unknown field "spec.template.spec.containers[0].nope"'),
     ],
 )  # fmt: skip
 def test_a_strategic_merge_patch_is_shown_as_go_shows_a_map(client, deployment, patch, shown, why):
@@ -94,6 +101,39 @@ def test_a_strategic_merge_patch_is_shown_as_go_shows_a_map(client, deployment, 
     assert body["details"]["causes"] == [
         {"reason": "FieldValueInvalid", "message": f'Invalid value: "{shown}": {why}', "field": "patch"}
     ]  # fmt: skip
+
+
+def test_a_patched_document_is_shown_as_far_as_it_was_entered_with_sorted_keys(client, config):
+    """The rest is the text of the server, or of the client's operation."""
+    meta = client("GET", config)[1]["metadata"]
+    written = json.dumps(meta, separators=(",", ":"))
+    order = ["creationTimestamp", "labels", "managedFields", "name", "namespace", "resourceVersion", "uid"]
+    entered = json.dumps({k: {**meta, "labels": {"b": "1", "a": "2"}}[k] for k in order}, separators=(",", ":"))
+    new = '"zzz":{"a":[{"c":2,"d":1}],"b":1}'
+    for ctype, patch, metadata, data, zzz in (
+        (MERGE, {"zzz": {"b": 1, "a": [{"d": 1, "c": 2}]}, "data": {"z": "<", "y": "1"}}, written, '{"x":"1","y":"1","z":"\\u003c"}', new),
+        (JSON, [{"op": "add", "path": "/zzz", "value": {"b": 1, "a": 2}},
+                {"op": "add", "path": "/metadata/labels", "value": {"b": "1", "a": "2"}}], entered, '{"x":"1"}', '"zzz":{"b":1,"a":2}'),
+    ):  # fmt: skip
+        code, body = client("PATCH", config + "?fieldValidation=Strict", patch, ctype)
+        text = f'{{"apiVersion":"v1","data":{data},"kind":"ConfigMap","metadata":{metadata},{zzz}}}'
+        assert (code, body["message"]) == (
+            422, f' "" is invalid: patch: Invalid value: {json.dumps(text)}: strict decoding error: unknown field "zzz"',
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("ctype", [JSON, MERGE, STRATEGIC])
+def test_what_is_wrong_with_a_patch_is_said_when_there_is_an_object(client, config, ctype):
+    assert client("PATCH", config, "{", ctype)[0] == 400
+    assert client("PATCH", config + "-missing", "{", ctype)[0] == 404
+
+
+def test_numbers_of_a_strategic_merge_patch_become_integers_as_in_go(client, deployment):
+    for given, taken in ((2.0, 2), (4294967299, 3), (-4294967295, 1)):
+        code, body = client("PATCH", deployment, {"spec": {"replicas": given}}, STRATEGIC)
+        assert (code, body["spec"]["replicas"]) == (200, taken)
+        code, body = client("PATCH", deployment, {"spec": {"replicas": given}}, MERGE)
+        assert code == 422
 
 
 def test_an_apply_that_names_a_uid_makes_nothing(client, namespace):
@@ -170,3 +210,12 @@ def test_watch_without_a_resource(client):
     assert answer.text.startswith('Internal Server Error: "/api/v1/watch/?a=')
     assert "<b>" not in answer.text
     assert "failed to create RequestInfo: unable to determine kind and namespace from url, /api/v1/watch/?a=" in answer.text
+
+
+def test_an_apply_that_fits_the_schema_but_not_the_type(client, deployment):
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+    body["spec"] = {"strategy": {"rollingUpdate": {"maxSurge": True}}}
+    code, status = client("PATCH", deployment + "?fieldManager=m&force=true", body, "application/apply-patch+yaml")
+    why = "unable to convert unstructured object to apps/v1, Kind=Deployment: json: cannot unmarshal bool into Go value of type int32"
+    assert (code, status["message"]) == (500, f"failed to convert new object (/d; apps/v1, Kind=Deployment) to proper version: {why}")
+    assert "reason" not in status

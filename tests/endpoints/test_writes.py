@@ -118,3 +118,75 @@ def test_objects_have_a_depth(client, namespace):
         assert client.raw("GET", path, Accept=accept).status_code == 200
         assert client.raw("GET", f"{path}/deep", Accept=accept).status_code == 200
     assert client("PUT", f"{path}/deep", client.raw("GET", f"{path}/deep").text)[0] == 200
+
+
+def test_the_namespace_of_a_body(client, namespace):
+    """A cluster-scoped object loses it, another one is refused, before the name is looked at."""
+    code, body = client("POST", "/api/v1/namespaces", {"metadata": {"name": f"{namespace}-x", "namespace": "other"}})
+    assert code == 201 and "namespace" not in body["metadata"]
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    client("POST", path, {"metadata": {"name": "c"}})
+    other = {"metadata": {"name": "d", "namespace": "other"}}
+    for method, at, ctype in (
+        ("POST", path, "application/json"),
+        ("PUT", f"{path}/c", "application/json"),
+        ("PATCH", f"{path}/c", "application/merge-patch+json"),
+    ):
+        code, body = client(method, at, other, ctype)
+        assert (code, body["message"]) == (400, "the namespace of the provided object does not match the namespace sent on the request")
+
+
+def test_null_is_an_object_without_anything(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    for body, ctype in (("null", "application/json"), ("", "application/yaml")):
+        code, status = client("POST", path, body, ctype)
+        assert (code, status["details"]["causes"][0]["field"]) == (422, "metadata.name")
+
+
+@pytest.mark.parametrize("how", ["PUT", *(f"application/{t}-patch+json" for t in ("merge", "strategic-merge", "json"))])
+def test_an_empty_list_of_managed_fields_forgets_them(client, namespace, how):
+    path = f"/api/v1/namespaces/{namespace}/configmaps/c"
+    code, made = client("POST", path.removesuffix("/c"), {"metadata": {"name": "c"}, "data": {"a": "1"}})
+    assert code == 201 and made["metadata"]["managedFields"]
+    if how == "PUT":
+        given = {"metadata": {"name": "c", "managedFields": []}, "data": {"a": "1"}}
+        code, body = client("PUT", path, given)
+    elif "json-" in how and "merge" not in how:
+        code, body = client("PATCH", path, [{"op": "replace", "path": "/metadata/managedFields", "value": []}], how)
+    else:
+        code, body = client("PATCH", path, {"metadata": {"managedFields": []}}, how)
+    assert code == 200 and "managedFields" not in body["metadata"]
+    code, body = client("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")
+    assert code == 200 and "managedFields" not in body["metadata"]
+
+
+def test_who_may_update_need_not_be_one_who_may_create(client, namespace):
+    """An apply or replacement that would create asks for the right to create, once what it would create is known to be valid."""
+    rules = [{"apiGroups": ["", "coordination.k8s.io"], "resources": ["configmaps", "leases"], "verbs": ["get", "update", "patch"]}]
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    role = {"metadata": {"name": "changer"}, "rules": rules}
+    user = f"changer-{namespace}"
+    binding = {
+        "metadata": {"name": "changer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "changer"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
+    }
+    client("POST", f"{rbac}/roles", role)
+    client("POST", f"{rbac}/rolebindings", binding)
+    who = {"Impersonate-User": user}
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}, "data": {"a": "1"}}
+    apply = f"{maps}/new?fieldManager=m", applied, "application/apply-patch+yaml"
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/new"
+
+    code, body = client("PATCH", *apply, **who)
+    assert (code, body["message"]) == (403, 'configmaps "new" is forbidden: ')
+    code, body = client("PATCH", apply[0], {**applied, "data": {"a/b": "1"}}, apply[2], **who)
+    assert code == 422
+    code, body = client("PUT", lease, {"metadata": {"name": "new"}}, **who)
+    assert (code, body["message"]) == (403, 'leases.coordination.k8s.io "new" is forbidden: ')
+
+    assert client("PATCH", *apply)[0] == 201
+    assert client("PATCH", *apply, **who)[0] == 200
+    code, made = client("PUT", lease, {"metadata": {"name": "new"}})
+    assert code == 201 and client("PUT", lease, made, **who)[0] == 200

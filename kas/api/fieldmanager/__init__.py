@@ -10,7 +10,7 @@ Everything here is a pure function over dicts; the walks are in ``kas._fast_fiel
 
 from __future__ import annotations
 
-from kas.api.fieldmanager.applying import apply
+from kas.api.fieldmanager.applying import apply, shown_name
 from kas.api.fieldmanager.builtin import builtin, type_node
 from kas.api.fieldmanager.crd import crd_schema
 from kas.api.fieldmanager.entries import manager_name, read, restore_after_admission
@@ -32,6 +32,7 @@ __all__ = [
     "manager_name",
     "read",
     "restore_after_admission",
+    "shown_name",
     "to_parent",
     "to_scale",
     "type_node",

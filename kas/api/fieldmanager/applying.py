@@ -44,7 +44,7 @@ def apply(
     """The live object merged with the applied configuration, its managedFields updated; ``live`` is None on create.
 
     Fields this manager applied before and no longer does, and that nobody else owns, are removed; a map or list emptied
-    so becomes null. The result is not defaulted. Subtrees are shared with the arguments.
+    so stays, empty. The result is not defaulted. Subtrees are shared with the arguments.
 
     Raises ApiError: 400 for another type or when the configuration carries managedFields, 409 for fields of other
     managers unless ``force``, 500 (without reason, as upstream) when the configuration does not fit the schema.
@@ -63,7 +63,9 @@ def apply(
     try:
         if not managers:
             managers = track(schema, {}, live, {}, BEFORE_FIRST_APPLY, subresource, now, reset_fields)
-        if entries_of(applied) is not None:
+        given = entries_of(applied)
+        # What is no list of maps is none for upstream; most of it then does not fit the schema.
+        if isinstance(given, list) and all(isinstance(e, dict) for e in given):
             raise bad_request("metadata.managedFields must be nil")
         _check(schema, live, applied)
         try:
@@ -103,12 +105,12 @@ def _result(obj: Obj, applied: Obj, manager: str, managers: Managers) -> Obj:
 def _check(schema: Schema, live: Obj, applied: Obj) -> None:
     errors = validate(schema.root, applied)
     if errors:
-        raise _plain(f"failed to create typed patch object ({_gvknn(applied)}): {_mismatch_text(errors)}")
+        raise _plain(f"failed to create typed patch object ({shown_name(applied)}): {_mismatch_text(errors)}")
     # Built-in objects were typed when they were decoded; a custom resource may have been stored under another schema.
     if not schema.structured:
         errors = validate(schema.root, live, True)
         if errors:
-            raise _plain(f"failed to create typed live object ({_gvknn(live)}): {_mismatch_text(errors)}")
+            raise _plain(f"failed to create typed live object ({shown_name(live)}): {_mismatch_text(errors)}")
 
 
 def _apply(
@@ -182,14 +184,18 @@ def _plain(message: str) -> ApiError:
 
 
 def _gvk(api_version: str, kind: str) -> str:
+    if api_version.count("/") > 1:  # no version at all, and then no kind
+        api_version = kind = ""
     group, _, version = api_version.rpartition("/")
     return f"{group}/{version}, Kind={kind}"
 
 
-def _gvknn(obj: Obj) -> str:
-    meta = obj.get("metadata") or NO_FIELDS
+def shown_name(obj: Obj) -> str:
+    """How errors name an object: ``namespace/name; group/version, Kind=kind``. What is no text is none."""
+    meta = obj.get("metadata")
+    given = (meta.get("namespace"), meta.get("name")) if isinstance(meta, dict) else ()
     gvk = _gvk(obj.get("apiVersion", ""), obj.get("kind", ""))
-    return f"{meta.get('namespace', '')}/{meta.get('name', '')}; {gvk}"
+    return "/".join(v if isinstance(v, str) else "" for v in given or ("", "")) + f"; {gvk}"
 
 
 def _mismatch_text(errors: list[tuple[str, str]]) -> str:

@@ -167,9 +167,8 @@ def unowned(reset: dict[str, Any], others: dict[str, Any] = STRIPPED) -> dict[st
 
 
 def entries_of(obj: Obj | None) -> Any:
-    if obj is None:
-        return None
-    return (obj.get("metadata") or NO_FIELDS).get("managedFields")
+    meta = obj.get("metadata") if obj is not None else None
+    return meta.get("managedFields") if isinstance(meta, dict) else None
 
 
 def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries | None]:

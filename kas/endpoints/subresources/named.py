@@ -11,11 +11,10 @@ from kas.edge.http import Request, Response
 from kas.endpoints import managedfields, respond
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import WriteOptions, write_options
-from kas.endpoints.write import Writer, options_dict
+from kas.endpoints.write import NAMESPACE_MISMATCH, Writer, options_dict
 from kas.registry.strategy import Context, Obj
 
 SYSTEM_FIELDS = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
-NAMESPACE_MISMATCH = "the namespace of the provided object does not match the namespace sent on the request"
 
 
 class Posted(NamedTuple):
