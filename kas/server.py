@@ -273,7 +273,7 @@ class Server:
     def _build_api(self) -> None:
         raw = self.options.raw
         self.admission = AdmissionChain(admission_order.build(self), admission_order.observer(self.metrics))
-        self.writer = Writer(self.admission, clock)
+        self.writer = Writer(self.admission, clock, self.authorizer)
         deleter = Deleter(self.writer)
         events = self.metrics.counter(
             "apiserver_watch_events_total", "Number of events sent in watch clients", ("group", "version", "resource")

@@ -9,9 +9,11 @@ from kas.api import errors
 from kas.api.scheme import SCHEME
 from kas.api.validation.options import validate_delete_options
 from kas.edge.http import Request, Response
-from kas.endpoints import respond
+from kas.endpoints import listing, respond
 from kas.endpoints.codec import decode_body
+from kas.endpoints.listing import Listing
 from kas.endpoints.options import list_options, number
+from kas.endpoints.read import fresh, limit_of, position
 from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
 from kas.endpoints.write import Writer
@@ -100,25 +102,26 @@ class Deleter:
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
         o = with_served_fields(served, list_options(req.params))
         options = self._options(req, served)
-        matcher = matcher_of(o)
+        m = respond.media(req)
         registry = served.registry
-        prefix = registry.prefix(namespace)
-        start, left, done = "", o.limit if o.limit > 0 else -1, []
-        while left != 0:
-            page = registry.store.range(prefix, start, PAGE if left < 0 else min(PAGE, left), 0, matcher)
+        revision, start, wanted = position(served, namespace, o)
+        if wanted > registry.store.revision:
+            await fresh(registry.store, wanted)
+        q = Listing(req, served, m, registry.prefix(namespace), matcher_of(o), start, limit_of(o), revision)
+        meta, done = None, []
+        while True:
+            page = registry.store.range(q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
+            if meta is None:
+                meta = listing.list_meta(q, page) if q.limit else {"resourceVersion": str(page.revision)}
             for rec in page.records:
-                meta = registry.object(rec)["metadata"]
-                ctx = self.writer.context(req, meta.get("namespace", ""), bool(options.get("dryRun")))
+                found = registry.object(rec)["metadata"]
+                ctx = self.writer.context(req, found.get("namespace", ""), bool(options.get("dryRun")))
                 try:
-                    await self._delete(req, served, ctx, meta["name"], options)
+                    await self._delete(req, served, ctx, found["name"], options)
                 except errors.ApiError as e:
                     if e.code != 404:
                         raise
                 done.append(rec)
-            if left > 0:
-                left -= len(page.records)
-            if not page.more:
-                break
-            start = page.next_key
-        head = served.list_head + f'{{"resourceVersion":"{registry.store.revision}"}},"items":['.encode()
-        return respond.raw_list(req, served, head + b",".join(served.item(r) for r in done) + b"]}\n")
+            if q.limit or not page.more:
+                return listing.encode(q, meta, done)
+            start, revision = page.next_key, page.revision

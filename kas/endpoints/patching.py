@@ -16,7 +16,6 @@ from kas.api import errors, field, gojson, jsonpatch, mergepatch, strategicmerge
 from kas.api.defaults import apply_defaults
 from kas.api.errors import ApiError
 from kas.api.fieldmanager import apply
-from kas.api.negotiation import APPLY_PATCH as APPLY
 from kas.api.negotiation import JSON_PATCH, MERGE_PATCH, patch_media_type
 from kas.api.scheme import DecodeError, EncodeError, decode, write_json
 from kas.api.strictness import duplicates, json_patch_errors, strict_errors, warning_texts
@@ -24,7 +23,7 @@ from kas.api.unstructured import conversion_error
 from kas.edge.http import Request
 from kas.endpoints import managedfields
 from kas.endpoints.codec import JSON_ERROR_STRUCT, another_kind
-from kas.endpoints.options import META, WriteOptions, manager_errors
+from kas.endpoints.options import WriteOptions
 from kas.endpoints.served import Served
 from kas.registry.strategy import Context, Obj
 
@@ -34,19 +33,6 @@ STATUS = "status"
 def patch_type(req: Request) -> str:
     """The patch's type from Content-Type. Raises 415."""
     return patch_media_type(req.header(b"content-type"))
-
-
-def check_options(kind: str, o: WriteOptions) -> None:
-    """ValidatePatchOptions. Raises 422."""
-    found = []
-    if kind == APPLY:
-        if not o.field_manager:
-            found.append(field.required("fieldManager", "is required for apply patch"))
-    elif o.force is not None:
-        found.append(field.forbidden("force", "may not be specified for non-apply patch"))
-    found += manager_errors(o.field_manager)
-    if found:
-        raise errors.invalid(META, "PatchOptions", "", found)
 
 
 @dataclass(frozen=True)
@@ -60,12 +46,17 @@ class Patch:
 
 
 def patcher(req: Request, served: Served, ctx: Context, name: str, kind: str, o: WriteOptions) -> Callable[[Obj | None], Obj]:
-    """A JSON, merge or strategic merge patch as a function of the current object (in the storage version)."""
+    """A JSON, merge or strategic merge patch as a function of the current object (in the storage version).
+
+    As upstream, the patch is looked at when there is something to patch: a 404 comes before its faults.
+    """
     manager = managedfields.manager_name(o.field_manager, req)
-    patch = _parse(served, kind, req.body, o)
+    parsed: Patch | None = None
 
     def wanted(current: Obj | None) -> Obj:
+        nonlocal parsed
         assert current is not None  # patch creates nothing
+        patch = parsed = parsed or _parse(served, kind, req.body, o)
         live = served.to_served(current)
         patched = patch.apply(live)
         kept = _kept(live, patched) if ctx.subresource == STATUS else None
@@ -87,8 +78,14 @@ def _kept(live: Obj, patched: Any) -> Obj:
 
 def plain_patcher(req: Request, served: Any, kind: str, o: WriteOptions) -> Callable[[Obj], Obj]:
     """A patch of a view (Scale): the document in, the decoded result out; no managed fields."""
-    patch = _parse(served, kind, req.body, o)
-    return lambda live: decode_patched(req, served, patch.apply(live), o, patch)
+    parsed: Patch | None = None
+
+    def patched(live: Obj) -> Obj:
+        nonlocal parsed
+        patch = parsed = parsed or _parse(served, kind, req.body, o)
+        return decode_patched(req, served, patch.apply(live), o, patch)
+
+    return patched
 
 
 def _parse(served: Served, kind: str, body: bytes, o: WriteOptions) -> Patch:
@@ -123,15 +120,16 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
 
 
 def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
-    if strict:
-        try:
-            _map(body)
-        except gojson.JSONError as e:
-            raise errors.bad_request(f"error decoding patch: {e}") from None
+    try:
+        patch = mergepatch.checked(_map(body)) if strict else mergepatch.decode(body)
+    except gojson.JSONError as e:
+        raise errors.bad_request(f"error decoding patch: {e}") from None
+    except mergepatch.MergePatchError as e:
+        raise errors.bad_request(str(e)) from None
 
     def merge(doc: Obj) -> Any:
         try:
-            return _still(served, mergepatch.apply(doc, body))
+            return _still(served, mergepatch.merged(doc, patch))
         except mergepatch.MergePatchError as e:
             raise errors.bad_request(str(e)) from None
 

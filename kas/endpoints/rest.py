@@ -131,6 +131,8 @@ class Rest:
             raise errors.generic_not_found()
         req.known = True
         verb = req.info.verb
+        if served.deprecation and sub.kind == served.kind and verb in sub.verbs:
+            req.warn(served.deprecation)
         if not sub.connect and sub.name != "log":  # those answer with what somebody else says
             check_accept(req, READ_TYPES)
         own = self.subresources.get((served.group, served.resource, sub.name))

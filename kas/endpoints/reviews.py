@@ -13,6 +13,7 @@ from kas.endpoints.options import write_options
 from kas.endpoints.rest import Virtual
 from kas.endpoints.subresources.named import own
 from kas.endpoints.write import Writer
+from kas.registry import pipeline
 from kas.registry.authentication import reviews as authn
 from kas.registry.authorization import reviews as authz
 
@@ -27,10 +28,9 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
         o = write_options(req.params, "CreateOptions")
         obj = decode_body(req, kind, strictness=o.field_validation)
         assert obj is not None
-        obj.setdefault("metadata", {})
+        meta = obj["metadata"] = obj.get("metadata") or {}
+        pipeline.match_namespace(record, meta, namespace)
         ctx = writer.context(req, namespace, o.dry_run)
-        if record.namespaced and not obj["metadata"].get("namespace"):
-            obj["metadata"]["namespace"] = namespace
         # Seen only where the answer is the question itself with a status; the others answer a new object.
         own(req, obj, kind, ctx, o)
         result = answer(ctx, obj)

@@ -7,20 +7,26 @@ from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes, Chain
 from kas.api import errors
+from kas.api.equality import semantic_equal
 from kas.api.fieldmanager import keep_timestamps, restore_after_admission
+from kas.api.negotiation import APPLY_PATCH
+from kas.auth import attributes as authz
 from kas.edge.http import Request, Response
 from kas.endpoints import managedfields, patching, respond
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import NO_WRITE_OPTIONS, WriteOptions, write_options
 from kas.endpoints.served import Served
+from kas.registry import pipeline
 from kas.registry.strategy import Context, Obj
+
+ADMITTED = " after mutating admission happens"
 
 
 class Writer:
     """The writing verbs of every stored resource; holds what they need of the server."""
 
-    def __init__(self, admission: Chain, clock: Callable[[], str]) -> None:
-        self.admission, self.clock = admission, clock
+    def __init__(self, admission: Chain, clock: Callable[[], str], authorizer: authz.Authorizer) -> None:
+        self.admission, self.clock, self.authorizer = admission, clock, authorizer
 
     def context(self, req: Request, namespace: str, dry_run: bool, subresource: str = "") -> Context:
         return Context(self.clock(), namespace, req.user.to_dict(), subresource, dry_run)
@@ -41,12 +47,7 @@ class Writer:
         obj = decode_body(req, kind, strictness=o.field_validation)
         assert obj is not None
         meta = _metadata(obj)
-        if served.record.namespaced:
-            if meta.get("namespace") and namespace and meta["namespace"] != namespace:
-                raise errors.bad_request("the namespace of the provided object does not match the namespace sent on the request")
-            meta["namespace"] = namespace
-        elif meta.get("namespace"):
-            raise errors.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        pipeline.match_namespace(served.record, meta, namespace)
         dedup_owner_references(req, meta)
         ctx = self.context(req, namespace, o.dry_run)
         manager = managedfields.manager_name(o.field_manager, req)
@@ -75,7 +76,6 @@ class Writer:
         given = decode_body(req, served.kind_record, strictness=o.field_validation)
         assert given is not None
         check_name(given, namespace if served.record.namespaced else "", name)
-        _check_if_match(req, given)
         manager = managedfields.manager_name(o.field_manager, req)
         ctx = self.context(req, namespace, o.dry_run, subresource)
 
@@ -87,6 +87,7 @@ class Writer:
             obj = given if first else decode_body(req, served.kind_record, strictness="Ignore")
             first = False
             assert obj is not None
+            dedup_owner_references(req, _metadata(obj))
             if current is not None:
                 managedfields.on_update(served, served.to_served(current), obj, manager, ctx)
             else:
@@ -96,7 +97,7 @@ class Writer:
         rec, warnings, created = await self._write(
             req, served, ctx, name, wanted, options_dict("UpdateOptions", o),
             allow_create=served.record.allow_create_on_update and not subresource,
-            unconditional=served.record.allow_unconditional_update,
+            uid=given["metadata"].get("uid") or "",
         )  # fmt: skip
         for text in warnings:
             req.warn(text)
@@ -104,15 +105,15 @@ class Writer:
 
     async def _write(
         self, req: Request, served: Served, ctx: Context, name: str, wanted: Callable[[Obj | None], Obj], options: dict[str, Any],
-        allow_create: bool, unconditional: bool,
+        allow_create: bool, uid: str = "",
     ):  # fmt: skip
         attrs = self.attributes(req, served, UPDATE, ctx, name, None, None, options)
         mutates = self.admission.mutates(attrs)
 
         def mutate(current: Obj | None):
             obj = wanted(current)
-            dedup_owner_references(req, obj.get("metadata") or {})
             if current is None or not mutates:
+                dedup_owner_references(req, obj.get("metadata") or {}, ADMITTED)
                 return obj
             attrs.operation, attrs.obj, attrs.old = UPDATE, obj, current
             return self._mutated(req, attrs)
@@ -123,14 +124,26 @@ class Writer:
             return None if isinstance(mutated, dict) else mutated
 
         def judge(final: Obj, old: Obj | None) -> Awaitable[None] | None:
+            if old is None:
+                self._authorize_create(req, ctx, name)
             attrs.operation = UPDATE if old is not None else CREATE
             attrs.obj, attrs.old = final, old
             return self.admission.start_validate(attrs)
 
         return await served.registry.update(
             ctx, name, mutate, judge, subresource=ctx.subresource, allow_create=allow_create, on_create=on_create,
-            unconditional=unconditional, settle=keep_timestamps,
+            unconditional=served.record.allow_unconditional_update, settle=keep_timestamps, uid=uid,
         )  # fmt: skip
+
+    def _authorize_create(self, req: Request, ctx: Context, name: str) -> None:
+        """An update or apply that creates needs the right to create as well (``withAuthorization``). Raises 403."""
+        info = req.info
+        asked = authz.Attributes(
+            req.user, "create", ctx.namespace, info.api_group, info.api_version, info.resource, info.subresource, name, True, info.path
+        )
+        decision, reason, _ = self.authorizer.authorize(asked)
+        if decision != authz.ALLOW:
+            raise authz.forbidden(asked, reason)
 
     def _mutated(self, req: Request, attrs: Attributes) -> Obj | Awaitable[Obj]:
         """The object after mutating admission, which must leave usable managed fields behind; to be awaited when a plug-in waits."""
@@ -148,17 +161,16 @@ class Writer:
         warning = restore_after_admission(entries, obj["metadata"])
         if warning is not None:
             req.warn(warning)
-        dedup_owner_references(req, obj["metadata"], " after mutating admission happens")
+        dedup_owner_references(req, obj["metadata"], ADMITTED)
         return obj
 
     # --- patch
 
     async def patch(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
         kind = patching.patch_type(req)
-        o = write_options(req.params, "PatchOptions") if req.query else NO_WRITE_OPTIONS
-        patching.check_options(kind, o)
+        o = write_options(req.params, "PatchOptions", kind)
         ctx = self.context(req, namespace, o.dry_run, subresource)
-        if kind == patching.APPLY:
+        if kind == APPLY_PATCH:
             ctx.apply = True
             wanted = patching.applier(req, served, ctx, name, o)
         else:
@@ -170,8 +182,7 @@ class Writer:
             name,
             wanted,
             options_dict("PatchOptions", o),
-            allow_create=kind == patching.APPLY and not subresource,
-            unconditional=True,
+            allow_create=kind == APPLY_PATCH and not subresource,
         )
         for text in warnings:
             req.warn(text)
@@ -213,27 +224,17 @@ def check_name(obj: Obj, namespace: str, name: str) -> None:
         )
 
 
-def _check_if_match(req: Request, obj: Obj) -> None:
-    """``If-Match`` with a resourceVersion is a precondition, as one in the body is."""
-    tag = req.header(b"if-match").strip().removeprefix("W/").strip('"')
-    if tag and tag != "*":
-        meta = _metadata(obj)
-        if not meta.get("resourceVersion"):
-            meta["resourceVersion"] = tag
-
-
 def dedup_owner_references(req: Request, meta: dict[str, Any], when: str = "") -> None:
-    """Drops repeated ownerReferences (same uid) with upstream's warning; ``when`` tells in it who brought them."""
+    """Drops ownerReferences that are there already, in all they say, with upstream's warning; ``when`` tells in it who brought them."""
     refs = meta.get("ownerReferences")
     if not refs or len(refs) < 2:
         return
-    seen, kept, repeated = set(), [], []
+    kept: list[Any] = []
+    repeated = []
     for ref in refs:
-        key = ref.get("uid")
-        if key in seen:
-            repeated.append(key)
+        if any(ref.get("uid") == k.get("uid") and semantic_equal(ref, k) for k in kept):
+            repeated.append(ref.get("uid") or "")
         else:
-            seen.add(key)
             kept.append(ref)
     if repeated:
         meta["ownerReferences"] = kept
