@@ -10,7 +10,7 @@ from kas.api.scheme import SCHEME
 from kas.api.validation.options import validate_delete_options
 from kas.edge.http import Request, Response
 from kas.endpoints import listing, respond
-from kas.endpoints.codec import decode_body
+from kas.endpoints.codec import BodyError, decode_body
 from kas.endpoints.listing import Listing
 from kas.endpoints.options import list_options, number
 from kas.endpoints.read import fresh, limit_of, position
@@ -18,23 +18,27 @@ from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
 from kas.endpoints.write import Writer
 
+OPTIONS = SCHEME.known("meta.k8s.io", "v1", "DeleteOptions")
 PAGE = 500  # objects read at once by deletecollection
 
 
 def delete_options(req: Request) -> dict[str, Any]:
-    """DeleteOptions of the body, or of the query when there is none. Raises 400, 415 and 422."""
+    """DeleteOptions of the body, or of the query when there is none. Raises 400, 415, 422, and 500 for a body that is none."""
     q = req.params
     if req.body:
-        kind = SCHEME.kind("meta.k8s.io", "v1", "DeleteOptions")
-        options = decode_body(req, _options_kind(req, kind), strictness="Ignore") or {}
+        try:
+            # Clients send them under any group version they know.
+            options = decode_body(req, OPTIONS, strictness="Ignore", any_version=True) or {}
+        except BodyError as e:
+            raise errors.ApiError(500, "", e.why) from None  # upstream hands on what its decoder says as it is
     else:
         options = {}
         if req.query:
-            if q.get("gracePeriodSeconds"):
+            if "gracePeriodSeconds" in q:
                 options["gracePeriodSeconds"] = number(q.get("gracePeriodSeconds"))
             if "orphanDependents" in q:
                 options["orphanDependents"] = q.flag("orphanDependents")
-            if q.get("propagationPolicy"):
+            if "propagationPolicy" in q:
                 options["propagationPolicy"] = q.get("propagationPolicy")
             if q.values("dryRun"):
                 options["dryRun"] = q.values("dryRun")
@@ -44,20 +48,6 @@ def delete_options(req: Request) -> dict[str, Any]:
     if found:
         raise errors.invalid("meta.k8s.io", "DeleteOptions", "", found)
     return options
-
-
-def _options_kind(req: Request, fallback):
-    """DeleteOptions travel under any group version the client knows; all are the same type."""
-    import orjson
-
-    try:
-        value = orjson.loads(req.body)
-    except orjson.JSONDecodeError:
-        return fallback
-    if isinstance(value, dict) and value.get("kind") in (None, "", "DeleteOptions") and isinstance(value.get("apiVersion"), str):
-        group, _, version = value["apiVersion"].rpartition("/")
-        return SCHEME.kind(group, version, "DeleteOptions") or fallback
-    return fallback
 
 
 class Deleter:

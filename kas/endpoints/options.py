@@ -1,6 +1,6 @@
 """Query parameters of the verbs: metav1 ListOptions, and the options of writes.
 
-The conversion from strings is Go's: for a flag anything but "", "0" and "false" is true; numbers are ParseInt's.
+The conversion from strings is Go's: for a flag anything but "0" and "false" is true; numbers are ParseInt's.
 Validation and its texts are apimachinery's ``meta/v1/validation`` and ``internalversion/validation``.
 """
 

@@ -178,6 +178,8 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
         text = _text(patched).decode("utf-8", "replace") if shown is None else shown()
         return errors.invalid("", "", "", [field.invalid("patch", text, why)])
 
+    if patched is None:
+        patched = {}  # read as Go reads a null: nothing is set
     if not isinstance(patched, dict):
         why = gojson.cannot_unmarshal(patched, JSON_ERROR_STRUCT)
         raise invalid(f"couldn't get version/kind; json parse error: {why}")

@@ -29,6 +29,7 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
         obj = decode_body(req, kind, strictness=o.field_validation)
         assert obj is not None
         meta = obj["metadata"] = obj.get("metadata") or {}
+        pipeline.wipe_system_fields(meta)
         pipeline.match_namespace(record, meta, namespace)
         ctx = writer.context(req, namespace, o.dry_run)
         # Seen only where the answer is the question itself with a status; the others answer a new object.

@@ -143,7 +143,7 @@ class Writer:
         )
         decision, reason, _ = self.authorizer.authorize(asked)
         if decision != authz.ALLOW:
-            raise authz.forbidden(asked, reason)
+            raise errors.forbidden(info.api_group, info.resource, name, reason)  # just that: upstream does not say here who may not what
 
     def _mutated(self, req: Request, attrs: Attributes) -> Obj | Awaitable[Obj]:
         """The object after mutating admission, which must leave usable managed fields behind; to be awaited when a plug-in waits."""
