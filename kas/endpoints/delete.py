@@ -62,6 +62,7 @@ class Deleter:
         return options
 
     async def delete(self, req: Request, served: Served, namespace: str, name: str) -> Response:
+        respond.media(req)
         options = self._options(req, served)
         ctx = self.writer.context(req, namespace, bool(options.get("dryRun")))
         rec, gone = await self._delete(req, served, ctx, name, options)
@@ -90,9 +91,9 @@ class Deleter:
         return await served.registry.delete(ctx, name, options, judge)
 
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
+        m = respond.media(req)
         o = with_served_fields(served, list_options(req.params))
         options = self._options(req, served)
-        m = respond.media(req)
         registry = served.registry
         revision, start, wanted = position(served, namespace, o)
         if wanted > registry.store.revision:

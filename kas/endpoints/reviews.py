@@ -25,6 +25,7 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
     kind = SCHEME.known(record.group, record.version, record.kind)
 
     def create(req: Request, served: Virtual, namespace: str, name: str) -> Response:
+        respond.media(req)
         o = write_options(req.params, "CreateOptions")
         obj = decode_body(req, kind, strictness=o.field_validation)
         assert obj is not None

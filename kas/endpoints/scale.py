@@ -58,6 +58,7 @@ class Scale:
         return self._answer(req, scale_of(served.object(served.registry.get(namespace, name))), 200)
 
     async def update(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        respond.media(req)
         o = write_options(req.params, "UpdateOptions")
         given = decode_body(req, SCALE, strictness=o.field_validation)
         assert given is not None
@@ -73,6 +74,7 @@ class Scale:
 
     async def patch(self, req: Request, served: Any, namespace: str, name: str) -> Response:
         kind = patching.patch_type(req)
+        respond.media(req)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
         view: Any = _View(served)

@@ -42,6 +42,7 @@ class Writer:
     # --- create
 
     async def create(self, req: Request, served: Served, namespace: str) -> Response:
+        respond.media(req)  # who takes no answer of ours changes nothing; so in every verb
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
         kind = served.kind_record
         obj = decode_body(req, kind, strictness=o.field_validation)
@@ -72,6 +73,7 @@ class Writer:
     # --- update
 
     async def update(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
+        respond.media(req)
         o = write_options(req.params, "UpdateOptions") if req.query else NO_WRITE_OPTIONS
         given = decode_body(req, served.kind_record, strictness=o.field_validation)
         assert given is not None
@@ -168,6 +170,7 @@ class Writer:
 
     async def patch(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
         kind = patching.patch_type(req)
+        respond.media(req)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.context(req, namespace, o.dry_run, subresource)
         if kind == APPLY_PATCH:

@@ -57,6 +57,10 @@ def test_aggregated_discovery_has_an_entity_tag(client):
     first = client.raw("GET", "/apis", Accept=accept)
     assert first.json()["kind"] == "APIGroupDiscoveryList"
     assert client.raw("GET", "/apis", Accept=accept, If_None_Match=first.headers["etag"]).status_code == 304
+    # The form before this one is served no longer.
+    beta = accept.replace("v=v2", "v=v2beta1")
+    assert client.raw("GET", "/apis", Accept=beta).status_code == 406
+    assert client.raw("GET", "/apis", Accept=f"{beta},application/json").json()["kind"] == "APIGroupList"
 
 
 def test_swagger_ui(client):

@@ -215,6 +215,20 @@ def test_options_of_a_delete_are_of_any_version(client, namespace):
     assert client("DELETE", f"{path}?gracePeriodSeconds=")[0] == 400
 
 
+def test_who_takes_no_answer_changes_nothing(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    wrong = {"Accept": "application/json;as=Nothing;v=v1;g=meta.k8s.io"}
+    body = {"metadata": {"name": "s"}}
+    assert client("POST", path, body, **wrong)[0] == 406
+    made = client("POST", path, body)[1]
+    body["metadata"]["labels"] = {"a": "b"}
+    assert client("PUT", f"{path}/s", body, **wrong)[0] == client("PATCH", f"{path}/s", body, MERGE, **wrong)[0] == 406
+    assert client("DELETE", f"{path}/s", **wrong)[0] == client("DELETE", path, **wrong)[0] == 406
+    assert client("GET", f"{path}/s")[1] == made
+    # What a patch is written in is looked at first.
+    assert client("PATCH", f"{path}/s", body, "text/plain", **wrong)[0] == 415
+
+
 def test_a_null_sets_nothing(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/secrets"
     for body, ctype in (("null", "application/json"), ("", "application/yaml"), ("null", "application/yaml")):

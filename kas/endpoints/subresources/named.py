@@ -34,6 +34,7 @@ async def read(
     writer: Writer, req: Request, served: Any, kind: Any, namespace: str, name: str, subresource: str, *, keep_system: bool = False
 ) -> Posted:
     """The posted object of ``kind``, admitted. ``keep_system``: uid and its like stay, as preconditions. Raises what a create raises."""
+    respond.media(req)
     o = write_options(req.params, "CreateOptions")
     obj = decode_body(req, kind, strictness=o.field_validation)
     assert obj is not None
