@@ -25,7 +25,7 @@ from kas.api.fieldmanager import lastapplied
 from kas.api.fieldmanager.conflicts import Conflicts, conflict_error
 from kas.api.fieldmanager.entries import Ident, Managed, Managers, ident_of, read, write
 from kas.api.fieldmanager.schema import Schema
-from kas.api.fieldmanager.updating import NO_FIELDS, STRIPPED, Obj, Reset, allowed, entries_of, reconciled, settle, track
+from kas.api.fieldmanager.updating import NO_FIELDS, STRIPPED, Obj, Reset, allowed, entries_of, metadata_of, reconciled, settle, track
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 
@@ -63,7 +63,7 @@ def apply(
     try:
         if not managers:
             managers = track(schema, {}, live, {}, BEFORE_FIRST_APPLY, subresource, now, reset_fields)
-        if entries_of(applied) is not None:
+        if isinstance(entries_of(applied), list):
             raise bad_request("metadata.managedFields must be nil")
         _check(schema, live, applied)
         try:
@@ -187,9 +187,10 @@ def _gvk(api_version: str, kind: str) -> str:
 
 
 def _gvknn(obj: Obj) -> str:
-    meta = obj.get("metadata") or NO_FIELDS
+    meta = metadata_of(obj)
     gvk = _gvk(obj.get("apiVersion", ""), obj.get("kind", ""))
-    return f"{meta.get('namespace', '')}/{meta.get('name', '')}; {gvk}"
+    namespace, name = (v if isinstance(v, str) else "" for v in (meta.get("namespace"), meta.get("name")))
+    return f"{namespace}/{name}; {gvk}"
 
 
 def _mismatch_text(errors: list[tuple[str, str]]) -> str:
