@@ -88,8 +88,8 @@ class Rest:
             # A name that a list or watch took from its field selector needs no namespace.
             if not namespace and (info.subresource or (name and len(info.parts) > 1)):
                 raise errors.generic_not_found()
-        elif info.namespace and (info.resource != "namespaces" or info.namespace != name):
-            raise errors.generic_not_found()
+        elif info.namespace and (info.resource != "namespaces" or info.namespace != name or req.path.count("/namespaces/") > 1):
+            raise errors.generic_not_found()  # a namespace is its own, but not in itself
         if info.subresource:
             return self._sub(req, served, namespace, name)
         if not isinstance(served, Served):

@@ -16,6 +16,8 @@ NOT_ALLOWED = "the server does not allow this method on the requested resource"
         ("GET", "/api/v1/namespaces/{ns}/bindings/x"),
         ("POST", "/api/v1/namespaces/{ns}/bindings/x"),
         ("GET", "/api/v1/namespaces/{ns}/namespaces"),
+        ("GET", "/api/v1/namespaces/{ns}/namespaces/{ns}"),
+        ("GET", "/api/v1/namespaces/{ns}/namespaces/{ns}/status"),
         ("GET", "/api/v1/namespaces/{ns}/nodes"),
         ("GET", "/api/v1/configmaps/x"),
         ("GET", "/apis/authorization.k8s.io/v1/subjectaccessreviews/x"),
