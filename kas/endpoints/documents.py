@@ -18,7 +18,7 @@ from kas.director import Director, not_found
 from kas.edge.http import Request, Response
 from kas.endpoints import discovery, respond
 from kas.endpoints.discovery import Version
-from kas.endpoints.rest import method_not_allowed
+from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed
 
 DISCOVERY_TYPE = f"application/json;g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList".encode()
 BUILD_DATE = "1970-01-01T00:00:00Z"
@@ -78,6 +78,8 @@ class Documents:
 
     def _root(self, req: Request, core: bool) -> Response:
         _get_only(req)
+        if core:
+            check_accept(req, READ_TYPES)  # /apis and its groups are beside the router
         if _wants_aggregated(req.header(b"accept")):
             key = ("aggregated", core)
             if key not in self._cache:
@@ -128,6 +130,7 @@ class Documents:
         if found is None:
             raise generic_not_found()
         _get_only(req)
+        check_accept(req, READ_TYPES)
         return self._plain(req, self._dict(("resources", group, version), lambda: discovery.resource_list(found)))
 
     # --- OpenAPI
@@ -182,6 +185,7 @@ class Documents:
             "platform": f"linux/{'arm64' if platform.machine() == 'aarch64' else 'amd64'}",
         }  # fmt: skip
         _get_only(req)
+        check_accept(req, (respond.JSON,))
         return Response(200, [(b"content-type", b"application/json")], orjson.dumps(value, option=orjson.OPT_INDENT_2))
 
     def index(self, req: Request) -> Response:
