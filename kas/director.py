@@ -38,9 +38,11 @@ class Director:
 
     def __call__(self, req: Request) -> Result:
         info = req.info
+        path = req.path
+        if path.startswith("//"):
+            return not_found()  # paths are split without them, but routed with them
         if info.is_resource_request and self._has_version(info.api_group, info.api_version):
             return self._rest(req)
-        path = req.path
         handler = self._exact.get(path)
         if handler is not None:
             return handler(req)

@@ -97,6 +97,11 @@ def generic_not_found() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
+def method_not_supported(group: str, resource: str, action: str) -> ApiError:
+    message = f'{action} is not supported on resources of kind "{qualified(group, resource)}"'
+    return ApiError(405, "MethodNotAllowed", message, _details(group, resource))
+
+
 def already_exists(group: str, resource: str, name: str) -> ApiError:
     message = f'{qualified(group, resource)} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, _details(group, resource, name))

@@ -9,22 +9,36 @@ from typing import Any
 
 from kas.api import gojson
 
+INVALID = "Invalid JSON Patch"
+
 
 class MergePatchError(ValueError):
     """A patch that is no merge patch; a 400 for the client. ``str()`` is upstream's message."""
 
 
 def apply(document: dict[str, Any], patch_text: bytes | str) -> Any:
-    """``document`` with the patch merged in. Raises MergePatchError.
+    """``document`` with the patch merged in. Raises MergePatchError."""
+    return merged(document, decode(patch_text))
 
-    An array as patch replaces the document, any other non-object is refused.
-    """
+
+def decode(patch_text: bytes | str) -> dict[str, Any] | list[Any]:
+    """The patch in a text. Raises MergePatchError."""
     try:
         patch = gojson.loads(patch_text)
     except gojson.JSONError:
-        raise MergePatchError("Invalid JSON Patch") from None
+        raise MergePatchError(INVALID) from None
+    return checked(patch)
+
+
+def checked(patch: Any) -> dict[str, Any] | list[Any]:
+    """A decoded patch that is an object or an array. Raises MergePatchError for anything else."""
     if not isinstance(patch, (dict, list)):
-        raise MergePatchError("Invalid JSON Patch")
+        raise MergePatchError(INVALID)
+    return patch
+
+
+def merged(document: dict[str, Any], patch: dict[str, Any] | list[Any]) -> Any:
+    """``document`` with a decoded patch merged in; an array replaces the document. Raises MergePatchError."""
     try:
         return merge(document, patch) if isinstance(patch, dict) else without_nulls(patch)
     except RecursionError:

@@ -18,25 +18,36 @@ JSON_ERROR_STRUCT = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\"
 _GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 
-def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool = False) -> dict[str, Any] | None:
+class BodyError(errors.ApiError):
+    """The 400 of a body that cannot be read as what it should be; ``why`` is the decoder's own word."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(400, "BadRequest", message)
+        self.why = why
+
+
+def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool = False, any_version: bool = False) -> dict[str, Any] | None:
     """The body as an object of ``kind`` (a scheme Kind), constant and computed defaults applied.
 
-    ``strictness`` is fieldValidation: Strict refuses unknown and duplicate fields, Warn (and "") warns, Ignore is silent.
-    None for an empty body where that is allowed. Raises 400 and 415.
+    ``strictness`` is fieldValidation: Strict refuses unknown and duplicate fields, Warn (and "") warns, Ignore is silent. With
+    ``any_version`` the body may say it is of any group and version. None for an empty body where that is allowed. Raises 400
+    (``BodyError``) and 415.
     """
     body = req.body
     if allow_empty and not body:
         return None
     form = body_media_type(req.header(b"content-type"))
     if form == PROTOBUF:
-        return _decode_protobuf(body, kind)
+        return _decode_protobuf(body, kind, any_version)
     if form == YAML:
         value, findings = _from_yaml(kind, body)
-        return _typed(req, value, kind, strictness, findings, body, None)
+        return _typed(req, value, kind, strictness, findings, body, None, any_version)
     obj = decode_plain(kind.type, body)
     if obj is not None:
         # No unknown and no repeated fields: strictness has nothing to say.
-        check_type_meta(obj, kind, body)
+        check_type_meta(obj, kind, body, any_version)
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
         if b"managedFields" in body and not (obj.get("metadata") or {}).get("managedFields"):
             keep_reset(obj, gojson.loads(body))
@@ -47,7 +58,7 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
     except gojson.JSONError as e:
         raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
     findings = duplicates(body) if strictness != "Ignore" else []
-    return _typed(req, value, kind, strictness, findings, body, body)
+    return _typed(req, value, kind, strictness, findings, body, body, any_version)
 
 
 def _from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
@@ -60,15 +71,15 @@ def _from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
 
 
 def _typed(
-    req: Request, value: Any, kind, strictness: str, findings: list[str], body: bytes, text: bytes | None
+    req: Request, value: Any, kind, strictness: str, findings: list[str], body: bytes, text: bytes | None, any_version: bool
 ) -> dict[str, Any]:
-    """A parsed body as an object of ``kind``; ``text`` is the body where it is JSON."""
+    """A parsed body as an object of ``kind``; ``text`` is the body where it is JSON. A null leaves everything as it is in Go: unset."""
     if value is None:
-        value = {}  # null sets nothing in Go
+        value = {}
     if not isinstance(value, dict):
         why = f"json: cannot unmarshal {_GO_KINDS.get(type(value), 'object')} into Go value of type {JSON_ERROR_STRUCT}"
         raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
-    given_kind, given_version = check_type_meta(value, kind, body)
+    given_kind, given_version = check_type_meta(value, kind, body, any_version)
     try:
         obj, unknown = decode(kind.type, value, text)
     except DecodeError as e:
@@ -99,7 +110,7 @@ def keep_reset(obj: dict[str, Any], given: dict[str, Any]) -> None:
         obj["metadata"]["managedFields"] = []
 
 
-def check_type_meta(value: dict[str, Any], kind, body: bytes) -> tuple[str, str]:
+def check_type_meta(value: dict[str, Any], kind, body: bytes, any_version: bool = False) -> tuple[str, str]:
     """kind and apiVersion of a value, the expected ones where it names none. Raises 400 when they are others."""
     given_kind, given_version = value.get("kind"), value.get("apiVersion")
     if given_kind == kind.kind and given_version == kind.api_version:
@@ -110,7 +121,7 @@ def check_type_meta(value: dict[str, Any], kind, body: bytes) -> tuple[str, str]
             why = f"json: cannot unmarshal {_GO_KINDS.get(type(v), 'object')} into Go struct field .{field} of type string"
             raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
     given_kind, given_version = given_kind or kind.kind, given_version or kind.api_version
-    if given_kind == kind.kind and given_version == kind.api_version:
+    if given_kind == kind.kind and (any_version or given_version == kind.api_version):
         return given_kind, given_version
     why = another_kind(given_kind, given_version, kind)
     if why:
@@ -121,19 +132,21 @@ def check_type_meta(value: dict[str, Any], kind, body: bytes) -> tuple[str, str]
 def another_kind(given_kind: str, given_version: str, kind) -> str:
     """Why an object that says it is ``given_kind`` cannot become one of ``kind``; "" when it is the kind, in any version."""
     group, _, version = given_version.rpartition("/")
-    if SCHEME.kind(group, version, given_kind) is None:
-        return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
+    options = kind.group == "meta.k8s.io"  # read with a scheme that knows no more than options
+    if options or SCHEME.kind(group, version, given_kind) is None:
+        scheme = "apis/meta/internalversion/scheme/register.go:27" if options else "api/legacyscheme/scheme.go:30"
+        return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/{scheme}"'
     if given_kind != kind.kind:
         return f"converting ({version}.{given_kind}) to ({kind.group.split('.')[0] or 'core'}.{kind.kind}): unknown conversion"
     return ""
 
 
-def _decode_protobuf(body: bytes, kind) -> dict[str, Any]:
+def _decode_protobuf(body: bytes, kind, any_version: bool) -> dict[str, Any]:
     try:
         api_version, given_kind, raw, _ = open_envelope(body)
     except DecodeError as e:
         raise _unrecognized(kind, str(e), body) from None
-    given_kind, api_version = check_type_meta({"kind": given_kind, "apiVersion": api_version}, kind, body)
+    given_kind, api_version = check_type_meta({"kind": given_kind, "apiVersion": api_version}, kind, body, any_version)
     try:
         obj = decode_protobuf(kind.type, raw)
     except DecodeError as e:
@@ -144,11 +157,11 @@ def _decode_protobuf(body: bytes, kind) -> dict[str, Any]:
 
 
 def _cannot(given: str, version: str, wanted: str, why: str) -> errors.ApiError:
-    return errors.bad_request(f'{given} in version "{version}" cannot be handled as a {wanted}: {why}')
+    return BodyError(f'{given} in version "{version}" cannot be handled as a {wanted}: {why}', why)
 
 
 def _unrecognized(kind, why: str, body: bytes) -> errors.ApiError:
-    return errors.bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({summary(body)})")
+    return BodyError(f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({summary(body)})", why)
 
 
 def summary(body: bytes, limit: int = 30) -> str:

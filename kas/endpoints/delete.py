@@ -9,30 +9,36 @@ from kas.api import errors
 from kas.api.scheme import SCHEME
 from kas.api.validation.options import validate_delete_options
 from kas.edge.http import Request, Response
-from kas.endpoints import respond
-from kas.endpoints.codec import decode_body
+from kas.endpoints import listing, respond
+from kas.endpoints.codec import BodyError, decode_body
+from kas.endpoints.listing import Listing
 from kas.endpoints.options import list_options, number
+from kas.endpoints.read import fresh, limit_of, position
 from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
 from kas.endpoints.write import Writer
 
+OPTIONS = SCHEME.known("meta.k8s.io", "v1", "DeleteOptions")
 PAGE = 500  # objects read at once by deletecollection
 
 
 def delete_options(req: Request) -> dict[str, Any]:
-    """DeleteOptions of the body, or of the query when there is none. Raises 400, 415 and 422."""
+    """DeleteOptions of the body, or of the query when there is none. Raises 400, 415, 422, and 500 for a body that is none."""
     q = req.params
     if req.body:
-        kind = SCHEME.kind("meta.k8s.io", "v1", "DeleteOptions")
-        options = decode_body(req, _options_kind(req, kind), strictness="Ignore") or {}
+        try:
+            # Clients send them under any group version they know.
+            options = decode_body(req, OPTIONS, strictness="Ignore", any_version=True) or {}
+        except BodyError as e:
+            raise errors.ApiError(500, "", e.why) from None  # upstream hands on what its decoder says as it is
     else:
         options = {}
         if req.query:
-            if q.get("gracePeriodSeconds"):
+            if "gracePeriodSeconds" in q:
                 options["gracePeriodSeconds"] = number(q.get("gracePeriodSeconds"))
             if "orphanDependents" in q:
                 options["orphanDependents"] = q.flag("orphanDependents")
-            if q.get("propagationPolicy"):
+            if "propagationPolicy" in q:
                 options["propagationPolicy"] = q.get("propagationPolicy")
             if q.values("dryRun"):
                 options["dryRun"] = q.values("dryRun")
@@ -42,20 +48,6 @@ def delete_options(req: Request) -> dict[str, Any]:
     if found:
         raise errors.invalid("meta.k8s.io", "DeleteOptions", "", found)
     return options
-
-
-def _options_kind(req: Request, fallback):
-    """DeleteOptions travel under any group version the client knows; all are the same type."""
-    import orjson
-
-    try:
-        value = orjson.loads(req.body)
-    except orjson.JSONDecodeError:
-        return fallback
-    if isinstance(value, dict) and value.get("kind") in (None, "", "DeleteOptions") and isinstance(value.get("apiVersion"), str):
-        group, _, version = value["apiVersion"].rpartition("/")
-        return SCHEME.kind(group, version, "DeleteOptions") or fallback
-    return fallback
 
 
 class Deleter:
@@ -70,6 +62,7 @@ class Deleter:
         return options
 
     async def delete(self, req: Request, served: Served, namespace: str, name: str) -> Response:
+        respond.media(req)
         options = self._options(req, served)
         ctx = self.writer.context(req, namespace, bool(options.get("dryRun")))
         rec, gone = await self._delete(req, served, ctx, name, options)
@@ -98,27 +91,28 @@ class Deleter:
         return await served.registry.delete(ctx, name, options, judge)
 
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
+        m = respond.media(req)
         o = with_served_fields(served, list_options(req.params))
         options = self._options(req, served)
-        matcher = matcher_of(o)
         registry = served.registry
-        prefix = registry.prefix(namespace)
-        start, left, done = "", o.limit if o.limit > 0 else -1, []
-        while left != 0:
-            page = registry.store.range(prefix, start, PAGE if left < 0 else min(PAGE, left), 0, matcher)
+        revision, start, wanted = position(served, namespace, o)
+        if wanted > registry.store.revision:
+            await fresh(registry.store, wanted)
+        q = Listing(req, served, m, registry.prefix(namespace), matcher_of(o), start, limit_of(o), revision)
+        meta, done = None, []
+        while True:
+            page = registry.store.range(q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
+            if meta is None:
+                meta = listing.list_meta(q, page) if q.limit else {"resourceVersion": str(page.revision)}
             for rec in page.records:
-                meta = registry.object(rec)["metadata"]
-                ctx = self.writer.context(req, meta.get("namespace", ""), bool(options.get("dryRun")))
+                found = registry.object(rec)["metadata"]
+                ctx = self.writer.context(req, found.get("namespace", ""), bool(options.get("dryRun")))
                 try:
-                    await self._delete(req, served, ctx, meta["name"], options)
+                    await self._delete(req, served, ctx, found["name"], options)
                 except errors.ApiError as e:
                     if e.code != 404:
                         raise
                 done.append(rec)
-            if left > 0:
-                left -= len(page.records)
-            if not page.more:
-                break
-            start = page.next_key
-        head = served.list_head + f'{{"resourceVersion":"{registry.store.revision}"}},"items":['.encode()
-        return respond.raw_list(req, served, head + b",".join(served.item(r) for r in done) + b"]}\n")
+            if q.limit or not page.more:
+                return listing.encode(q, meta, done)
+            start, revision = page.next_key, page.revision

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kas.api.scheme import Group, Resource
 
-AGGREGATED_VERSIONS = ("v2", "v2beta1")
+AGGREGATED = "v2"  # v2beta1 is served no longer
 # What upstream's controllers give a custom resource's group and versions.
 CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY = 1000, 100
 _FIRST = 20000  # upstream allows group priorities up to this
@@ -183,8 +183,8 @@ def _aggregated_resources(resources: Iterable[dict[str, Any]]) -> list[dict[str,
     return list(parents.values())
 
 
-def aggregated(versions: Iterable[Version], *, core: bool, version: str = "v2") -> dict[str, Any]:
-    """All groups (``core`` False, ``/apis``) or the core group (``/api``) in one APIGroupDiscoveryList of ``version``."""
+def aggregated(versions: Iterable[Version], *, core: bool) -> dict[str, Any]:
+    """All groups (``core`` False, ``/apis``) or the core group (``/api``) in one APIGroupDiscoveryList."""
     items = []
     for name, found in by_group(versions).items():
         if bool(name) == core:
@@ -196,7 +196,7 @@ def aggregated(versions: Iterable[Version], *, core: bool, version: str = "v2") 
             for v in found
         ]
         items.append({"metadata": {"name": name} if name else {}, "versions": shown})
-    return {"kind": "APIGroupDiscoveryList", "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}, "items": items}
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": f"apidiscovery.k8s.io/{AGGREGATED}", "metadata": {}, "items": items}
 
 
 def etag(body: bytes) -> str:

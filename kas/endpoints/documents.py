@@ -18,9 +18,9 @@ from kas.director import Director, not_found
 from kas.edge.http import Request, Response
 from kas.endpoints import discovery, respond
 from kas.endpoints.discovery import Version
-from kas.endpoints.rest import method_not_allowed
+from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed
 
-DISCOVERY_TYPE = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+DISCOVERY_TYPE = f"application/json;g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList".encode()
 BUILD_DATE = "1970-01-01T00:00:00Z"
 
 
@@ -78,14 +78,15 @@ class Documents:
 
     def _root(self, req: Request, core: bool) -> Response:
         _get_only(req)
-        version = _aggregated_version(req.header(b"accept"))
-        if version is not None:
-            key = ("aggregated", core, version)
+        if core:
+            check_accept(req, READ_TYPES)  # /apis and its groups are beside the router
+        if _wants_aggregated(req.header(b"accept")):
+            key = ("aggregated", core)
             if key not in self._cache:
-                body = write_json(discovery.aggregated(self._versions(), core=core, version=version)) + b"\n"
+                body = write_json(discovery.aggregated(self._versions(), core=core)) + b"\n"
                 self._cache[key] = (body, discovery.etag(body).encode())
             body, tag = self._cache[key]
-            headers = [(b"content-type", DISCOVERY_TYPE.format(version).encode()), (b"etag", tag), (b"vary", b"Accept")]
+            headers = [(b"content-type", DISCOVERY_TYPE), (b"etag", tag), (b"vary", b"Accept")]
             if req.header(b"if-none-match") == tag.decode():
                 return Response(304, headers)
             return _compressed(req, Response(200, headers, body))
@@ -129,6 +130,7 @@ class Documents:
         if found is None:
             raise generic_not_found()
         _get_only(req)
+        check_accept(req, READ_TYPES)
         return self._plain(req, self._dict(("resources", group, version), lambda: discovery.resource_list(found)))
 
     # --- OpenAPI
@@ -183,10 +185,10 @@ class Documents:
             "platform": f"linux/{'arm64' if platform.machine() == 'aarch64' else 'amd64'}",
         }  # fmt: skip
         _get_only(req)
+        check_accept(req, (respond.JSON,))
         return Response(200, [(b"content-type", b"application/json")], orjson.dumps(value, option=orjson.OPT_INDENT_2))
 
     def index(self, req: Request) -> Response:
-        _get_only(req)
         value = {"paths": self.index_paths()}
         return Response(200, [(b"content-type", b"application/json")], orjson.dumps(value, option=orjson.OPT_INDENT_2))
 
@@ -198,25 +200,26 @@ class Documents:
         return Response(200, [(b"content-type", kind), (b"cache-control", b"public, max-age=3600")], self._oidc()[which])
 
 
-def _aggregated_version(accept: str) -> str | None:
-    """The version of APIGroupDiscoveryList to answer with; None for the plain document."""
+def _wants_aggregated(accept: str) -> bool:
+    """Whether the client takes an APIGroupDiscoveryList before the plain document."""
     if "APIGroupDiscoveryList" not in accept:
-        return None
+        return False
     for clause in accept.split(","):
         parts = [p.strip() for p in clause.split(";")]
         params = dict(p.split("=", 1) for p in parts[1:] if "=" in p)
         if parts[0] != "application/json":
             continue
         if params.get("as") == "APIGroupDiscoveryList" and params.get("g") == "apidiscovery.k8s.io":
-            if params.get("v") in discovery.AGGREGATED_VERSIONS:
-                return params["v"]
+            if params.get("v") == discovery.AGGREGATED:
+                return True
         elif "as" not in params:
-            return None
-    return None
+            return False
+    return False
 
 
 def _get_only(req: Request) -> None:
-    if req.method not in ("GET", "HEAD"):
+    """What upstream's router serves knows no HEAD."""
+    if req.method != "GET":
         raise method_not_allowed()
 
 

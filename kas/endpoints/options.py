@@ -1,6 +1,6 @@
 """Query parameters of the verbs: metav1 ListOptions, and the options of writes.
 
-The conversion from strings is Go's: for a flag anything but "", "0" and "false" is true; numbers are ParseInt's.
+The conversion from strings is Go's: for a flag anything but "0" and "false" is true; numbers are ParseInt's.
 Validation and its texts are apimachinery's ``meta/v1/validation`` and ``internalversion/validation``.
 """
 
@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from kas.api import errors, field
 from kas.api.errors import bad_request
+from kas.api.negotiation import APPLY_PATCH
 from kas.api.requestinfo import Query
 from kas.api.selectors import SelectorError, parse_field_selector, parse_label_selector
+from kas.api.validation import options as validation
 
 META = "meta.k8s.io"
 
@@ -69,7 +71,12 @@ def list_options(q: Query, force_watch: bool = False) -> ListOptions:
         q.flag("sendInitialEvents") if "sendInitialEvents" in q else None,
     )  # fmt: skip
     if o.match or o.send_initial_events is not None:
-        found = _validate(o)
+        found = validation.validate_list_options(
+            {
+                "watch": o.watch, "resourceVersion": o.resource_version, "resourceVersionMatch": o.match,
+                "continue": o.continue_token, "sendInitialEvents": o.send_initial_events,
+            }
+        )  # fmt: skip
         if found:
             raise errors.invalid(META, "ListOptions", "", found)
     elif o.watch and o.resource_version in ("", "0"):
@@ -78,53 +85,33 @@ def list_options(q: Query, force_watch: bool = False) -> ListOptions:
     return o._replace(watch=True) if force_watch else o
 
 
-def _validate(o: ListOptions) -> list[field.FieldError]:
-    out = []
-    if o.watch:
-        if o.send_initial_events is not None:
-            if o.match == "":
-                out.append(
-                    field.forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-                )
-            elif o.match != "NotOlderThan":
-                out.append(field.FieldError(field.NOT_SUPPORTED, "resourceVersionMatch", o.match, 'supported values: "NotOlderThan"'))
-        elif o.match:
-            out.append(
-                field.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-            )
-        return out
-    if o.match:
-        if not o.resource_version:
-            out.append(field.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"))
-        if o.continue_token:
-            out.append(field.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
-        if o.match not in ("Exact", "NotOlderThan"):
-            out.append(
-                field.FieldError(field.NOT_SUPPORTED, "resourceVersionMatch", o.match, 'supported values: "Exact", "NotOlderThan", ""')
-            )
-        if o.match == "Exact" and o.resource_version == "0":
-            out.append(field.forbidden("resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
-    if o.send_initial_events is not None:
-        out.append(field.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-    return out
-
-
 def resource_version(text: str) -> int:
-    """A resource version of a list or watch ("" and "0" are 0). Raises 400."""
+    """A resource version of a get or watch ("" and "0" are 0). Raises 500, without a reason, as the storage's complaint is answered."""
+    try:
+        return _resource_version(text)
+    except ValueError as e:
+        raise errors.ApiError(500, "", str(e)) from None
+
+
+def list_resource_version(text: str) -> int:
+    """A resource version of a list ("" and "0" are 0). Raises 400."""
+    try:
+        return _resource_version(text)
+    except ValueError as e:
+        raise bad_request(f"invalid resource version: {e}") from None
+
+
+def _resource_version(text: str) -> int:
     if text in ("", "0"):
         return 0
-    if not text.isascii() or not text.isdigit():
-        quoted = field.go_quote(text)
-        raise bad_request(
-            f"invalid resource version: resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: invalid syntax"
-        )
-    n = int(text) if len(text.lstrip("0")) <= 20 else 1 << 64
-    if n >= 1 << 64:
-        quoted = field.go_quote(text)
-        raise bad_request(
-            f"invalid resource version: resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: value out of range"
-        )
-    return n
+    why = "invalid syntax"
+    if text.isascii() and text.isdigit():
+        n = int(text) if len(text.lstrip("0")) <= 20 else 1 << 64
+        if n < 1 << 64:
+            return n
+        why = "value out of range"
+    quoted = field.go_quote(text)
+    raise ValueError(f"resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {why}")
 
 
 class WriteOptions(NamedTuple):
@@ -140,52 +127,30 @@ NO_WRITE_OPTIONS = WriteOptions(False, "", "", None)
 
 # A client sends the same query with each of its writes.
 MEMO_SIZE, MEMO_BYTES = 1024, 256
-_memo: dict[tuple[str, bytes], WriteOptions] = {}
+_memo: dict[tuple[str, str, bytes], WriteOptions] = {}
 
 
-def write_options(q: Query, kind: str) -> WriteOptions:
-    """Options of create, update and patch; ``kind`` names them in errors (CreateOptions, …)."""
-    if not q.raw:
+def write_options(q: Query, kind: str, patch_type: str = "") -> WriteOptions:
+    """Options of create, update and patch; ``kind`` names them in errors (CreateOptions, …), ``patch_type`` is a patch's media type.
+    Raises 422."""
+    if not q.raw and patch_type != APPLY_PATCH:
         return NO_WRITE_OPTIONS
-    found = _memo.get((kind, q.raw))
+    key = (kind, patch_type, q.raw)
+    found = _memo.get(key)
     if found is None:
-        found = _read_write_options(q, kind)
+        found = _read_write_options(q, kind, patch_type)
         if len(q.raw) <= MEMO_BYTES:
             if len(_memo) >= MEMO_SIZE:
                 _memo.clear()
-            _memo[kind, q.raw] = found
+            _memo[key] = found
     return found
 
 
-def _read_write_options(q: Query, kind: str) -> WriteOptions:
-    values = q.values("dryRun")
-    manager, validation = q.get("fieldManager"), q.get("fieldValidation")
+def _read_write_options(q: Query, kind: str, patch_type: str) -> WriteOptions:
+    values, manager, directive = q.values("dryRun"), q.get("fieldManager"), q.get("fieldValidation")
     force = q.flag("force") if "force" in q else None
-    o = WriteOptions(bool(values), manager, validation, force)
-    found = dry_run_errors(values)
-    if kind != "PatchOptions":
-        found += manager_errors(manager)
-    if validation not in ("", "Ignore", "Warn", "Strict"):
-        allowed = 'supported values: "", "Ignore", "Strict", "Warn"'
-        found.append(field.FieldError(field.NOT_SUPPORTED, "fieldValidation", validation, allowed))
+    given = {"dryRun": values, "fieldManager": manager, "fieldValidation": directive, "force": force}
+    found = validation.validate_patch_options(given, patch_type) if patch_type else validation.validate_create_options(given)
     if found:
         raise errors.invalid(META, kind, "", found)
-    return o
-
-
-def dry_run_errors(values: list[str]) -> list[field.FieldError]:
-    bad = [v for v in values if v != "All"]
-    return [field.FieldError(field.NOT_SUPPORTED, "dryRun", values, 'supported values: "All"')] if bad else []
-
-
-def manager_errors(manager: str) -> list[field.FieldError]:
-    out = []
-    if len(manager) > 128:
-        out.append(field.too_long("fieldManager", 128))
-    for i, c in enumerate(manager):
-        if not c.isprintable():
-            out.append(
-                field.invalid("fieldManager", manager, f"should only contain printable characters (at position {i}: {field.go_quote(c)})")
-            )
-            break
-    return out
+    return WriteOptions(bool(values), manager, directive, force)

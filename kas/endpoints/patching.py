@@ -17,7 +17,6 @@ from kas.api import errors, field, gojson, jsonpatch, mergepatch, strategicmerge
 from kas.api.defaults import apply_defaults
 from kas.api.errors import ApiError
 from kas.api.fieldmanager import apply, shown_name
-from kas.api.negotiation import APPLY_PATCH as APPLY
 from kas.api.negotiation import JSON_PATCH, MERGE_PATCH, patch_media_type
 from kas.api.scheme import DecodeError, EncodeError, decode, encode_json, write_json
 from kas.api.strictness import duplicates, json_patch_errors, strict_errors, warning_texts
@@ -25,7 +24,7 @@ from kas.api.unstructured import conversion_error, go_numbers
 from kas.edge.http import Request
 from kas.endpoints import managedfields
 from kas.endpoints.codec import JSON_ERROR_STRUCT, another_kind, keep_reset
-from kas.endpoints.options import META, WriteOptions, manager_errors
+from kas.endpoints.options import WriteOptions
 from kas.endpoints.served import Served
 from kas.registry.strategy import Context, Obj
 
@@ -35,19 +34,6 @@ STATUS = "status"
 def patch_type(req: Request) -> str:
     """The patch's type from Content-Type. Raises 415."""
     return patch_media_type(req.header(b"content-type"))
-
-
-def check_options(kind: str, o: WriteOptions) -> None:
-    """ValidatePatchOptions. Raises 422."""
-    found = []
-    if kind == APPLY:
-        if not o.field_manager:
-            found.append(field.required("fieldManager", "is required for apply patch"))
-    elif o.force is not None:
-        found.append(field.forbidden("force", "may not be specified for non-apply patch"))
-    found += manager_errors(o.field_manager)
-    if found:
-        raise errors.invalid(META, "PatchOptions", "", found)
 
 
 @dataclass(frozen=True)
@@ -130,18 +116,19 @@ def _json_patch(served: Served, body: bytes, strict: bool) -> Patch:
 
 
 def _merge_patch(served: Served, body: bytes, strict: bool) -> Patch:
-    if strict:
-        try:
-            _map(body)
-        except gojson.JSONError as e:
-            raise errors.bad_request(f"error decoding patch: {e}") from None
+    try:
+        patch = mergepatch.checked(_map(body)) if strict else mergepatch.decode(body)
+    except gojson.JSONError as e:
+        raise errors.bad_request(f"error decoding patch: {e}") from None
+    except mergepatch.MergePatchError as e:
+        raise errors.bad_request(str(e)) from None
 
     texts = _Texts(served)
 
     def merge(doc: Obj) -> Any:
         texts.document = doc
         try:
-            return _still(served, mergepatch.apply(doc, body), texts)
+            return _still(served, mergepatch.merged(doc, patch), texts)
         except mergepatch.MergePatchError as e:
             raise errors.bad_request(str(e)) from None
 
@@ -197,6 +184,8 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
         text = written(patched).decode("utf-8", "replace") if shown is None else shown()
         return errors.invalid("", "", "", [field.invalid("patch", text, why)])
 
+    if patched is None:
+        patched = {}  # read as Go reads a null: nothing is set
     if not isinstance(patched, dict):
         why = gojson.cannot_unmarshal(patched, JSON_ERROR_STRUCT)
         raise invalid(f"couldn't get version/kind; json parse error: {why}")

@@ -13,7 +13,7 @@ from kas.api.validation.names import is_valid_path_segment_name
 from kas.edge.http import Request, Response
 from kas.endpoints import listing, respond
 from kas.endpoints.listing import Listing
-from kas.endpoints.options import ListOptions, list_options, resource_version
+from kas.endpoints.options import ListOptions, list_options, list_resource_version, resource_version
 from kas.endpoints.selection import matcher_of, name_requirement, with_served_fields
 from kas.endpoints.served import Served
 from kas.store import Compacted, FutureRevision
@@ -75,7 +75,7 @@ def list_(req: Request, served: Served, namespace: str, name: str = "") -> Respo
         raise ApiError(
             406, "NotAcceptable", f"you requested PartialObjectMetadata, but the requested object is a list (*{package}.{served.list_kind})"
         )
-    revision, start, wanted = _position(served, namespace, o)
+    revision, start, wanted = position(served, namespace, o)
     if wanted > served.registry.store.revision:
         return _list_later(req, served, namespace, o, revision, start, wanted, m)
     return _list_now(req, served, namespace, o, revision, start, m)
@@ -94,11 +94,9 @@ def _list_now(
 ) -> Response | Awaitable[Response]:
     r = served.registry
     try:
-        only = "" if o.continue_token else name_requirement(o)
-        # What any revision may answer comes from a cache upstream, which knows no pages then.
-        limit = 0 if o.resource_version == "0" else max(o.limit, 0)
-        q = Listing(req, served, m, r.prefix(namespace), matcher_of(o), start, limit, revision)
-        if only and (namespace or not served.record.namespaced) and not is_valid_path_segment_name(only):
+        only = _only(served, namespace, o)
+        q = Listing(req, served, m, r.prefix(namespace), matcher_of(o), start, limit_of(o), revision)
+        if only:
             return _list_one(q, r.key(namespace, only))
         return listing.answer(q)
     except Compacted:
@@ -109,7 +107,21 @@ def _list_now(
         raise too_large(e.requested, e.current) from None
 
 
-def _position(served: Served, namespace: str, o: ListOptions) -> tuple[int, str, int]:
+def limit_of(o: ListOptions) -> int:
+    """How many items a page has, 0 for all. What any revision may answer comes from a cache upstream, which knows no pages then, not
+    even when it goes on from a token."""
+    return 0 if o.resource_version == "0" else max(o.limit, 0)
+
+
+def _only(served: Served, namespace: str, o: ListOptions) -> str:
+    """The name of the one object a list can mean, "" when it has to look for them (``MatchesSingle``)."""
+    if o.continue_token or (served.record.namespaced and not namespace):
+        return ""
+    name = name_requirement(o)
+    return "" if is_valid_path_segment_name(name) else name
+
+
+def position(served: Served, namespace: str, o: ListOptions) -> tuple[int, str, int]:
     """(revision to read at, 0 for now; key to start at; revision that must have happened). Raises 400."""
     if o.continue_token:
         try:
@@ -119,9 +131,9 @@ def _position(served: Served, namespace: str, o: ListOptions) -> tuple[int, str,
         if o.resource_version not in ("", "0"):
             raise bad_request("specifying resource version is not allowed when using continue")
         return max(rv, 0), key, max(rv, 0)
-    rv = resource_version(o.resource_version)
+    rv = list_resource_version(o.resource_version)
     # Without a match, a limit asks for that very revision (the rule from before resourceVersionMatch); not so for one object.
-    if o.match == "Exact" or (o.match == "" and o.limit > 0 and not name_requirement(o)):
+    if o.match == "Exact" or (o.match == "" and o.limit > 0 and not _only(served, namespace, o)):
         return rv, "", rv
     return 0, "", rv
 

@@ -167,8 +167,3 @@ def finish(req: Request, status_code: int, kind: str, body: bytes, headers: Head
 def text(status_code: int, body: str, headers: Headers | None = None) -> Response:
     out: Headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
     return Response(status_code, out + (headers or []), body.encode())
-
-
-def raw_list(req: Request, served, body: bytes) -> Response:
-    """A list that is already canonical JSON, its newline included."""
-    return finish(req, 200, JSON, body)

@@ -69,7 +69,7 @@ class Rest:
         if info.verb == "get" and info.subresource == "" and info.name != "":
             # The commonest request, straight to its handler once the long way has found it.
             served = self._getters.get((info.api_group, info.api_version, info.resource))
-            if served is not None and served.record.namespaced == (info.namespace != ""):
+            if served is not None and served.record.namespaced == (info.namespace != "") and req.method == "GET":
                 check_accept(req, READ_TYPES)
                 req.known = True
                 if served.deprecation:
@@ -88,15 +88,17 @@ class Rest:
             # A name that a list or watch took from its field selector needs no namespace.
             if not namespace and (info.subresource or (name and len(info.parts) > 1)):
                 raise errors.generic_not_found()
-        elif info.namespace and info.resource != "namespaces":
-            raise errors.generic_not_found()
+        elif info.namespace and (info.resource != "namespaces" or info.namespace != name or req.path.count("/namespaces/") > 1):
+            raise errors.generic_not_found()  # a namespace is its own, but not in itself
         if info.subresource:
             return self._sub(req, served, namespace, name)
+        if not isinstance(served, Served):
+            return served.handle(req, verb, namespace, name)
         req.known = True
         if served.deprecation and verb in record.verbs:
             req.warn(served.deprecation)
-        if not isinstance(served, Served):
-            return served.handle(req, verb, namespace, name)
+        if req.method == "HEAD" or (verb == "watch" and req.method != "GET"):
+            raise method_not_allowed()  # a path below /watch/ is one whatever the method
         if verb not in record.verbs:
             raise method_not_allowed()
         if verb == "get":
@@ -131,15 +133,19 @@ class Rest:
             raise errors.generic_not_found()
         req.known = True
         verb = req.info.verb
+        if served.deprecation and sub.kind == served.kind and verb in sub.verbs:
+            req.warn(served.deprecation)
         if not sub.connect and sub.name != "log":  # those answer with what somebody else says
             check_accept(req, READ_TYPES)
         own = self.subresources.get((served.group, served.resource, sub.name))
         if own is not None:
             handler = own.get(verb)
-            if handler is None:
+            if handler is None or (req.method == "HEAD" and not sub.connect):
                 raise method_not_allowed()
+            if sub.connect and "dryRun" in req.params:
+                raise errors.bad_request("dryRun is not supported")
             return handler(req, served, namespace, name)
-        if verb not in sub.verbs:
+        if verb not in sub.verbs or req.method == "HEAD":
             raise method_not_allowed()
         # The rest are views of the object itself under another strategy: status and its like.
         if verb == "get":
@@ -165,7 +171,16 @@ class Virtual:
         self.deprecation = deprecated.WARNINGS.get((record.group, record.version, record.kind), "")
 
     def handle(self, req: Request, verb: str, namespace: str, name: str) -> Result:
+        """Raises 404 where it has no path at all, 405 where it has one for other methods."""
+        paths = ("get", "update", "patch", "delete") if name else ("list", "create", "deletecollection")
+        if not any(v in self._verbs for v in paths) or (self.record.namespaced and not namespace) or "/watch/" in req.path:
+            raise errors.generic_not_found()
+        req.known = True
+        if self.deprecation and (verb in self._verbs or verb == "watch"):
+            req.warn(self.deprecation)
+        if verb == "watch" and "list" in self._verbs:
+            raise errors.method_not_supported(self.group, self.resource, verb)
         handler = self._verbs.get(verb)
-        if handler is None or (verb == "create" and name):
+        if handler is None or req.method == "HEAD" or (verb == "create" and name):
             raise method_not_allowed()
         return handler(req, self, namespace, name)

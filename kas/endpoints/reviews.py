@@ -13,6 +13,7 @@ from kas.endpoints.options import write_options
 from kas.endpoints.rest import Virtual
 from kas.endpoints.subresources.named import own
 from kas.endpoints.write import Writer
+from kas.registry import pipeline
 from kas.registry.authentication import reviews as authn
 from kas.registry.authorization import reviews as authz
 
@@ -24,13 +25,14 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
     kind = SCHEME.known(record.group, record.version, record.kind)
 
     def create(req: Request, served: Virtual, namespace: str, name: str) -> Response:
+        respond.media(req)
         o = write_options(req.params, "CreateOptions")
         obj = decode_body(req, kind, strictness=o.field_validation)
         assert obj is not None
-        obj.setdefault("metadata", {})
+        meta = obj["metadata"] = obj.get("metadata") or {}
+        pipeline.wipe_system_fields(meta)
+        pipeline.match_namespace(record, meta, namespace)
         ctx = writer.context(req, namespace, o.dry_run)
-        if record.namespaced and not obj["metadata"].get("namespace"):
-            obj["metadata"]["namespace"] = namespace
         # Seen only where the answer is the question itself with a status; the others answer a new object.
         own(req, obj, kind, ctx, o)
         result = answer(ctx, obj)

@@ -12,6 +12,7 @@ from typing import Any
 from kas.admission import UPDATE
 from kas.api import errors
 from kas.api.fieldmanager import builtin, keep_timestamps, to_parent, to_scale, update
+from kas.api.negotiation import APPLY_PATCH
 from kas.api.scheme import SCHEME
 from kas.api.selectors import format_label_selector
 from kas.edge.http import Request, Response
@@ -57,6 +58,7 @@ class Scale:
         return self._answer(req, scale_of(served.object(served.registry.get(namespace, name))), 200)
 
     async def update(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        respond.media(req)
         o = write_options(req.params, "UpdateOptions")
         given = decode_body(req, SCALE, strictness=o.field_validation)
         assert given is not None
@@ -67,16 +69,17 @@ class Scale:
         def change(old: Obj) -> Obj:
             return owned(old, {**given, "metadata": dict(given["metadata"])}, manager, ctx)
 
-        return await self._write(req, served, ctx, name, change, options_dict("UpdateOptions", o))
+        uid = given["metadata"].get("uid") or ""
+        return await self._write(req, served, ctx, name, change, options_dict("UpdateOptions", o), uid)
 
     async def patch(self, req: Request, served: Any, namespace: str, name: str) -> Response:
         kind = patching.patch_type(req)
-        o = write_options(req.params, "PatchOptions")
-        patching.check_options(kind, o)
+        respond.media(req)
+        o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
         view: Any = _View(served)
         change: Callable[[Obj], Obj]
-        if kind == patching.APPLY:
+        if kind == APPLY_PATCH:
             change = patching.applier(req, view, ctx, name, o)
         else:
             patched = patching.plain_patcher(req, view, kind, o)
@@ -92,7 +95,7 @@ class Scale:
         return await self._write(req, served, ctx, name, change, options_dict("PatchOptions", o))
 
     async def _write(
-        self, req: Request, served: Any, ctx: Context, name: str, change: Callable[[Obj], Obj], options: dict[str, Any]
+        self, req: Request, served: Any, ctx: Context, name: str, change: Callable[[Obj], Obj], options: dict[str, Any], uid: str = ""
     ) -> Response:
         """Admission sees Scales, the registry their parents; managed fields are handed from one to the other."""
         admission = self.writer.admission
@@ -126,7 +129,8 @@ class Scale:
             await admission.validate(attributes)
 
         # The parent's own strategy decides what the write means: no view's.
-        rec, warnings, _ = await served.registry.update(replace(ctx, subresource=""), name, wanted, judge, settle=keep_timestamps)
+        parents = replace(ctx, subresource="")
+        rec, warnings, _ = await served.registry.update(parents, name, wanted, judge, settle=keep_timestamps, uid=uid)
         for text in warnings:
             req.warn(text)
         return self._answer(req, scale_of(served.object(rec)), 200)

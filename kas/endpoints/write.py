@@ -7,16 +7,20 @@ from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes, Chain
 from kas.api import errors
+from kas.api.equality import semantic_equal
 from kas.api.fieldmanager import keep_timestamps, restore_after_admission
+from kas.api.negotiation import APPLY_PATCH
 from kas.auth import attributes as authz
 from kas.edge.http import Request, Response
 from kas.endpoints import managedfields, patching, respond
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import NO_WRITE_OPTIONS, WriteOptions, write_options
 from kas.endpoints.served import Served
+from kas.registry import pipeline
 from kas.registry.strategy import Context, Obj
 
 NAMESPACE_MISMATCH = "the namespace of the provided object does not match the namespace sent on the request"
+ADMITTED = " after mutating admission happens"
 
 
 class Writer:
@@ -39,17 +43,13 @@ class Writer:
     # --- create
 
     async def create(self, req: Request, served: Served, namespace: str) -> Response:
+        respond.media(req)  # who takes no answer of ours changes nothing; so in every verb
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
         kind = served.kind_record
         obj = decode_body(req, kind, strictness=o.field_validation)
         assert obj is not None
         meta = _metadata(obj)
-        if served.record.namespaced:
-            if meta.get("namespace") and namespace and meta["namespace"] != namespace:
-                raise errors.bad_request(NAMESPACE_MISMATCH)
-            meta["namespace"] = namespace
-        else:
-            meta.pop("namespace", None)
+        pipeline.match_namespace(served.record, meta, namespace)
         dedup_owner_references(req, meta)
         ctx = self.context(req, namespace, o.dry_run)
         manager = managedfields.manager_name(o.field_manager, req)
@@ -74,11 +74,11 @@ class Writer:
     # --- update
 
     async def update(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
+        respond.media(req)
         o = write_options(req.params, "UpdateOptions") if req.query else NO_WRITE_OPTIONS
         given = decode_body(req, served.kind_record, strictness=o.field_validation)
         assert given is not None
         check_name(given, namespace if served.record.namespaced else "", name)
-        _check_if_match(req, given)
         manager = managedfields.manager_name(o.field_manager, req)
         ctx = self.context(req, namespace, o.dry_run, subresource)
 
@@ -90,6 +90,7 @@ class Writer:
             obj = given if first else decode_body(req, served.kind_record, strictness="Ignore")
             first = False
             assert obj is not None
+            dedup_owner_references(req, _metadata(obj))
             if current is not None:
                 managedfields.on_update(served, served.to_served(current), obj, manager, ctx)
             else:
@@ -99,7 +100,7 @@ class Writer:
         rec, warnings, created = await self._write(
             req, served, ctx, name, wanted, options_dict("UpdateOptions", o),
             allow_create=served.record.allow_create_on_update and not subresource,
-            unconditional=served.record.allow_unconditional_update,
+            uid=given["metadata"].get("uid") or "",
         )  # fmt: skip
         for text in warnings:
             req.warn(text)
@@ -107,15 +108,15 @@ class Writer:
 
     async def _write(
         self, req: Request, served: Served, ctx: Context, name: str, wanted: Callable[[Obj | None], Obj], options: dict[str, Any],
-        allow_create: bool, unconditional: bool,
+        allow_create: bool, uid: str = "",
     ):  # fmt: skip
         attrs = self.attributes(req, served, UPDATE, ctx, name, None, None, options)
         mutates = self.admission.mutates(attrs)
 
         def mutate(current: Obj | None):
             obj = wanted(current)
-            dedup_owner_references(req, obj.get("metadata") or {})
             if current is None or not mutates:
+                dedup_owner_references(req, obj.get("metadata") or {}, ADMITTED)
                 return obj
             attrs.operation, attrs.obj, attrs.old = UPDATE, obj, current
             return self._mutated(req, attrs)
@@ -134,7 +135,7 @@ class Writer:
 
         return await served.registry.update(
             ctx, name, mutate, judge, subresource=ctx.subresource, allow_create=allow_create, on_create=on_create,
-            unconditional=unconditional, settle=keep_timestamps,
+            unconditional=served.record.allow_unconditional_update, settle=keep_timestamps, uid=uid,
         )  # fmt: skip
 
     def _check_may_create(self, req: Request, served: Served, ctx: Context, name: str) -> None:
@@ -165,17 +166,17 @@ class Writer:
         warning = restore_after_admission(entries, obj["metadata"])
         if warning is not None:
             req.warn(warning)
-        dedup_owner_references(req, obj["metadata"], " after mutating admission happens")
+        dedup_owner_references(req, obj["metadata"], ADMITTED)
         return obj
 
     # --- patch
 
     async def patch(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
         kind = patching.patch_type(req)
-        o = write_options(req.params, "PatchOptions") if req.query else NO_WRITE_OPTIONS
-        patching.check_options(kind, o)
+        respond.media(req)
+        o = write_options(req.params, "PatchOptions", kind)
         ctx = self.context(req, namespace, o.dry_run, subresource)
-        if kind == patching.APPLY:
+        if kind == APPLY_PATCH:
             ctx.apply = True
             wanted = patching.applier(req, served, ctx, name, o)
         else:
@@ -187,8 +188,7 @@ class Writer:
             name,
             wanted,
             options_dict("PatchOptions", o),
-            allow_create=kind == patching.APPLY and not subresource,
-            unconditional=True,
+            allow_create=kind == APPLY_PATCH and not subresource,
         )
         for text in warnings:
             req.warn(text)
@@ -228,27 +228,17 @@ def check_name(obj: Obj, namespace: str, name: str) -> None:
         raise errors.bad_request(f"the name of the object ({have}) does not match the name on the URL ({name})")
 
 
-def _check_if_match(req: Request, obj: Obj) -> None:
-    """``If-Match`` with a resourceVersion is a precondition, as one in the body is."""
-    tag = req.header(b"if-match").strip().removeprefix("W/").strip('"')
-    if tag and tag != "*":
-        meta = _metadata(obj)
-        if not meta.get("resourceVersion"):
-            meta["resourceVersion"] = tag
-
-
 def dedup_owner_references(req: Request, meta: dict[str, Any], when: str = "") -> None:
-    """Drops repeated ownerReferences (same uid) with upstream's warning; ``when`` tells in it who brought them."""
+    """Drops ownerReferences that are there already, in all they say, with upstream's warning; ``when`` tells in it who brought them."""
     refs = meta.get("ownerReferences")
     if not refs or len(refs) < 2:
         return
-    seen, kept, repeated = set(), [], []
+    kept: list[Any] = []
+    repeated = []
     for ref in refs:
-        key = ref.get("uid")
-        if key in seen:
-            repeated.append(key)
+        if any(ref.get("uid") == k.get("uid") and semantic_equal(ref, k) for k in kept):
+            repeated.append(ref.get("uid") or "")
         else:
-            seen.add(key)
             kept.append(ref)
     if repeated:
         meta["ownerReferences"] = kept

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from kas.edge.http import Request, Response
 from kas.filters.chain import Filter
 
-MAX_WARNING_BYTES = 4 * 1024  # of all warnings together, as upstream truncates
-MAX_TRUNCATED = 256
+MAX_WARNINGS = 4 * 1024  # characters of all warnings together, as upstream truncates
+MAX_CUT = 256  # of each from there on
 
 
 def hsts(directives: list[str]) -> Filter:
@@ -38,19 +40,35 @@ def warnings() -> Filter:
     def after(req: Request, resp: Response) -> None:
         if not req.warnings or any(h[0] == b"warning" for h in resp.headers):
             return
-        room = MAX_WARNING_BYTES
-        truncate = sum(len(w) for w in req.warnings) > room
-        for text in req.warnings:
-            if truncate and len(text) > MAX_TRUNCATED:
-                text = text[:MAX_TRUNCATED]
-            room -= len(text)
-            if room < 0:
-                return
+        for text in _shown(req.warnings):
             resp.headers.append((b"warning", b'299 - "' + _quote(text) + b'"'))
 
     return Filter("warnings", None, after)
 
 
+def _shown(texts: list[str]) -> list[str]:
+    """What of the warnings is told: all of them while they are few; from the one on with which they are too many each is cut, and
+    those after it only come while there is room. Control characters cannot be told at all."""
+    out: list[str] = []
+    seen: list[str] = []
+    written, cutting = 0, False
+    for text in texts:
+        if cutting and written >= MAX_WARNINGS:
+            break
+        seen.append(text)
+        if cutting:
+            text = text[:MAX_CUT]
+        if any(unicodedata.category(c) == "Cc" for c in text):
+            continue
+        if not cutting and written + len(text) > MAX_WARNINGS:
+            cutting = True
+            out = [t[:MAX_CUT] for t in seen if not any(unicodedata.category(c) == "Cc" for c in t[:MAX_CUT])]
+            written = sum(map(len, out))
+            continue
+        written += len(text)
+        out.append(text)
+    return out
+
+
 def _quote(text: str) -> bytes:
-    clean = "".join(c if c >= " " and c != "\x7f" else " " for c in text)
-    return clean.replace("\\", "\\\\").replace('"', '\\"').encode("utf-8")
+    return text.replace("\\", "\\\\").replace('"', '\\"').encode("utf-8", "replace")

@@ -17,6 +17,7 @@ import orjson
 from kas._fast_types import RawJSON
 from kas._fastpath import Draft, Op, build_record
 from kas.api import errors
+from kas.api.field import go_quote
 from kas.api.fieldlabels import selectable_fields
 from kas.api.scheme import EncodeError, encode_json, encode_stored
 from kas.api.validation.names import is_valid_path_segment_name
@@ -29,6 +30,7 @@ MAX_UPDATE_ATTEMPTS = 64  # a writer that loses this often meets a bug, not a ra
 # Upstream's bound is etcd's, 1.5 MiB of protobuf. Here what is stored can be sent again: the bound of a request body.
 MAX_OBJECT_BYTES = 3 << 20
 MAX_ALLOCATION_ATTEMPTS = 64  # each lost one means that somebody else got what was chosen
+STORE_PREFIX = "/registry"
 DOTS = (".", "..")  # with "/" and "%" all that path segments may not be or hold
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
@@ -195,12 +197,14 @@ class Registry:
         on_create: Callable[[Obj], Awaitable[Any] | None] | None = None,
         unconditional: bool = True,
         settle: Callable[[Obj, Obj], Obj] | None = None,
+        uid: str = "",
     ):
         """``GuaranteedUpdate``: computes the new object from the current one until it can be committed.
 
         ``mutate(current)`` gets a dict of its own (None when absent and ``allow_create``) and returns the object wanted;
         its ``metadata.resourceVersion``, when set, must be the current one (409), when empty ``unconditional`` must hold
-        (422). ``settle(old, new)`` may give a form of the new object that makes a write without effect visible
+        (422); what is no number is a 500, as upstream. ``uid``, when set, must be the current object's (409), which is found out
+        first of all. ``settle(old, new)`` may give a form of the new object that makes a write without effect visible
         as one. Returns (record, warnings, created). A result equal to what is stored is not written.
         """
         r = self.resource
@@ -210,16 +214,14 @@ class Registry:
             if rec is None and not allow_create:
                 raise self.not_found(name)
             old = orjson.loads(rec.json) if rec is not None else None
+            if uid:
+                self._check_uid(ctx, key, name, uid, old)
             wanted = mutate(old)
             if not isinstance(wanted, dict):
                 wanted = await wanted
             meta = wanted.setdefault("metadata", {})
-            if rec is None:
-                meta.pop("resourceVersion", None)  # says nothing about an object that is not there
-                if meta.get("uid"):
-                    raise errors.conflict(
-                        r.group, r.resource, name, f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: "
-                    )
+            given = revision_of(meta.pop("resourceVersion", ""))
+            if rec is None:  # a revision says nothing about an object that is not there
                 if on_create is not None:
                     pending = on_create(wanted)
                     if pending is not None:
@@ -231,19 +233,15 @@ class Registry:
                     rec = e.current or self.store.get(key)
                     continue
             assert old is not None  # there is a record
-            given = meta.pop("resourceVersion", None)
-            if not given or given == "0":
+            if given == 0:
                 if not unconditional:
                     from kas.api import field
 
                     # Upstream fills in the resource where the kind belongs.
                     problem = field.invalid("metadata.resourceVersion", 0, "must be specified for an update")
                     raise errors.invalid(r.group, r.resource, name, [problem])
-            elif given != str(rec.revision):
+            elif given != rec.revision:
                 raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED)
-            if meta.get("uid") and meta["uid"] != old["metadata"].get("uid"):
-                why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['metadata'].get('uid', '')}"
-                raise errors.conflict(r.group, r.resource, name, why)
             meta["resourceVersion"] = str(rec.revision)
             allocator = self.allocator if not subresource else None
             begin = (lambda obj, old, a=allocator: a.prepare_update(ctx, obj, old)) if allocator is not None else None
@@ -275,6 +273,12 @@ class Registry:
                 # A PUT that named a revision meets its 409 in the next turn; a patch is computed anew from the newer object.
                 rec = e.current
         raise errors.conflict(r.group, r.resource, name, errors.OBJECT_MODIFIED)
+
+    def _check_uid(self, ctx: Context, key: str, name: str, uid: str, old: Obj | None) -> None:
+        have = old["metadata"].get("uid", "") if old is not None else ""
+        if uid != have:
+            why = precondition_failed(key, "UID", uid, have, ctx.dry_run)
+            raise errors.conflict(self.resource.group, self.resource.resource, name, why)
 
     def _delete_instead(self, obj: Obj, old: Obj) -> bool:
         """``ShouldDeleteDuringUpdate``: the object was being deleted, and nothing holds it any more."""
@@ -495,6 +499,28 @@ class Registry:
             meta["resourceVersion"] = str(revision)
         prefix_len = self._encoded(obj)[2]
         return Unstored(encode_json(self.type, obj), revision, prefix_len)
+
+
+def revision_of(text: str | None) -> int:
+    """``ObjectResourceVersion``: what metadata says of the revision, 0 for nothing. Raises 500, without a reason, for what is no number."""
+    if not text:
+        return 0
+    why = "invalid syntax"
+    if text.isascii() and text.isdigit():
+        n = int(text) if len(text.lstrip("0")) <= 20 else 1 << 64
+        if n < 1 << 64:
+            return n
+        why = "value out of range"
+    raise errors.ApiError(500, "", f"strconv.ParseUint: parsing {go_quote(text)}: {why}")
+
+
+def precondition_failed(key: str, label: str, wanted: str, have: str, dry_run: bool) -> str:
+    """The storage's words for a write that asks for another object. A dry run does not get as far as to the path in the store."""
+    shown = key.removeprefix(STORE_PREFIX) if dry_run else key
+    return (
+        f"StorageError: invalid object, Code: 4, Key: {shown}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: "
+        f"{label} in precondition: {wanted}, {label} in object meta: {have}"
+    )
 
 
 def _fragment(value: Any) -> orjson.Fragment:

@@ -55,8 +55,8 @@ def test_a_resource_list_shows_subresources_and_foreign_kinds():
 
 
 def test_aggregated_discovery_nests_subresources_and_leaves_out_empty_parts():
-    assert discovery.aggregated([CORE, APPS], core=True, version="v2beta1") == {
-        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2beta1", "metadata": {},
+    assert discovery.aggregated([CORE, APPS], core=True) == {
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
         "items": [{"metadata": {}, "versions": [{"version": "v1", "resources": [{
             "resource": "pods", "responseKind": {"group": "", "version": "", "kind": "Pod"}, "scope": "Namespaced",
             "singularResource": "pod", "verbs": ["get"], "shortNames": ["po"], "categories": ["all"],

@@ -57,6 +57,25 @@ def test_aggregated_discovery_has_an_entity_tag(client):
     first = client.raw("GET", "/apis", Accept=accept)
     assert first.json()["kind"] == "APIGroupDiscoveryList"
     assert client.raw("GET", "/apis", Accept=accept, If_None_Match=first.headers["etag"]).status_code == 304
+    # The form before this one is served no longer.
+    beta = accept.replace("v=v2", "v=v2beta1")
+    assert client.raw("GET", "/apis", Accept=beta).status_code == 406
+    assert client.raw("GET", "/apis", Accept=f"{beta},application/json").json()["kind"] == "APIGroupList"
+
+
+@pytest.mark.parametrize("path", ["/api", "/api/v1", "/apis/apps/v1", "/version"])
+def test_documents_the_router_serves_are_of_its_types(client, path):
+    types = "application/json" if path == "/version" else "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    code, body = client("GET", path, Accept="text/plain")
+    assert (code, body["message"]) == (406, f"406: Not Acceptable\n\nAvailable representations: {types}")
+    assert client.raw("GET", path, Accept="application/yaml").status_code == (406 if path == "/version" else 200)
+    assert client.raw("GET", path, Accept="*/*").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/apis", "/apis/apps"])
+def test_documents_beside_the_router(client, path):
+    code, body = client("GET", path, Accept="text/plain")
+    assert (code, body["message"].partition(":")[0]) == (406, "only the following media types are accepted")
 
 
 def test_swagger_ui(client):

@@ -87,6 +87,23 @@ def test_zero_revision_knows_no_pages(client, maps):
     assert len(names(body)) == 10 and "continue" not in body["metadata"]
 
 
+def test_zero_revision_knows_no_pages_from_a_token_on(client, maps):
+    token = client("GET", f"{maps}?limit=1")[1]["metadata"]["continue"]
+    whole = client("GET", maps)[1]["items"]
+    assert client("GET", f"{maps}?limit=1&continue={token}&resourceVersion=0")[1]["items"] == whole[1:]
+
+
+def test_what_is_no_revision(client, maps):
+    """Only lists are checked before the storage sees the number; elsewhere its complaint is no API error."""
+    why = 'resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax'
+    name = client("GET", maps)[1]["items"][0]["metadata"]["name"]
+    code, body = client("GET", f"{maps}?resourceVersion=x")
+    assert (code, body["reason"], body["message"]) == (400, "BadRequest", f"invalid resource version: {why}")
+    for path in (f"{maps}/{name}?resourceVersion=x", f"{maps}?watch=1&resourceVersion=x"):
+        code, body = client("GET", path)
+        assert (code, body["message"], "reason" in body) == (500, why, False)
+
+
 def test_exact_revision_shows_the_past(client, maps):
     _, before = client("GET", maps)
     rv = before["metadata"]["resourceVersion"]

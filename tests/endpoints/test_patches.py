@@ -197,6 +197,20 @@ def test_an_apply_whose_version_is_no_text(client, config, version):
     assert (code, status["message"]) == (400, "invalid object type: /, Kind=ConfigMap")
 
 
+@pytest.mark.parametrize(
+    ("metadata", "why"),
+    [
+        ("x", "(/; /v1, Kind=ConfigMap): .metadata: expected map, got &{x}"),
+        ({"name": 3}, "(/; /v1, Kind=ConfigMap): .metadata.name: expected string, got &value.valueUnstructured{Value:3}"),
+        ({"managedFields": "x"}, "(/; /v1, Kind=ConfigMap): .metadata.managedFields: expected list, got &{x}"),
+    ],
+)
+def test_an_apply_whose_metadata_are_none(client, config, metadata, why):
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    code, answer = client("PATCH", f"{config}?fieldManager=m", body, "application/apply-patch+yaml")
+    assert (code, answer["message"]) == (500, f"failed to create typed patch object {why}")
+
+
 def test_an_empty_apply_is_of_no_kind(client, config):
     code, body = client("PATCH", config + "?fieldManager=m", "", "application/apply-patch+yaml")
     assert code == 400 and "cannot unmarshal" not in body["message"], body

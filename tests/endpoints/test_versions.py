@@ -70,3 +70,21 @@ def test_annotations_that_hold_nothing_usable_are_ignored(client, namespace):
     assert client("POST", v1, {"metadata": meta, "spec": {"scaleTargetRef": TARGET, "maxReplicas": 3}})[0] == 201
     up = client("GET", f"{v2}/good")[1]["spec"]["behavior"]["scaleUp"]
     assert (up["stabilizationWindowSeconds"], up["policies"]) == (5, [{"type": "Pods", "value": 4, "periodSeconds": 60}])
+
+
+def test_versions_that_go_are_deprecated(kas_server, connect):
+    """Beta kinds warn from the third release after theirs on, in every verb and of their status too."""
+    client = connect(kas_server("--runtime-config=api/beta=true,api/alpha=true", "--feature-gates=AllAlpha=true,AllBeta=true"))
+    beta = "resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+"
+    for path, warning in (
+        ("/apis/resource.k8s.io/v1beta1/namespaces/default/resourceclaims", beta),
+        ("/apis/resource.k8s.io/v1beta1/namespaces/default/resourceclaims/none/status", beta),
+        ("/apis/storage.k8s.io/v1beta1/volumeattributesclasses",
+         "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+"),
+        ("/apis/coordination.k8s.io/v1alpha2/leasecandidates", "coordination.k8s.io/v1alpha2 LeaseCandidate is deprecated in v1.35+"),
+        ("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", None),
+        ("/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations", None),
+    ):  # fmt: skip
+        answer = client.raw("GET", path)
+        assert answer.status_code in (200, 404)
+        assert answer.headers.get("Warning") == (f'299 - "{warning}"' if warning else None), path

@@ -41,6 +41,201 @@ def test_some_kinds_are_not_replaced_unconditionally(client, namespace):
     )
 
 
+APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "message"),
+    [
+        ("x", 500, 'strconv.ParseUint: parsing "x": invalid syntax'),
+        ("-1", 500, 'strconv.ParseUint: parsing "-1": invalid syntax'),
+        ("1" * 21, 500, f'strconv.ParseUint: parsing "{"1" * 21}": value out of range'),
+        ("007", 409, 'Operation cannot be fulfilled on configmaps "c": the object has been modified'),
+        ("0", 200, ""),
+    ],
+)
+def test_the_revision_of_a_write_is_a_number(client, namespace, given, code, message):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    assert client("POST", path, {"metadata": {"name": "c"}})[0] == 201
+    body = {"metadata": {"name": "c", "resourceVersion": given}}
+    for answer in (client("PUT", f"{path}/c", body), client("PATCH", f"{path}/c", body, MERGE)):
+        assert answer[0] == code and answer[1].get("message", "").startswith(message), answer
+        assert code != 500 or "reason" not in answer[1]
+    # The object itself may say with leading zeros which it is.
+    now = client("GET", f"{path}/c")[1]["metadata"]["resourceVersion"]
+    assert client("PUT", f"{path}/c", {"metadata": {"name": "c", "resourceVersion": f"00{now}"}})[0] == 200
+
+
+def test_a_patch_that_takes_the_revision_away(client, namespace):
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    assert client("POST", path, {"metadata": {"name": "l"}, "spec": {}})[0] == 201
+    code, body = client("PATCH", f"{path}/l", {"metadata": {"resourceVersion": None}, "spec": {"holderIdentity": "h"}}, MERGE)
+    assert (code, body["details"]["causes"][0]["field"]) == (422, "metadata.resourceVersion")
+    assert client("PATCH", f"{path}/l", {"spec": {"holderIdentity": "h"}}, MERGE)[0] == 200
+
+
+def test_a_uid_is_a_precondition_of_a_replace(client, namespace):
+    """The storage says so before it looks at anything else; a patch that changes it is invalid."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    uid = client("POST", path, {"metadata": {"name": "c"}})[1]["metadata"]["uid"]
+    body = {"metadata": {"name": "c", "uid": "other", "resourceVersion": "x"}}
+    for query, root in (("", "/registry"), ("?dryRun=All", "")):
+        code, answer = client("PUT", f"{path}/c{query}", body)
+        assert (code, answer["message"]) == (
+            409,
+            'Operation cannot be fulfilled on configmaps "c": StorageError: invalid object, Code: 4, '
+            f"Key: {root}/configmaps/{namespace}/c, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: "
+            f"UID in precondition: other, UID in object meta: {uid}",
+        )
+    assert client("PUT", f"{path}/c", {"metadata": {"name": "c", "uid": uid}})[0] == 200
+    code, answer = client("PATCH", f"{path}/c", {"metadata": {"uid": "other"}}, MERGE)
+    assert (code, answer["details"]["causes"][0]["message"]) == (422, 'Invalid value: "other": field is immutable')
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/l"
+    code, answer = client("PUT", leases, {"metadata": {"name": "l", "uid": "other"}, "spec": {}})
+    assert code == 409 and answer["message"].endswith("UID in precondition: other, UID in object meta: ")
+
+
+def test_writes_that_create_need_the_right_to_create(client, namespace):
+    """A right to update or patch is none to bring about what is not there (``withAuthorization``)."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    user = {"Impersonate_User": f"jane-{namespace}"}
+    rules = [{"verbs": ["update", "patch"], "apiGroups": ["*"], "resources": ["*"]}]
+    role, binding = {"metadata": {"name": "r"}, "rules": rules}, {
+        "metadata": {"name": "r"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user["Impersonate_User"]}],
+    }  # fmt: skip
+    assert client("POST", f"{rbac}/roles", role)[0] == client("POST", f"{rbac}/rolebindings", binding)[0] == 201
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/l"
+    applied = f"/api/v1/namespaces/{namespace}/configmaps/a?fieldManager=m"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
+
+    def put(**headers):
+        return client("PUT", lease, {"metadata": {"name": "l", **at}, "spec": {}}, **headers)
+
+    at: dict[str, str] = {}
+    code, answer = put(**user)
+    assert (code, answer["message"]) == (403, 'leases.coordination.k8s.io "l" is forbidden: ')
+    assert client("PATCH", applied, body, APPLY, **user)[0] == 403
+    created = put()
+    assert created[0] == client("PATCH", applied, body, APPLY)[0] == 201
+    at["resourceVersion"] = created[1]["metadata"]["resourceVersion"]
+    assert put(**user)[0] == client("PATCH", applied, body, APPLY, **user)[0] == 200
+
+
+def test_an_object_of_no_namespace_loses_one(client, namespace):
+    body = {"metadata": {"name": f"sc-{namespace}", "namespace": namespace}, "provisioner": "p"}
+    code, made = client("POST", "/apis/storage.k8s.io/v1/storageclasses?dryRun=All", body)
+    assert code == 201 and "namespace" not in made["metadata"]
+    assert client("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "c", "namespace": "other"}})[0] == 400
+
+
+def test_owners_named_twice(client, namespace):
+    """Only what is equal throughout is dropped; a patch is told so after admission."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    a, b = ({"apiVersion": "v1", "kind": "Pod", "name": n, "uid": "1"} for n in "ab")
+    answer = client.raw("POST", f"{path}?dryRun=All", {"metadata": {"name": "c", "ownerReferences": [a, b, a]}})
+    assert [r["name"] for r in answer.json()["metadata"]["ownerReferences"]] == ["a", "b"]
+    assert "contains duplicate entries; API server dedups" in answer.headers["Warning"]
+    assert client("POST", path, {"metadata": {"name": "c"}})[0] == 201
+    answer = client.raw("PUT", f"{path}/c?dryRun=All", {"metadata": {"name": "c", "ownerReferences": [b, b, b]}})
+    assert "contains duplicate entries; API server dedups" in answer.headers["Warning"]
+    assert answer.headers["Warning"].endswith('observed: 1, 1"')
+    answer = client.raw("PATCH", f"{path}/c?dryRun=All", {"metadata": {"ownerReferences": [a, a]}}, MERGE)
+    assert "contains duplicate entries after mutating admission happens; API" in answer.headers["Warning"]
+
+
+def test_what_is_wrong_with_options_is_told_at_once(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    bad = "?dryRun=x&fieldManager=a%0Ab&fieldValidation=y"
+    fields = ["fieldManager", "dryRun", "fieldValidation"]
+    code, body = client("POST", path + bad, {})
+    assert (code, [c["field"] for c in body["details"]["causes"]]) == (422, fields)
+    code, body = client("PATCH", f"{path}/c{bad}&force=true", {}, MERGE)
+    assert (code, [c["field"] for c in body["details"]["causes"]]) == (422, ["force", *fields])
+    code, body = client("PATCH", f"{path}/c?dryRun=x", {}, APPLY)
+    assert (code, [c["field"] for c in body["details"]["causes"]]) == (422, ["fieldManager", "dryRun"])
+    # A body is not even looked at then, nor is a patch of what is not there.
+    assert client("PATCH", f"{path}/c", "{", MERGE)[0] == 404
+
+
+def test_deleting_a_collection_lists_it(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    for i in range(5):
+        assert client("POST", path, {"metadata": {"name": f"c{i}", "labels": {"n": "12"[i % 2]}}})[0] == 201
+    code, page = client("DELETE", f"{path}?limit=2&dryRun=All")
+    assert (code, [o["metadata"]["name"] for o in page["items"]]) == (200, ["c0", "c1"])
+    assert page["metadata"]["remainingItemCount"] == 3
+    code, table = client("DELETE", f"{path}?labelSelector=n%3D2", Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    assert (code, table["kind"], [r["cells"][0] for r in table["rows"]]) == (200, "Table", ["c1", "c3"])
+    code, rest = client("DELETE", f"{path}?continue={page['metadata']['continue']}")
+    assert (code, [o["metadata"]["name"] for o in rest["items"]]) == (200, ["c2", "c3", "c4"])
+    assert [o["metadata"]["name"] for o in client("GET", path)[1]["items"]] == ["c0"]
+    assert client("DELETE", f"{path}?resourceVersion=x")[0] == client("DELETE", f"{path}?limit=x")[0] == 400
+    assert client("DELETE", f"{path}?resourceVersionMatch=Exact")[0] == client("DELETE", f"{path}?propagationPolicy=x")[0] == 422
+
+
+def test_preconditions_of_a_delete(client, namespace):
+    """Namespaces have words of their own for what other kinds say alike."""
+    path = f"/api/v1/namespaces/{namespace}"
+    uid = client("GET", path)[1]["metadata"]["uid"]
+    for member, label, have in (("uid", "UID", uid), ("resourceVersion", "ResourceVersion", "")):
+        code, body = client("DELETE", path, {"preconditions": {member: "x"}})
+        why = f"Precondition failed: {label} in precondition: x, {label} in object meta: {have}"
+        assert code == 409 and body["message"].startswith(f'Operation cannot be fulfilled on namespaces "{namespace}": {why}')
+    uid = client("POST", f"{path}/secrets", {"metadata": {"name": "s"}})[1]["metadata"]["uid"]
+    code, body = client("DELETE", f"{path}/secrets/s", {"preconditions": {"uid": "x"}})
+    why = f"the UID in the precondition (x) does not match the UID in record ({uid})"
+    assert code == 409 and body["message"].startswith(f'Operation cannot be fulfilled on Secret "s": {why}')
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("{", "couldn't get version/kind; json parse error: unexpected end of JSON input"),
+        ('{"gracePeriodSeconds":"x"}', "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"),
+        (
+            '{"kind":"Pod","apiVersion":"v1"}',
+            'no kind "Pod" is registered for version "v1" in scheme "pkg/apis/meta/internalversion/scheme/register.go:27"',
+        ),
+    ],
+)
+def test_a_body_of_a_delete_that_is_no_options(client, namespace, body, message):
+    """What the decoder says of it is handed on as it is."""
+    _, answer = client("DELETE", f"/api/v1/namespaces/{namespace}/secrets/none", body)
+    assert answer == {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "code": 500}
+
+
+def test_options_of_a_delete_are_of_any_version(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/secrets/none"
+    for version in ("v1", "apps/v1", "meta.k8s.io/v1", "nobody.knows/v1"):
+        assert client("DELETE", path, {"kind": "DeleteOptions", "apiVersion": version})[0] == 404
+    assert client("DELETE", path, "null")[0] == 404
+    assert client("DELETE", f"{path}?propagationPolicy=")[0] == 422
+    assert client("DELETE", f"{path}?gracePeriodSeconds=")[0] == 400
+
+
+def test_who_takes_no_answer_changes_nothing(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    wrong = {"Accept": "application/json;as=Nothing;v=v1;g=meta.k8s.io"}
+    body = {"metadata": {"name": "s"}}
+    assert client("POST", path, body, **wrong)[0] == 406
+    made = client("POST", path, body)[1]
+    body["metadata"]["labels"] = {"a": "b"}
+    assert client("PUT", f"{path}/s", body, **wrong)[0] == client("PATCH", f"{path}/s", body, MERGE, **wrong)[0] == 406
+    assert client("DELETE", f"{path}/s", **wrong)[0] == client("DELETE", path, **wrong)[0] == 406
+    assert client("GET", f"{path}/s")[1] == made
+    # What a patch is written in is looked at first.
+    assert client("PATCH", f"{path}/s", body, "text/plain", **wrong)[0] == 415
+
+
+def test_a_null_sets_nothing(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    for body, ctype in (("null", "application/json"), ("", "application/yaml"), ("null", "application/yaml")):
+        code, answer = client("POST", path, body, ctype)
+        assert (code, answer["details"]["causes"][0]["field"]) == (422, "metadata.name")
+
+
 def test_a_self_link_is_not_stored(client, namespace):
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     assert "selfLink" not in client("POST", path, {"metadata": {"name": "linked", "selfLink": "/x"}})[1]["metadata"]

@@ -167,8 +167,15 @@ def unowned(reset: dict[str, Any], others: dict[str, Any] = STRIPPED) -> dict[st
 
 
 def entries_of(obj: Obj | None) -> Any:
-    meta = obj.get("metadata") if obj is not None else None
-    return meta.get("managedFields") if isinstance(meta, dict) else None
+    if obj is None:
+        return None
+    return metadata_of(obj).get("managedFields")
+
+
+def metadata_of(obj: Obj) -> Obj:
+    """Metadata of what need not be an object of any schema; empty where it is no object."""
+    meta = obj.get("metadata")
+    return meta if isinstance(meta, dict) else NO_FIELDS
 
 
 def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries | None]:

@@ -70,7 +70,7 @@ def _at(kubelet: Target, path: str, params: list[tuple[str, str]]) -> Target:
 
 def _options(q: Query, name: str) -> list[tuple[str, str]]:
     """The query's PodLogOptions, validated, as the kubelet wants them."""
-    given = {k: number(q.get(k)) for k in NUMBERS if k in q and q.get(k)}
+    given = {k: number(q.get(k)) for k in NUMBERS if k in q}
     since = q.get("sinceTime")
     errs: list[field.FieldError] = []
     if given.get("tailLines", 0) < 0:

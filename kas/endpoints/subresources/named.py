@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kas.admission import CREATE, Attributes
-from kas.api import errors
 from kas.api.fieldmanager import builtin, update
 from kas.edge.http import Request, Response
 from kas.endpoints import managedfields, respond
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import WriteOptions, write_options
-from kas.endpoints.write import NAMESPACE_MISMATCH, Writer, options_dict
+from kas.endpoints.write import Writer, options_dict
+from kas.registry import pipeline
 from kas.registry.strategy import Context, Obj
 
 SYSTEM_FIELDS = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
@@ -34,6 +34,7 @@ async def read(
     writer: Writer, req: Request, served: Any, kind: Any, namespace: str, name: str, subresource: str, *, keep_system: bool = False
 ) -> Posted:
     """The posted object of ``kind``, admitted. ``keep_system``: uid and its like stay, as preconditions. Raises what a create raises."""
+    respond.media(req)
     o = write_options(req.params, "CreateOptions")
     obj = decode_body(req, kind, strictness=o.field_validation)
     assert obj is not None
@@ -43,10 +44,7 @@ async def read(
     if not keep_system:
         for field in SYSTEM_FIELDS:
             meta.pop(field, None)
-    if namespace:
-        if meta.get("namespace") and meta["namespace"] != namespace:
-            raise errors.bad_request(NAMESPACE_MISMATCH)
-        meta["namespace"] = namespace
+    pipeline.match_namespace(served.record, meta, namespace)
     ctx = writer.context(req, namespace, o.dry_run, subresource)
     own(req, obj, kind, ctx, o)
     attrs = Attributes(

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas.api import errors
 from kas.registry.generic import Registry
 from kas.registry.strategy import Context, Obj
 
 
 class NamespaceRegistry(Registry):
     """The first delete begins the termination; the object goes when spec.finalizers and metadata.finalizers are empty."""
+
+    def check_preconditions(self, name: str, obj: Obj, options: dict[str, Any]) -> None:
+        """Namespaces judge them themselves, in words of their own."""
+        wanted = options.get("preconditions") or {}
+        for member, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            have = obj["metadata"].get(member, "")
+            if wanted.get(member) is not None and wanted[member] != have:
+                why = f"Precondition failed: {label} in precondition: {wanted[member]}, {label} in object meta: {have}"
+                raise errors.conflict("", "namespaces", name, why)
 
     async def _delete_once(self, ctx: Context, key: str, rec: Any, obj: Obj, options: dict[str, Any]) -> tuple[Any, bool]:
         meta = obj["metadata"]

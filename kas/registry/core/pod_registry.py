@@ -8,7 +8,7 @@ import orjson
 
 from kas.api import errors
 from kas.api.field import go_quote
-from kas.registry.generic import MAX_UPDATE_ATTEMPTS, Registry
+from kas.registry.generic import MAX_UPDATE_ATTEMPTS, Registry, precondition_failed
 from kas.registry.strategy import Context, Obj
 from kas.store import Conflict
 
@@ -27,7 +27,7 @@ class PodRegistry(Registry):
             if rec is None:
                 raise self.not_found(name)
             pod = orjson.loads(rec.json)
-            why = _refusal(pod, binding, key)
+            why = _refusal(pod, binding, key, ctx.dry_run)
             if why:
                 raise errors.conflict("", "pods/binding", name, why)
             bound = assign(pod, binding, ctx.now)
@@ -42,15 +42,12 @@ class PodRegistry(Registry):
         raise errors.conflict("", "pods/binding", name, errors.OBJECT_MODIFIED)
 
 
-def _refusal(pod: Obj, binding: Obj, key: str) -> str:
+def _refusal(pod: Obj, binding: Obj, key: str, dry_run: bool) -> str:
     meta, spec, wanted = pod["metadata"], pod.get("spec") or {}, binding["metadata"]
     for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         have: Any = meta.get(field) or ""
         if wanted.get(field) and wanted[field] != have:
-            return (
-                f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: "
-                f"{label} in precondition: {wanted[field]}, {label} in object meta: {have}"
-            )
+            return precondition_failed(key, label, wanted[field], have, dry_run)
     name = meta["name"]
     if meta.get("deletionTimestamp"):
         return f"pod {name} is being deleted, cannot be assigned to a host"

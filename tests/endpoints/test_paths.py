@@ -1,0 +1,84 @@
+"""Paths and methods that lead nowhere: what has no path is a 404, what has one for other methods a 405."""
+
+from __future__ import annotations
+
+import pytest
+import requests
+
+NOT_FOUND = "the server could not find the requested resource"
+NOT_ALLOWED = "the server does not allow this method on the requested resource"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/api/v1/bindings"),
+        ("GET", "/api/v1/namespaces/{ns}/bindings/x"),
+        ("POST", "/api/v1/namespaces/{ns}/bindings/x"),
+        ("GET", "/api/v1/namespaces/{ns}/namespaces"),
+        ("GET", "/api/v1/namespaces/{ns}/namespaces/{ns}"),
+        ("GET", "/api/v1/namespaces/{ns}/namespaces/{ns}/status"),
+        ("GET", "/api/v1/namespaces/{ns}/nodes"),
+        ("GET", "/api/v1/configmaps/x"),
+        ("GET", "/apis/authorization.k8s.io/v1/subjectaccessreviews/x"),
+        ("POST", "/apis/authorization.k8s.io/v1/localsubjectaccessreviews"),
+        ("GET", "/apis/authorization.k8s.io/v1/watch/subjectaccessreviews"),
+        ("POST", "/apis/authentication.k8s.io/v1/tokenreviews/x"),
+    ],
+)
+def test_no_such_path(client, namespace, method, path):
+    code, body = client(method, path.format(ns=namespace), {} if method == "POST" else None)
+    assert (code, body["reason"], body["message"], body["details"]) == (404, "NotFound", NOT_FOUND, {})
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/v1/namespaces/{ns}/bindings"),
+        ("GET", "/apis/authentication.k8s.io/v1/tokenreviews"),
+        ("POST", "/api/v1/componentstatuses"),
+        ("DELETE", "/api/v1/componentstatuses/etcd-0"),
+        ("POST", "/api/v1/configmaps"),
+        ("POST", "/api/v1/namespaces/{ns}/configmaps/x"),
+        ("POST", "/api/v1/watch/configmaps"),
+        ("DELETE", "/api/v1/namespaces"),
+        ("GET", "/api/v1/namespaces/{ns}/pods/p/eviction"),
+    ],
+)
+def test_no_such_method(client, namespace, method, path):
+    code, body = client(method, path.format(ns=namespace), {} if method == "POST" else None)
+    assert (code, body["reason"], body["message"], body["details"]) == (405, "MethodNotAllowed", NOT_ALLOWED, {})
+
+
+def test_head_is_for_what_is_no_resource(client, namespace):
+    """Upstream's router knows no HEAD; what is served beside it takes any method."""
+    room = f"/api/v1/namespaces/{namespace}"
+    for path in (room, f"{room}/status", f"{room}/configmaps", "/api", "/apis", "/apis/apps", "/version"):
+        assert client.raw("HEAD", path).status_code == 405, path
+    for path in ("/", "/healthz", "/livez/ping"):
+        assert client.raw("HEAD", path).status_code == 200, path
+
+
+def test_a_path_with_two_slashes_in_front_is_nobodys(client):
+    request = client.session.prepare_request(requests.Request("GET", client.server.url))
+    request.url = f"{client.server.url}//api/v1/configmaps"  # set afterwards: one would be taken away
+    answer = client.session.send(request, verify=client.server.ca)
+    assert (answer.status_code, answer.text) == (404, "404 page not found\n")
+
+
+def test_what_is_listed_but_not_watched(client):
+    code, body = client("GET", "/api/v1/componentstatuses?watch=1")
+    assert (code, body["message"], body["details"]) == (
+        405, 'watch is not supported on resources of kind "componentstatuses"', {"kind": "componentstatuses"})  # fmt: skip
+
+
+def test_connections_are_no_dry_runs(client, namespace):
+    code, body = client("GET", f"/api/v1/namespaces/{namespace}/pods/none/exec?command=a&dryRun=All")
+    assert (code, body["message"]) == (400, "dryRun is not supported")
+
+
+def test_a_review_forgets_what_the_server_fills_in(client):
+    body = {"metadata": {"uid": "x", "creationTimestamp": "2024-01-01T00:00:00Z", "namespace": "n"}, "spec": {"user": "u"}}
+    body["spec"]["resourceAttributes"] = {"verb": "get", "resource": "pods"}
+    code, answer = client("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+    assert code == 201 and set(answer["metadata"]) == {"managedFields"}
