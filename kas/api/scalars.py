@@ -275,6 +275,17 @@ def _atoi(text: str) -> int:
     return -value if text[0] == "-" else value
 
 
+def parse_uint64(text: str) -> int:
+    """``strconv.ParseUint(text, 10, 64)``. Raises ValueError with Go's words."""
+    why = "invalid syntax"
+    if text.isascii() and text.isdigit():
+        n = int(text) if len(text.lstrip("0")) <= 20 else 1 << 64
+        if n < 1 << 64:
+            return n
+        why = "value out of range"
+    raise ValueError(f"strconv.ParseUint: parsing {go_quote(text)}: {why}")
+
+
 def int_value(value: int | str) -> int:
     """``IntOrString.IntValue``: the number, 0 for text that is none, the nearest int64 for one that is too large."""
     if isinstance(value, int):

@@ -12,6 +12,7 @@ from kas.api import errors, field
 from kas.api.errors import bad_request
 from kas.api.negotiation import APPLY_PATCH
 from kas.api.requestinfo import Query
+from kas.api.scalars import parse_uint64
 from kas.api.selectors import SelectorError, parse_field_selector, parse_label_selector
 from kas.api.validation import options as validation
 
@@ -104,14 +105,10 @@ def list_resource_version(text: str) -> int:
 def _resource_version(text: str) -> int:
     if text in ("", "0"):
         return 0
-    why = "invalid syntax"
-    if text.isascii() and text.isdigit():
-        n = int(text) if len(text.lstrip("0")) <= 20 else 1 << 64
-        if n < 1 << 64:
-            return n
-        why = "value out of range"
-    quoted = field.go_quote(text)
-    raise ValueError(f"resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {why}")
+    try:
+        return parse_uint64(text)
+    except ValueError as e:
+        raise ValueError(f"resourceVersion: Invalid value: {field.go_quote(text)}: {e}") from None
 
 
 class WriteOptions(NamedTuple):

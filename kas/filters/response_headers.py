@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
 
 from kas.edge.http import Request, Response
 from kas.filters.chain import Filter
 
 MAX_WARNINGS = 4 * 1024  # characters of all warnings together, as upstream truncates
 MAX_CUT = 256  # of each from there on
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def hsts(directives: list[str]) -> Filter:
@@ -58,11 +59,11 @@ def _shown(texts: list[str]) -> list[str]:
         seen.append(text)
         if cutting:
             text = text[:MAX_CUT]
-        if any(unicodedata.category(c) == "Cc" for c in text):
+        if _CONTROL.search(text):
             continue
         if not cutting and written + len(text) > MAX_WARNINGS:
             cutting = True
-            out = [t[:MAX_CUT] for t in seen if not any(unicodedata.category(c) == "Cc" for c in t[:MAX_CUT])]
+            out = [t[:MAX_CUT] for t in seen if not _CONTROL.search(t[:MAX_CUT])]
             written = sum(map(len, out))
             continue
         written += len(text)

@@ -19,9 +19,10 @@ def drop_disabled(spec: Obj, old_spec: Obj | None = None) -> None:
         for kind in _CONTAINERS:
             if spec.get(kind):
                 spec[kind] = [_without_stop_signal(container) for container in spec[kind]]
-    for key in _SOURCES:
-        if _projects(spec, key) and not _projects(old, key):
-            spec["volumes"] = [_without_source(volume, key) for volume in spec["volumes"]]
+    for volume in spec.get("volumes") or ():
+        if "projected" in volume:
+            _drop_sources(spec, old)
+            break
 
 
 def drop_disabled_of_template(template: Obj | None, old: Obj | None = None) -> None:
@@ -30,7 +31,11 @@ def drop_disabled_of_template(template: Obj | None, old: Obj | None = None) -> N
 
 
 def _has_stop_signal(spec: Obj) -> bool:
-    return any("stopSignal" in (c.get("lifecycle") or ()) for kind in _CONTAINERS for c in spec.get(kind) or ())
+    for kind in _CONTAINERS:
+        for container in spec.get(kind) or ():
+            if "lifecycle" in container and "stopSignal" in (container["lifecycle"] or ()):
+                return True
+    return False
 
 
 def _without_stop_signal(container: Obj) -> Obj:
@@ -39,6 +44,12 @@ def _without_stop_signal(container: Obj) -> Obj:
     out, lifecycle = dict(container), dict(container["lifecycle"])
     del lifecycle["stopSignal"], out["lifecycle"]
     return {**out, "lifecycle": lifecycle} if lifecycle else out
+
+
+def _drop_sources(spec: Obj, old: Obj) -> None:
+    for key in _SOURCES:
+        if _projects(spec, key) and not _projects(old, key):
+            spec["volumes"] = [_without_source(volume, key) for volume in spec["volumes"]]
 
 
 def _projects(spec: Obj, key: str) -> bool:

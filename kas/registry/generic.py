@@ -17,8 +17,8 @@ import orjson
 from kas._fast_types import RawJSON
 from kas._fastpath import Draft, Op, build_record
 from kas.api import errors
-from kas.api.field import go_quote
 from kas.api.fieldlabels import selectable_fields
+from kas.api.scalars import parse_uint64
 from kas.api.scheme import EncodeError, encode_json, encode_stored
 from kas.api.validation.names import is_valid_path_segment_name
 from kas.registry import pipeline
@@ -505,13 +505,10 @@ def revision_of(text: str | None) -> int:
     """``ObjectResourceVersion``: what metadata says of the revision, 0 for nothing. Raises 500, without a reason, for what is no number."""
     if not text:
         return 0
-    why = "invalid syntax"
-    if text.isascii() and text.isdigit():
-        n = int(text) if len(text.lstrip("0")) <= 20 else 1 << 64
-        if n < 1 << 64:
-            return n
-        why = "value out of range"
-    raise errors.ApiError(500, "", f"strconv.ParseUint: parsing {go_quote(text)}: {why}")
+    try:
+        return parse_uint64(text)
+    except ValueError as e:
+        raise errors.ApiError(500, "", str(e)) from None
 
 
 def precondition_failed(key: str, label: str, wanted: str, have: str, dry_run: bool) -> str:

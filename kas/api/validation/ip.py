@@ -17,7 +17,6 @@ from kas.api.field import FieldError, go_quote
 
 _DECIMAL = re.compile(r"[0-9]+\Z", re.ASCII)
 _HEX = re.compile(r"[0-9A-Fa-f]+\Z", re.ASCII)
-_MAPPED = 0xFFFF << 32
 _NOT_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _NOT_CIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 _NOT_INTERFACE = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"

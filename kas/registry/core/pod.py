@@ -185,13 +185,6 @@ class PodStrategy(Strategy):
         options["gracePeriodSeconds"] = 1 if period < 0 else period
         return True
 
-    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        if ctx.subresource != "status":
-            return []
-        status = obj.get("status") or {}
-        listed = ((f"status.{key}[{i}].ip", item) for key in ("podIPs", "hostIPs") for i, item in enumerate(status.get(key) or ()))
-        return [text for path, item in listed for text in ip_warnings(path, item.get("ip") or "")]
-
     # -- subresources --------------------------------------------------------------------------------------------------
 
     def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
@@ -211,11 +204,9 @@ class PodStrategy(Strategy):
         return pods.status_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
 
     def warnings_on_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
-        out: list[str] = []
-        for kind in ("podIPs", "hostIPs"):
-            for i, address in enumerate((obj.get("status") or {}).get(kind) or ()):
-                out += ip_warnings(f"status.{kind}[{i}].ip", address.get("ip") or "")
-        return out
+        status = obj.get("status") or {}
+        listed = ((f"status.{key}[{i}].ip", item) for key in ("podIPs", "hostIPs") for i, item in enumerate(status.get(key) or ()))
+        return [text for path, item in listed for text in ip_warnings(path, item.get("ip") or "")]
 
     def prepare_for_ephemeralcontainers_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Only spec.ephemeralContainers is taken from the request."""
