@@ -51,7 +51,7 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
         if b"managedFields" in body and not (obj.get("metadata") or {}).get("managedFields"):
             keep_reset(obj, gojson.loads(body))
-        apply_defaults(kind, obj)
+        _default(kind, obj)
         return obj
     try:
         value = gojson.loads(body)
@@ -99,8 +99,15 @@ def _typed(
                     req.warn(line)
     keep_reset(obj, value)
     obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
-    apply_defaults(kind, obj)
+    _default(kind, obj)
     return obj
+
+
+def _default(kind, obj: dict[str, Any]) -> None:
+    try:
+        apply_defaults(kind, obj)
+    except DecodeError as e:  # annotations that are fields in other versions may not convert
+        raise _cannot(kind.kind, kind.version, kind.kind, str(e)) from None
 
 
 def keep_reset(obj: dict[str, Any], given: dict[str, Any]) -> None:
@@ -152,7 +159,7 @@ def _decode_protobuf(body: bytes, kind, any_version: bool) -> dict[str, Any]:
     except DecodeError as e:
         raise _cannot(given_kind, api_version.rpartition("/")[2], kind.kind, str(e)) from None
     obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
-    apply_defaults(kind, obj)
+    _default(kind, obj)
     return obj
 
 

@@ -212,7 +212,11 @@ def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, 
         obj.update(kept)
     keep_reset(obj, patched)
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
-    apply_defaults(served.kind_record, obj)
+    try:
+        apply_defaults(served.kind_record, obj)
+    except DecodeError as e:
+        # Upstream converts the outcome of a strategic merge patch by itself, that of the others while it decodes them.
+        raise (ApiError(500, "", str(e)) if strategic else invalid(str(e))) from None
     return obj
 
 
@@ -325,7 +329,10 @@ def _of_merged(served: Served, merged: Obj, applied: Obj) -> Obj:
         why = f"unable to convert unstructured object to {gvk}: {conversion_error(served.type, str(e))}"
         raise ApiError(500, "", f"failed to convert new object ({shown_name(applied)}) to proper version: {why}") from None
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
-    apply_defaults(served.kind_record, obj)
+    try:
+        apply_defaults(served.kind_record, obj)
+    except DecodeError as e:
+        raise ApiError(500, "", f"failed to convert to unversioned ({shown_name(applied)}): {e}") from None
     return obj
 
 

@@ -385,3 +385,38 @@ def test_who_may_update_need_not_be_one_who_may_create(client, namespace):
     assert client("PATCH", *apply, **who)[0] == 200
     code, made = client("PUT", lease, {"metadata": {"name": "new"}})
     assert code == 201 and client("PUT", lease, made, **who)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [("x", "invalid syntax"), (" 5", "invalid syntax"), ("1_0", "invalid syntax"), ("9" * 5000, "value out of range")],
+)
+def test_an_annotation_that_is_a_field_elsewhere_and_does_not_convert(client, namespace, given, why):
+    """A number in the internal version, text in the one that is served."""
+    key, path = "deprecated.daemonset.template.generation", f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
+    pods = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    good = {"metadata": {"name": f"d{len(given)}{ord(given[0])}"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": pods}}
+    noted = {"metadata": {**good["metadata"], "annotations": {key: given}}}
+    said = f'strconv.ParseInt: parsing "{given}": {why}'
+    code, body = client("POST", path, {**good, **noted})
+    assert (code, body["message"]) == (400, f'DaemonSet in version "v1" cannot be handled as a DaemonSet: {said}')
+    assert client("POST", path, good)[0] == 201
+    at = f"{path}/{good['metadata']['name']}"
+    assert client("PUT", at, {**good, **noted})[0] == 400
+    code, body = client("PATCH", at, noted, MERGE)
+    assert code == 422 and body["details"]["causes"][0]["field"] == "patch" and body["message"].endswith(said)
+    code, body = client("PATCH", at, noted, "application/strategic-merge-patch+json")
+    assert (code, body["message"]) == (500, said)
+    applied = {"apiVersion": "apps/v1", "kind": "DaemonSet", **noted}
+    code, body = client("PATCH", at + "?fieldManager=m", applied, APPLY)
+    assert code == 500 and body["message"].startswith("failed to convert to unversioned (") and body["message"].endswith(said)
+    assert client("GET", at)[1]["metadata"]["annotations"][key] == "1"
+
+
+@pytest.mark.parametrize(("given", "kind"), [("5", "number"), ('"x"', "string"), ('{"a": 1}', "object"), ("true", "bool")])
+def test_pods_a_node_avoids_are_a_list(client, given, kind):
+    key = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+    node = {"metadata": {"name": "avoids", "annotations": {key: f'{{"preferAvoidPods": {given}}}'}}}
+    code, body = client("POST", "/api/v1/nodes", node)
+    why = f"json: cannot unmarshal {kind} into Go struct field AvoidPods.preferAvoidPods of type []v1.PreferAvoidPodsEntry"
+    assert (code, body["details"]["causes"][0]["message"]) == (422, f'Invalid value: "{key}": {why}')

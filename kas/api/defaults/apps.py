@@ -41,7 +41,7 @@ def _int64(text: str) -> int:
     """``strconv.ParseInt(text, 10, 64)``; DecodeError with its text."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
-    if not -(1 << 63) <= int(text) < 1 << 63:
+    if len(text.lstrip("+-").lstrip("0")) > 19 or not -(1 << 63) <= int(text) < 1 << 63:
         raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: value out of range")
     return int(text)
 

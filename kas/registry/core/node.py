@@ -63,7 +63,11 @@ def _annotated_taints(text: str) -> list[dict[str, Any]]:
 
 def _avoided_pods(text: str, path: str) -> list[FieldError]:
     errs: list[FieldError] = []
-    for i, entry in enumerate(_members(gojson.loads(text), "v1.AvoidPods").get("preferavoidpods") or ()):
+    entries = _members(gojson.loads(text), "v1.AvoidPods").get("preferavoidpods")
+    if entries is not None and not isinstance(entries, list):
+        into = "Go struct field AvoidPods.preferAvoidPods of type []v1.PreferAvoidPodsEntry"
+        raise gojson.JSONError(f"json: cannot unmarshal {gojson.go_type(entries)} into {into}")
+    for i, entry in enumerate(entries or ()):
         at = f"{path}.{AVOID_PODS}[{i}].PodSignature"
         signature = _members(_members(entry, "v1.PreferAvoidPodsEntry").get("podsignature"), "v1.PodSignature")
         if signature.get("podcontroller") is None:
