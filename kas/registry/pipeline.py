@@ -14,7 +14,7 @@ from kas.api import errors
 from kas.api.conversion import convert
 from kas.api.defaults import apply_defaults
 from kas.api.random import new_uid
-from kas.api.scheme import SCHEME, TypeDesc, decode, encode_json
+from kas.api.scheme import SCHEME, decode, encode_json
 from kas.api.validation.metadata import validate_object_meta, validate_object_meta_update
 from kas.registry.strategy import Context, Obj, strategy_of
 
@@ -40,55 +40,8 @@ def from_storage(resource, obj: Obj) -> Obj:
 def decode_input(resource, obj: Obj) -> tuple[Obj, list[str]]:
     """Decode (type check, canonical scalars), default and convert; second value: unknown fields. Raises DecodeError."""
     typed, unknown = decode(resource.type, obj)
-    _keep_empty(resource, obj, typed)
     apply_defaults(resource, typed)
     return to_storage(resource, typed), unknown
-
-
-# Lists of specs that errors print whole, and where label maps are shown.
-_SHOWN_LISTS = frozenset(("accessModes", "scopes", "rules"))
-
-
-def _keep_empty(resource, given: Obj, typed: Obj) -> None:
-    """Decoding drops empty lists and maps, which are never written; some errors still tell them from absent ones."""
-    spec, kept = given.get("spec"), typed.get("spec")
-    if not spec or not kept:
-        return
-    for key, value in spec.items():
-        if value == [] and key in _SHOWN_LISTS:
-            kept.setdefault(key, [])
-    if spec.get("capacity") == {}:
-        kept.setdefault("capacity", {})
-    for part, amounts in (spec.get("resources") or {}).items():
-        if amounts == {} and part in ("limits", "requests"):
-            kept.setdefault("resources", {}).setdefault(part, {})
-    desc = resource.type.by_name["spec"].message
-    if desc.kind_name == "PodSpec":
-        _keep_below(desc, spec, kept)
-        return
-    template = spec.get("template")
-    if template and (template.get("metadata") or {}).get("labels") == {}:
-        kept["template"].setdefault("metadata", {}).setdefault("labels", {})
-    if template and template.get("spec") and kept["template"].get("spec"):
-        template_desc = desc.by_name["template"].message
-        if "spec" in template_desc.by_name:
-            _keep_below(template_desc.by_name["spec"].message, template["spec"], kept["template"]["spec"])
-
-
-def _keep_below(desc: TypeDesc, given: Any, typed: Any) -> None:
-    if not isinstance(given, dict) or not isinstance(typed, dict):
-        return
-    for key, value in given.items():
-        known = desc.by_name.get(key)
-        if known is None:
-            continue
-        if value in ([], {}) and known.card != "single":
-            typed.setdefault(key, value)
-        elif known.type == "message" and known.card == "list" and value:
-            for item, kept in zip(value, typed[key], strict=True):
-                _keep_below(known.message, item, kept)
-        elif known.type == "message" and known.card == "single":
-            _keep_below(known.message, value, typed.get(key))
 
 
 def match_namespace(resource, meta: dict[str, Any], namespace: str) -> None:

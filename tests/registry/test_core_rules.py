@@ -146,11 +146,6 @@ def test_iscsi_errors_come_in_the_order_of_the_fields():
     assert [where for where, _ in found] == [f"spec.iscsi.{name}" for name in names]
 
 
-def test_an_empty_capacity_is_shown():
-    found = refused(create, "v1/persistentvolumes", volume(capacity={}, hostPath={"path": "/x"}))
-    assert found[1] == ("spec.capacity", 'Unsupported value: {}: supported values: "storage"')
-
-
 @pytest.mark.parametrize("source", [{"flocker": {"datasetName": "a"}}, {"quobyte": {"registry": "a:1", "volume": "v"}}])
 def test_volumes_of_lost_plugins_do_not_warn(source):
     assert create("v1/persistentvolumes", volume(**source))[1] == []
@@ -159,12 +154,6 @@ def test_volumes_of_lost_plugins_do_not_warn(source):
 def test_quobyte_registries_are_host_and_port_pairs():
     found = refused(create, "v1/persistentvolumes", volume(quobyte={"registry": "a", "volume": "v"}))
     assert found == [("spec.quobyte.registry", 'Invalid value: "a": must be a host:port pair or multiple pairs separated by commas')]
-
-
-def test_the_difference_shows_an_empty_map():
-    stored, _ = create("v1/persistentvolumeclaims", claim())
-    found = dict(refused(update, "v1/persistentvolumeclaims", stored, lambda o: o["spec"].update(resources={"requests": {}})))
-    assert '-   "storage": "1Gi"\n-  }\n+  "Requests": {}\n' in found["spec"]
 
 
 def test_claims_drop_sources_they_may_not_name():
