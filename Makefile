@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.kas-installed
-SOURCES := $(wildcard kas/*.pyx kas/*.pxd kas/fastpath/*.pxi kas/fasttypes/*.pxi kas/fastfields/*.pxi kas/fastrequest/*.pxi) setup.py pyproject.toml
+SOURCES := $(shell find kas -name '*.py[x]' -o -name '*.px[di]') setup.py pyproject.toml
 
-.PHONY: build run test bench load lint wheel clean
+.PHONY: build run test bench load lint tables docs wheel clean
 build: $(STAMP)
 
 $(STAMP): $(SOURCES)
@@ -32,8 +32,14 @@ lint: build
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+tables: build
+	$(BIN)/python tools/tables.py $(ARGS)
+docs: build
+	$(BIN)/python tools/gen_flags.py
+
 wheel: build
 	$(BIN)/python -m build
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info kas/*.so kas/*.c
+	rm -rf $(VENV) build dist *.egg-info
+	find kas \( -name '*.so' -o -name '*.c' \) -delete

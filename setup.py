@@ -1,6 +1,7 @@
 """Builds the compiled units; everything else of the package is in pyproject.toml.
 
-``KAS_UNITS=_fast_types,_fastpath`` builds only the units named; ``KAS_DEBUG_BUILD=1`` switches bounds checks back on.
+Each ``.pyx`` below ``kas/`` is one unit, lying in the layer it belongs to; its parts are the ``.pxi`` files in a folder beside it.
+``KAS_UNITS=kas._fastpath,kas.store._engine`` builds only the units named; ``KAS_DEBUG_BUILD=1`` switches bounds checks back on.
 """
 
 import os
@@ -9,7 +10,7 @@ from glob import glob
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-UNITS = sorted(os.path.basename(p)[:-4] for p in glob("kas/_fast*.pyx"))
+SOURCES = sorted(glob("kas/**/*.pyx", recursive=True))
 wanted = os.environ.get("KAS_UNITS")
 debug = os.environ.get("KAS_DEBUG_BUILD") == "1"
 
@@ -24,13 +25,14 @@ directives = {
 
 extensions = [
     Extension(
-        f"kas.{unit}",
-        [f"kas/{unit}.pyx"],
-        depends=glob("kas/fast*/*.pxi"),
+        name,
+        [source],
+        depends=glob("kas/**/*.px[id]", recursive=True),
         extra_compile_args=["-O2", "-g0", "-std=gnu11", "-Wno-unreachable-code"],
     )
-    for unit in UNITS
-    if not wanted or unit in wanted.split(",")
+    for source in SOURCES
+    for name in [source.removesuffix(".pyx").replace(os.sep, ".")]
+    if not wanted or name in wanted.split(",")
 ]
 
 setup(ext_modules=cythonize(extensions, compiler_directives=directives, nthreads=min(2, os.cpu_count() or 1)))

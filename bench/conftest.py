@@ -6,8 +6,11 @@ import asyncio
 
 import pytest
 
-from kas.edge.http import Request, Response
-from kas.options import Options, complete
+from kas import kinds
+from kas.config.options import Options, complete
+from kas.request.http import Request, Response
+
+kinds.install()
 
 
 class InProcess:
@@ -20,13 +23,14 @@ class InProcess:
         from kas.supervisor import prepare
 
         raw = Options()
-        raw.data_dir, raw.secure_port, raw.workers = str(directory), "6443", 1
+        raw.data_dir, raw.workers = str(directory), 1
         options = complete(raw)
         options.run_dir = directory
         prepare(options)
         self.loop = asyncio.new_event_loop()
         self.store = open_store(str(directory / "store"), shared=Shared.private(), sync=False)
         self.server = Server(options, self.store, self.store.shared, 0)
+        self.server.heartbeat.start(self.loop)
         self.store.start(self.loop)
         self.server.bootstrap()
         self.store.hub.catch_up()

@@ -2,11 +2,19 @@
 """What a server costs its machine: requests/s, latency and server CPU per request, over TLS, measured from outside.
 
     .venv/bin/python bench/end_to_end.py [--quick] [--only get,list-500] [--json FILE]
+    .venv/bin/python bench/end_to_end.py --kubeconfig FILE --pids 123,456      # side by side with another server
+    .venv/bin/python bench/end_to_end.py --url https://127.0.0.1:6443 --token FILE --ca FILE
 
 Starts ``kas serve`` with one worker on CPU 0 (where ``taskset`` exists) and loads it with a C client of 64 keep-alive connections, one
 request in flight on each, pinned to the last CPU. CPU is the time of the server's processes over the run (the client's TLS
 handshakes included), divided by the requests; of a watch row, by the events delivered (its writes included). The client is compiled on the fly and needs a C compiler and OpenSSL's headers (Debian: gcc, libssl-dev). ``busy`` is the share
 of a CPU the client itself used: near 1 the client was the limit, not the server.
+
+With another server (an administrator's kubeconfig, or its URL with files of a token and a CA) every row is run on both in turn, a slice
+on kas, a slice on the other, ``--rounds`` times over, so that both meet the same moods of the machine; both figures are printed as the
+clock gave them, and their ratio. CPU of the other server is known when it runs on this machine and ``--pids`` names its processes (for
+kube-apiserver, those of etcd, too); pin them to CPU 0 as kas is, and start them without limits of requests in flight. Without ``--pids``
+the requests a second are compared. The namespace ``bench`` is made there and filled; it must not exist before.
 
 Machines that others use too change their speed within seconds. While a row runs, another process on the server's CPU takes the time of a
 fixed piece of Python twelve times a second; ``loop`` is its mean. ``scaled`` is the CPU time divided by it, times 500 µs, which the piece
@@ -16,6 +24,7 @@ takes on an idle core of 2.5 GHz: of two rows measured at different times compar
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import ctypes.util
 import http.client
@@ -24,11 +33,15 @@ import os
 import platform
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -150,11 +163,11 @@ static int step(Conn *c, int stop) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 14) { fprintf(stderr, "usage: port ca token connections seconds count modulo first method path type body accept [watchers rate watchpath]\n"); return 2; }
-  int port = atoi(argv[1]), conns = atoi(argv[4]); double seconds = atof(argv[5]); long count = atol(argv[6]); modulo = atol(argv[7]); next_number = atol(argv[8]);
+  if (argc < 14) { fprintf(stderr, "usage: address:port ca token connections seconds count modulo first method path type body accept [watchers rate watchpath]\n"); return 2; }
+  char *colon = strrchr(argv[1], ':'); *colon = 0; int port = atoi(colon + 1), conns = atoi(argv[4]); double seconds = atof(argv[5]); long count = atol(argv[6]); modulo = atol(argv[7]); next_number = atol(argv[8]);
   token = argv[3]; method = argv[9]; path = argv[10]; type = argv[11]; body = argv[12][0] ? argv[12] : NULL; accept_ = argv[13];
   int watchers = argc > 14 ? atoi(argv[14]) : 0; double rate = argc > 15 ? atof(argv[15]) : 0; const char *watchpath = argc > 16 ? argv[16] : NULL;
-  addr.sin_family = AF_INET; addr.sin_port = htons(port); inet_pton(AF_INET, "127.0.0.1", &addr.sin_addr);
+  addr.sin_family = AF_INET; addr.sin_port = htons(port); inet_pton(AF_INET, argv[1], &addr.sin_addr);
   ctx = SSL_CTX_new(TLS_client_method()); if (SSL_CTX_load_verify_locations(ctx, argv[2], NULL) != 1) die("ca"); SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
   buf = malloc(BUF + 1); ep = epoll_create1(0); Conn *all = calloc(conns + watchers, sizeof *all); struct epoll_event ev[256];
   const char *b = body;
@@ -187,11 +200,57 @@ int main(int argc, char **argv) {
 """
 
 
-class Client:
-    """The compiled load client against one server."""
+@dataclass
+class Target:
+    """A server under load: where it listens (an IPv4 address), who asks, and the processes whose time counts; none when unknown."""
 
-    def __init__(self, server: KasServer, directory: Path) -> None:
-        self.server = server
+    name: str
+    host: str
+    port: int
+    ca: str
+    token: str
+    pids: tuple[int, ...] = ()
+    nobody: str = ""  # a token of somebody without rights
+
+    @classmethod
+    def kas(cls, server: KasServer) -> Target:
+        return cls("kas", "127.0.0.1", server.port, server.ca, server.token, (server.pid,))
+
+
+def other_target(args: argparse.Namespace, directory: Path) -> Target | None:
+    """The server to compare with, from ``--kubeconfig`` or ``--url``, ``--token``, ``--ca``; None when there is none."""
+    pids = tuple(int(p) for p in args.pids.split(",") if p)
+    if args.kubeconfig:
+        url, token, ca = read_kubeconfig(Path(args.kubeconfig), directory)
+    elif args.url:
+        url, token, ca = args.url, Path(args.token).read_text().strip(), args.ca
+    else:
+        return None
+    parts = urllib.parse.urlsplit(url)
+    return Target("other", socket.gethostbyname(parts.hostname or ""), parts.port or 443, ca, token, pids)
+
+
+def read_kubeconfig(path: Path, directory: Path) -> tuple[str, str, str]:
+    """(URL, token, file of the CA) of the current context; the client speaks bearer tokens only."""
+    import yaml
+
+    config = yaml.safe_load(path.read_text())
+    named = {kind: {x["name"]: x[kind[:-1]] for x in config[kind]} for kind in ("clusters", "contexts", "users")}
+    context = named["contexts"][config["current-context"]]
+    cluster, user = named["clusters"][context["cluster"]], named["users"][context["user"]]
+    if "token" not in user:
+        raise SystemExit(f"end_to_end: {path}: the user {context['user']} has no token")
+    ca = cluster.get("certificate-authority")
+    if ca is None:
+        ca = directory / "other-ca.crt"
+        ca.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+    return cluster["server"], user["token"], str(ca)
+
+
+class Client:
+    """The compiled load client."""
+
+    def __init__(self, directory: Path) -> None:
         source, self.program = directory / "client.c", directory / "client"
         source.write_text(CLIENT)
         compiler = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
@@ -203,10 +262,10 @@ class Client:
         if built.returncode:
             raise SystemExit(f"end_to_end: the client does not compile (OpenSSL's headers missing?):\n{built.stderr[:800]}")
 
-    def command(self, method: str, path: str, **o: Any) -> list[str]:
+    def command(self, target: Target, method: str, path: str, **o: Any) -> list[str]:
         body, watch = o.get("body"), o.get("watch")
         fixed = (o.get("connections", 64), o.get("seconds", 0), o.get("count", 0), o.get("modulo", 0), o.get("first", 0))
-        argv = [self.program, self.server.port, self.server.ca, self.server.token, *fixed]
+        argv = [self.program, f"{target.host}:{target.port}", target.ca, target.nobody if o.get("refused") else target.token, *fixed]
         argv += [
             method,
             path,
@@ -218,13 +277,13 @@ class Client:
             argv += watch
         return [*pinned(os.cpu_count() - 1), *map(str, argv)]
 
-    def run(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        done = subprocess.run(self.command(method, path, **options), capture_output=True, text=True, timeout=600, check=False)
+    def run(self, target: Target, method: str, path: str, **options: Any) -> dict[str, Any]:
+        done = subprocess.run(self.command(target, method, path, **options), capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
-            raise RuntimeError(f"{method} {path}: the client ended with {done.returncode}: {done.stderr[:500]}")
+            raise RuntimeError(f"{target.name}: {method} {path}: the client ended with {done.returncode}: {done.stderr[:500]}")
         out = json.loads(done.stdout)
-        if out["bad"]:
-            raise RuntimeError(f"{method} {path}: {out['bad']} of {out['requests']} answers were refusals: {done.stderr[:500]}")
+        if out["bad"] and not (options.get("refused") and out["bad"] == out["requests"]):
+            raise RuntimeError(f"{target.name}: {method} {path}: {out['bad']} of {out['requests']} answers were refusals: {done.stderr[:500]}")
         return out
 
 
@@ -342,10 +401,10 @@ def pod(name: str) -> dict[str, Any]:
 
 
 class Bench:
-    """Runs the rows one after the other and collects what they measured."""
+    """Runs the rows one after the other, each on every target in turn, and collects what they measured."""
 
-    def __init__(self, server: KasServer, client: Client, args: argparse.Namespace) -> None:
-        self.server, self.client, self.args = server, client, args
+    def __init__(self, targets: Sequence[Target], client: Client, args: argparse.Namespace) -> None:
+        self.targets, self.client, self.args = targets, client, args
         self.rows: list[dict[str, Any]] = []
         self.numbers = 10_000_000  # every run has numbers of its own: names that are new, and values that change something
 
@@ -354,24 +413,31 @@ class Bench:
         return self.numbers
 
     def prepare(self) -> None:
-        context = ssl.create_default_context(cafile=self.server.ca)
-        connection = http.client.HTTPSConnection("127.0.0.1", self.server.port, context=context)
+        for target in self.targets:
+            self._prepare(target)
 
-        def call(method: str, path: str, body: dict[str, Any], want: tuple[int, ...]) -> None:
-            head = {"Authorization": f"Bearer {self.server.token}", "Content-Type": "application/json"}
+    def _prepare(self, target: Target) -> None:
+        context = ssl.create_default_context(cafile=target.ca)
+        connection = http.client.HTTPSConnection(target.host, target.port, context=context)
+
+        def call(method: str, path: str, body: dict[str, Any], want: tuple[int, ...]) -> Any:
+            head = {"Authorization": f"Bearer {target.token}", "Content-Type": "application/json"}
             connection.request(method, path, json.dumps(body), head)
             answer = connection.getresponse()
             text = answer.read()
             if answer.status not in want:
-                raise RuntimeError(f"{method} {path}: {answer.status} {text[:300]!r}")
+                raise RuntimeError(f"{target.name}: {method} {path}: {answer.status} {text[:300]!r}")
+            return json.loads(text)
 
         call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}, (201,))
         call("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}}, (201, 409))
         call("POST", CONFIGMAPS, configmap("one"), (201,))
+        account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default/token"
+        target.nobody = call("POST", account, {"spec": {"expirationSeconds": 36000}}, (201,))["status"]["token"]
         connection.close()
-        self.client.run("POST", CONFIGMAPS, count=256, body=configmap("c-%d"), first=0)
+        self.client.run(target, "POST", CONFIGMAPS, count=256, body=configmap("c-%d"), first=0)
         if self.wants("list"):
-            self.client.run("POST", PODS, count=self.args.pods, body=pod("c-%d"), first=0)
+            self.client.run(target, "POST", PODS, count=self.args.pods, body=pod("c-%d"), first=0)
 
     def wants(self, name: str) -> bool:
         return not self.args.only or any(name.startswith(o) or o.startswith(name) for o in self.args.only.split(","))
@@ -379,36 +445,38 @@ class Bench:
     def row(self, name: str, method: str, path: str, **options: Any) -> None:
         if not self.wants(name):
             return
-        seconds = self.args.seconds
+        rounds = self.args.rounds if len(self.targets) > 1 else 1
         if not options.get("watch"):
-            self.client.run(method, path, seconds=seconds / 4, first=self.fresh(), **options)
-        before = cpu_s(self.server.pid)
-        with Speed() as speed:
-            got = self.client.run(method, path, seconds=seconds, first=self.fresh(), **options)
-        used = cpu_s(self.server.pid) - before
-        n = got["events"] if options.get("watch") else got["requests"]
-        row = {
-            "name": name,
-            "n": n,
-            "per_s": n / got["seconds"],
-            "cpu_us": used / max(n, 1) * 1e6,
-            "scaled_us": used / max(n, 1) * 1e6 * REFERENCE_US / speed.loop_us,
-            "loop_us": speed.loop_us,
-            **{k: got[k] for k in ("p50_ms", "p99_ms", "max_ms", "busy")},
-        }
-        if options.get("watch"):
-            row |= {"lost": got["expected"] - got["events"], "writes": got["writes"]}
+            for target in self.targets:
+                self.client.run(target, method, path, seconds=self.args.seconds / 4, first=self.fresh(), **options)
+        slices: list[list[dict[str, Any]]] = [[] for _ in self.targets]
+        for _ in range(rounds):
+            for target, of_target in zip(self.targets, slices, strict=True):
+                of_target.append(self._slice(target, method, path, self.args.seconds / rounds, options))
+        figures = [_together(of_target) for of_target in slices]
+        row: dict[str, Any] = {"name": name, **figures[0]}
+        if len(figures) > 1:
+            row |= {"other": figures[1], "ratio": ratio(figures[0], figures[1])}
         self.rows.append(row)
-        print(
-            f"{name:24} {row['per_s']:10.0f} {row['cpu_us']:10.1f} {row['scaled_us']:10.1f} {row['loop_us']:6.0f} {row['p50_ms']:9.2f} {row['p99_ms']:9.2f} {row['max_ms']:9.2f} {row['busy']:6.2f}",
-            flush=True,
-        )
+        print(_two(row) if len(figures) > 1 else _one(row), flush=True)
+
+    def _slice(self, target: Target, method: str, path: str, seconds: float, options: dict[str, Any]) -> dict[str, Any]:
+        before = sum(map(cpu_s, target.pids))
+        with Speed() as speed:
+            got = self.client.run(target, method, path, seconds=seconds, first=self.fresh(), **options)
+        used = sum(map(cpu_s, target.pids)) - before
+        got |= {"n": got["events"] if options.get("watch") else got["requests"], "loop_us": speed.loop_us}
+        return got | {"cpu_s": used if target.pids else None, "lost": got["expected"] - got["events"]}
 
     def run(self) -> None:
-        print(f"{'':24} {'/s':>10} {'CPU µs':>10} {'scaled':>10} {'loop':>6} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9} {'busy':>6}")
+        if len(self.targets) > 1:
+            print(f"{'':24} {'kas /s':>10} {'CPU µs':>10} {'p50 ms':>9} {'p99 ms':>9}   {'other /s':>10} {'CPU µs':>10} {'p50 ms':>9} {'p99 ms':>9} {'ratio':>7}")
+        else:
+            print(f"{'':24} {'/s':>10} {'CPU µs':>10} {'scaled':>10} {'loop':>6} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9} {'busy':>6}")
         one, many = f"{CONFIGMAPS}/one", f"{CONFIGMAPS}/c-%d"
         merge = {"data": {"seq": "%q"}}
         self.row("get", "GET", one)
+        self.row("403", "GET", one, refused=True)
         self.row("list-1-pod", "GET", f"{PODS}?limit=1")
         self.row("list-1-pod-protobuf", "GET", f"{PODS}?limit=1", accept="application/vnd.kubernetes.protobuf")
         self.row("list-500", "GET", f"{PODS}?limit=500", connections=16)
@@ -429,32 +497,66 @@ class Bench:
                 watch=(watchers, rate, f"{CONFIGMAPS}?watch=true&fieldSelector=metadata.name%3Done"),
             )  # fmt: skip
 
-    def idle_watches(self, watchers: int) -> float:
-        """MiB more with that many watches open and nothing to see."""
-        before = resident_mib(self.server.pid)
-        watch = (watchers, 0, f"{CONFIGMAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Dnosuch")
-        process = subprocess.Popen(
-            self.client.command("GET", one_path(), watch=watch, connections=0), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        try:
-            if "watching" not in process.stdout.readline():
-                raise RuntimeError("the idle watches did not open")
-            return resident_mib(self.server.pid) - before
-        finally:
-            process.communicate("end\n", timeout=30)
+
+def _together(slices: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of a row from its slices: sums, means of the percentiles, the largest maximum; nothing scaled but ``scaled_us``."""
+    n, seconds = sum(s["n"] for s in slices), sum(s["seconds"] for s in slices)
+    loop = sum(s["loop_us"] for s in slices) / len(slices)
+    cpu = None if slices[0]["cpu_s"] is None else sum(s["cpu_s"] for s in slices) / max(n, 1) * 1e6
+    mean = {k: sum(s[k] for s in slices) / len(slices) for k in ("p50_ms", "p99_ms", "busy")}
+    return {
+        "n": n, "per_s": n / seconds, "cpu_us": cpu, "scaled_us": None if cpu is None else cpu * REFERENCE_US / loop, "loop_us": loop, **mean,
+        "max_ms": max(s["max_ms"] for s in slices), "lost": sum(s["lost"] for s in slices), "writes": sum(s["writes"] for s in slices),
+    }  # fmt: skip
 
 
-def one_path() -> str:
-    return f"{CONFIGMAPS}/one"
+def ratio(kas: dict[str, Any], other: dict[str, Any]) -> float:
+    """How many times dearer a request is to the other server: in CPU, or in requests a second when its CPU is unknown."""
+    if kas["cpu_us"] and other["cpu_us"]:
+        return other["cpu_us"] / kas["cpu_us"]
+    return kas["per_s"] / other["per_s"]
 
 
-def start_up(directory: Path, runs: int) -> list[float]:
-    """Milliseconds from exec to the line that says ready, on an empty store; certificates are made each time."""
-    out = []
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:.1f}"
+
+
+def _one(r: dict[str, Any]) -> str:
+    return (
+        f"{r['name']:24} {r['per_s']:10.0f} {_number(r['cpu_us']):>10} {_number(r['scaled_us']):>10} {r['loop_us']:6.0f} "
+        f"{r['p50_ms']:9.2f} {r['p99_ms']:9.2f} {r['max_ms']:9.2f} {r['busy']:6.2f}"
+    )
+
+
+def _two(r: dict[str, Any]) -> str:
+    sides = [f"{x['per_s']:10.0f} {_number(x['cpu_us']):>10} {x['p50_ms']:9.2f} {x['p99_ms']:9.2f}" for x in (r, r["other"])]
+    return f"{r['name']:24} {'   '.join(sides)} {r['ratio']:7.2f}"
+
+
+def idle_watches(client: Client, target: Target, watchers: int) -> float:
+    """MiB more with that many watches open and nothing to see."""
+    (pid,) = target.pids
+    before = resident_mib(pid)
+    watch = (watchers, 0, f"{CONFIGMAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Dnosuch")
+    command = client.command(target, "GET", f"{CONFIGMAPS}/one", watch=watch, connections=0)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        if "watching" not in process.stdout.readline():
+            raise RuntimeError("the idle watches did not open")
+        return resident_mib(pid) - before
+    finally:
+        process.communicate("end\n", timeout=30)
+
+
+def start_up(directory: Path, runs: int) -> dict[str, list[float]]:
+    """Milliseconds from exec to the line that says ready: ``first`` starts make certificates and the objects every cluster has, ``later``
+    ones find them."""
+    out: dict[str, list[float]] = {"first": [], "later": []}
     for i in range(runs):
-        t = time.perf_counter()
-        with KasServer(directory / f"start{i}", "--controllers", "none"):
-            out.append((time.perf_counter() - t) * 1e3)
+        for kind in out:
+            t = time.perf_counter()
+            with KasServer(directory / f"start{i}", "--controllers", "none"):
+                out[kind].append((time.perf_counter() - t) * 1e3)
     return out
 
 
@@ -470,39 +572,61 @@ def machine() -> dict[str, Any]:
     }
 
 
-def main() -> int:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=4.0, help="length of each row")
     parser.add_argument("--pods", type=int, default=5000)
     parser.add_argument("--quick", action="store_true", help="one second a row, 500 pods")
     parser.add_argument("--only", default="", help="rows to run, comma separated")
     parser.add_argument("--json", help="write everything to this file")
+    other = parser.add_argument_group("another server, side by side")
+    other.add_argument("--kubeconfig", help="of an administrator with a token")
+    other.add_argument("--url", help="https://address:port")
+    other.add_argument("--token", help="file with a token of an administrator")
+    other.add_argument("--ca", help="file with the CA of its certificate")
+    other.add_argument("--pids", default="", help="its processes on this machine, comma separated; those they start count, too")
+    other.add_argument("--rounds", type=int, default=4, help="slices of each row, in turn")
     args = parser.parse_args()
+    if args.url and not (args.token and args.ca):
+        parser.error("--url needs --token and --ca")
     if args.quick:
         args.seconds, args.pods = 1.0, 500
+    return args
+
+
+def measure(args: argparse.Namespace, here: Path) -> tuple[Bench, dict[str, float]]:
+    """The rows and the memory of one worker on CPU 0."""
+    other = other_target(args, here)
+    server = KasServer(here / "server", "--workers", "1", "--max-requests-inflight", "0", "--max-mutating-requests-inflight", "0")
+    with server:
+        client = Client(here)
+        if taskset := pinned(0):
+            for p in processes(server.pid):
+                subprocess.run([*taskset[:1], "-a", "-p", "-c", "0", str(p)], capture_output=True, check=True)
+        time.sleep(1)
+        memory = {"empty_pss_mib": resident_mib(server.pid), "empty_own_mib": rss_mib(server.pid)}
+        target = Target.kas(server)
+        bench = Bench([target, other] if other else [target], client, args)
+        bench.prepare()
+        bench.run()
+        if bench.wants("idle"):
+            memory["idle_1000_watches_more_mib"] = idle_watches(client, target, 1000)
+    with KasServer(here / "two", workers=2) as two:
+        time.sleep(1)
+        memory["empty_2_workers_pss_mib"] = resident_mib(two.pid)
+    return bench, memory
+
+
+def main() -> int:
+    args = arguments()
     about = machine()
     print(" ".join(f"{k}={v}" for k, v in about.items()))
     with tempfile.TemporaryDirectory() as directory:
         here = Path(directory)
         starts = start_up(here, 1 if args.quick else 3)
-        server = KasServer(here / "server", "--workers", "1", "--max-requests-inflight", "0", "--max-mutating-requests-inflight", "0")
-        with server:
-            client = Client(server, here)
-            if taskset := pinned(0):
-                for p in processes(server.pid):
-                    subprocess.run([*taskset[:1], "-a", "-p", "-c", "0", str(p)], capture_output=True, check=True)
-            time.sleep(1)
-            memory = {"empty_pss_mib": resident_mib(server.pid), "empty_own_mib": rss_mib(server.pid)}
-            bench = Bench(server, client, args)
-            bench.prepare()
-            bench.run()
-            if bench.wants("idle"):
-                memory["idle_1000_watches_more_mib"] = bench.idle_watches(1000)
-        with KasServer(here / "two", workers=2) as two:
-            time.sleep(1)
-            workers = resident_mib(two.pid)
-    memory["empty_2_workers_pss_mib"] = workers
-    print(f"start to ready: {', '.join(f'{s:.0f}' for s in starts)} ms (with the harness's own process start)")
+        bench, memory = measure(args, here)
+    shown = "; ".join(f"{kind} {', '.join(f'{s:.0f}' for s in times)}" for kind, times in starts.items())
+    print(f"start to ready in ms, with the harness's own process start: {shown}")
     print("memory (PSS): " + ", ".join(f"{k} {v:.1f}" for k, v in memory.items()))
     result = {"machine": about, "rows": bench.rows, "start_ms": starts, "memory": memory, "seconds": args.seconds}
     if args.json:

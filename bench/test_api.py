@@ -3,13 +3,14 @@
 import orjson
 import pytest
 
-from kas.api import jsonpatch, mergepatch, negotiation, strategicmerge
-from kas.api.fieldlabels import selectable_fields
-from kas.api.requestinfo import Query, parse
-from kas.api.scheme import SCHEME
-from kas.api.selectors import parse_field_selector, parse_label_selector
-from kas.api.validation import names
-from kas.api.validation.metadata import validate_object_meta
+from kas.meta import names
+from kas.meta.objectmeta import validate_object_meta
+from kas.meta.selectors import parse_field_selector, parse_label_selector
+from kas.patch import jsonpatch, mergepatch, strategicmerge
+from kas.request import negotiation
+from kas.request.requestinfo import Query, parse
+from kas.types.fieldlabels import selectable_fields
+from kas.types.scheme import BUILTIN
 
 POD = {
     "apiVersion": "v1",
@@ -60,7 +61,7 @@ def test_match_labels(benchmark):
 
 
 def test_selectable_fields(benchmark):
-    assert benchmark(selectable_fields, SCHEME.resource("", "v1", "pods"), POD)["spec.nodeName"] == "n1"
+    assert benchmark(selectable_fields, BUILTIN.resource("", "v1", "pods"), POD)["spec.nodeName"] == "n1"
 
 
 def test_validate_object_meta(benchmark):
@@ -78,5 +79,5 @@ def test_merge_patch(benchmark):
 
 def test_strategic_merge_patch(benchmark):
     patch = {"spec": {"containers": [{"name": "c1", "image": "nginx:2", "env": [{"name": "E3", "value": "y"}]}]}}
-    got = benchmark(strategicmerge.apply, POD, patch, SCHEME.kind("", "v1", "Pod").type)
+    got = benchmark(strategicmerge.apply, POD, patch, BUILTIN.kind("", "v1", "Pod").type)
     assert len(got["spec"]["containers"][0]["env"]) == 9 and got["spec"]["containers"][0]["name"] == "c0"

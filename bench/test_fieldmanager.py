@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from kas.api.fieldmanager import apply, builtin, field_set, update
+from kas.patch.fieldmanager import apply, builtin, field_set, update
 
 NOW, LATER = "2024-01-02T03:04:05Z", "2024-01-02T03:04:06Z"
 STATUS = field_set(["status"])

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kas._fastpath import Draft, Op, build_record, compile_matcher, frame_record
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from kas.store import open_store
+from kas.store import Draft, Op, build_record, compile_matcher, frame_record, open_store
 from kas.store.hub import Hub
 from kas.store.lmdb import LMDBStore
 
@@ -39,6 +39,44 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LMDBStore]:
 
 def test_get(store: LMDBStore, benchmark: Any) -> None:
     benchmark(lambda: store.get("/registry/pods/ns/pod-02500").json)
+
+
+def test_get_sealed(tmp_path: Path, benchmark: Any) -> None:
+    """With AES-GCM: what opening adds to a read of 6.9 KB."""
+    cipher, nonce = AESGCM(b"k" * 32), b"n" * 12
+
+    class Transformer:
+        def seal(self, plain: bytes, key: bytes) -> bytes:
+            return cipher.encrypt(nonce, plain, key)
+
+        def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
+            return cipher.decrypt(nonce, sealed, key), False
+
+    store = open_store(str(tmp_path), sync=False, transformers=lambda key: Transformer())
+    store.commit_now(Op("/registry/secrets/ns/a", draft("a", 6700), 0))
+    benchmark(lambda: store.get("/registry/secrets/ns/a").json)
+    store.close()
+
+
+def test_read_events(store: LMDBStore, benchmark: Any) -> None:
+    events, reached = benchmark(lambda: store.events("/registry/pods/", 0, 512, 1 << 30))
+    assert len(events) == reached == 512
+
+
+def test_compact(tmp_path: Path, benchmark: Any) -> None:
+    """The history of 2,000 creates of 1.5 KB, forgotten in one step."""
+    numbers = itertools.count()
+
+    def fill() -> tuple[tuple[LMDBStore], dict[str, Any]]:
+        store = open_store(str(tmp_path / str(next(numbers))), sync=False)
+        store.commit_now(*(Op(f"/registry/configmaps/ns/{i}", draft(f"{i}", 1300), 0) for i in range(2000)))
+        return (store,), {}
+
+    def compact(store: LMDBStore) -> None:
+        assert store.compact(2000, 5000)
+        store.close()
+
+    benchmark.pedantic(compact, setup=fill, rounds=5)
 
 
 def test_list_500(store: LMDBStore, benchmark: Any) -> None:
@@ -99,6 +137,7 @@ def test_dispatch(benchmark: Any, watchers: int) -> None:
 
     class FakeEvent:
         key = "/registry/pods/ns7/a"
+        error = None
 
         def __init__(self, revision: int) -> None:
             self.revision = revision
@@ -111,7 +150,8 @@ def test_dispatch(benchmark: Any, watchers: int) -> None:
     revisions = itertools.count(1)
 
     def one() -> None:
-        hub.publish([FakeEvent(next(revisions))])
+        revision = next(revisions)
+        hub.publish([FakeEvent(revision)], revision - 1, revision)
         events[:] = streams[0].take()
 
     benchmark(one)

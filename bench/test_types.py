@@ -1,12 +1,12 @@
-"""Codecs of kas._fast_types on a 6.5 KB pod and a 1.5 KB ConfigMap: ``pytest bench/test_types.py --benchmark-enable``."""
+"""Codecs of kas._codecs on a 6.5 KB pod and a 1.5 KB ConfigMap: ``pytest bench/test_types.py --benchmark-enable``."""
 
 from __future__ import annotations
 
 import orjson
 import pytest
 
-from kas.api.scheme import (
-    SCHEME,
+from kas.types.scheme import (
+    BUILTIN,
     decode,
     decode_plain,
     decode_protobuf,
@@ -89,7 +89,7 @@ class Sample:
     """One object in each of its forms."""
 
     def __init__(self, obj: dict) -> None:
-        self.type = SCHEME.kind_for(obj["apiVersion"], obj["kind"]).type
+        self.type = BUILTIN.kind_for(obj["apiVersion"], obj["kind"]).type
         self.raw = orjson.dumps(obj)
         self.parsed = orjson.loads(self.raw)
         self.typed, _ = decode(self.type, self.parsed)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from kas.api import printers
-from kas.api.scheme import SCHEME
 from kas.endpoints import discovery
 from kas.endpoints.openapi import OpenAPI, builtin
+from kas.registry import printing as printers
+from kas.types.scheme import BUILTIN
 
 NOW = 1_790_000_000.0
-SERVED = [r for r in SCHEME.resources if r.served_by_default]
+SERVED = [r for r in BUILTIN.resources if r.served_by_default]
 
 
 def pod(i: int) -> dict:
@@ -39,7 +39,7 @@ def test_table_of_500_pods(benchmark):
 
 
 def test_aggregated_discovery(benchmark):
-    versions = discovery.builtin_versions(SERVED, SCHEME.groups)
+    versions = discovery.builtin_versions(SERVED, BUILTIN.groups)
     body = benchmark(lambda: orjson.dumps(discovery.aggregated(versions, core=False)))
     assert b"deployments" in body
 

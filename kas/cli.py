@@ -3,95 +3,76 @@
 from __future__ import annotations
 
 import sys
-
-import click
+from collections.abc import Sequence
 
 from kas import KUBERNETES_VERSION, __version__
-from kas.options import SPECS, OptionError, Options, complete, parse_duration
+from kas.config import flagset
+from kas.config.options import complete, read
+
+EXIT_USAGE = 2
+USAGE = """usage: kas <command>
+
+A Kubernetes API server.
+
+  serve      serve the API; kas serve --help shows every flag
+  version    print the versions of kas and of the Kubernetes API it serves
+
+  -h, --help
+  --version
+"""
 
 
-class Duration(click.ParamType):
-    name = "duration"
-
-    def convert(self, value, param, ctx):
-        if isinstance(value, (int, float)):
-            return float(value)
-        try:
-            return parse_duration(value)
-        except OptionError as e:
-            self.fail(str(e), param, ctx)
-
-
-def _split(ctx, param, value) -> list[str]:
-    return [part.strip() for v in value for part in v.split(",") if part.strip()]
-
-
-def _click_option(spec):
-    meta, name = spec.metadata, spec.name.replace("_", "-")
-    default = spec.default_factory() if meta["many"] else spec.default
-    common = {"help": meta["help"]}
-    if meta["many"]:
-        shown = ",".join(default)
-        return click.option(
-            f"--{name}",
-            spec.name,
-            multiple=True,
-            default=tuple(default),
-            callback=_split,
-            show_default=shown or "none",
-            metavar="LIST",
-            **common,
-        )
-    if meta["kind"] == "bool":
-        return click.option(
-            f"--{name}", spec.name, type=bool, is_flag=False, flag_value=True, default=default, show_default=True, metavar="BOOL", **common
-        )
-    kind = {"int": int, "float": float, "duration": Duration(), "path": str, "str": str}[meta["kind"]]
-    shown = f"{default:g}s" if meta["kind"] == "duration" else True
-    decl = [meta["short"], spec.name] if "short" in meta else [f"--{name}", spec.name]
-    return click.option(*decl, type=kind, default=default, show_default=shown, metavar=meta.get("metavar"), **common)
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command; ends the process with its exit code."""
+    command, *rest = list(sys.argv[1:] if args is None else args) or ["--help"]
+    if command in ("-h", "--help", "help"):
+        print(USAGE, end="")
+    elif command in ("--version", "version") and not rest:
+        print(version_text())
+    elif command == "serve":
+        sys.exit(serve(rest))
+    else:
+        what = f"unknown command {command!r}" if command != "version" else f"version takes no arguments, got {' '.join(rest)}"
+        print(f"kas: {what}; see kas --help", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
 
 
-class Commands(click.Group):
-    """A wrong flag is told in one line, without the usage before it."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except click.UsageError as e:
-            e.ctx = None
-            raise
+def version_text() -> str:
+    """The versions of kas, of the Kubernetes API and of Python in one line."""
+    return f"kas {__version__}, Kubernetes v{KUBERNETES_VERSION}, Python {sys.version.split()[0]}"
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-def main() -> None:
-    """kas: a Kubernetes API server."""
+def serve(args: Sequence[str]) -> int:
+    """``kas serve``: serve until told to stop. Returns the exit code; everything wrong with the flags is told at once."""
+    asked = flagset.parse(args).values
+    if asked.get("help"):
+        from kas.config.help import usage
+
+        print(usage(), end="")
+        return 0
+    if asked.get("version", "false") != "false":
+        return _version(asked["version"])
+    from kas.supervisor import preflight, run
+
+    options, errors = read(args)
+    errors += preflight(options)
+    for text in errors:
+        print(f"kas: {text}", file=sys.stderr)
+    return EXIT_USAGE if errors else run(complete(options))
 
 
-@main.command()
-def version() -> None:
-    """Print the versions of kas and of the Kubernetes API it serves."""
-    click.echo(f"kas {__version__}, Kubernetes v{KUBERNETES_VERSION}, Python {sys.version.split()[0]}")
+def _version(form: str) -> int:
+    if form not in ("true", "raw"):
+        print(f"kas: --version takes true, false or raw, not {form!r}", file=sys.stderr)
+        return EXIT_USAGE
+    if form == "true":
+        print(version_text())
+    else:
+        from kas.endpoints.documents import version_info
 
+        print("\n".join(f"{name}: {value}" for name, value in version_info().items()))
+    return 0
 
-@main.command()
-def serve(**given) -> None:
-    """Serve the Kubernetes API."""
-    options = Options()
-    for name, value in given.items():
-        options.set(name, value)
-    try:
-        completed = complete(options)
-    except OptionError as e:
-        click.echo(f"kas: {e}", err=True)
-        sys.exit(2)
-    from kas.supervisor import run
-
-    sys.exit(run(completed))
-
-
-for _spec in SPECS.values():
-    serve = _click_option(_spec)(serve)
 
 if __name__ == "__main__":
     main()

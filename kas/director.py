@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kas.edge.http import Handler, Request, Response, Result
-from kas.endpoints.respond import text
+from kas._fastpath import PathTable
+from kas.endpoints.respond import not_found
+from kas.request.http import Handler, Request, Result
 
 
 class Director:
@@ -17,24 +18,24 @@ class Director:
 
     def __init__(self, rest: Callable[[Request], Result], has_version: Callable[[str, str], bool]) -> None:
         self._rest, self._has_version = rest, has_version
-        self._exact: dict[str, Handler] = {}
-        self._prefixes: list[tuple[str, Handler]] = []
+        self._table = PathTable()
         self._fallbacks: list[Callable[[Request], Result | None]] = []
 
     def exact(self, path: str, handler: Handler) -> None:
-        self._exact[path] = handler
+        """``handler`` answers ``path`` itself."""
+        self._table.exact(path, handler)
 
     def prefix(self, path: str, handler: Handler) -> None:
         """Paths below ``path``, which ends with "/"; the longest match wins."""
-        self._prefixes.append((path, handler))
-        self._prefixes.sort(key=lambda p: -len(p[0]))
+        self._table.prefix(path, handler)
 
     def fallback(self, handler: Callable[[Request], Result | None]) -> None:
         """Asked in order for what nothing else claims; None passes on."""
         self._fallbacks.append(handler)
 
     def paths(self) -> list[str]:
-        return sorted({*self._exact, *(p for p, _ in self._prefixes)})
+        """The paths and prefixes that are answered, sorted."""
+        return self._table.paths()
 
     def __call__(self, req: Request) -> Result:
         info = req.info
@@ -43,19 +44,11 @@ class Director:
             return not_found()  # paths are split without them, but routed with them
         if info.is_resource_request and self._has_version(info.api_group, info.api_version):
             return self._rest(req)
-        handler = self._exact.get(path)
+        handler: Handler | None = self._table.find(path)
         if handler is not None:
             return handler(req)
-        for prefix, h in self._prefixes:
-            if path.startswith(prefix):
-                return h(req)
         for f in self._fallbacks:
             found = f(req)
             if found is not None:
                 return found
         return not_found()
-
-
-def not_found() -> Response:
-    """What Go's mux answers for a path nobody has."""
-    return text(404, "404 page not found\n")

@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kas.options import Completed
+from kas.config.options import Completed, Options
+from kas.observe.process import age_s
 from kas.store.shared import Shared
 
 FORMAT = "1"
@@ -47,19 +48,67 @@ class Worker:
     report: bytes = b""
 
 
+def preflight(o: Options) -> list[str]:
+    """What is wrong with names in flags that only modules know which the supervisor does not load: they are asked in a child."""
+    chosen = o.controllers not in (["*"], ["none"])
+    if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins):
+        return []
+    r, w = os.pipe()
+    pid = os.fork()
+    if not pid:
+        code = EXIT_FAILED
+        try:
+            os.write(w, "\n".join(_unknown_names(o)).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(w)
+    with os.fdopen(r) as pipe:
+        errors = pipe.read().splitlines()
+    _, status = os.waitpid(pid, 0)
+    if status:
+        errors.append("the flags could not be checked")
+    return errors
+
+
+def _unknown_names(o: Options) -> list[str]:
+    from kas import controllers
+    from kas.admission import order
+    from kas.config import runtime
+    from kas.types.scheme import BUILTIN
+
+    out = runtime.problems(BUILTIN, o.runtime_config)
+    for check in (
+        lambda: controllers.chosen(o.controllers),
+        lambda: order.enabled(o.enable_admission_plugins, o.disable_admission_plugins),
+    ):
+        try:
+            check()
+        except ValueError as e:
+            out.append(str(e))
+    return out
+
+
 def run(options: Completed) -> int:
     """Runs the server until it is told to stop. Returns the exit code."""
-    began = time.monotonic()
+    for text in options.raw.warnings():
+        _say(options, f"warning: {text}", level="warning")
     try:
-        return _Supervisor(options, began).run()
+        return _Supervisor(options).run()
     except StartError as e:
         print(f"kas: {e}", file=sys.stderr)
         return EXIT_CONFIG
 
 
+def _say(o: Completed, text: str, **more: Any) -> None:
+    """A line on standard error, in the form of the logs."""
+    print(json.dumps({"msg": text, **more}) if o.raw.logging_format == "json" else f"kas: {text}", file=sys.stderr, flush=True)
+
+
 class _Supervisor:
-    def __init__(self, options: Completed, began: float) -> None:
-        self.options, self.began = options, began
+    def __init__(self, options: Completed) -> None:
+        self.options = options
+        self.first_start = False
         self.workers: dict[int, Worker] = {}
         self.deaths: dict[int, list[float]] = {}
         self.stopping = False
@@ -119,6 +168,7 @@ class _Supervisor:
             raise StartError(f"--data-dir: {path} is not empty and not a kas data directory")
         else:
             fmt.write_text(FORMAT + "\n")
+            self.first_start = True
 
     def _reserve_ports(self, o: Completed) -> Completed:
         """Binds every port, so that 'in use' is known now and an automatic one stays ours; the workers listen."""
@@ -201,7 +251,7 @@ class _Supervisor:
 
     def _spawn(self, index: int) -> None:
         def work(report: int) -> None:
-            from kas.server import work as serve
+            from kas.worker import work as serve
 
             self._close_go_writer()
             serve(self.options, index, report, self.go, self.shared.spec)
@@ -317,7 +367,7 @@ class _Supervisor:
 
     def _announce(self) -> None:
         o = self.options
-        took = (time.monotonic() - self.began) * 1000
+        took = age_s() * 1000
         where = []
         host = f"[{o.raw.bind_address}]" if ":" in o.raw.bind_address else o.raw.bind_address
         if o.secure_port:
@@ -328,9 +378,11 @@ class _Supervisor:
             where.append(f"http://127.0.0.1:{o.read_only_port} (read-only)")
         kubeconfig = o.data_dir / "admin.kubeconfig"
         if o.raw.logging_format == "json":
-            print(json.dumps({"msg": "ready", "addresses": where, "kubeconfig": str(kubeconfig), "start_ms": round(took)}), flush=True)
+            line = {"addresses": where, "kubeconfig": str(kubeconfig), "start_ms": round(took), "first_start": self.first_start}
+            print(json.dumps({"msg": "ready", **line}), flush=True)
         else:
-            print(f"kas ready on {', '.join(where)} in {took:.0f} ms; kubeconfig: {kubeconfig}", flush=True)
+            first = ", the first start" if self.first_start else ""
+            print(f"kas ready on {', '.join(where)} in {took:.0f} ms{first}; kubeconfig: {kubeconfig}", flush=True)
 
 
 def prepare(o: Completed) -> None:
@@ -339,7 +391,7 @@ def prepare(o: Completed) -> None:
 
     names = certs.service_names()
     ips = ["127.0.0.1", "::1", str(o.service_ranges[0].network_address + 1)]
-    extra = [o.raw.bind_address, o.advertise_address, *o.raw.tls_san]
+    extra = [o.raw.bind_address, o.advertise_address, o.endpoint_address, o.external_host, *o.raw.tls_san]
     for x in extra:
         if x in ("0.0.0.0", "::"):
             continue

@@ -1,68 +1,168 @@
-"""Rules of the source that are cheap to check: imports go one way, lint is clean, nothing speaks of a machine."""
+"""Rules of the source that are cheap to check: imports go one way, rooms stay small, lint is clean, nothing speaks of a machine.
+
+``pytest tests/test_source.py -s`` prints the rooms with their shares of the lines, and the circles.
+"""
 
 from __future__ import annotations
 
 import ast
+import collections
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests import need
 
 ROOT = Path(__file__).parents[1]
 KAS = ROOT / "kas"
 
-# A module may import from its own layer and from every layer to the right of it.
-LAYERS = [
-    ("cli", "testing"), ("server", "supervisor"), ("controllers",), ("filters",), ("director",), ("endpoints",), ("edge",),
-    ("apiextensions", "aggregator"), ("admission",), ("registry",), ("auth",), ("store",),
-    ("webhook_client",), ("kubeconfig",), ("http_client",), ("runtime_config",), ("api",),
+# Outermost first. A room imports from rooms further down only; rooms of one line do not know one another.
+RANKS = [
+    ("cli", "testing"), ("supervisor",), ("worker",), ("server", "warmup"), ("controllers",), ("edge",), ("filters",), ("director",),
+    ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit",), ("auth",),
+    ("patch", "cel", "client", "informers"), ("types",), ("request",), ("store",), ("meta",), ("_fastpath", "_codecs"),
 ]  # fmt: skip
-ANYWHERE = ("observe", "options")
-RANK = {name: i for i, layer in enumerate(LAYERS) for name in layer}
-# Composition and its helpers look down through these seams on purpose.
-ALLOWED = {
-    ("director", "endpoints"),  # renders "404 page not found"
-    ("endpoints", "director"),  # documents install themselves on a director
-    ("edge", "endpoints"),
-}
+LEAVES = ("config", "observe")  # anyone may use them; they use nothing above meta
+RANK = {name: i for i, line in enumerate(RANKS) for name in line} | dict.fromkeys(LEAVES, len(RANKS) - 2.5)
+MOST = 0.15  # of all lines in one room; a group of kinds is a room
 
 
-def modules():
-    return sorted(p for p in KAS.rglob("*.py"))
+def modules() -> dict[str, Path]:
+    """Dotted name -> file, of Python and compiled modules."""
+    out = {}
+    for path in [*KAS.rglob("*.py"), *KAS.rglob("*.pyx")]:
+        name = ".".join(("kas", *path.relative_to(KAS).with_suffix("").parts))
+        out[name.removesuffix(".__init__")] = path
+    return out
 
 
-def imported(path: Path) -> list[tuple[str, int]]:
+MODULES = modules()
+
+
+def imported(path: Path, types: bool = True) -> list[tuple[str, int]]:
+    """The modules a file imports, in functions too, with line numbers; without ``types`` not those that only type checkers read."""
+    if path.suffix != ".py":
+        return []
     out = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree) if types else _run(tree):
         if isinstance(node, ast.Import):
             out += [(a.name, node.lineno) for a in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            out += [(f"{node.module}.{a.name}" if node.module == "kas" else node.module, node.lineno) for a in node.names]
+            for a in node.names:
+                full = f"{node.module}.{a.name}"
+                out.append((full if full in MODULES else node.module, node.lineno))
     return out
+
+
+def _run(node: ast.AST):
+    """The nodes that run, sooner or later: all but what only type checkers read."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        yield child
+        yield from _run(child)
+
+
+def room(name: str) -> str:
+    """``kas.kinds.core.pod.strategy`` -> ``kinds.core``; ``kas.store.hub`` -> ``store``."""
+    parts = name.split(".")[1:]
+    return ".".join(parts[:2]) if parts[:1] == ["kinds"] and len(parts) > 1 else parts[0] if parts else ""
 
 
 def test_imports_point_down():
     wrong = []
-    for path in modules():
-        own = path.relative_to(KAS).parts[0].removesuffix(".py")
-        if own not in RANK:
+    for own, path in MODULES.items():
+        rank = RANK.get(own.split(".")[1] if "." in own else "")
+        if rank is None:
+            assert own == "kas", f"{own} stands in no rank"
             continue
         for name, line in imported(path):
             parts = name.split(".")
-            if parts[0] != "kas" or len(parts) < 2 or parts[1] not in RANK:
+            if parts[0] != "kas" or len(parts) < 2 or parts[1] == own.split(".")[1] or parts[1] in LEAVES:
                 continue
-            if RANK[parts[1]] < RANK[own] and (own, parts[1]) not in ALLOWED:
+            if RANK.get(parts[1], -1) <= rank and parts[1] in RANK:
+                wrong.append(f"{path.relative_to(ROOT)}:{line} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_kinds_know_only_core_beside_themselves():
+    wrong = []
+    for own, path in MODULES.items():
+        if not own.startswith("kas.kinds."):
+            continue
+        for name, line in imported(path):
+            if name.startswith("kas.kinds.") and room(name) not in (room(own), "kinds.core"):
+                wrong.append(f"{path.relative_to(ROOT)}:{line} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_circles():
+    graph = {own: {n for n, _ in imported(path, types=False) if n in MODULES and n != own} for own, path in MODULES.items()}
+    circles = _circles(graph)
+    print(f"\ncircles: {len(circles)}")
+    assert not circles, circles
+
+
+def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Strongly connected components of more than one module (Tarjan)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    out: list[list[str]] = []
+
+    def visit(v: str) -> None:
+        index[v] = low[v] = len(index)
+        stack.append(v)
+        for w in graph[v]:
+            if w not in index:
+                visit(w)
+                low[v] = min(low[v], low[w])
+            elif w in stack:
+                low[v] = min(low[v], index[w])
+        if low[v] == index[v]:
+            component = stack[stack.index(v) :]
+            del stack[stack.index(v) :]
+            if len(component) > 1:
+                out.append(sorted(component))
+
+    for v in graph:
+        if v not in index:
+            visit(v)
+    return out
+
+
+def test_no_room_is_an_attic():
+    lines: collections.Counter[str] = collections.Counter()
+    for path in [*KAS.rglob("*.py"), *KAS.rglob("*.py[xi]"), *KAS.rglob("*.px[di]")]:
+        name = ".".join(("kas", *path.relative_to(KAS).with_suffix("").parts))
+        lines[{"fastpath": "_fastpath"}.get(room(name), room(name))] += len(path.read_text().splitlines())
+    total = sum(lines.values())
+    print(f"\n{total} lines")
+    for name, n in lines.most_common():
+        print(f"  {name or 'kas':28}{n:7}{100 * n / total:6.1f} %")
+    assert not {name: n for name, n in lines.items() if n > MOST * total}
+
+
+def test_nobody_imports_a_compiled_unit_past_its_package():
+    wrong = []
+    for own, path in MODULES.items():
+        for name, line in imported(path):
+            package, _, unit = name.rpartition(".")
+            if unit.startswith("_") and package.count(".") and not own.startswith(package) and name in MODULES:
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {name}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_plugins_and_filters_do_not_know_one_another():
     wrong = []
-    for folder, may in ((KAS / "admission" / "plugins", set()), (KAS / "filters", {"chain", "authorization"})):
+    for folder, may in ((KAS / "admission" / "plugins", set()), (KAS / "filters", {"handler", "deadlines"})):
         prefix = "kas." + ".".join(folder.relative_to(KAS).parts) + "."
         names = {p.stem for p in folder.glob("*.py")}
         for path in folder.glob("*.py"):
+            if path == KAS / "filters" / "chain.py":
+                continue  # it is the list of them
             for name, line in imported(path):
                 other = name.removeprefix(prefix).split(".")[0] if name.startswith(prefix) else ""
                 if other in names and other != path.stem and other not in may and not other.startswith("_"):
@@ -70,22 +170,59 @@ def test_plugins_and_filters_do_not_know_one_another():
     assert not wrong, "\n".join(wrong)
 
 
+def test_nobody_is_given_the_whole_server():
+    """Parts take what they need (``kas.informers``, initializers): only what starts it knows the server."""
+    wrong = []
+    for own, path in MODULES.items():
+        if path.suffix != ".py" or own.split(".")[1:2] in (["server"], ["worker"], ["supervisor"], ["cli"], ["testing"]):
+            continue
+        wrong += [f"{path.relative_to(ROOT)}:{line} imports {name}" for name, line in imported(path) if name.startswith("kas.server")]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.arg) and node.arg == "server" and (node.annotation is None or ast.unparse(node.annotation) == "Any"):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} takes a server")
+            elif isinstance(node, ast.Attribute) and node.attr in ("server", "_server"):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} keeps a server")
+    print(f"\n`Any` for a server: {len(wrong)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_each_plugin_and_authorizer_has_its_test_module():
+    wanted = [ROOT / "tests" / "admission" / "plugins" / f"test_{p.stem}.py" for p in (KAS / "admission" / "plugins").glob("[a-z]*.py")]
+    authorizers = [p for p in (KAS / "auth" / "authz").glob("[a-z]*.py") if "class " in p.read_text()]
+    wanted += [ROOT / "tests" / "auth" / f"test_{p.stem}.py" for p in authorizers]
+    assert len(authorizers) >= 5 and not [path for path in wanted if not path.exists()]
+
+
 def test_store_parses_no_object():
-    for path in (KAS / "store").glob("*.py"):
+    for path in (KAS / "store").rglob("*.py"):
         assert not any(name.split(".")[0] in ("orjson", "json", "msgspec") for name, _ in imported(path)), path
 
 
 def test_ruff_is_clean():
-    ruff = Path(sys.executable).with_name("ruff")
-    if not ruff.exists():
-        pytest.skip("ruff is not installed (pip install -e .[test])")
-    done = subprocess.run([str(ruff), "check", "."], cwd=ROOT, capture_output=True, text=True, check=False)
+    need.module("ruff")
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", "."], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_every_compiled_part_is_packaged():
     manifest = (ROOT / "MANIFEST.in").read_text()
-    assert "*.pxi" in manifest and "*.pyx" in manifest and "*.pxd" in manifest
+    assert all(f"*.{ending}" in manifest for ending in ("pxi", "pyx", "pxd", "pyi"))
     data = (ROOT / "pyproject.toml").read_text()
-    for folder in {p.parent.name for p in KAS.rglob("*.pxi")}:
-        assert f'"{folder}/*.pxi"' in data, folder
+    assert all(f'"**/*.{ending}"' in data for ending in ("pxi", "pyx", "pxd", "pyi"))
+
+
+def test_nothing_lies_outside_of_the_checkout():
+    """A clone in a folder with nothing beside it builds, runs and tests."""
+    kinds = {".py", ".pyx", ".pxi", ".pxd", ".md", ".txt", ".yaml", ".toml", ".in", ""}
+    folders = ("kas", "tests", "tools", "bench", "loadtests", "docs", ".ci")
+    paths = [p for p in ROOT.glob("*") if p.suffix in kinds] + [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in kinds]
+    wrong = []
+    for path in paths:
+        own = path.relative_to(ROOT)
+        if not path.is_file() or own == Path("tests/test_source.py") or own.parts[0] == ".git":
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            above = any(int(n) >= len(own.parts) for n in re.findall(r"parents\[(\d+)\]", line))
+            if above:
+                wrong.append(f"{own}:{number}: {line.strip()[:100]}")
+    assert not wrong, "\n".join(wrong)

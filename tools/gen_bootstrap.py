@@ -1,19 +1,14 @@
-"""Writes kas/auth/tables/bootstrap.json: the constant objects a server creates at its first start.
+"""Writes bootstrap.json: the constant objects a server creates at its first start. Run by tables.py.
 
-    python tools/gen_bootstrap.py FACTS_DIR
-
-FACTS_DIR holds rbac-bootstrap.json, flowcontrol-bootstrap.json, bootstrap-objects.json and resources.json. Objects are
-written in their final form and key order, managedFields included; ``@uid`` and ``@now`` stand for what only the start knows.
+The facts are rbac-bootstrap.json, flowcontrol-bootstrap.json, bootstrap-objects.json and resources.json. Objects are written in their
+final form and key order, managedFields included; ``@uid`` and ``@now`` stand for what only the start knows.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
-
-OUT = Path(__file__).resolve().parent.parent / "kas" / "auth" / "tables" / "bootstrap.json"
 
 # Lists and structs that are owned as a whole.
 ATOMIC = {"rules", "subjects", "roleRef", "clusterRoleSelectors", "cidrs"}
@@ -160,14 +155,11 @@ def generate(facts: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    table = generate(Path(sys.argv[1]))
+def main(facts: Path, out: Path) -> None:
+    """Write the table ``out`` from a directory of facts."""
+    table = generate(facts)
     lines = ['{"objects":[']
     lines.append(",\n".join(json.dumps(o, separators=(",", ":")) for o in table.pop("objects")))
     lines.append("],")
     lines.append(",\n".join(f"{json.dumps(k)}:{json.dumps(v, separators=(',', ':'))}" for k, v in table.items()))
-    OUT.write_text("\n".join(lines) + "}\n")
-
-
-if __name__ == "__main__":
-    main()
+    out.write_text("\n".join(lines) + "}\n")

@@ -1,22 +1,19 @@
-#!/usr/bin/env python3
-"""Write kas/endpoints/openapi/definitions.json.gz: the OpenAPI v2 definition of every published type.
+"""Writes definitions.json.gz: the OpenAPI v2 definition of every published type. Run by tables.py.
 
-usage: gen_openapi.py FACTS_DIR
-FACTS_DIR/types.json has the types, resources.json the group versions, tools/openapi_texts.py our own short descriptions. The document
-is read by kas/endpoints/openapi/schemas.py when somebody asks for OpenAPI; nothing else needs it.
+The facts' types.json has the types, resources.json the group versions; our own descriptions are in tools/texts (see Texts). The document is
+read by kas/endpoints/openapi/schemas.py when somebody asks for OpenAPI; nothing else needs it. Nothing is written when a published type or
+field has no text or a text belongs to none: both are listed.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from openapi_texts import FIELDS, KINDS
+import yaml
 
-OUT = Path(__file__).parents[1] / "kas/endpoints/openapi/definitions.json.gz"
 SCALARS = {
     "string": {"type": "string"},
     "bool": {"type": "boolean"},
@@ -38,10 +35,56 @@ CUSTOM = {
 RAW_EXTENSION = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 
 
+class Texts:
+    """The descriptions of types and fields, and which of them were asked for.
+
+    ``<group>.yaml`` maps the last part of a type's name to a mapping: "." is the text of the type, every other key is a JSON field. It
+    serves all versions of the group; ``Type@version`` replaces single entries for one version. ``common.yaml`` has, by field name, what
+    objects and lists with a kind of their own share; ``metadata@list`` is for lists.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.files = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(directory.glob("*.yaml"))}
+        common = self.files.pop("common")
+        self.files["common"] = {"": common}
+        self.used: set[tuple[str, str, str]] = set()
+        self.missing: list[str] = []
+
+    @staticmethod
+    def place(name: str) -> tuple[str, str, str]:
+        """File, type and version of a type's full name: core, PodSpec, v1."""
+        package, _, kind = name.rpartition(".")
+        group, version = package.split(".")[-2:]
+        return "meta" if name.startswith("io.k8s.apimachinery.") else group, kind, version
+
+    def _find(self, file: str, kind: str, key: str) -> str:
+        text = self.files.get(file, {}).get(kind, {}).get(key, "")
+        if text:
+            self.used.add((file, kind, key))
+        return text
+
+    def of(self, name: str, key: str = ".", shared: str = "") -> str:
+        """The text of a field of the named type, or of the type; ``shared`` is the key in common.yaml that stands in, if any."""
+        file, kind, version = self.place(name)
+        # Both are looked up, so that an entry all versions replace counts as used: it is there for versions to come.
+        plain, own = self._find(file, kind, key), self._find(file, f"{kind}@{version}", key)
+        text = own or plain or (self._find("common", "", shared) if shared else "")
+        if not text:
+            self.missing.append(f"{name} {key}")
+        return text
+
+    def faults(self) -> list[str]:
+        """What has no text and which texts belong to nothing, after everything has been asked for."""
+        known = {(file, kind, key) for file, kinds in self.files.items() for kind, texts in kinds.items() for key in texts}
+        superfluous = [f"{file}.yaml: {kind} {key}".replace("  ", " ") for file, kind, key in sorted(known - self.used)]
+        return [f"no text: {name}" for name in self.missing] + [f"text of nothing: {name}" for name in superfluous]
+
+
 class Generator:
     """Turns type records into definitions."""
 
-    def __init__(self, facts: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+    def __init__(self, facts: dict[str, Any], groups: list[dict[str, Any]], texts: Texts) -> None:
+        self.texts = texts
         self.everywhere = sorted((g["group"], v) for g in groups for v in g["versions"])
         self.types = {t["name"]: t for t in facts["types"]}
         self.enums = {e["name"]: e for e in facts["enums"]}
@@ -60,7 +103,7 @@ class Generator:
             return dict(CUSTOM[target["customJSON"]])
         return {"$ref": f"#/definitions/{target['name']}"}
 
-    def property(self, owner: str, field: dict[str, Any]) -> dict[str, Any]:
+    def property(self, owner: dict[str, Any], field: dict[str, Any]) -> dict[str, Any]:
         """The schema of a field."""
         element = self.element(field)
         if field["card"] == "list":
@@ -77,10 +120,15 @@ class Generator:
         ):  # fmt: skip
             if field.get(key):
                 out[f"x-kubernetes-{name}"] = field[key]
-        text = FIELDS.get(f"{owner.rpartition('.')[2]}.{field['json']}") or FIELDS.get(f"*.{field['json']}")
-        if text:
-            out["description"] = text
+        out["description"] = self.texts.of(owner["name"], field["json"], self.shared(owner, field))
         return out
+
+    @staticmethod
+    def shared(owner: dict[str, Any], field: dict[str, Any]) -> str:
+        """The key in common.yaml that may describe a field, "" for none."""
+        if not owner.get("gvk") or field["json"] not in ("apiVersion", "kind", "metadata"):
+            return ""
+        return "metadata@list" if field.get("ref", "").endswith(".ListMeta") else field["json"]
 
     def fields(self, t: dict[str, Any]) -> list[dict[str, Any]]:
         """A type's JSON fields, those of embedded types among them."""
@@ -102,7 +150,7 @@ class Generator:
             fields = self.fields(t)
             out = {"type": "object"}
             if fields:
-                out["properties"] = {f["json"]: self.property(name, f) for f in fields}
+                out["properties"] = {f["json"]: self.property(t, f) for f in fields}
             required = sorted({f["json"] for f in fields if f.get("required")})
             if required:
                 out["required"] = required
@@ -115,20 +163,19 @@ class Generator:
             out["x-kubernetes-map-type"] = t["mapType"]
         if t.get("unions"):
             out["x-kubernetes-unions"] = t["unions"]
-        text = KINDS.get(name.rpartition(".")[2])
-        if text:
-            out["description"] = text
+        out["description"] = self.texts.of(name)
         return out
 
 
-def main(facts: Path) -> None:
+def main(facts: Path, descriptions: Path, out: Path) -> None:
+    """Write the table ``out`` from directories of facts and descriptions; SystemExit with what is wrong with the descriptions."""
     groups = json.loads((facts / "resources.json").read_text())["groups"]
-    generator = Generator(json.loads((facts / "types.json").read_text()), groups)
+    texts = Texts(descriptions)
+    generator = Generator(json.loads((facts / "types.json").read_text()), groups, texts)
     definitions = {name: generator.definition(t) for name, t in sorted(generator.types.items()) if t["inOpenAPI"]}
+    if faults := texts.faults():
+        raise SystemExit("\n".join(faults))
     text = json.dumps(definitions, separators=(",", ":"), sort_keys=True).encode()
-    OUT.write_bytes(gzip.compress(text, 9, mtime=0))
-    print(f"{len(definitions)} definitions, {len(text)} bytes, {OUT.stat().st_size} compressed")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    # Not gzip.compress: which system it names in the header differs between versions of Python.
+    with out.open("wb") as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as z:
+        z.write(text)

@@ -1,9 +1,7 @@
-#!/usr/bin/env python3
-"""Write kas/api/tables/printers.json: the columns of server-side printing.
+"""Writes printers.json: the columns of server-side printing. Run by tables.py.
 
-usage: gen_printers.py FACTS_DIR ANSWERS_DIR
-FACTS_DIR/printers.json names each kind's columns. Their descriptions and formats come from recorded Table answers in
-ANSWERS_DIR (table.jsonl, http.jsonl) and, for kinds nobody recorded, from EXTRA below (texts of the public API reference).
+The facts' printers.json names each kind's columns. Their descriptions and formats come from recorded Table answers (table.jsonl.gz,
+http.jsonl.gz) and, for kinds nobody recorded, from EXTRA below (texts of the public API reference).
 
 Form: {"descriptions": [text], "kinds": {"group/Kind": [[name, type, format, priority, description index]]},
 "default": [columns of other kinds], "unprinted": ["group/Kind" whose own columns are not used by their resource]}
@@ -11,12 +9,11 @@ Form: {"descriptions": [text], "kinds": {"group/Kind": [[name, type, format, pri
 
 from __future__ import annotations
 
+import gzip
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-OUT = Path(__file__).parents[1] / "kas/api/tables/printers.json"
 EXTRA = {
     "/ComponentStatus": {
         "Status": "Status of the component conditions",
@@ -55,16 +52,19 @@ EXTRA = {
 }  # fmt: skip
 
 
+def lines(path: Path) -> Iterator[dict]:
+    with gzip.open(path, "rt", encoding="utf-8") as f:
+        yield from map(json.loads, f)
+
+
 def recorded(answers: Path, kinds: dict[tuple[str, str, str], str]) -> Iterator[tuple[str, list[dict]]]:
     """Every recorded table's kind and columns."""
-    for line in (answers / "table.jsonl").open():
-        v = json.loads(line)
+    for v in lines(answers / "table.jsonl.gz"):
         group_version, _, resource = v["in"]["resource"].rpartition("/")
         group, _, version = group_version.rpartition("/")
         if v["out"].get("columnDefinitions"):
             yield f"{group}/{kinds[group, version, resource]}", v["out"]["columnDefinitions"]
-    for line in (answers / "http.jsonl").open():
-        v = json.loads(line)
+    for v in lines(answers / "http.jsonl.gz"):
         for step, answer in zip(v["in"]["steps"], v["out"], strict=False):
             body = answer.get("body")
             if isinstance(body, dict) and body.get("kind") == "Table":
@@ -75,7 +75,8 @@ def recorded(answers: Path, kinds: dict[tuple[str, str, str], str]) -> Iterator[
                     yield f"{group}/{kinds[group, version, resource]}", body["columnDefinitions"]
 
 
-def main(facts: Path, answers: Path) -> None:
+def main(facts: Path, answers: Path, out: Path) -> None:
+    """Write the table ``out`` from directories of facts and recorded answers."""
     kinds = {(r["group"], r["version"], r["resource"]): r["kind"] for r in json.loads((facts / "resources.json").read_text())["resources"]}
     seen: dict[str, list[dict]] = {}
     default: list[dict] = []
@@ -92,7 +93,7 @@ def main(facts: Path, answers: Path) -> None:
         text = column["description"]
         return [column["name"], column["type"], column.get("format", ""), column["priority"], texts.setdefault(text, len(texts))]
 
-    out: dict[str, list] = {}
+    rows: dict[str, list] = {}
     unprinted = []
     for record in json.loads((facts / "printers.json").read_text())["kinds"]:
         for group in record["groups"]:
@@ -104,11 +105,6 @@ def main(facts: Path, answers: Path) -> None:
             columns = seen.get(name)
             if columns is None:
                 columns = [c | {"description": (EXTRA.get(name, {}) | common).get(c["name"], "")} for c in record["columns"]]
-            out[name] = [row(c) for c in columns]
-    made = {"kinds": out, "default": [row(c) for c in default], "unprinted": sorted(unprinted), "descriptions": list(texts)}
-    OUT.write_text(json.dumps(made, separators=(",", ":")) + "\n")
-    print(f"{len(out)} kinds, {len(texts)} texts, {OUT.stat().st_size} bytes")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+            rows[name] = [row(c) for c in columns]
+    made = {"kinds": rows, "default": [row(c) for c in default], "unprinted": sorted(unprinted), "descriptions": list(texts)}
+    out.write_text(json.dumps(made, separators=(",", ":")) + "\n")

@@ -1,7 +1,7 @@
-"""Writes ``kas/api/tables/{types,resources}.json`` and ``fields.jsonl`` from a directory of API facts.
+"""Writes types.json, fields.jsonl and resources.json. Run by tables.py.
 
-``python tools/gen_types.py <facts directory>``. The facts are ``types.json`` and ``resources.json``; the output is kas' own
-compact form (read by ``kas/api/scheme.py``), one record a line so that a change shows in a diff:
+The facts are ``types.json`` and ``resources.json``; the output is kas' own compact form (read by the scheme), one record a line so that a
+change shows in a diff:
 
 - types: ``[name, attributes, whether it has kind and apiVersion]``; its fields are the line of the same number in fields.jsonl, which is
   parsed only when the type is used; a field is ``[json name, protobuf number, cardinality, element, flags, extras]`` with cardinality
@@ -12,7 +12,6 @@ compact form (read by ``kas/api/scheme.py``), one record a line so that a change
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ TABLE_TYPES = [
         ["type", None, "s", "string", 32], ["status", None, "s", "string", 32], ["reason", None, "s", "string", 2],
         ["message", None, "s", "string", 2]]],
 ]  # fmt: skip
-TABLES = Path(__file__).resolve().parents[1] / "kas" / "api" / "tables"
 
 
 def field_row(field: dict[str, Any]) -> list[Any]:
@@ -62,20 +60,14 @@ def lines(key: str, rows: list[Any]) -> str:
     return f'"{key}":[\n{body}\n]'
 
 
-def main(facts: Path) -> None:
+def main(facts: Path, types_out: Path, fields_out: Path, resources_out: Path) -> None:
+    """Write the three tables from a directory of facts."""
     types = json.loads((facts / "types.json").read_text())
     resources = json.loads((facts / "resources.json").read_text())
     rows = [*(type_row(t) for t in types["types"]), *TABLE_TYPES]
     rows = sorted([*rows, *legacy_rows(rows)], key=lambda r: r[0])
     enums = [[e["name"], e["closed"], e["values"]] for e in types["enums"]]
-    TABLES.mkdir(parents=True, exist_ok=True)
     index = [[name, attributes, int(any(f[4] & FLAGS["typeMeta"] for f in fields))] for name, attributes, fields in rows]
-    (TABLES / "types.json").write_text("{" + lines("types", index) + ",\n" + lines("enums", enums) + "}\n")
-    (TABLES / "fields.jsonl").write_text("".join(json.dumps(r[2], separators=(",", ":"), ensure_ascii=False) + "\n" for r in rows))
-    (TABLES / "resources.json").write_text(
-        "{" + lines("groups", resources["groups"]) + ",\n" + lines("resources", resources["resources"]) + "}\n"
-    )
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    types_out.write_text("{" + lines("types", index) + ",\n" + lines("enums", enums) + "}\n")
+    fields_out.write_text("".join(json.dumps(r[2], separators=(",", ":"), ensure_ascii=False) + "\n" for r in rows))
+    resources_out.write_text("{" + lines("groups", resources["groups"]) + ",\n" + lines("resources", resources["resources"]) + "}\n")

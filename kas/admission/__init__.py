@@ -1,30 +1,51 @@
-"""The admission chain: plug-ins that change, then plug-ins that judge what is about to be written.
+"""The admission chain: mutating plug-ins, then validating ones, look at what is about to be written.
 
-A plug-in is an object with ``name``, ``handles(attributes) -> bool`` and ``mutate(attributes)`` and/or
-``validate(attributes)``; each either returns None or an awaitable, and refuses by raising ApiError. Order is upstream's
-(``kas/admission/order.py``), mutating before validating. Plug-ins know the store and the strategies, never HTTP.
+Order is upstream's (``kas/admission/order.py``), mutating before validating. Plug-ins are given what they name in their constructor
+(``kas/admission/initializer.py``); they know objects and strategies, never HTTP and never the server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
-from kas.api import errors
+from kas.auth.user import UserInfo
+from kas.meta import errors
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 
 
-class Attributes:
-    """What is about to happen. ``obj`` and ``old`` are dicts in the storage version; a mutating plug-in changes ``obj``.
+class Reinvocation:
+    """Upstream's ``ReinvocationContext``, for plug-ins with ``reinvocationPolicy: IfNeeded``.
 
-    ``version`` is the one in which the client speaks (webhooks need it); ``options`` are the decoded options of the verb.
+    ``values`` keeps, by plug-in, what it wants to know in the second turn (the object as it left it). A plug-in that changed the object
+    after such another ran sets ``required``: then all mutating plug-ins run once more, with ``again`` set, and no more than once.
+    """
+
+    __slots__ = ("again", "required", "values")
+
+    def __init__(self) -> None:
+        self.again = self.required = False
+        self.values: dict[str, Any] = {}
+
+    def due(self) -> bool:
+        """Whether the mutating plug-ins are to run again; begins that turn."""
+        if not self.required or self.again:
+            return False
+        self.again = True
+        return True
+
+
+class Attributes:
+    """What is about to happen. ``obj`` and ``old`` are dicts in ``version``, the one of the request; a mutating plug-in changes ``obj``.
+
+    ``options`` are the decoded options of the verb; ``reinvocation`` is there once a plug-in has asked for it.
     """
 
     __slots__ = (
-        "annotate", "dry_run", "group", "kind", "name", "namespace", "now", "obj", "old", "operation", "options", "resource", "subresource",
-        "user", "version", "warn",
+        "annotate", "dry_run", "group", "kind", "name", "namespace", "now", "obj", "old", "operation", "options", "reinvocation",
+        "resource", "subresource", "user", "version", "warn",
     )  # fmt: skip
     # None where the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules these operations out in
     # ``handles``, which a type checker cannot follow; the Any keeps it from asking each of them again, not from checking the dict.
@@ -33,12 +54,19 @@ class Attributes:
 
     def __init__(
         self, operation: str, group: str, version: str, resource: str, subresource: str, kind: str, namespace: str, name: str,
-        obj: dict[str, Any] | None, old: dict[str, Any] | None, user, options: dict[str, Any], dry_run: bool, now: str,
+        obj: dict[str, Any] | None, old: dict[str, Any] | None, user: UserInfo, options: dict[str, Any], dry_run: bool, now: str,
         warn: Callable[[str], None], annotate: Callable[[str, str], None],
     ) -> None:  # fmt: skip
         self.operation, self.group, self.version, self.resource, self.subresource = operation, group, version, resource, subresource
         self.kind, self.namespace, self.name, self.obj, self.old = kind, namespace, name, obj, old
         self.user, self.options, self.dry_run, self.now, self.warn, self.annotate = user, options, dry_run, now, warn, annotate
+        self.reinvocation: Reinvocation | None = None
+
+    def reinvoked(self) -> Reinvocation:
+        """The state of this request's reinvocation, made when first asked for."""
+        if self.reinvocation is None:
+            self.reinvocation = Reinvocation()
+        return self.reinvocation
 
     def forbid(self, why: str) -> errors.ApiError:
         """``admission.NewForbidden``: names the object, or its generateName, or neither."""
@@ -49,6 +77,19 @@ class Attributes:
         return errors.forbidden(self.group, self.resource, name or "Unknown", why)
 
 
+class Plugin(Protocol):
+    """A plug-in: ``admit(attributes)`` changes what is about to be written, ``validate(attributes)`` looks at what it became; it has
+    one or both. Each returns None or an awaitable, and refuses by raising ApiError.
+
+    What ``handles`` says may depend on operation, group, resource and subresource only: it is asked once for each.
+    """
+
+    name: str
+
+    def handles(self, a: Attributes) -> bool:
+        """Whether the plug-in wants to see this request."""
+
+
 class Timer(Protocol):
     """Counts what one sort of step took. ``row`` is None until there is something to show of it; then what took no longer than
     ``quick_s`` may be counted in its first and its last number (how often, how long together) without a call."""
@@ -56,7 +97,8 @@ class Timer(Protocol):
     row: list[float] | None
     quick_s: float
 
-    def add(self, seconds: float) -> None: ...
+    def add(self, seconds: float) -> None:
+        """Count one step that took this long."""
 
 
 # (plug-in, "admit" or "validate", operation, whether it refused) -> what counts the seconds
@@ -68,7 +110,7 @@ Steps = tuple[tuple[str, Callable[[Attributes], Any], Timer | None], ...]
 class Chain:
     """The plug-ins that are on, in order. ``timers`` feeds the metrics."""
 
-    def __init__(self, plugins: list[Any], timers: Timers | None = None) -> None:
+    def __init__(self, plugins: Sequence[Plugin], timers: Timers | None = None) -> None:
         self.plugins, self._timers = plugins, timers
         self._cache: dict[tuple[str, str, str, str], tuple[Steps, Steps]] = {}
 
@@ -77,26 +119,29 @@ class Chain:
         plan = self._cache.get(key)
         if plan is None:
             on = [p for p in self.plugins if p.handles(a)]
-            plan = self._cache[key] = self._steps(on, "mutate", "admit", a), self._steps(on, "validate", "validate", a)
+            plan = self._cache[key] = self._steps(on, "admit", a), self._steps(on, "validate", a)
         return plan
 
-    def _steps(self, plugins: list[Any], method: str, what: str, a: Attributes) -> Steps:
+    def _steps(self, plugins: list[Plugin], what: str, a: Attributes) -> Steps:
         timers = self._timers
         return tuple(
-            (p.name, getattr(p, method), timers(p.name, what, a.operation, False) if timers is not None else None)
+            (p.name, getattr(p, what), timers(p.name, what, a.operation, False) if timers is not None else None)
             for p in plugins
-            if hasattr(p, method)
+            if hasattr(p, what)
         )
 
     def mutates(self, a: Attributes) -> bool:
+        """Whether any mutating plug-in wants to see this request."""
         return bool(self._plan(a)[0])
 
     async def mutate(self, a: Attributes) -> None:
+        """``start_mutate`` to its end; ApiError of the plug-in that refuses."""
         pending = self.start_mutate(a)
         if pending is not None:
             await pending
 
     async def validate(self, a: Attributes) -> None:
+        """``start_validate`` to its end; ApiError of the plug-in that refuses."""
         pending = self.start_validate(a)
         if pending is not None:
             await pending

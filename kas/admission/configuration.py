@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from kas.api.field import FieldError, duplicate, go_quote, invalid, required
+from kas.meta.field import FieldError, duplicate, go_quote, invalid, required
 
 log = logging.getLogger("kas.admission")
 
@@ -126,7 +126,7 @@ class Document(NamedTuple):
 
 
 def _parse(data: bytes) -> Document:
-    from kas.api import yaml_codec  # PyYAML is large and few servers have such a file
+    from kas.types import yaml_codec  # PyYAML is large and few servers have such a file
 
     try:
         value, repeated = yaml_codec.decode(data)
@@ -176,6 +176,7 @@ class Section:
     embedded: Any = None
 
     def document(self) -> Document:
+        """The plug-in's configuration: embedded, or read from its file now."""
         return Document(self.embedded, []) if self.embedded is not None else _parse(_read_file(self.path))
 
 
@@ -220,6 +221,7 @@ class Configuration:
         self.kubeconfigs: dict[str, str] = {}
 
     def section(self, name: str) -> Section | None:
+        """What the file says of the plug-in; None when it says nothing."""
         return self.sections.get(name)
 
 
@@ -263,20 +265,10 @@ def _sections(path: str, known: Collection[str]) -> dict[str, Section]:
 
 # --- plug-ins
 
-# Their ``Plugin`` takes the server and a section. What is said for others is nobody's, upstream too.
+# Their ``Plugin`` takes a section. What is said for others is nobody's, upstream too.
 TAKERS = frozenset((
     "EventRateLimit", "ImagePolicyWebhook", "PodNodeSelector", "PodSecurity", "PodTolerationRestriction", "ResourceQuota",
 ))  # fmt: skip
-
-
-def make(plugin: Any, name: str, server: Any, configuration: Configuration) -> Any:
-    """The plug-in with what the file says for it. Raises ConfigurationError, which names it."""
-    if name not in TAKERS:
-        return plugin(server)
-    try:
-        return plugin(server, configuration.section(name))
-    except ConfigurationError as e:
-        raise ConfigurationError(f"couldn't init admission plugin {go_quote(name)}: {e}") from None
 
 
 # --- webhooks, which are not there yet

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-from typing import Any
+import logging
 
-from kas.admission import Timers, configuration
+from kas.admission import Plugin, Timers, configuration
+from kas.admission.initializer import Initializer
+from kas.meta.field import go_quote
 from kas.observe.metrics import Histogram
 from kas.observe.metrics import Registry as Metrics
 
+log = logging.getLogger("kas.admission")
+
 # Upstream's AllOrderedPlugins. Mutating runs before validating; within each, this is the order.
 ORDER = (
-    "AlwaysAdmit", "NamespaceAutoProvision", "NamespaceLifecycle", "NamespaceExists", "LimitPodHardAntiAffinityTopology",
-    "SecurityContextDeny", "PodPreset", "LimitRanger", "ServiceAccount", "NodeRestriction", "TaintNodesByCondition", "AlwaysPullImages",
+    "NamespaceAutoProvision", "NamespaceLifecycle", "NamespaceExists", "LimitPodHardAntiAffinityTopology",
+    "SecurityContextDeny", "LimitRanger", "ServiceAccount", "NodeRestriction", "TaintNodesByCondition", "AlwaysPullImages",
     "ImagePolicyWebhook", "PodSecurity", "PodNodeSelector", "Priority", "DefaultTolerationSeconds", "PodTolerationRestriction",
-    "EventRateLimit", "ExtendedResourceToleration", "PersistentVolumeLabel", "DefaultStorageClass", "StorageObjectInUseProtection",
+    "EventRateLimit", "ExtendedResourceToleration", "DefaultStorageClass", "StorageObjectInUseProtection",
     "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
     "CertificateSubjectRestriction", "DefaultIngressClass", "DenyServiceExternalIPs", "PodTopologyLabels", "PodResizeValidator",
     "RBACEscalation", "DRAAdminAccess", "ResourceQuota", "AlwaysDeny",
@@ -31,38 +34,42 @@ DEFAULT_ON = frozenset((
 # Not admission plug-ins upstream but parts of a storage; they cannot be switched off.
 ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess"))
 
-# Known upstream and accepted by the flags, but without effect here yet: named, so that a flag set for another server works.
-ELSEWHERE = frozenset((
-    "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
-    "ClusterTrustBundleAttest", "PodGroupProtection", "PodGroupWorkloadExists", "NodeDeclaredFeatureValidator", "JobValidation",
-))  # fmt: skip
-
+_NOT_YET = "kas does not have it yet"
+# Accepted by the flags, so that a command line of another server works, and without effect: why, for the warning at start.
+NO_EFFECT = {
+    "AlwaysAdmit": "it lets everything pass",
+    "PersistentVolumeLabel": "it asked cloud providers that were part of the API server until Kubernetes 1.31",
+    "PodPreset": "the API group settings.k8s.io was removed in Kubernetes 1.20",
+    "MutatingAdmissionPolicy": _NOT_YET,
+    "MutatingAdmissionWebhook": _NOT_YET,
+    "ValidatingAdmissionPolicy": _NOT_YET,
+    "ValidatingAdmissionWebhook": _NOT_YET,
+    "ClusterTrustBundleAttest": _NOT_YET,
+    "PodGroupProtection": _NOT_YET,
+    "PodGroupWorkloadExists": _NOT_YET,
+    "NodeDeclaredFeatureValidator": _NOT_YET,
+    "JobValidation": _NOT_YET,
+}
 
 # An acronym in the plural is one word.
 MODULES = {"DenyServiceExternalIPs": "deny_service_external_ips"}
 
 
-def _snake(name: str) -> str:
-    if name in MODULES:
-        return MODULES[name]
+def module(name: str) -> str:
+    """Where a plug-in is: ``DefaultStorageClass`` is in ``kas.admission.plugins.default_storage_class``."""
     out = []
     for i, c in enumerate(name):
         if c.isupper() and i and (not name[i - 1].isupper() or (i + 1 < len(name) and name[i + 1].islower())):
             out.append("_")
         out.append(c.lower())
-    return "".join(out)
-
-
-def available() -> list[str]:
-    """The plug-ins that have a module."""
-    return [n for n in ORDER if importlib.util.find_spec(f"kas.admission.plugins.{_snake(n)}") is not None]
+    return "kas.admission.plugins." + (MODULES.get(name) or "".join(out))
 
 
 def enabled(enable: list[str], disable: list[str]) -> list[str]:
     """Names of the plug-ins that are on, in order. Raises ValueError for an unknown name or one in both lists."""
     for flag, names in (("enable", enable), ("disable", disable)):
         for n in names:
-            if n not in ORDER and n not in ELSEWHERE:
+            if n not in ORDER and n not in NO_EFFECT:
                 raise ValueError(f"--{flag}-admission-plugins: plugin {n!r} is unknown")
     both = set(enable) & set(disable)
     if both:
@@ -71,21 +78,27 @@ def enabled(enable: list[str], disable: list[str]) -> list[str]:
     return [n for n in ORDER if n in on or n in ALWAYS]
 
 
-def build(server: Any) -> list[Any]:
-    """The plug-ins that are on. Each module has ``Plugin(server)``; what of the server it uses is in its docstring.
+def build(initializer: Initializer, enable: list[str], disable: list[str], config_file: str = "", speak: bool = True) -> list[Plugin]:
+    """The plug-ins that are on, in order, each made by ``initializer``; those in ``configuration.TAKERS`` get their part of the
+    configuration file (``section``), too.
 
-    Those in ``configuration.TAKERS`` get their part of the configuration file, too.
+    With ``speak`` a line is logged for each plug-in that was asked for and has no effect. Raises ``ValueError`` for names that
+    ``enabled`` refuses and ``ConfigurationError``, which is one, for a file that cannot work; a plug-in without a module is an
+    ``ImportError``.
     """
-    raw = server.options.raw
-    there = set(available())
-    config = configuration.read(raw.admission_control_config_file, (set(ORDER) | ELSEWHERE) - ALWAYS)
-    names = enabled(raw.enable_admission_plugins, raw.disable_admission_plugins)
+    config = configuration.read(config_file, (set(ORDER) | NO_EFFECT.keys()) - ALWAYS)
+    names = enabled(enable, disable)
     out = []
     for name in names:
-        if name in there:
-            plugin = importlib.import_module(f"kas.admission.plugins.{_snake(name)}").Plugin
-            out.append(configuration.make(plugin, name, server, config))
-    configuration.keep_rest(config, names, raw.disable_admission_plugins, speak=server.index == 0)
+        section = config.section(name) if name in configuration.TAKERS else None
+        try:
+            out.append(initializer.make(importlib.import_module(module(name)).Plugin, section=section))
+        except configuration.ConfigurationError as e:
+            raise configuration.ConfigurationError(f"couldn't init admission plugin {go_quote(name)}: {e}") from None
+    if speak:
+        for name in (n for n in enable if n in NO_EFFECT):
+            log.warning("--enable-admission-plugins: %s has no effect: %s", name, NO_EFFECT[name])
+    configuration.keep_rest(config, names, disable, speak)
     return out
 
 

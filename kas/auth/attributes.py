@@ -5,15 +5,18 @@ Mirrors apiserver's ``pkg/authorization/authorizer`` and ``pkg/endpoints/handler
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable
+from typing import Protocol
 
-from kas.api import errors
-from kas.api.field import go_quote
+from kas._fastpath import Attributes, Request, RequestInfo, forbidden_message
+from kas._fastpath import attributes_of as plain_attributes_of
 from kas.auth.user import UserInfo
+from kas.meta import errors
 
-if TYPE_CHECKING:
-    from kas.api.selectors import FieldTerm, Requirement
+__all__ = [
+    "ALLOW", "DENY", "NO_OPINION", "Attributes", "Authorizer", "Outcome", "RuleResolver", "aggregate", "attributes_of",
+    "forbidden", "forbidden_message",
+]  # fmt: skip
 
 DENY = 0
 ALLOW = 1
@@ -22,85 +25,57 @@ NO_OPINION = 2
 # (decision, reason, error): ``error`` is an evaluation error's text or "". An error never allows.
 Outcome = tuple[int, str, str]
 
+SELECTOR_VERBS = frozenset(("list", "watch", "deletecollection"))
 
-class Attributes:
-    """One question. ``field_requirements`` and ``label_requirements`` are the parsed selectors' conditions (``FieldTerm`` and
-    ``Requirement`` of kas.api.selectors), None without a selector or when nothing of it could be parsed; the ``*_error``
-    twin says why not.
-    """
 
-    __slots__ = (
-        "api_group", "api_version", "field_error", "field_requirements", "label_error", "label_requirements", "name",
-        "namespace", "path", "resource", "resource_request", "subresource", "user", "verb",
-    )  # fmt: skip
+def attributes_of(req: Request) -> Attributes:
+    """The question this request is."""
+    a = plain_attributes_of(req)
+    info = req.info
+    if info.verb in SELECTOR_VERBS and (info.field_selector or info.label_selector):
+        _selectors(a, info)
+    return a
 
-    def __init__(
-        self,
-        user: UserInfo,
-        verb: str,
-        namespace: str = "",
-        api_group: str = "",
-        api_version: str = "",
-        resource: str = "",
-        subresource: str = "",
-        name: str = "",
-        resource_request: bool = True,
-        path: str = "",
-        field_requirements: Sequence[FieldTerm] | None = None,
-        label_requirements: Sequence[Requirement] | None = None,
-        field_error: str = "",
-        label_error: str = "",
-    ) -> None:
-        self.user = user
-        self.verb = verb
-        self.namespace = namespace
-        self.api_group = api_group
-        self.api_version = api_version
-        self.resource = resource
-        self.subresource = subresource
-        self.name = name
-        self.resource_request = resource_request
-        self.path = path
-        self.field_requirements = field_requirements
-        self.label_requirements = label_requirements
-        self.field_error = field_error
-        self.label_error = label_error
 
-    def is_read_only(self) -> bool:
-        return self.verb in ("get", "list", "watch")
+def _selectors(a: Attributes, info: RequestInfo) -> None:
+    """Selectors as authorizers may see them (KEP-4601); one that cannot be parsed only means that none is shown."""
+    from kas.meta.selectors import SelectorError, parse_field_selector, parse_label_selector
 
-    def __repr__(self) -> str:
-        return "Attributes(" + ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__ if getattr(self, n)) + ")"
+    if info.field_selector:
+        try:
+            a.field_requirements = list(parse_field_selector(info.field_selector).requirements)
+        except SelectorError as e:
+            a.field_error = str(e)
+    if info.label_selector:
+        try:
+            a.label_requirements = list(parse_label_selector(info.label_selector).requirements)
+        except SelectorError as e:
+            a.label_error = str(e)
 
 
 class Authorizer(Protocol):
-    """``authorize`` never raises for a bad question: what cannot be decided is NO_OPINION with an error text."""
+    """``authorize`` never raises for a bad question: what cannot be decided is NO_OPINION with an error text. One that has to ask
+    somebody else returns an awaitable; it ends itself when that takes too long, and may be cancelled with the request."""
 
-    def authorize(self, a: Attributes) -> Outcome: ...
+    def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
+        """Decision, reason and error text; an awaitable where one has to wait for them."""
 
 
 class RuleResolver(Protocol):
     """(resource rules, non-resource rules, incomplete, error) of a user in a namespace: SelfSubjectRulesReview's answer."""
 
-    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]: ...
+    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+        """Rules of resources, rules of paths, whether they are incomplete, and why."""
 
 
 _SANITIZE = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
-def forbidden_message(a: Attributes) -> str:
-    """Why a request is refused, without the leading "pods is forbidden"."""
-    who = go_quote(a.user.name)
-    if not a.resource_request:
-        return f"User {who} cannot {a.verb} path {go_quote(a.path)}"
-    resource = f"{a.resource}/{a.subresource}" if a.subresource else a.resource
-    where = f"in the namespace {go_quote(a.namespace)}" if a.namespace else "at the cluster scope"
-    return f"User {who} cannot {a.verb} resource {go_quote(resource)} in API group {go_quote(a.api_group)} {where}"
-
-
 def forbidden(a: Attributes, reason: str = "") -> errors.ApiError:
     """The 403 of the authorization filter: user text is made harmless for browsers, the authorizer's reason is appended."""
-    message = forbidden_message(a).translate(_SANITIZE)
+    message = forbidden_message(a)
+    if "&" in message or "<" in message or ">" in message:
+        message = message.translate(_SANITIZE)
     return errors.forbidden(a.api_group, a.resource, a.name, f"{message}: {reason}" if reason else message)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from kas.auth.attributes import ALLOW, Attributes, Authorizer
 from kas.auth.user import UserInfo
+from kas.meta.waiting import awaited, eager
 
 GROUP = "certificates.k8s.io"
 
 
-def authorized_for_signer(authorizer: Authorizer, user: UserInfo, verb: str, signer_name: str) -> bool:
+@eager
+async def authorized_for_signer(authorizer: Authorizer, user: UserInfo, verb: str, signer_name: str) -> bool:
     """``verb`` is approve, sign or attest. Allowed for the signer itself or for its whole domain (``example.com/*``)."""
     domain = signer_name.partition("/")[0]
     for name in (signer_name, f"{domain}/*"):
-        decision, _, error = authorizer.authorize(Attributes(user, verb, "", GROUP, "*", "signers", "", name))
+        decision, _, error = await awaited(authorizer.authorize(Attributes(user, verb, "", GROUP, "*", "signers", "", name)))
         if error and decision != ALLOW:
             return False
         if decision == ALLOW:

@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-from kas.api import errors
-from kas.api.field import go_quote
-from kas.api.validation.names import domain_prefixed_path
 from kas.auth.attributes import ALLOW, Attributes, Authorizer, aggregate, forbidden
 from kas.auth.user import (
     ANONYMOUS,
@@ -28,6 +25,10 @@ from kas.auth.user import (
     service_account_groups,
     split_service_account,
 )
+from kas.meta import errors
+from kas.meta.field import go_quote
+from kas.meta.names import domain_prefixed_path
+from kas.meta.waiting import awaited, eager
 
 USER_HEADER = "impersonate-user"
 UID_HEADER = "impersonate-uid"
@@ -95,7 +96,8 @@ def _go_user(u: UserInfo) -> str:
     return f"&user.DefaultInfo{{Name:{go_quote(u.name)}, UID:{go_quote(u.uid)}, Groups:{groups}, Extra:{extra}}}"
 
 
-def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserInfo) -> tuple[UserInfo, str]:
+@eager
+async def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserInfo) -> tuple[UserInfo, str]:
     """(the user to go on as, the constraint for the audit log or ""). ApiError 403 when the requester may not.
 
     ``request`` is the request's own question, its user the requester.
@@ -103,7 +105,7 @@ def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserInfo) -
     first: errors.ApiError | None = None
     for mode in _modes(request.user, wanted):
         try:
-            return _try_mode(authorizer, request, wanted, mode)
+            return await _try_mode(authorizer, request, wanted, mode)
         except errors.ApiError as e:
             first = first or e
     if first is None:
@@ -128,7 +130,7 @@ def _modes(requester: UserInfo, wanted: UserInfo) -> list[str]:
     return [*modes, ""]
 
 
-def _try_mode(authorizer: Authorizer, request: Attributes, wanted: UserInfo, mode: str) -> tuple[UserInfo, str]:
+async def _try_mode(authorizer: Authorizer, request: Attributes, wanted: UserInfo, mode: str) -> tuple[UserInfo, str]:
     requester = request.user
     if mode == "associated-node":
         # The answer must hold for this service account on every node, so what differs between nodes is left out of the question.
@@ -140,13 +142,13 @@ def _try_mode(authorizer: Authorizer, request: Attributes, wanted: UserInfo, mod
             request.subresource, request.name, request.resource_request, request.path, request.field_requirements,
             request.label_requirements, request.field_error, request.label_error,
         )  # fmt: skip
-        _check(authorizer, on)
+        await _check(authorizer, on)
     verb = f"impersonate:{mode}" if mode else "impersonate"
-    groups = _check_name(authorizer, requester, verb, wanted, mode)
+    groups = await _check_name(authorizer, requester, verb, wanted, mode)
     if wanted.uid:
-        _check(authorizer, _question(requester, verb, AUTHENTICATION_GROUP, "uids", wanted.uid))
-    _check_groups(authorizer, requester, verb, wanted.groups, mode)
-    _check_extra(authorizer, requester, verb, wanted.extra, mode)
+        await _check(authorizer, _question(requester, verb, AUTHENTICATION_GROUP, "uids", wanted.uid))
+    await _check_groups(authorizer, requester, verb, wanted.groups, mode)
+    await _check_extra(authorizer, requester, verb, wanted.extra, mode)
     if wanted.name == ANONYMOUS:
         if UNAUTHENTICATED not in groups:
             groups = (*groups, UNAUTHENTICATED)
@@ -155,7 +157,7 @@ def _try_mode(authorizer: Authorizer, request: Attributes, wanted: UserInfo, mod
     return UserInfo(wanted.name, groups, wanted.uid, wanted.extra), verb if mode else ""
 
 
-def _check_name(authorizer: Authorizer, requester: UserInfo, verb: str, wanted: UserInfo, mode: str) -> tuple[str, ...]:
+async def _check_name(authorizer: Authorizer, requester: UserInfo, verb: str, wanted: UserInfo, mode: str) -> tuple[str, ...]:
     """Asks for the name; returns the groups the wanted user starts with."""
     group = AUTHENTICATION_GROUP if mode else ""
     question = _question(requester, verb, group, "users", wanted.name)
@@ -168,11 +170,11 @@ def _check_name(authorizer: Authorizer, requester: UserInfo, verb: str, wanted: 
         question.resource = "serviceaccounts"
         question.namespace, question.name = account
         groups = groups or service_account_groups(account[0])
-    _check(authorizer, question)
+    await _check(authorizer, question)
     return groups
 
 
-def _check_groups(authorizer: Authorizer, requester: UserInfo, verb: str, groups: tuple[str, ...], mode: str) -> None:
+async def _check_groups(authorizer: Authorizer, requester: UserInfo, verb: str, groups: tuple[str, ...], mode: str) -> None:
     if not groups:
         return
     question = _question(requester, verb, AUTHENTICATION_GROUP if mode else "", "groups", "")
@@ -184,13 +186,13 @@ def _check_groups(authorizer: Authorizer, requester: UserInfo, verb: str, groups
             raise forbidden(question, "impersonating the system:masters group is not allowed")
         if len(groups) >= MANY:
             question.name = "*"
-            if authorizer.authorize(question)[0] == ALLOW:
+            if (await awaited(authorizer.authorize(question)))[0] == ALLOW:
                 return
     for question.name in groups:
-        _check(authorizer, question)
+        await _check(authorizer, question)
 
 
-def _check_extra(authorizer: Authorizer, requester: UserInfo, verb: str, extra: dict[str, list[str]], mode: str) -> None:
+async def _check_extra(authorizer: Authorizer, requester: UserInfo, verb: str, extra: dict[str, list[str]], mode: str) -> None:
     if not extra:
         return
     question = _question(requester, verb, AUTHENTICATION_GROUP, "userextras", "")
@@ -200,11 +202,11 @@ def _check_extra(authorizer: Authorizer, requester: UserInfo, verb: str, extra: 
             raise forbidden(question, problem)
         if len(extra) >= MANY or sum(map(len, extra.values())) >= MANY:
             question.subresource = question.name = "*"
-            if authorizer.authorize(question)[0] == ALLOW:
+            if (await awaited(authorizer.authorize(question)))[0] == ALLOW:
                 return
     for question.subresource, values in extra.items():
         for question.name in values:
-            _check(authorizer, question)
+            await _check(authorizer, question)
 
 
 def _extra_problem(extra: dict[str, list[str]]) -> str:
@@ -225,8 +227,8 @@ def _question(requester: UserInfo, verb: str, group: str, resource: str, name: s
     return Attributes(requester, verb, "", group, "v1", resource, "", name)
 
 
-def _check(authorizer: Authorizer, question: Attributes) -> None:
-    decision, reason, error = authorizer.authorize(question)
+async def _check(authorizer: Authorizer, question: Attributes) -> None:
+    decision, reason, error = await awaited(authorizer.authorize(question))
     if decision != ALLOW:
         raise forbidden(question, f"{error}: {reason}" if error and reason else error or reason)
 

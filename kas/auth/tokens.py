@@ -44,9 +44,11 @@ class Signer:
         return self._loaded
 
     def public_key(self) -> Any:
+        """The public half of the key tokens are signed with."""
         return self._key()[0].public_key()
 
     def sign(self, claims: Claims) -> str:
+        """The claims as a compact JWS (RFC 7515), keys sorted, with the key's id in the header."""
         from jwt.api_jws import PyJWS
 
         private, algorithm, kid = self._key()

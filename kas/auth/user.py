@@ -70,6 +70,7 @@ class UserInfo:
         return cls(obj.get("username") or "", obj.get("groups") or (), obj.get("uid") or "", obj.get("extra"))
 
     def with_groups(self, groups: Iterable[str]) -> UserInfo:
+        """The same user with these groups instead."""
         return UserInfo(self.name, groups, self.uid, self.extra)
 
     def __eq__(self, other: object) -> bool:
@@ -98,10 +99,12 @@ def with_authenticated(user: UserInfo) -> UserInfo:
 
 
 def service_account_username(namespace: str, name: str) -> str:
+    """``MakeUsername``: ``system:serviceaccount:namespace:name``."""
     return f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
 
 
 def service_account_groups(namespace: str) -> tuple[str, str]:
+    """``MakeGroupNames``: that of all service accounts and that of the namespace's."""
     return SERVICE_ACCOUNTS, SERVICE_ACCOUNT_GROUP_PREFIX + namespace
 
 

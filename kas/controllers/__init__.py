@@ -6,14 +6,22 @@ the repair of service addresses and ports, local APIServices. Those of kube-cont
 and off, and ``none`` alone turns all off. With a real kube-controller-manager beside kas, start kas with ``--controllers none``: the
 names are the same there, so a part may be left to either side, but never the same one to both.
 
-Each is a class made from the server, with ``name`` and ``async run()``, which works until cancelled and may be run again after a failure.
+Each is a class whose constructor names what it wants of ``Initializer``, and a ``Controller``. What one needs in memory it keeps by
+reflectors (``kas.informers``), which begin when it runs and end with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Protocol
+
+from kas.auth.credentials import ServiceAccountKeys
+from kas.meta import inject
+from kas.registry.bootstrapper import Bootstrapper
+from kas.registry.registries import Registries
 
 # Name to module and class; they are imported when they are to run, which is after the server has begun to serve.
 ALWAYS = {
@@ -22,12 +30,14 @@ ALWAYS = {
     "bootstrap-controller": "essentials.Essentials",
     "kube-apiserver-identity-lease-controller": "identity.IdentityLease",
     "kube-apiserver-identity-lease-gc": "identity.IdentityLeaseCollector",
+    "kube-apiserver-autoregistration": "apiservices.AutoRegistration",
     "apiservice-status-local-available-controller": "apiservices.LocalAPIServices",
 }
 BY_CHOICE = {
     "namespace-controller": "namespace.NamespaceController",
     "garbage-collector-controller": "garbage.GarbageCollector",
     "serviceaccount-controller": "serviceaccounts.DefaultServiceAccounts",
+    "serviceaccount-token-controller": "serviceaccounttokens.Tokens",
     "root-ca-certificate-publisher-controller": "serviceaccounts.RootCA",
     "clusterrole-aggregation-controller": "clusterroles.ClusterRoleAggregation",
     "service-cidr-controller": "servicecidrs.ServiceCIDRs",
@@ -38,10 +48,32 @@ BY_CHOICE = {
 }
 
 
-def make(name: str, server: Any) -> Any:
-    """The controller of that name for this server."""
-    module, _, cls = {**ALWAYS, **BY_CHOICE}[name].partition(".")
-    return getattr(import_module(f"kas.controllers.{module}"), cls)(server)
+class Controller(Protocol):
+    name: str
+
+    async def run(self) -> None:
+        """Works until cancelled; may be run again after a failure."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Initializer:
+    """What controllers may ask for: ``registries`` to read, follow and write objects; ``bootstrapper``, which puts back the objects
+    every server has; ``keys``, which sign service-account tokens; the file ``root_ca`` with the certificates (PEM) that clients trust;
+    ``service_ranges`` as the flags name them."""
+
+    registries: Registries
+    bootstrapper: Bootstrapper
+    keys: ServiceAccountKeys
+    root_ca: Path
+    service_ranges: list[str]
+
+    def make(self, name: str) -> Controller:
+        """The controller of that name."""
+        module, _, cls = {**ALWAYS, **BY_CHOICE}[name].partition(".")
+        known = {name: getattr(self, name) for name in self.__slots__}
+        controller: Controller = inject.make(getattr(import_module(f"kas.controllers.{module}"), cls), known)
+        return controller
 
 
 def chosen(given: Sequence[str]) -> list[str]:

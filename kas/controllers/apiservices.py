@@ -1,40 +1,77 @@
-"""Says of APIServices without a Service of their own that they are available (kube-aggregator's ``controllers/status/local``)."""
+"""APIServices of what this server itself serves: they are there, and say that they are available.
+
+Upstream: kube-aggregator's ``controllers/autoregister`` and ``controllers/status/local``.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from typing import Any
-
-import orjson
 
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
+from kas.meta.stored import object_of
+from kas.registry.bootstrapper import Bootstrapper
+from kas.registry.registries import Registries
+from kas.store import Conflict, Event, Record
 
 GROUP = "apiregistration.k8s.io"
+KEPT = frozenset({"apiservices"})
 LOCAL = {"type": "Available", "status": "True", "reason": "Local", "message": "Local APIServices are always available"}
+
+
+class AutoRegistration:
+    """Makes an APIService anew that somebody deleted. One that was edited stays as it is until the next start (``automanaged=onstart``)."""
+
+    name = "kube-apiserver-autoregistration"
+
+    def __init__(self, registries: Registries, bootstrapper: Bootstrapper) -> None:
+        self.client = Client(registries, "kube-apiserver", "system:apiserver")
+        self._bootstrapper = bootstrapper
+        self.registry = registries.of(GROUP, "apiservices")
+        self.queue = WorkQueue(self._sync, self.name)
+
+    async def run(self) -> None:
+        """Follow the CustomResourceDefinitions until cancelled."""
+        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, lambda _: self.queue.add(GROUP))])
+
+    def _events(self, events: Sequence[Event]) -> None:
+        if any(e.record is None for e in events):
+            self.queue.add(GROUP)
+
+    async def _sync(self, group: str) -> None:
+        store = self.client.store
+        for operations in self._bootstrapper.missing(KEPT):
+            absent = [op for op in operations if store.get(op.key) is None]
+            if absent:
+                with contextlib.suppress(Conflict):  # somebody else made it
+                    await store.commit_many(absent)
 
 
 class LocalAPIServices:
     name = "apiservice-status-local-available-controller"
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, "kube-apiserver", "system:apiserver")
-        self.registry = server.registry(GROUP, "apiservices")
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, "kube-apiserver", "system:apiserver")
+        self.registry = registries.of(GROUP, "apiservices")
         self.queue = WorkQueue(self._sync, self.name)
 
     async def run(self) -> None:
-        await follow(self.queue, self._resync, [self.client.store.hub.listen(self.registry.root, self._events, self._resync)])
+        """Follow the APIServices until cancelled."""
+        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, self._listed)])
 
-    def _resync(self) -> None:
-        for rec in self.client.store.range(self.registry.root).records:
+    def _listed(self, records: Sequence[Record]) -> None:
+        for rec in records:
             self._look(rec)
 
-    def _events(self, events: list[Any]) -> None:
+    def _events(self, events: Sequence[Event]) -> None:
         for e in events:
             if e.record is not None:
                 self._look(e.record)
 
-    def _look(self, rec: Any) -> None:
-        if _lacks(orjson.loads(rec.json)):
+    def _look(self, rec: Record) -> None:
+        if _lacks(object_of(rec)):
             self.queue.add(split_key(self.registry, rec.key)[1])
 
     async def _sync(self, name: str) -> None:

@@ -6,18 +6,22 @@ Admission does not see these writes: they come from the server itself. Objects a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 
-from kas.api.errors import ApiError
-from kas.api.fieldmanager import apply, builtin, create, deduced_schema, field_set, update
-from kas.api.scheme import SCHEME
+from kas.informers import reflector as informers
+from kas.informers.reflector import Handlers, Reflector
+from kas.meta.errors import ApiError
+from kas.meta.stored import object_of
+from kas.patch.fieldmanager import apply, builtin, create, deduced_schema, field_set, update
 from kas.registry import pipeline
 from kas.registry.generic import Registry
+from kas.registry.registries import Registries
 from kas.registry.strategy import Context, Obj
+from kas.store import Event, Record
+from kas.types.scheme import BUILTIN
 
 NOT_FOUND, CONFLICT = 404, 409
 
@@ -25,53 +29,36 @@ NOT_FOUND, CONFLICT = 404, 409
 class Client:
     """What one controller sees of the server. ``manager`` is its field manager, ``user`` whom its writes are by."""
 
-    def __init__(self, server: Any, manager: str, user: str = "system:kube-controller-manager") -> None:
-        self.server, self.store, self.manager = server, server.store, manager
-        self._now = server.registry("", "namespaces").now
+    def __init__(self, registries: Registries, manager: str, user: str = "system:kube-controller-manager") -> None:
+        self.registries, self.store, self.manager = registries, registries.store, manager
         self._user = {"username": user, "groups": ["system:authenticated"]}
 
     def context(self, namespace: str = "", subresource: str = "") -> Context:
-        return Context(self._now(), namespace, self._user, subresource)
-
-    # --- which registries there are
-
-    def registries(self) -> Iterator[Registry]:
-        """Every stored resource once, whatever number of groups or versions serve it."""
-        seen = set()
-        for reg in list(self.server.registries.values()):
-            if reg.root not in seen:
-                seen.add(reg.root)
-                yield reg
-
-    def registry(self, group: str, resource: str) -> Registry:
-        return self.server.registry(group, resource)
-
-    def registry_of_kind(self, api_version: str, kind: str) -> Registry | None:
-        """Where objects of an owner reference's kind are kept; None for a kind nobody serves."""
-        found = _stored_kinds().get((api_version, kind))
-        if found is not None:
-            return self.server.registries.get(found)
-        group, _, version = api_version.rpartition("/")
-        for reg in list(self.server.registries.values()):
-            r = reg.resource
-            if r.kind == kind and r.group == group and version in getattr(r, "versions", (r.version,)):
-                return reg
-        return None
+        """What the strategies are told of a write by a controller: now, and the controllers' user."""
+        return Context(self.registries.now(), namespace, self._user, subresource)
 
     # --- reading
 
     def get(self, group: str, resource: str, namespace: str, name: str) -> Obj | None:
-        return self.server.object(group, resource, namespace, name)
+        """The object in the storage version, None when it does not exist; shared, so not to be changed."""
+        return self.registries.get(group, resource, namespace, name)
 
     def list(self, group: str, resource: str, namespace: str = "") -> list[Obj]:
-        reg = self.registry(group, resource)
-        return [orjson.loads(r.json) for r in self.store.range(reg.prefix(namespace)).records]
+        """The objects in the storage version, in the order of their keys; shared, so not to be changed."""
+        return self.registries.list(group, resource, namespace)
+
+    def reflector(
+        self, prefix: str, apply: Callable[[Sequence[Event]], None], replace: Callable[[Sequence[Record]], None] | None = None,
+        lists: bool = True,
+    ) -> Reflector:  # fmt: skip
+        """A reflector of what is under ``prefix``; without ``replace`` one that has nothing to make up for after a gap."""
+        return Reflector(self.store, prefix, Handlers(replace or _nothing, apply), lists and replace is not None)
 
     # --- writing
 
     async def create(self, group: str, resource: str, obj: Obj) -> Obj | None:
         """Creates ``obj`` (kind and apiVersion of the storage version set); None when it exists already."""
-        reg = self.registry(group, resource)
+        reg = self.registries.of(group, resource)
         obj, _ = pipeline.decode_input(reg.resource, obj)
         ctx = self.context(obj["metadata"].get("namespace", ""))
         entries = create(self._schema(reg), obj, self.manager, now=ctx.now, reset_fields=self._reset(reg, ""))
@@ -83,7 +70,7 @@ class Client:
             if e.reason == "AlreadyExists":
                 return None
             raise
-        return orjson.loads(rec.json)
+        return object_of(rec)
 
     async def update(
         self, reg: Registry, namespace: str, name: str, change: Callable[[Obj], bool], subresource: str = "", uid: str = ""
@@ -117,13 +104,13 @@ class Client:
             if e.code == NOT_FOUND:
                 return None
             raise
-        return orjson.loads(rec.json)
+        return object_of(rec)
 
     async def apply(self, reg: Registry, namespace: str, name: str, wanted: Obj, subresource: str = "") -> None:
         """Forced server-side apply of ``wanted`` (without identity) to an existing object; nothing happens when it is gone."""
         ctx = self.context(namespace, subresource)
         r = reg.resource
-        head = {"kind": r.kind, "apiVersion": f"{r.group}/{r.version}" if r.group else r.version, "metadata": {"name": name}}
+        head: Obj = {"kind": r.kind, "apiVersion": f"{r.group}/{r.version}" if r.group else r.version, "metadata": {"name": name}}
         if namespace:
             head["metadata"]["namespace"] = namespace
 
@@ -177,7 +164,7 @@ class Client:
     @staticmethod
     def _schema(reg: Registry) -> Any:
         r = reg.resource
-        if SCHEME.kind(r.group, r.version, r.kind) is not None:
+        if BUILTIN.kind(r.group, r.version, r.kind) is not None:
             return builtin(r.group, r.version, r.kind)
         # A custom resource: these writes are about its metadata, for which any schema will do.
         return deduced_schema(f"{r.group}/{r.version}", r.kind)
@@ -191,14 +178,8 @@ class Client:
         return field_set(tuple(r.reset_on_spec_write))
 
 
-@cache
-def _stored_kinds() -> dict[tuple[str, str], tuple[str, str]]:
-    """(apiVersion, kind) of the built-in kinds to the (group, etcd prefix) of their registry."""
-    return {
-        (f"{r.group}/{r.version}" if r.group else r.version, r.kind): (r.group, r.etcd_prefix)
-        for r in SCHEME.resources
-        if r.etcd_prefix is not None and "get" in r.verbs
-    }
+def _nothing(records: Sequence[Record]) -> None:
+    """For events that matter when they come, and leave nothing behind when they are missed."""
 
 
 class _Unchanged(Exception):
@@ -207,5 +188,4 @@ class _Unchanged(Exception):
 
 def split_key(reg: Registry, key: str) -> tuple[str, str]:
     """(namespace, name) of a store key."""
-    namespace, _, name = key[len(reg.root) :].rpartition("/")
-    return namespace, name
+    return informers.split_key(reg.root, key)

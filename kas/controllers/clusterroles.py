@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kas.controllers.client import Client
 from kas.controllers.queue import WorkQueue, follow
 from kas.registry.bootstrap_rbac import aggregate
+from kas.registry.registries import Registries
 
 GROUP = "rbac.authorization.k8s.io"
 
@@ -14,15 +16,16 @@ GROUP = "rbac.authorization.k8s.io"
 class ClusterRoleAggregation:
     name = "clusterrole-aggregation-controller"
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, self.name, "system:serviceaccount:kube-system:clusterrole-aggregation-controller")
-        self.registry = server.registry(GROUP, "clusterroles")
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, self.name, "system:serviceaccount:kube-system:clusterrole-aggregation-controller")
+        self.registry = registries.of(GROUP, "clusterroles")
         self.queue = WorkQueue(self._sync, self.name)
 
     async def run(self) -> None:
-        await follow(self.queue, self._resync, [self.client.store.hub.listen(self.registry.root, lambda _: self._resync(), self._resync)])
+        """Follow the ClusterRoles until cancelled."""
+        await follow(self.queue, [self.client.reflector(self.registry.root, self._changed, self._changed, lists=False)])
 
-    def _resync(self) -> None:
+    def _changed(self, _: Sequence[Any]) -> None:
         self.queue.add("all")
 
     async def _sync(self, _: str) -> None:

@@ -11,6 +11,8 @@ import logging
 from typing import Any
 
 from kas.controllers.client import Client
+from kas.registry.bootstrapper import Bootstrapper
+from kas.registry.registries import Registries
 from kas.store import Conflict
 
 EVERY_S = 10.0
@@ -24,18 +26,19 @@ log = logging.getLogger("kas.controllers")
 class Essentials:
     name = "bootstrap-controller"
 
-    def __init__(self, server: Any) -> None:
-        self.server = server
-        self.client = Client(server, CIDR_REPORTER, "system:apiserver")
+    def __init__(self, registries: Registries, bootstrapper: Bootstrapper, service_ranges: list[str]) -> None:
+        self._bootstrapper, self._service_ranges = bootstrapper, service_ranges
+        self.client = Client(registries, CIDR_REPORTER, "system:apiserver")
         self._told: set[str] = set()
 
     async def run(self) -> None:
+        """Every ``EVERY_S`` seconds create again what is missing, until cancelled; who writes one meanwhile is left alone."""
         while True:
             await self._look_at_range()
             await asyncio.sleep(EVERY_S)
-            for operations in self.server.missing(KEPT):
+            for operations in self._bootstrapper.missing(KEPT):
                 try:
-                    await self.server.store.commit_many(operations)
+                    await self.client.store.commit_many(operations)
                 except Conflict as e:
                     log.info("%s: somebody else wrote %s", self.name, e.key)
 
@@ -44,7 +47,7 @@ class Essentials:
         cidr = self.client.get("networking.k8s.io", "servicecidrs", "", "kubernetes")
         if cidr is None or cidr["metadata"].get("deletionTimestamp"):
             return
-        have, want = cidr["spec"].get("cidrs") or [], [str(n) for n in self.server.options.service_ranges]
+        have, want = cidr["spec"].get("cidrs") or [], self._service_ranges
         if have == want[:1] != want:
             return  # about to get the second family
         conditions = (cidr.get("status") or {}).get("conditions") or ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from kas.api.field import go_quote
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
+from kas.meta.field import go_quote
+from kas.registry.registries import Registries
+from kas.store import Event, Record
 
 GROUP = "flowcontrol.apiserver.k8s.io"
 MANAGER = "api-priority-and-fairness-config-consumer-v1"
@@ -15,30 +17,30 @@ MANAGER = "api-priority-and-fairness-config-consumer-v1"
 class FlowControlStatus:
     name = "priority-and-fairness-config-consumer"
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, MANAGER, "system:apiserver")
-        self.schemas = server.registry(GROUP, "flowschemas")
-        self.levels = server.registry(GROUP, "prioritylevelconfigurations")
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, MANAGER, "system:apiserver")
+        self.schemas = registries.of(GROUP, "flowschemas")
+        self.levels = registries.of(GROUP, "prioritylevelconfigurations")
         self.queue = WorkQueue(self._sync, self.name)
 
     async def run(self) -> None:
-        listen = self.client.store.hub.listen
-        ends = [listen(self.schemas.root, self._schema_events, self._resync), listen(self.levels.root, self._level_events, self._resync)]
-        await follow(self.queue, self._resync, ends)
+        """Follow flow schemas and priority levels until cancelled."""
+        schemas = self.client.reflector(self.schemas.root, self._schema_events, self._schemas_listed)
+        await follow(self.queue, [schemas, self.client.reflector(self.levels.root, self._level_events)])
 
-    def _resync(self) -> None:
-        for rec in self.client.store.range(self.schemas.root).records:
+    def _schemas_listed(self, records: Sequence[Record]) -> None:
+        for rec in records:
             self.queue.add(split_key(self.schemas, rec.key)[1])
 
-    def _schema_events(self, events: list[Any]) -> None:
+    def _schema_events(self, events: Sequence[Event]) -> None:
         for e in events:
             if e.record is not None:
                 self.queue.add(split_key(self.schemas, e.key)[1])
 
-    def _level_events(self, events: list[Any]) -> None:
+    def _level_events(self, events: Sequence[Event]) -> None:
         # Only their coming and going matters.
         if any(e.record is None or e.previous is None for e in events):
-            self._resync()
+            self._schemas_listed(self.client.store.range(self.schemas.root).records)
 
     async def _sync(self, name: str) -> None:
         schema = self.client.get(GROUP, "flowschemas", "", name)

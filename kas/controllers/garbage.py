@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
-from kas.api.errors import ApiError
 from kas.controllers.client import Client, split_key
 from kas.controllers.graph import FOREGROUND, ORPHAN, Graph, Node, same_ties, uid_of
 from kas.controllers.queue import WorkQueue
+from kas.meta.errors import ApiError
+from kas.meta.stored import object_of
 from kas.registry.generic import Registry
+from kas.registry.registries import Registries
+from kas.store import Event, Record
 
 WORKERS = 16  # deletions in flight share group commits
 PAGE = 500
@@ -25,9 +27,9 @@ INTERNAL_ROOTS = ("/registry/ranges/", "/registry/events/")
 class GarbageCollector:
     name = "garbage-collector-controller"
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, "kube-controller-manager", "system:serviceaccount:kube-system:generic-garbage-collector")
-        self.store = server.store
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:generic-garbage-collector")
+        self.store = registries.store
         self.graph = Graph()
         self.queue = WorkQueue(self._work, self.name)
         self._roots: dict[str, Registry] = {}
@@ -36,7 +38,10 @@ class GarbageCollector:
         self._absent: dict[str, str] = {}  # uids of owners that were looked for everywhere, to the namespace they are in
 
     async def run(self) -> None:
-        end = self.store.hub.listen("/registry/", self._events, self._lost.set)
+        """Read every object into the graph, then follow all changes until cancelled; begin anew when changes were missed."""
+        reflector = self.client.reflector("/registry/", self._events, lambda _: self._lost.set(), lists=False)
+        reflector.start()
+        self._lost.clear()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.queue.run(WORKERS))
@@ -47,12 +52,12 @@ class GarbageCollector:
                     self.graph.clear()
                     self.queue.clear()
         finally:
-            end()
+            reflector.stop()
             self.graph.clear()
 
     async def _scan(self) -> None:
         """Takes in everything there is, in pages; events that come meanwhile are newer and win."""
-        for reg in self.client.registries():
+        for reg in self.client.registries:
             if (reg.resource.group, reg.resource.resource) in IGNORED:
                 continue
             start = ""
@@ -66,7 +71,7 @@ class GarbageCollector:
                 start = page.next_key
                 await asyncio.sleep(0)
 
-    def _events(self, events: list[Any]) -> None:
+    def _events(self, events: Sequence[Event]) -> None:
         graph, add = self.graph, self.queue.add
         for e in events:
             if e.key.startswith(INTERNAL_ROOTS):
@@ -77,6 +82,7 @@ class GarbageCollector:
                 for key in graph.put(e.key, e.record.json, e.record.revision):
                     add(key)
             elif graph.nodes:
+                assert e.previous is not None  # a deletion brings what was
                 uid = uid_of(e.previous.json)
                 if uid in graph.dependents:
                     _remember(self._absent, uid, "")
@@ -89,7 +95,7 @@ class GarbageCollector:
         for root in (parent, parent[:-1].rpartition("/")[0] + "/"):
             if root in self._roots:
                 return self._roots[root]
-        self._roots = {reg.root: reg for reg in self.client.registries()}
+        self._roots = {reg.root: reg for reg in self.client.registries}
         return self._roots.get(parent) or self._roots.get(parent[:-1].rpartition("/")[0] + "/")
 
     # --- one object
@@ -113,7 +119,7 @@ class GarbageCollector:
         rec = self.store.get(node.key)
         if rec is None:
             return None
-        meta = orjson.loads(rec.json)["metadata"]
+        meta = object_of(rec)["metadata"]
         refs = meta.get("ownerReferences") or []
         if meta.get("uid") != node.uid or not refs:
             return None
@@ -151,8 +157,8 @@ class GarbageCollector:
         await self._delete(reg, namespace, name, rec, node.uid, policy)
         return None
 
-    async def _delete(self, reg: Registry, namespace: str, name: str, rec: Any, uid: str, policy: str) -> None:
-        """With the object as it was judged as precondition: references changed since then are judged again."""
+    async def _delete(self, reg: Registry, namespace: str, name: str, rec: Record, uid: str, policy: str) -> None:
+        """With the object as it was looked at as precondition: references changed since then are looked at again."""
         fresh = self.store.get(rec.key)
         if fresh is None or uid_of(fresh.json) != uid:
             return
@@ -169,12 +175,12 @@ class GarbageCollector:
                 raise
 
     @staticmethod
-    def _references(rec: Any) -> Any:
-        return orjson.loads(rec.json)["metadata"].get("ownerReferences")
+    def _references(rec: Record) -> Any:
+        return object_of(rec)["metadata"].get("ownerReferences")
 
     def _owner_state(self, reg: Registry, namespace: str, ref: dict[str, Any]) -> str | None:
         """solid, dangling, waiting (for its dependents, this one too) or invalid; None when the kind is not served."""
-        owners = self.client.registry_of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
+        owners = self.client.registries.of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
         if owners is None:
             return None
         if owners.resource.namespaced and not namespace:
@@ -184,7 +190,7 @@ class GarbageCollector:
             return "dangling"
         owner = self.graph.nodes.get(rec.key)
         if b'"deletionTimestamp":' in rec.json and b'"foregroundDeletion"' in rec.json:
-            meta = orjson.loads(rec.json)["metadata"]
+            meta = object_of(rec)["metadata"]
             if meta.get("deletionTimestamp") and FOREGROUND in (meta.get("finalizers") or ()):
                 return "waiting"
         return "waiting" if owner is not None and owner.foreground else "solid"
@@ -242,7 +248,7 @@ class GarbageCollector:
 
     async def _tell_if_elsewhere(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
         """An owner that exists, but in another namespace, is a mistake worth an event."""
-        owners = self.client.registry_of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
+        owners = self.client.registries.of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
         if owners is None or not owners.resource.namespaced:
             return
         uid = ref["uid"]

@@ -31,6 +31,7 @@ class Node:
     orphaning: bool  # waits until its dependents forget it
 
     def blocks(self, owner_uid: str) -> bool:
+        """Whether that owner's foreground deletion waits for this object."""
         return any(o.get("uid") == owner_uid and o.get("blockOwnerDeletion") for o in self.owners)
 
 
@@ -43,6 +44,7 @@ class Graph:
         self._waiting: dict[str, str] = {}  # uid to key of owners that wait for dependents
 
     def clear(self) -> None:
+        """Forget everything."""
         self.nodes.clear()
         self.dependents.clear()
         self._waiting.clear()
@@ -101,6 +103,7 @@ class Graph:
         return look + list(self.dependents.get(uid, ()))
 
     def dependents_of(self, uid: str) -> Iterable[Node]:
+        """The known objects that name this owner, in a list of the caller's own."""
         return [self.nodes[k] for k in self.dependents.get(uid, ())]
 
 

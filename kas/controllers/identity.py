@@ -12,6 +12,7 @@ from typing import Any
 
 from kas.controllers.client import Client
 from kas.registry import bootstrap
+from kas.registry.registries import Registries
 
 GROUP, NAMESPACE = "coordination.k8s.io", "kube-system"
 TIME, MICRO_TIME = "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -23,12 +24,13 @@ LABEL, VALUE = "apiserver.kubernetes.io/identity", "kube-apiserver"
 class IdentityLease:
     name = "kube-apiserver-identity-lease-controller"
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, "kube-apiserver", "system:apiserver")
-        self.registry = server.registry(GROUP, "leases")
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, "kube-apiserver", "system:apiserver")
+        self.registry = registries.of(GROUP, "leases")
         self.holder = ""
 
     async def run(self) -> None:
+        """Renew the lease every ``RENEW_EVERY_S`` seconds until cancelled."""
         while True:
             await self._renew()
             await asyncio.sleep(RENEW_EVERY_S)
@@ -52,11 +54,12 @@ class IdentityLease:
 class IdentityLeaseCollector:
     name = "kube-apiserver-identity-lease-gc"
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, "kube-apiserver", "system:apiserver")
-        self.registry = server.registry(GROUP, "leases")
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, "kube-apiserver", "system:apiserver")
+        self.registry = registries.of(GROUP, "leases")
 
     async def run(self) -> None:
+        """Collect expired leases every ``COLLECT_EVERY_S`` seconds until cancelled."""
         while True:
             await self.collect(datetime.datetime.now(datetime.UTC))
             await asyncio.sleep(COLLECT_EVERY_S)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-import orjson
-
-from kas.api.errors import ApiError
 from kas.controllers.client import Client, split_key
 from kas.controllers.namespace_conditions import Findings, updated
 from kas.controllers.queue import WorkQueue, follow
+from kas.meta.errors import ApiError
+from kas.meta.stored import object_of
 from kas.registry.generic import Registry
+from kas.registry.registries import Registries
+from kas.store import Event, Record
 
 FINALIZER = "kubernetes"
 AT_ONCE = 64  # deletions in flight; they share group commits
@@ -30,19 +32,19 @@ WORKERS = 4
 class NamespaceController:
     name = "namespace-controller"
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, "kube-controller-manager", "system:serviceaccount:kube-system:namespace-controller")
-        self.registry = server.registry("", "namespaces")
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:namespace-controller")
+        self.registry = registries.of("", "namespaces")
         self.queue = WorkQueue(self._sync, self.name)
         self.ending: dict[str, float] = {}  # namespaces being deleted, and the pause before the next pass by itself
 
     async def run(self) -> None:
-        hub = self.client.store.hub
-        ends = [hub.listen(self.registry.root, self._namespace_events, self._resync), hub.listen("/registry/", self._content_events)]
-        await follow(self.queue, self._resync, ends, WORKERS)
+        """Follow the namespaces, and the contents of those that are going, until cancelled."""
+        namespaces = self.client.reflector(self.registry.root, self._namespace_events, self._listed)
+        await follow(self.queue, [namespaces, self.client.reflector("/registry/", self._content_events)], WORKERS)
 
-    def _resync(self) -> None:
-        for rec in self.client.store.range(self.registry.root).records:
+    def _listed(self, records: Sequence[Record]) -> None:
+        for rec in records:
             self._look(rec.key, rec.json)
 
     def _look(self, key: str, json: bytes) -> None:
@@ -52,7 +54,7 @@ class NamespaceController:
                 self.ending[name] = LATER_S
             self.queue.add(name)
 
-    def _namespace_events(self, events: list[Any]) -> None:
+    def _namespace_events(self, events: Sequence[Event]) -> None:
         for e in events:
             name = split_key(self.registry, e.key)[1]
             if e.record is None:
@@ -60,7 +62,7 @@ class NamespaceController:
             elif name not in self.ending:
                 self._look(e.key, e.record.json)
 
-    def _content_events(self, events: list[Any]) -> None:
+    def _content_events(self, events: Sequence[Event]) -> None:
         """Something left a namespace that waits for it."""
         if not self.ending:
             return
@@ -102,15 +104,15 @@ class NamespaceController:
 
     def _anything(self, namespace: str) -> bool:
         """A last look: what was already under way when the deletion began is in the store by now, as the status is."""
-        regs = (r for r in self.client.registries() if r.resource.namespaced and "delete" in r.resource.verbs)
+        regs = (r for r in self.client.registries if r.resource.namespaced and "delete" in r.resource.verbs)
         return any(self.client.store.range(reg.prefix(namespace), limit=1).records for reg in regs)
 
     async def _delete_content(self, namespace: str, since: str) -> Findings:
         found = Findings()
-        pods = self.client.registry("", "pods")
+        pods = self.client.registries.of("", "pods")
         await self._empty(pods, namespace, found, self._still_ending(pods, namespace, since))
         if found.empty:
-            for reg in self.client.registries():
+            for reg in self.client.registries:
                 if reg.resource.namespaced and reg is not pods and "delete" in reg.resource.verbs:
                     await self._empty(reg, namespace, found)
         return found
@@ -119,7 +121,7 @@ class NamespaceController:
         """Whether a pod has had less time since the namespace was deleted than it asked for to end."""
         longest = 0
         for rec in self.client.store.range(pods.prefix(namespace)).records:
-            pod = orjson.loads(rec.json)
+            pod = object_of(rec)
             if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
                 longest = max(longest, (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
         return time.time() - datetime.fromisoformat(since).timestamp() < longest
@@ -145,7 +147,7 @@ class NamespaceController:
                 break
             start = page.next_key
         left = store.range(prefix).records
-        kept = [set(orjson.loads(rec.json)["metadata"].get("finalizers") or ()) for rec in left]
+        kept = [set(object_of(rec)["metadata"].get("finalizers") or ()) for rec in left]
         if left:
             found.remaining[f"{r.resource}.{r.group}"] += len(left)
             for finalizers in kept:

@@ -33,6 +33,7 @@ class Findings:
 
     @property
     def empty(self) -> bool:
+        """Whether nothing is left and nothing failed."""
         return not self.remaining and not self.failures
 
     def bad(self) -> dict[str, tuple[str, str]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any
 
-from kas.api.errors import ApiError
+from kas.informers.reflector import Reflector
+from kas.meta.errors import ApiError
 from kas.store import StoreError
 
 log = logging.getLogger("kas.controllers")
@@ -16,14 +17,15 @@ log = logging.getLogger("kas.controllers")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 60.0
 
 
-async def follow(queue: WorkQueue, resync: Callable[[], None], ends: list[Callable[[], None]], workers: int = 1) -> None:
-    """Works on ``queue`` from a first ``resync`` on, for good; the listeners on the hub with these ``ends`` end with it."""
+async def follow(queue: WorkQueue, reflectors: Sequence[Reflector], workers: int = 1) -> None:
+    """Works, for good, on what the ``reflectors`` put into ``queue``; they run as long as this does."""
     try:
-        resync()
+        for reflector in reflectors:
+            reflector.start()
         await queue.run(workers)
     finally:
-        for end in ends:
-            end()
+        for reflector in reflectors:
+            reflector.stop()
 
 
 class WorkQueue:
@@ -46,6 +48,7 @@ class WorkQueue:
         return len(self._waiting) + len(self._running)
 
     def add(self, item: Hashable) -> None:
+        """Queue the item now, also when it was to come later; one that is queued stays once, one in work comes again after it."""
         timer = self._timers.pop(item, None)
         if timer is not None:
             timer.cancel()

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
-from kas.admission.plugins import _pods
-from kas.admission.plugins._usage import Evaluator, Evaluators, matches
+from kas.admission import pods as pod_objects
 from kas.admission.plugins.resource_quota import UNCOUNTED
-from kas.api.equality import semantic_equal
-from kas.api.quantity import Quantity
+from kas.admission.quota_usage import Evaluator, Evaluators, matches
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue
+from kas.meta.equality import semantic_equal
+from kas.meta.quantity import Quantity
+from kas.meta.stored import object_of
+from kas.registry.registries import Registries
+from kas.store import Event
+from kas.types.scheme import BUILTIN
 
 PAUSE_S, LONGEST_PAUSE_S, AGAIN_S, RESYNC_S = 0.1, 10.0, 1.0, 300.0
 LOAD = 20  # a count is followed by a pause this many times as long
@@ -30,33 +35,35 @@ RESIZED = (("", "services"), ("", "persistentvolumeclaims"), ("resource.k8s.io",
 class ResourceQuotas:
     name = "resourcequota-controller"
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, "kube-controller-manager", "system:serviceaccount:kube-system:resourcequota-controller")
-        self.store = server.store
-        self.registry = server.registry("", "resourcequotas")
-        self.pods_root = server.registry("", "pods").root
-        self.resized = tuple(server.registry(*r).root for r in RESIZED if r in server.by_resource)
-        self.evaluators = Evaluators(server)
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:resourcequota-controller")
+        self.store = registries.store
+        self.registry = registries.of("", "resourcequotas")
+        self.pods_root = registries.of("", "pods").root
+        self.resized = tuple(registries.of(*r).root for r in RESIZED)
+        self.evaluators = Evaluators(registries, registries)
         self.queue = WorkQueue(self._sync, self.name)
         self.namespaces: dict[str, float] = {}  # those with quotas, to the pause before the next count
 
     async def run(self) -> None:
-        end = self.store.hub.listen("/registry/", self._events, self._resync)
+        """Follow everything that may be counted until cancelled, and count anew every ``RESYNC_S`` seconds."""
+        reflector = self.client.reflector("/registry/", self._events, lambda _: self._resync(), lists=False)
+        reflector.start()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.queue.run(2))
                 while True:
-                    self._resync()
                     await asyncio.sleep(RESYNC_S)
+                    self._resync()
         finally:
-            end()
+            reflector.stop()
 
     def _resync(self) -> None:
         self.namespaces = {split_key(self.registry, rec.key)[0]: PAUSE_S for rec in self.store.range(self.registry.root).records}
         for namespace in self.namespaces:
             self.queue.add(namespace)
 
-    def _events(self, events: list[Any]) -> None:
+    def _events(self, events: Sequence[Event]) -> None:
         root, known = self.registry.root, self.namespaces
         for e in events:
             if e.key.startswith(root):
@@ -69,7 +76,7 @@ class ResourceQuotas:
                 if namespace in known and self._frees(e):
                     self.queue.add_after(namespace, known[namespace])
 
-    def _frees(self, e: Any) -> bool:
+    def _frees(self, e: Event) -> bool:
         """May there be less used than before?"""
         if e.record is None:
             return True
@@ -92,11 +99,11 @@ class ResourceQuotas:
         self.namespaces[namespace] = min(LONGEST_PAUSE_S, max(PAUSE_S, LOAD * (time.monotonic() - began)))
         return AGAIN_S if changed else None
 
-    async def _count(self, namespace: str, quota: dict[str, Any], hard: dict[str, str]) -> _pods.Amounts:
+    async def _count(self, namespace: str, quota: dict[str, Any], hard: dict[str, str]) -> pod_objects.Amounts:
         """What is used of each of the quota's resources that some kind counts."""
         as_if = {**quota, "status": {"hard": hard}}
-        total: _pods.Amounts = {}
-        for reg in self.client.registries():
+        total: pod_objects.Amounts = {}
+        for reg in self.client.registries:
             r = reg.resource
             if not r.namespaced or (r.group, r.resource) in UNCOUNTED:
                 continue
@@ -104,22 +111,22 @@ class ResourceQuotas:
             names = evaluator.matching(hard)
             if not names:
                 continue
-            used: _pods.Amounts = {}
+            used: pod_objects.Amounts = {}
             scoped = bool(quota["spec"].get("scopes") or quota["spec"].get("scopeSelector"))
             if type(evaluator) is Evaluator:
                 # Only their number matters, and no scope is about them.
                 used = dict.fromkeys(names, Quantity(0 if scoped else self.store.count(reg.prefix(namespace))))
             else:
                 for i, rec in enumerate(self.store.range(reg.prefix(namespace)).records):
-                    obj = orjson.loads(rec.json)
+                    obj = object_of(rec)
                     if matches(as_if, evaluator, obj):
-                        _pods.add(used, evaluator.usage(obj))
+                        pod_objects.add(used, evaluator.usage(obj))
                     if i % 200 == 199:
                         await asyncio.sleep(0)
-            _pods.add(total, {name: used.get(name, Quantity(0)) for name in names})
+            pod_objects.add(total, {name: used.get(name, Quantity(0)) for name in names})
         return total
 
-    async def _write(self, namespace: str, quota: dict[str, Any], hard: dict[str, str], counted: _pods.Amounts) -> bool:
+    async def _write(self, namespace: str, quota: dict[str, Any], hard: dict[str, str], counted: pod_objects.Amounts) -> bool:
         """The count as the quota's status; True when it was another one. A quota that changed meanwhile is counted again."""
         revision = quota["metadata"]["resourceVersion"]
         stale = False
@@ -133,7 +140,7 @@ class ResourceQuotas:
             used = {k: v for k, v in (before.get("used") or {}).items() if k in hard}
             used |= {name: str(counted[name]) for name in sorted(counted) if name in hard}
             status = {"hard": dict(hard), "used": dict(sorted(used.items()))}
-            if semantic_equal(before, status):
+            if semantic_equal(before, status, BUILTIN.type("core.v1.ResourceQuotaStatus")):
                 return False
             obj["status"] = status
             return True
@@ -156,9 +163,10 @@ def _measured(pod: dict[str, Any]) -> tuple[Any, ...]:
     return (pod.get("spec") or {}).get("activeDeadlineSeconds") is not None, held
 
 
-def _to_count(e: Any) -> bool:
+def _to_count(e: Event) -> bool:
     """A quota that is new, or asks for something else than it is counted for; not one whose usage was raised."""
     if e.previous is None:
         return True
-    quota, before = orjson.loads(e.record.json), orjson.loads(e.previous.json)
+    assert e.record is not None  # changes only
+    quota, before = object_of(e.record), object_of(e.previous)
     return quota.get("spec") != before.get("spec") or (quota.get("status") or {}).get("hard") != (quota.get("spec") or {}).get("hard")

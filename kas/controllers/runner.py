@@ -1,7 +1,7 @@
 """The loops that run inside the server: on every worker (bookmarks, metrics), or on the one that leads.
 
-The leader is the worker that holds a file lock in the run directory; when it dies another takes over. Each controller is an
-object with ``name`` and ``async run(stop)``, made from the server; a crash of one is logged and it is started again.
+The leader is the worker that holds a file lock in the run directory; when it dies another takes over. A crash of a controller is
+logged and it is started again.
 """
 
 from __future__ import annotations
@@ -10,40 +10,60 @@ import asyncio
 import fcntl
 import logging
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import IO, Any, Protocol
 
+from kas.controllers import Controller
+from kas.observe.hooks import Hooks
 from kas.store import StoreError
-from kas.store.compaction import HistoryPolicy
 
 log = logging.getLogger("kas.controllers")
 
-BOOKMARK_EVERY_S = 55.0
-METRICS_EVERY_S = 1.0
 COMPACT_EVERY_S = 5.0
 EXPIRE_EVERY_S = 1.0
 EXPIRE_AT_ONCE = 500
 LEAD_EVERY_S = 0.5
+# (name, how often in seconds, what is done; it may be awaitable)
+Periodic = tuple[str, float, Callable[[], Awaitable[None] | None]]
+
+
+class Expiring(Protocol):
+    """What of the store the leader's own upkeep uses (see ``kas.store``)."""
+
+    def expire(self, now_s: int, limit: int) -> int:
+        """Delete at most ``limit`` keys whose lease ended before ``now_s``, in seconds since the epoch; how many were due. Blocks."""
 
 
 class Runner:
-    """Owns every background task of a worker; ``stop`` cancels and awaits them."""
+    """Owns every background task of a worker; ``stop`` cancels and awaits them.
 
-    def __init__(self, server: Any) -> None:
-        self.server = server
-        self.tasks: list[asyncio.Task] = []
-        self._lock: Any = None
+    ``index`` is the worker's number, ``run_dir`` the directory it shares with the others; ``periodic`` runs on every worker,
+    ``compact`` (blocking, given the time in seconds) and the ``controllers``, which are made then, on the one that leads. ``hooks`` are
+    told which of them run.
+    """
+
+    def __init__(
+        self, index: int, run_dir: Path, store: Expiring, compact: Callable[[int], object], periodic: Sequence[Periodic],
+        controllers: Callable[[], Sequence[Controller]], hooks: Hooks,
+    ) -> None:  # fmt: skip
+        self._index, self._run_dir, self._store, self._compact_to = index, run_dir, store, compact
+        self._periodic, self._controllers, self._hooks = periodic, controllers, hooks
+        self.tasks: list[asyncio.Task[None]] = []
+        self._lock: IO[str] | None = None
 
     def start(self) -> None:
-        s = self.server
-        self._task("bookmarks", self._every(BOOKMARK_EVERY_S, s.watches.send_bookmarks))
-        self._task("metrics", self._every(METRICS_EVERY_S, s.metrics_endpoint.dump))
+        """Start the periodic work of every worker and the race to be the leader; needs a running loop."""
+        self._hooks.begin()
+        for name, seconds, work in self._periodic:
+            self._task(name, self._every(seconds, work))
         self._task("leader", self._lead())
 
-    def _task(self, name: str, coro: Any) -> None:
+    def _task(self, name: str, coro: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(coro, name=name))
 
     async def stop(self) -> None:
+        """Cancel everything and wait for it; another worker may lead afterwards."""
         for t in self.tasks:
             t.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -51,19 +71,19 @@ class Runner:
             self._lock.close()
 
     @staticmethod
-    async def _every(seconds: float, work: Callable[[], Any]) -> None:
+    async def _every(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
         while True:
             await asyncio.sleep(seconds)
             try:
                 done = work()
-                if done is not None and hasattr(done, "__await__"):
+                if done is not None:
                     await done
             except Exception:  # a full disk, say; the next turn may go better
                 log.exception("what runs every %g s failed", seconds)
 
     async def _lead(self) -> None:
         """Waits for the lock, then runs what must run once."""
-        path = self.server.options.run_dir / "leader.lock"
+        path = self._run_dir / "leader.lock"
         self._lock = path.open("w")
         while True:
             try:
@@ -71,32 +91,33 @@ class Runner:
                 break
             except OSError:
                 await asyncio.sleep(LEAD_EVERY_S)
-        log.info("worker %d leads", self.server.index)
+        log.info("worker %d leads", self._index)
+        self._hooks.lead()
         self._task("compaction", self._compact())
         self._task("expiry", self._expire())
-        for controller in self.server.controllers():
+        for controller in self._controllers():
             self._task(controller.name, self._keep(controller))
 
-    async def _keep(self, controller: Any) -> None:
+    async def _keep(self, controller: Controller) -> None:
         pause = 0.1
         while True:
             began = time.monotonic()
+            self._hooks.running(controller.name)
             try:
                 await controller.run()
             except asyncio.CancelledError:
                 raise
-            except Exception:  # a task root: logged, and started again with a growing pause
+            except Exception as e:  # a task root: logged, and started again with a growing pause
                 log.exception("controller %s failed", controller.name)
+                self._hooks.failed(controller.name, f"{type(e).__name__}: {e}")
             pause = 0.1 if time.monotonic() - began > 60 else min(30.0, pause * 2)
             await asyncio.sleep(pause)
 
     async def _compact(self) -> None:
-        o = self.server.options
-        policy = HistoryPolicy(int(o.raw.history_window), o.history_max_size)
         while True:
             await asyncio.sleep(COMPACT_EVERY_S)
             try:
-                await asyncio.to_thread(policy.run, self.server.store, int(time.time()))
+                await asyncio.to_thread(self._compact_to, int(time.time()))
             except StoreError as e:
                 log.error("compaction: %s", e)
 
@@ -104,7 +125,7 @@ class Runner:
         while True:
             await asyncio.sleep(EXPIRE_EVERY_S)
             try:
-                while await asyncio.to_thread(self.server.store.expire, int(time.time()), EXPIRE_AT_ONCE) >= EXPIRE_AT_ONCE:
+                while await asyncio.to_thread(self._store.expire, int(time.time()), EXPIRE_AT_ONCE) >= EXPIRE_AT_ONCE:
                     pass
             except StoreError as e:
                 log.error("expiry: %s", e)

@@ -12,18 +12,27 @@ import contextlib
 import logging
 import socket
 import time
-from typing import Any
+from typing import Any, cast
 
-import orjson
-
-from kas._fastpath import Op
-from kas.api.errors import ApiError
-from kas.api.scalars import format_micro_time, parse_time
 from kas.controllers.client import Client, split_key
-from kas.registry.core.allocation import CONTROLLER, FAMILY_LABEL, MANAGED_BY, addresses, held_addresses, held_ports, port_op, ports
-from kas.registry.core.allocation.families import family_of
+from kas.kinds.core.service.allocation import (
+    CONTROLLER,
+    FAMILY_LABEL,
+    MANAGED_BY,
+    ServiceAllocator,
+    addresses,
+    held_addresses,
+    held_ports,
+    port_op,
+    ports,
+)  # fmt: skip
+from kas.kinds.core.service.allocation.families import family_of
+from kas.meta.errors import ApiError
+from kas.meta.scalars import format_micro_time, parse_time
+from kas.meta.stored import object_of
+from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
-from kas.store import Conflict, StoreError
+from kas.store import Conflict, Op, StoreError
 
 log = logging.getLogger("kas.controllers")
 
@@ -42,14 +51,19 @@ Fault = tuple[str, str, str]
 class ServiceRepair:
     name = "service-ip-and-port-repair-controller"
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, "kube-apiserver", "system:apiserver")
-        self.services = server.registry("", "services")
-        self.addresses = server.registry("networking.k8s.io", "ipaddresses")
-        self.cidrs = server.registry("networking.k8s.io", "servicecidrs")
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, "kube-apiserver", "system:apiserver")
+        self.services = registries.of("", "services")
+        self.addresses = registries.of("networking.k8s.io", "ipaddresses")
+        self.cidrs = registries.of("networking.k8s.io", "servicecidrs")
         self._told: dict[tuple[str, str], float] = {}
 
+    @property
+    def _allocator(self) -> ServiceAllocator:
+        return cast("ServiceAllocator", self.services.allocator)
+
     async def run(self) -> None:
+        """Repair every ``EVERY_S`` seconds until cancelled."""
         while True:
             await self.repair()
             await asyncio.sleep(EVERY_S)
@@ -58,11 +72,11 @@ class ServiceRepair:
         """One pass. Differences that a concurrent write explains are seen not to be any before something is done about them."""
         store = self.client.store
         # The records are read before the Services: one that belongs to a Service just made is not in this picture.
-        held = {rec.key[len(self.addresses.root) :]: orjson.loads(rec.json) for rec in store.range(self.addresses.root).records}
+        held = {rec.key[len(self.addresses.root) :]: object_of(rec) for rec in store.range(self.addresses.root).records}
         port_records = {int(rec.key[len(ports.ROOT) :]): rec for rec in store.range(ports.ROOT).records}
-        known = addresses.ranges([orjson.loads(rec.json) for rec in store.range(self.cidrs.root).records])
+        known = addresses.ranges([object_of(rec) for rec in store.range(self.cidrs.root).records])
         records = store.range(self.services.root).records
-        services = {split_key(self.services, rec.key): orjson.loads(rec.json) for rec in records}
+        services = {split_key(self.services, rec.key): object_of(rec) for rec in records}
         owner: dict[int, Obj] = {}
         for n, (rec, service) in enumerate(zip(records, services.values(), strict=True)):
             if n % AT_ONCE == 0:
@@ -92,10 +106,10 @@ class ServiceRepair:
         if action == RECREATE:
             await self._delete(ip)
         if action != LEAVE:
-            await self._commit(self.services.allocator.address_op(self.client.context(), ip, service))
+            await self._commit(self._allocator.address_op(self.client.context(), ip, service))
 
     async def _service_port(self, rec: Any, service: Obj, port: int, records: dict[int, Any], owner: dict[int, Obj]) -> None:
-        low, high = self.services.allocator.node_ports
+        low, high = self._allocator.node_ports
         if port in owner:
             fault = ("PortAlreadyAllocated", f"Port {port} was assigned to multiple services; please recreate service")
         elif not low <= port <= high:

@@ -5,14 +5,16 @@ Upstream: ``pkg/controller/serviceaccount/serviceaccounts_controller.go``, ``pkg
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from kas.api.errors import ApiError
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
+from kas.meta.errors import ApiError
+from kas.meta.stored import object_of
+from kas.registry.registries import Registries
+from kas.store import Event, Record
 
 MANAGER = "kube-controller-manager"
 CONFIG_MAP = "kube-root-ca.crt"
@@ -29,34 +31,33 @@ class _PerNamespace:
     resource = ""
     object_name = ""
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, MANAGER, f"system:serviceaccount:kube-system:{self.account}")
-        self.namespaces = server.registry("", "namespaces")
-        self.registry = server.registry("", self.resource)
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, MANAGER, f"system:serviceaccount:kube-system:{self.account}")
+        self.namespaces = registries.of("", "namespaces")
+        self.registry = registries.of("", self.resource)
         self.queue = WorkQueue(self._sync, self.name)
 
     account = ""
 
     async def run(self) -> None:
-        listen = self.client.store.hub.listen
-        ends = [listen(self.namespaces.root, self._namespace_events, self._resync), listen(self.registry.root, self._object_events)]
-        await follow(self.queue, self._resync, ends, 4)
+        namespaces = self.client.reflector(self.namespaces.root, self._namespace_events, self._namespaces_listed)
+        await follow(self.queue, [namespaces, self.client.reflector(self.registry.root, self._object_events)], 4)
 
-    def _resync(self) -> None:
-        for rec in self.client.store.range(self.namespaces.root).records:
+    def _namespaces_listed(self, records: Sequence[Record]) -> None:
+        for rec in records:
             self.queue.add(split_key(self.namespaces, rec.key)[1])
 
-    def _namespace_events(self, events: list[Any]) -> None:
+    def _namespace_events(self, events: Sequence[Event]) -> None:
         for e in events:
             if e.record is not None:
                 self.queue.add(split_key(self.namespaces, e.key)[1])
 
-    def _object_events(self, events: list[Any]) -> None:
+    def _object_events(self, events: Sequence[Event]) -> None:
         for e in events:
             if e.key.endswith("/" + self.object_name) and self._interesting(e):
                 self.queue.add(split_key(self.registry, e.key)[0])
 
-    def _interesting(self, event: Any) -> bool:
+    def _interesting(self, event: Event) -> bool:
         return event.record is None
 
     async def _sync(self, namespace: str) -> None:
@@ -79,18 +80,19 @@ class DefaultServiceAccounts(_PerNamespace):
 
 
 class RootCA(_PerNamespace):
-    """Publishes the certificate that clients inside of the cluster trust: our own CA, or the serving certificate that was given."""
+    """Publishes the certificate that clients inside of the cluster trust: our own CA, or the serving certificate that was given.
+
+    ``root_ca`` is its file."""
 
     name, resource, object_name = "root-ca-certificate-publisher-controller", "configmaps", CONFIG_MAP
     account = "root-ca-cert-publisher"
 
-    def __init__(self, server: Any) -> None:
-        super().__init__(server)
-        raw = server.options.raw
-        self._path = Path(raw.tls_cert_file) if raw.tls_cert_file else server.options.data_dir / "pki" / "ca.crt"
+    def __init__(self, registries: Registries, root_ca: Path) -> None:
+        super().__init__(registries)
+        self._path = root_ca
 
-    def _interesting(self, event: Any) -> bool:
-        return event.record is None or self._wrong(orjson.loads(event.record.json))
+    def _interesting(self, event: Event) -> bool:
+        return event.record is None or self._wrong(object_of(event.record))
 
     def _data(self) -> dict[str, str]:
         return {"ca.crt": self._path.read_text()}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from typing import Any
 
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
-from kas.registry.core.allocation import CONTROLLER, MANAGED_BY
+from kas.kinds.core.service.allocation import CONTROLLER, MANAGED_BY
+from kas.registry.registries import Registries
+from kas.store import Event, Record
 
 GROUP = "networking.k8s.io"
 FINALIZER = "networking.k8s.io/service-cidr-finalizer"
@@ -21,23 +24,23 @@ RECHECK_S = 10.0
 class ServiceCIDRs:
     name = "service-cidr-controller"
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, self.name, "system:serviceaccount:kube-system:service-cidrs-controller")
-        self.registry = server.registry(GROUP, "servicecidrs")
-        self.addresses = server.registry(GROUP, "ipaddresses")
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, self.name, "system:serviceaccount:kube-system:service-cidrs-controller")
+        self.registry = registries.of(GROUP, "servicecidrs")
+        self.addresses = registries.of(GROUP, "ipaddresses")
         self.queue = WorkQueue(self._sync, self.name)
         self.going: set[str] = set()
 
     async def run(self) -> None:
-        listen = self.client.store.hub.listen
-        ends = [listen(self.registry.root, self._events, self._resync), listen(self.addresses.root, self._address_events)]
-        await follow(self.queue, self._resync, ends)
+        """Follow ranges and addresses until cancelled."""
+        ranges = self.client.reflector(self.registry.root, self._events, self._listed)
+        await follow(self.queue, [ranges, self.client.reflector(self.addresses.root, self._address_events)])
 
-    def _resync(self) -> None:
-        for rec in self.client.store.range(self.registry.root).records:
+    def _listed(self, records: Sequence[Record]) -> None:
+        for rec in records:
             self.queue.add(split_key(self.registry, rec.key)[1])
 
-    def _events(self, events: list[Any]) -> None:
+    def _events(self, events: Sequence[Event]) -> None:
         for e in events:
             if e.record is not None:
                 self.queue.add(split_key(self.registry, e.key)[1])
@@ -45,7 +48,7 @@ class ServiceCIDRs:
         for name in self.going:
             self.queue.add(name)
 
-    def _address_events(self, events: list[Any]) -> None:
+    def _address_events(self, events: Sequence[Event]) -> None:
         if self.going and any(e.record is None for e in events):
             for name in self.going:
                 self.queue.add(name)

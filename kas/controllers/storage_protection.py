@@ -6,12 +6,15 @@ the class.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
-
-import orjson
 
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
+from kas.informers.reflector import Reflector
+from kas.meta.stored import object_of
+from kas.registry.registries import Registries
+from kas.store import Event, Record
 
 PVC, PV, VAC = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection", "kubernetes.io/vac-protection"
 RECHECK_S = 30.0
@@ -24,24 +27,24 @@ class _Protection:
     finalizer = ""
     user = ""
 
-    def __init__(self, server: Any) -> None:
-        self.client = Client(server, "kube-controller-manager", f"system:serviceaccount:kube-system:{self.user}")
-        self.registry = server.registry(self.group, self.resource)
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, "kube-controller-manager", f"system:serviceaccount:kube-system:{self.user}")
+        self.registry = registries.of(self.group, self.resource)
         self.queue = WorkQueue(self._sync, self.name)
 
     async def run(self) -> None:
-        ends = [self.client.store.hub.listen(self.registry.root, self._events, self._resync), *self._more()]
-        await follow(self.queue, self._resync, ends, 2)
+        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, self._listed), *self._more()], 2)
 
-    def _more(self) -> list[Any]:
+    def _more(self) -> list[Reflector]:
+        """Of those whose coming and going decides."""
         return []
 
-    def _resync(self) -> None:
-        for rec in self.client.store.range(self.registry.root).records:
+    def _listed(self, records: Sequence[Record]) -> None:
+        for rec in records:
             if self._concerns(rec.json):
                 self.queue.add(rec.key)
 
-    def _events(self, events: list[Any]) -> None:
+    def _events(self, events: Sequence[Event]) -> None:
         for e in events:
             if e.record is not None and self._concerns(e.record.json):
                 self.queue.add(e.key)
@@ -86,24 +89,25 @@ class ClaimProtection(_Protection):
     name = "persistentvolumeclaim-protection-controller"
     resource, finalizer, user = "persistentvolumeclaims", PVC, "pvc-protection-controller"
 
-    def _more(self) -> list[Any]:
-        self.pods = self.client.registry("", "pods")
-        return [self.client.store.hub.listen(self.pods.root, self._pod_events)]
+    def _more(self) -> list[Reflector]:
+        self.pods = self.client.registries.of("", "pods")
+        return [self.client.reflector(self.pods.root, self._pod_events)]
 
-    def _pod_events(self, events: list[Any]) -> None:
+    def _pod_events(self, events: Sequence[Event]) -> None:
         """A pod that went, or that the kubelet is done with, may have been the last user of a claim."""
         for e in events:
             if e.record is not None and b'"deletionGracePeriodSeconds":0' not in e.record.json:
                 continue
             rec = e.record or e.previous
+            assert rec is not None  # a deletion brings what was
             if b'"persistentVolumeClaim":' in rec.json or b'"ephemeral":' in rec.json:
-                pod = orjson.loads(rec.json)
+                pod = object_of(rec)
                 for name in _claims(pod):
                     self.queue.add_after(f"{self.registry.root}{pod['metadata']['namespace']}/{name}", 0.01)
 
     def _used(self, obj: dict[str, Any]) -> bool:
         records = self.client.store.range(self.pods.prefix(obj["metadata"]["namespace"])).records
-        return any(_uses(orjson.loads(rec.json), obj) for rec in records)
+        return any(_uses(object_of(rec), obj) for rec in records)
 
 
 class VolumeProtection(_Protection):
@@ -119,22 +123,22 @@ class ClassProtection(_Protection):
     group, resource, finalizer = "storage.k8s.io", "volumeattributesclasses", VAC
     user = "volumeattributesclass-protection-controller"
 
-    def _more(self) -> list[Any]:
-        self.users = [self.client.registry("", r) for r in ("persistentvolumeclaims", "persistentvolumes")]
-        return [self.client.store.hub.listen(reg.root, self._user_events) for reg in self.users]
+    def _more(self) -> list[Reflector]:
+        self.users = [self.client.registries.of("", r) for r in ("persistentvolumeclaims", "persistentvolumes")]
+        return [self.client.reflector(reg.root, self._user_events) for reg in self.users]
 
-    def _user_events(self, events: list[Any]) -> None:
+    def _user_events(self, events: Sequence[Event]) -> None:
         """What named a class may no longer do so."""
         for e in events:
             if e.previous is not None and b"olumeAttributesClassName" in e.previous.json:
-                before = _classes(orjson.loads(e.previous.json))
-                for name in before - (_classes(orjson.loads(e.record.json)) if e.record is not None else set()):
+                before = _classes(object_of(e.previous))
+                for name in before - (_classes(object_of(e.record)) if e.record is not None else set()):
                     self.queue.add(self.registry.root + name)
 
     def _used(self, obj: dict[str, Any]) -> bool:
         name = obj["metadata"]["name"]
         return any(
-            b"olumeAttributesClassName" in rec.json and name in _classes(orjson.loads(rec.json))
+            b"olumeAttributesClassName" in rec.json and name in _classes(object_of(rec))
             for reg in self.users
             for rec in self.client.store.range(reg.root).records
         )

@@ -1,34 +1,34 @@
-"""granian's ASGI calls to ``Request``/``Response``. The only module that knows ASGI.
+"""granian's ASGI calls to ``Request``/``Response``. The only module that knows ASGI, with ``body`` beside it.
 
 ASGI and not RSGI: granian's RSGI streams queue without bound behind a client that does not read, its ASGI ``send`` waits
-(measured: 300 MB against 50 chunks, see docs/architecture.md). Bodies beyond the limit are refused before they are read.
+(measured: 300 MB against 50 chunks, see docs/architecture.md). The handler gets the head of a request; the body stays on the
+connection until somebody wants it, and what nobody wanted is taken from it once the answer is on its way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
-from kas.api.errors import ApiError, bad_request, request_entity_too_large
-from kas.edge.http import MAX_BODY_BYTES, Handler, Request, Response, Result, Stream
-from kas.edge.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
+from kas.edge.body import Departures, Inlet, inlet
+from kas.meta.errors import ApiError
+from kas.request.http import Handler, Request, Response, Result, Stream
+from kas.request.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
 
 log = logging.getLogger("kas.edge")
 
-DRAIN_BYTES, DRAIN_S = 16 << 20, 5.0
+# Their bodies mean nothing here and are never read.
 READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
 class App:
-    """The ASGI application of one listener.
+    """The ASGI application of one listener. ``handler`` answers a request, now or awaitable."""
 
-    ``handler`` answers a request, now or awaitable; ``refuse`` renders an ApiError found before there is a handler.
-    """
-
-    def __init__(self, handler: Handler, refuse: Callable[[ApiError], Response], read_only: bool = False) -> None:
-        self.handler, self.refuse, self.read_only = handler, refuse, read_only
+    def __init__(self, handler: Handler, read_only: bool = False) -> None:
+        self.handler, self.read_only = handler, read_only
+        self._departures = Departures()
 
     async def __call__(self, scope: dict, receive, send) -> None:
         rest = await self.begin(scope, receive, send)
@@ -44,23 +44,48 @@ class App:
         client = scope["client"]
         req.client, req.scheme, req.http_version = client[0] if client else "", scope["scheme"], scope["http_version"]
         req.read_only_port = self.read_only
+        source = None
         if req.method not in READ_METHODS:
-            return self._write(req, receive, send)
+            source = inlet(req, receive)
+            req.incoming = None if source.ended else source
         resp = self.handler(req)
         if not isinstance(resp, Response) or resp.stream is not None:
-            return _later(req, resp, receive, send)
+            return self._later(req, resp, source or Inlet(receive), send)
         await _whole(req, resp, send)
-        return None
+        return None if source is None or source.ended else source.drain()
 
-    async def _write(self, req: Request, receive, send) -> None:
-        refused = await _read_body(req, receive)
-        resp = self.refuse(refused) if refused is not None else self.handler(req)
-        if not isinstance(resp, Response):
-            resp = await resp
-        if resp.stream is None:
-            await _whole(req, resp, send)
+    async def _later(self, req: Request, result: Result, source: Inlet, send) -> None:
+        if isinstance(result, Response):
+            resp = result
         else:
-            await _later(req, resp, receive, send)
+            task = asyncio.current_task()
+            assert task is not None
+            self._departures.add(task, source)
+            left = False
+            try:
+                try:
+                    resp = await result
+                finally:
+                    left = self._departures.drop(task)
+            except asyncio.CancelledError:
+                if not left:
+                    raise
+                # There is nobody to answer; the chain has given back what was taken.
+                task.uncancel()
+                source.close()
+                return
+        try:
+            if resp.stream is None:
+                await _whole(req, resp, send)
+            else:
+                await send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
+                await _stream(resp, source, send)
+        finally:
+            if resp.finish is not None:
+                resp.finish()
+        if not source.ended:
+            await source.drain()
+        source.close()
 
     async def _websocket(self, scope: dict, receive, send) -> None:
         """A WebSocket handshake goes through the same chain as a GET. What is no upgrade is answered as HTTP, so that the
@@ -96,67 +121,7 @@ async def _whole(req: Request, resp: Response, send) -> None:
     await send({"type": "http.response.body", "body": resp.body if req.method != "HEAD" else b""})
 
 
-async def _later(req: Request, result: Result, receive, send) -> None:
-    resp = result if isinstance(result, Response) else await result
-    if resp.stream is None:
-        await _whole(req, resp, send)
-        return
-    try:
-        await send({"type": "http.response.start", "status": resp.status, "headers": resp.headers})
-        await _stream(resp, receive, send)
-    finally:
-        if resp.finish is not None:
-            resp.finish()
-
-
-async def _drain(receive, size: int) -> None:
-    """Lets a client finish sending what is refused, within bounds: one that is cut off does not read the answer."""
-    try:
-        async with asyncio.timeout(DRAIN_S):
-            while size < DRAIN_BYTES:
-                message = await receive()
-                size += len(message.get("body", b""))
-                if not message.get("more_body"):
-                    return
-    except TimeoutError:
-        return
-
-
-async def _read_body(req: Request, receive) -> ApiError | None:
-    length = req.raw_header(b"content-length")
-    if len(length) > 6 and length.isdigit() and (len(length) > 18 or int(length) > MAX_BODY_BYTES):
-        await _drain(receive, 0)
-        return request_entity_too_large(f"limit is {MAX_BODY_BYTES}")
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        return _broken_off()
-    body = message.get("body", b"")
-    if message.get("more_body"):
-        chunks, size = [body], len(body)
-        while message.get("more_body"):
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return _broken_off()
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            if size > MAX_BODY_BYTES:
-                if message.get("more_body"):
-                    await _drain(receive, size)
-                return request_entity_too_large(f"limit is {MAX_BODY_BYTES}")
-            chunks.append(chunk)
-        body = b"".join(chunks)
-    req.body = bytes(body)
-    if len(req.body) > MAX_BODY_BYTES:
-        return request_entity_too_large(f"limit is {MAX_BODY_BYTES}")
-    return None
-
-
-def _broken_off() -> ApiError:
-    """The client hung up or broke its framing. Half a body is none: an empty one would delete what its preconditions protect."""
-    return bad_request("unexpected EOF")
-
-
-async def _stream(resp: Response, receive, send) -> None:
+async def _stream(resp: Response, source: Inlet, send) -> None:
     """Runs the stream until it ends by itself or the client is gone."""
 
     task = asyncio.current_task()
@@ -166,17 +131,15 @@ async def _stream(resp: Response, receive, send) -> None:
     def write(data: bytes) -> Awaitable[None]:
         return send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def gone() -> None:
+    def gone() -> None:
         nonlocal left
-        while (await receive())["type"] != "http.disconnect":
-            pass
         left = True
         task.cancel()
 
-    watcher = asyncio.ensure_future(gone())
+    source.watch(gone)
     try:
         await resp.stream(write)
-        watcher.cancel()
+        source.close()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     except asyncio.CancelledError:
         if not left:
@@ -190,7 +153,7 @@ async def _stream(resp: Response, receive, send) -> None:
         log.exception("apiserver panic'd in the middle of an answer")
         raise
     finally:
-        watcher.cancel()
+        source.close()
 
 
 class _Socket:

@@ -32,6 +32,7 @@ class CertPaths:
 
 
 def service_names(cluster_domain: str = "cluster.local") -> list[str]:
+    """The names under which pods reach the API server, which its certificate carries."""
     base = "kubernetes.default.svc"
     return ["localhost", "kubernetes", "kubernetes.default", base, f"{base}.{cluster_domain}"]
 

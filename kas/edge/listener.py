@@ -19,6 +19,7 @@ from granian.net import SocketSpec, UnixSocketSpec
 # granian counts connections, not requests: an open watch holds one. Max-in-flight is a filter of ours.
 BACKPRESSURE = 60_000
 BACKLOG = 4096
+STREAMS = 2000  # at once on one HTTP/2 connection
 # granian can step a request's coroutine itself, without a task: a fifth less for an answer given at once. Up to Python 3.11.
 RUST_TASKS = sys.version_info < (3, 12)
 
@@ -30,16 +31,31 @@ class TLSFiles:
     min_version: str = "tls1.2"
 
 
-class Listener:
-    """Accepts on one address (SO_REUSEPORT: the kernel spreads connections over the workers) until ``stop``."""
+@dataclass(frozen=True)
+class HTTP:
+    """``mode`` is "auto" (HTTP/1.1 and 2) or "1"; ``streams``: requests at once on an HTTP/2 connection, 0 = the default."""
 
-    def __init__(self, app, host: str, port: int, tls: TLSFiles | None = None, uds: str = "") -> None:
-        self.app, self.host, self.port, self.tls, self.uds = app, host, port, tls, uds
+    mode: str = "auto"
+    streams: int = 0
+
+
+class Listener:
+    """Accepts on one address (SO_REUSEPORT: the kernel spreads connections over the workers) until ``stop``.
+
+    ``rust_tasks``: requests are stepped by granian. It leaves a task behind that only stands for its scheduler and trips up
+    ``asyncio.run`` and ``all_tasks`` in the same process.
+    """
+
+    def __init__(
+        self, app, host: str, port: int, tls: TLSFiles | None = None, uds: str = "", http: HTTP = HTTP(), rust_tasks: bool = RUST_TASKS
+    ) -> None:  # fmt: skip
+        self.app, self.host, self.port, self.tls, self.uds, self.http, self.rust_tasks = app, host, port, tls, uds, http, rust_tasks
         self._signal = WorkerSignal()
         self._worker: Any = None
         self.stopped: Any = None
 
     def start(self, worker_id: int) -> None:
+        """Starts to accept, in the running loop; ``worker_id`` is granian's number for the worker."""
         loop = asyncio.get_running_loop()
         app = self.app
 
@@ -78,9 +94,9 @@ class Listener:
             (True, t.cert, t.key, None, t.min_version, None, [], False) if t else (False, None, None, None, "tls1.2", None, [], False)
         )
         self._worker = make(
-            worker_id, sock, None, 1, 8, 1, 30, BACKPRESSURE, "auto",
+            worker_id, sock, None, 1, 8, 1, 30, BACKPRESSURE, self.http.mode,
             HTTP1Settings(max_buffer_size=1 << 20),
-            HTTP2Settings(max_concurrent_streams=2000, max_headers_size=1 << 20, keep_alive_interval=30_000),
+            HTTP2Settings(max_concurrent_streams=self.http.streams or STREAMS, max_headers_size=1 << 20, keep_alive_interval=30_000),
             True, None, *ssl, (None, None),
         )  # fmt: skip
         self.stopped = loop.create_future()
@@ -89,7 +105,7 @@ class Listener:
             loop.call_soon_threadsafe(lambda: self.stopped.done() or self.stopped.set_result(None))
 
         self._signal.add_cb(on_stop)
-        scheduler = _new_cbscheduler(loop, run, impl_asyncio=not RUST_TASKS)
+        scheduler = _new_cbscheduler(loop, run, impl_asyncio=not self.rust_tasks)
         serve = self._worker.serve_async_uds if self.uds else self._worker.serve_async
         serve(scheduler, loop, self._signal)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.api import errors
+from kas.meta import errors
 from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, KeyTooLong, StoreError
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.api import errors, gojson
-from kas.api.defaults import apply_defaults
-from kas.api.negotiation import PROTOBUF, YAML, body_media_type
-from kas.api.scheme import SCHEME, DecodeError, decode, decode_plain, decode_protobuf, open_envelope, write_json
-from kas.api.strictness import duplicates, strict_errors, warning_texts
-from kas.edge.http import Request
+from kas.meta import errors, gojson
+from kas.request.http import Request
+from kas.request.negotiation import PROTOBUF, YAML, body_media_type
+from kas.types.defaults import apply_defaults
+from kas.types.scheme import BUILTIN, DecodeError, decode, decode_plain, decode_protobuf, open_envelope, write_json
+from kas.types.strict import duplicates, strict_errors, warning_texts
 
 JSON_ERROR_STRUCT = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
@@ -62,7 +62,7 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
 
 
 def _from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
-    from kas.api import yaml_codec  # PyYAML is large and few clients send YAML
+    from kas.types import yaml_codec  # PyYAML is large and few clients send YAML
 
     try:
         return yaml_codec.decode(body)
@@ -140,7 +140,7 @@ def another_kind(given_kind: str, given_version: str, kind) -> str:
     """Why an object that says it is ``given_kind`` cannot become one of ``kind``; "" when it is the kind, in any version."""
     group, _, version = given_version.rpartition("/")
     options = kind.group == "meta.k8s.io"  # read with a scheme that knows no more than options
-    if options or SCHEME.kind(group, version, given_kind) is None:
+    if options or BUILTIN.kind(group, version, given_kind) is None:
         scheme = "apis/meta/internalversion/scheme/register.go:27" if options else "api/legacyscheme/scheme.go:30"
         return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/{scheme}"'
     if given_kind != kind.kind:

@@ -14,28 +14,39 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any
+from typing import Any, Protocol
 
-from kas.director import Director
-from kas.edge.http import Request, Response, Write
 from kas.endpoints.respond import text
+from kas.endpoints.watch import Watches
+from kas.request.http import Request, Response, Write
+from kas.request.mux import Mux
 
 MAX_SECONDS = 60
 INTERVAL_S = 0.005
 
 
-class Debug:
-    def __init__(self, server: Any) -> None:
-        self._server = server
+class Statistics(Protocol):
+    def statistics(self) -> dict[str, Any]:
+        """Of the store (see ``kas.store``)."""
+        ...
 
-    def install(self, director: Director) -> None:
-        director.exact("/debug/pprof", lambda req: Response(301, [(b"location", b"/debug/pprof/")]))
-        director.exact("/debug/pprof/", lambda req: text(200, "profile\nthreads\nheap\n"))
-        director.exact("/debug/pprof/profile", self.profile)
-        director.exact("/debug/pprof/threads", lambda req: text(200, _threads()))
-        director.exact("/debug/pprof/heap", self.heap)
+
+class Debug:
+    """``worker`` is the number of this one."""
+
+    def __init__(self, worker: int, watches: Watches, store: Statistics) -> None:
+        self._worker, self._watches, self._store = worker, watches, store
+
+    def install(self, mux: Mux) -> None:
+        """Serve everything below /debug/pprof/."""
+        mux.exact("/debug/pprof", lambda req: Response(301, [(b"location", b"/debug/pprof/")]))
+        mux.exact("/debug/pprof/", lambda req: text(200, "profile\nthreads\nheap\n"))
+        mux.exact("/debug/pprof/profile", self.profile)
+        mux.exact("/debug/pprof/threads", lambda req: text(200, _threads()))
+        mux.exact("/debug/pprof/heap", self.heap)
 
     def profile(self, req: Request) -> Response:
+        """Sample this worker's loop for ``seconds``, 5 when the query does not say, and answer with stacks and how often each was seen."""
         asked = req.params.get("seconds")
         seconds = min(MAX_SECONDS, int(asked) if asked.isdigit() else 5)
 
@@ -51,9 +62,10 @@ class Debug:
         return Response(200, [(b"content-type", b"text/plain; charset=utf-8")], stream=stream)
 
     def heap(self, req: Request) -> Response:
+        """What this worker holds, as JSON: memory, garbage collector, watches, store."""
         value = {
-            "worker": self._server.index, "maxrss_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, "gc": gc.get_stats(),
-            "objects": len(gc.get_objects()), "watches": len(self._server.watches.open), "store": self._server.store.statistics(),
+            "worker": self._worker, "maxrss_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, "gc": gc.get_stats(),
+            "objects": len(gc.get_objects()), "watches": len(self._watches.open), "store": self._store.statistics(),
         }  # fmt: skip
         return Response(200, [(b"content-type", b"application/json")], json.dumps(value, default=str, indent=1).encode())
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import DELETE
-from kas.api import errors
-from kas.api.scheme import SCHEME
-from kas.api.validation.options import validate_delete_options
-from kas.edge.http import Request, Response
 from kas.endpoints import listing, respond
 from kas.endpoints.codec import BodyError, decode_body
 from kas.endpoints.listing import Listing
 from kas.endpoints.options import list_options, number
+from kas.endpoints.optionsvalidation import validate_delete_options
 from kas.endpoints.read import fresh, limit_of, position
 from kas.endpoints.selection import matcher_of, with_served_fields
 from kas.endpoints.served import Served
-from kas.endpoints.write import Writer
+from kas.endpoints.write import Writer, answer
+from kas.meta import errors
+from kas.registry.strategy import Context
+from kas.registry.versions import Shown
+from kas.registry.write import Delete
+from kas.request.http import Request, Response
+from kas.types.scheme import BUILTIN
 
-OPTIONS = SCHEME.known("meta.k8s.io", "v1", "DeleteOptions")
+OPTIONS = BUILTIN.known("meta.k8s.io", "v1", "DeleteOptions")
 PAGE = 500  # objects read at once by deletecollection
 
 
@@ -62,14 +65,18 @@ class Deleter:
         return options
 
     async def delete(self, req: Request, served: Served, namespace: str, name: str) -> Response:
+        """Serve DELETE of one object: 200 with a Status, or with the object while it is not gone or where the kind says so; 202 where
+        orphanDependents is false and it is not gone.
+        """
         respond.media(req)
         options = self._options(req, served)
         ctx = self.writer.context(req, namespace, bool(options.get("dryRun")))
-        rec, gone = await self._delete(req, served, ctx, name, options)
-        if not gone or served.record.delete_returns == "object":
+        step = self._step(req, served, ctx, name, options)
+        rec = await step.run()
+        if not step.gone or served.record.delete_returns == "object":
             # 202 only where the client said orphanDependents=false and the object is still there.
-            return respond.obj(req, served, rec, 202 if not gone and options.get("orphanDependents") is False else 200)
-        obj = served.registry.object(rec)
+            return await answer(req, served, step, rec, 202 if not step.gone and options.get("orphanDependents") is False else 200)
+        obj = served.object(rec)
         details: dict[str, Any] = {"name": name}
         if served.group:
             details["group"] = served.group
@@ -78,19 +85,11 @@ class Deleter:
             details["uid"] = obj["metadata"]["uid"]
         return respond.success(req, details)
 
-    async def _delete(self, req: Request, served: Served, ctx, name: str, options: dict[str, Any]):
-        attrs = self.writer.attributes(req, served, DELETE, ctx, name, None, None, options)
-
-        async def judge(obj: dict[str, Any], old: dict[str, Any] | None) -> None:
-            # Both steps see the object, so there is nothing to admit when there is none (AdmissionToValidateObjectDeleteFunc).
-            attrs.old = obj
-            await admission.mutate(attrs)
-            await admission.validate(attrs)
-
-        admission = self.writer.admission
-        return await served.registry.delete(ctx, name, options, judge)
+    def _step(self, req: Request, served: Served, ctx: Context, name: str, options: dict[str, Any]) -> Delete:
+        return Delete(served.registry, ctx, name, options, served, self.writer.asked(req, served, DELETE, ctx, name, options))
 
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
+        """Serve DELETE of what a list would show, one after the other; what is gone already is no error. Answers with that list."""
         m = respond.media(req)
         o = with_served_fields(served, list_options(req.params))
         options = self._options(req, served)
@@ -99,20 +98,22 @@ class Deleter:
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
         q = Listing(req, served, m, registry.prefix(namespace), matcher_of(o), start, limit_of(o), revision)
-        meta, done = None, []
+        meta, done = None, list[Shown]()
         while True:
             page = registry.store.range(q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
             if meta is None:
                 meta = listing.list_meta(q, page) if q.limit else {"resourceVersion": str(page.revision)}
+            # Before they go: what cannot be shown is not deleted.
+            shown = await served.converted(page.records)
             for rec in page.records:
                 found = registry.object(rec)["metadata"]
                 ctx = self.writer.context(req, found.get("namespace", ""), bool(options.get("dryRun")))
                 try:
-                    await self._delete(req, served, ctx, found["name"], options)
+                    await self._step(req, served, ctx, found["name"], options).run()
                 except errors.ApiError as e:
                     if e.code != 404:
                         raise
-                done.append(rec)
+            done += shown
             if q.limit or not page.more:
                 return listing.encode(q, meta, done)
             start, revision = page.next_key, page.revision

@@ -14,8 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kas.config import features
+
 if TYPE_CHECKING:
-    from kas.api.scheme import Group, Resource
+    from kas.types.scheme import Group, Resource
 
 AGGREGATED = "v2"  # v2beta1 is served no longer
 # What upstream's controllers give a custom resource's group and versions.
@@ -41,6 +43,7 @@ class Version:
 
     @property
     def group_version(self) -> str:
+        """``group/version``; the version alone in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -74,7 +77,7 @@ def api_resource(
         out["shortNames"] = list(short_names)
     if categories:
         out["categories"] = list(categories)
-    if storage_version_hash:
+    if storage_version_hash and features.DEFAULT.enabled("StorageVersionHash"):
         out["storageVersionHash"] = storage_version_hash
     return out
 

@@ -12,16 +12,30 @@ from typing import Any
 import orjson
 
 from kas import KUBERNETES_VERSION
-from kas.api.errors import ApiError, generic_not_found
-from kas.api.scheme import SCHEME, write_json
-from kas.director import Director, not_found
-from kas.edge.http import Request, Response
 from kas.endpoints import discovery, respond
 from kas.endpoints.discovery import Version
+from kas.endpoints.respond import not_found
 from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed
+from kas.meta.errors import ApiError, generic_not_found
+from kas.request.http import Request, Response
+from kas.request.mux import Mux
+from kas.types.scheme import BUILTIN, write_json
 
 DISCOVERY_TYPE = f"application/json;g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList".encode()
 BUILD_DATE = "1970-01-01T00:00:00Z"
+
+
+def version_info() -> dict[str, str]:
+    """``version.Info`` as ``/version`` and ``--version=raw`` show it."""
+    import platform
+
+    major, minor, _ = KUBERNETES_VERSION.split(".")
+    return {
+        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor, "minCompatibilityMajor": major,
+        "minCompatibilityMinor": str(int(minor) - 1), "gitVersion": f"v{KUBERNETES_VERSION}", "gitCommit": "0" * 40,
+        "gitTreeState": "clean", "buildDate": BUILD_DATE, "goVersion": "go1.26.6", "compiler": "gc",
+        "platform": f"linux/{'arm64' if platform.machine() == 'aarch64' else 'amd64'}",
+    }  # fmt: skip
 
 
 class Documents:
@@ -40,28 +54,30 @@ class Documents:
         self.index_paths: Callable[[], list[str]] = list
 
     def refresh(self) -> None:
+        """Forget every document: what is served has changed."""
         self._cache.clear()
         self._openapi = None
 
-    def install(self, director: Director, swagger: bool) -> None:
+    def install(self, mux: Mux, swagger: bool) -> None:
+        """Serve discovery, versions, OpenAPI, OIDC keys and the index, with ``swagger`` the page that shows it."""
         for path in ("/api", "/api/"):
-            director.exact(path, self.api)
+            mux.exact(path, self.api)
         for path in ("/apis", "/apis/"):
-            director.exact(path, self.apis)
-        director.exact("/version", self.version)
-        director.exact("/version/", self.version)
-        director.exact("/openapi/v2", self.openapi_v2)
-        director.exact("/openapi/v3", self.openapi_v3_index)
-        director.prefix("/openapi/v3/", self.openapi_v3)
-        director.exact("/", self.index)
-        director.exact("/index.html", self.index)
-        director.exact("/.well-known/openid-configuration", lambda req: self._oidc_answer(req, 0, b"application/json"))
-        director.exact("/openid/v1/jwks", lambda req: self._oidc_answer(req, 1, b"application/jwk-set+json"))
+            mux.exact(path, self.apis)
+        mux.exact("/version", self.version)
+        mux.exact("/version/", self.version)
+        mux.exact("/openapi/v2", self.openapi_v2)
+        mux.exact("/openapi/v3", self.openapi_v3_index)
+        mux.prefix("/openapi/v3/", self.openapi_v3)
+        mux.exact("/", self.index)
+        mux.exact("/index.html", self.index)
+        mux.exact("/.well-known/openid-configuration", lambda req: self._oidc_answer(req, 0, b"application/json"))
+        mux.exact("/openid/v1/jwks", lambda req: self._oidc_answer(req, 1, b"application/jwk-set+json"))
         if swagger:
             for path in ("/swagger-ui", "/swagger-ui/"):
-                director.exact(path, lambda req: Response(301, [(b"location", b"/swagger-ui/index.html")]))
-            director.prefix("/swagger-ui/", swagger_ui)
-        director.fallback(self.group_or_version)
+                mux.exact(path, lambda req: Response(301, [(b"location", b"/swagger-ui/index.html")]))
+            mux.prefix("/swagger-ui/", swagger_ui)
+        mux.fallback(self.group_or_version)
 
     # --- discovery
 
@@ -71,9 +87,11 @@ class Documents:
         return self._cache[key]
 
     def api(self, req: Request) -> Response:
+        """Serve /api: the core versions, or aggregated discovery (KEP-3352) where the client takes it."""
         return self._root(req, True)
 
     def apis(self, req: Request) -> Response:
+        """Serve /apis: the groups, or aggregated discovery (KEP-3352) where the client takes it."""
         return self._root(req, False)
 
     def _root(self, req: Request, core: bool) -> Response:
@@ -100,7 +118,7 @@ class Documents:
         assert value is not None
         m = respond.media_without_conversion(req)
         kind = value["kind"]
-        type_ = SCHEME.known("", "v1", kind).type
+        type_ = BUILTIN.known("", "v1", kind).type
         if m.accepted == respond.PROTOBUF:
             return respond.typed(req, m, type_, "v1", kind, value, 200)
         body = write_json(value)
@@ -137,17 +155,21 @@ class Documents:
 
     @property
     def openapi(self) -> Any:
+        """The OpenAPI documents of what is served now, made when they are first asked for."""
         if self._openapi is None:
             self._openapi = self._make_openapi()
         return self._openapi
 
     def openapi_v2(self, req: Request) -> Response:
+        """Serve /openapi/v2 in one document."""
         return self._spec(req, "v2", lambda kind: self.openapi.v2(kind))
 
     def openapi_v3_index(self, req: Request) -> Response:
+        """Serve /openapi/v3: each group version with the address of its document."""
         return _document(req, self.openapi.v3_index())
 
     def openapi_v3(self, req: Request) -> Response:
+        """Serve the document of one group version; under its digest it may be cached forever, under another one 301 leads there."""
         path = req.path[len("/openapi/v3/") :].strip("/")
         if not path:
             return self.openapi_v3_index(req)
@@ -175,20 +197,13 @@ class Documents:
     # --- the rest
 
     def version(self, req: Request) -> Response:
-        major, minor, _ = KUBERNETES_VERSION.split(".")
-        import platform
-
-        value = {
-            "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor, "minCompatibilityMajor": major,
-            "minCompatibilityMinor": str(int(minor) - 1), "gitVersion": f"v{KUBERNETES_VERSION}", "gitCommit": "0" * 40,
-            "gitTreeState": "clean", "buildDate": BUILD_DATE, "goVersion": "go1.26.6", "compiler": "gc",
-            "platform": f"linux/{'arm64' if platform.machine() == 'aarch64' else 'amd64'}",
-        }  # fmt: skip
+        """Serve /version, always as JSON."""
         _get_only(req)
         check_accept(req, (respond.JSON,))
-        return Response(200, [(b"content-type", b"application/json")], orjson.dumps(value, option=orjson.OPT_INDENT_2))
+        return Response(200, [(b"content-type", b"application/json")], orjson.dumps(version_info(), option=orjson.OPT_INDENT_2))
 
     def index(self, req: Request) -> Response:
+        """Serve the paths there are, as JSON."""
         value = {"paths": self.index_paths()}
         return Response(200, [(b"content-type", b"application/json")], orjson.dumps(value, option=orjson.OPT_INDENT_2))
 

@@ -9,76 +9,64 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
-from kas._fast_types import ENVELOPE_TAIL, envelope_head
-from kas.api import continuetoken, errors, printers
-from kas.api.negotiation import JSON, PROTOBUF
-from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, protobuf_list
-from kas.edge.http import Headers, Request, Response, Write
-from kas.endpoints import respond
-from kas.endpoints.served import Served
-from kas.store import Compacted
+from kas.endpoints import listmessages, respond
+from kas.endpoints.listpages import (
+    FIRST_ITEMS,
+    PAGE_ITEMS,
+    WRITES_BEFORE_REST,
+    Listing,
+    collecting,
+    counts,
+    list_meta,
+    next_items,
+    shown,
+    stream,
+)
+from kas.registry import printing as printers
+from kas.registry.versions import Shown
+from kas.request.http import Response
+from kas.request.negotiation import JSON, PROTOBUF
+from kas.types.scheme import BUILTIN, encode_json, encode_protobuf, envelope, protobuf_list
 
-PAGE_BYTES = 1 << 20
-FIRST_ITEMS = 128  # nothing is known of their size yet
-PAGE_ITEMS = 512  # up to here a scan keeps the GIL
 PRINTED_ITEMS = 16
-# A page at an old revision undoes what was written since; from here on the rest is read at once instead of again and again.
-WRITES_BEFORE_REST = 5000
-COLLECTED_AT_ONCE = 4  # large answers that must be whole before they can be sent
 
-_LIST_META = SCHEME.type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
-_collecting = asyncio.Semaphore(COLLECTED_AT_ONCE)
-
-
-class Listing(NamedTuple):
-    """One list request: what to scan and how to answer. ``limit`` 0 is all, ``revision`` 0 is now."""
-
-    req: Request
-    served: Served
-    media: respond.Media
-    prefix: str
-    matcher: Any
-    start: str
-    limit: int
-    revision: int
+_LIST_META = BUILTIN.type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
 
 
 def answer(q: Listing) -> Response | Awaitable[Response]:
     """The answer to a list. Raises ``Compacted`` and ``FutureRevision``; later pages cannot, or end the connection."""
     m = q.media
+    if not q.served.streams:
+        return _whole(q)
     if m.accepted == JSON and not m.pretty:
         return _streamed(q, _objects if m.convert is None else _rows if m.convert.kind == respond.TABLE else _metadata)
     if m.accepted == PROTOBUF and m.convert is None:
-        return _protobuf(q)
+        return listmessages.answer(q)
+    return _whole(q)
+
+
+def _whole(q: Listing) -> Response | Awaitable[Response]:
+    """The answer encoded in one piece: in forms that must be, and where a conversion may fail."""
     items = FIRST_ITEMS
-    first = q.served.registry.store.range(q.prefix, q.start, min(items, q.limit or items), q.revision, q.matcher, _counts(q))
+    first = q.served.registry.store.range(q.prefix, q.start, min(items, q.limit or items), q.revision, q.matcher, counts(q))
     if not first.more or first.count == q.limit:
-        return encode(q, list_meta(q, first), first.records)
+        return converted(q, list_meta(q, first), first.records)
     return _collected(q, first)
 
 
-def list_meta(q: Listing, result: Any) -> dict[str, Any]:
-    """ListMeta of a scan's result, in the order of its fields."""
-    meta: dict[str, Any] = {"resourceVersion": str(result.revision)}
-    if result.more:
-        meta["continue"] = continuetoken.encode(result.next_key, q.prefix, result.revision)
-        if q.matcher is None and result.remaining > 0:
-            meta["remainingItemCount"] = result.remaining
-    return meta
+def converted(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response | Awaitable[Response]:
+    """Stored records as a list, converted first; to be awaited when that waits."""
+    found = q.served.convert(records)
+    return encode(q, meta, found) if isinstance(found, Sequence) else _encoded_later(q, meta, found)
 
 
-def _counts(q: Listing) -> bool:
-    return bool(q.limit) and q.matcher is None
-
-
-def _next_items(page: _Page | None, count: int, size: int) -> int:
-    """How many items make the next page when ``count`` of them had ``size`` bytes: about PAGE_BYTES, or what takes as long to print."""
-    return PRINTED_ITEMS if page is _rows else max(1, min(PAGE_ITEMS, PAGE_BYTES * count // max(1, size)))
+async def _encoded_later(q: Listing, meta: dict[str, Any], pending: Awaitable[Sequence[Shown]]) -> Response:
+    return encode(q, meta, await pending)
 
 
 # --- JSON, streamed
@@ -107,10 +95,11 @@ def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, pla
     if q.served.native:
         wrap = lambda r: _around(head, placing(r), r.count)  # noqa: E731
         result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, wrap=wrap)
+        assert result.body is not None  # there is always JSON
         return result, result.body
     result = store.range(q.prefix, start, limit, revision, q.matcher, count)
     before, after = _around(head, placing(result), result.count)
-    return result, b"".join((before, b",".join([q.served.item(rec) for rec in result.records]), after))
+    return result, b"".join((before, b",".join([q.served.item(rec) for rec in shown(q, result.records)]), after))
 
 
 def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing) -> tuple[Any, bytes]:
@@ -128,8 +117,8 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
         revision = revision or result.revision
     result = store.range(q.prefix, start, limit, revision, q.matcher, count)
     before, after = wrap(result)
-    type_ = SCHEME.known("meta.k8s.io", version, respond.PARTIAL).type
-    items = [encode_json(type_, respond.partial(q.served.object(rec), version)) for rec in result.records]
+    type_ = BUILTIN.known("meta.k8s.io", version, respond.PARTIAL).type
+    items = [encode_json(type_, respond.partial(q.served.object(rec), version)) for rec in shown(q, result.records)]
     return result, b"".join((before, b",".join(items), after))
 
 
@@ -137,7 +126,7 @@ def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placin
     """A page of a Table: the first one as it is but for its end, of the others the rows."""
     result = q.served.registry.store.range(q.prefix, start, limit, revision, q.matcher, count)
     place = placing(result)
-    body = encode_json(SCHEME.known("meta.k8s.io", _version(q), respond.TABLE).type, _table(q, place.meta or {}, result.records))
+    body = encode_json(BUILTIN.known("meta.k8s.io", _version(q), respond.TABLE).type, _table(q, place.meta or {}, shown(q, result.records)))
     if place.meta is not None and place.ends:
         return result, body + b"\n"
     # Quotes inside of strings are escaped: this is the member itself, and the last one.
@@ -151,7 +140,7 @@ def _version(q: Listing) -> str:
     return q.media.convert.version
 
 
-def _table(q: Listing, meta: dict[str, Any], records: list[Any]) -> dict[str, Any]:
+def _table(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> dict[str, Any]:
     s = q.served
     return printers.table(
         (s.group, s.version, s.kind), [s.object(rec) for rec in records], now=time.time(),
@@ -175,10 +164,10 @@ def _streamed(q: Listing, page: _Page) -> Response:
         ends = not now.more or now.count == q.limit
         return _Place(meta or (list_meta(q, now) if ends else {"resourceVersion": str(now.revision)}), ends)
 
-    result, body = page(q, q.start, limit, revision, _counts(q) and meta is None, placing)
+    result, body = page(q, q.start, limit, revision, counts(q) and meta is None, placing)
     if not result.more or result.count == q.limit:
         return respond.finish(q.req, 200, JSON, body)
-    return _stream(q, _pages(q, page, result, body))
+    return stream(q, _pages(q, page, result, body))
 
 
 def _last_page(q: Listing) -> Any:
@@ -186,7 +175,7 @@ def _last_page(q: Listing) -> Any:
     store, start, revision, left = q.served.registry.store, q.start, q.revision, q.limit
     while True:
         size = min(PAGE_ITEMS, left)
-        result = store.range_json(q.prefix, start, size, revision, q.matcher, _counts(q) and size == left, metadata_only=True)
+        result = store.range_json(q.prefix, start, size, revision, q.matcher, counts(q) and size == left, metadata_only=True)
         left -= result.count
         if not result.more or not left:
             return result
@@ -207,158 +196,12 @@ async def _pages(q: Listing, page: _Page, result: Any, body: bytes) -> AsyncIter
         left = q.limit - sent if q.limit else 0
         args = (q, result.next_key)
         if store.revision - revision > WRITES_BEFORE_REST:
-            async with _collecting:
+            async with collecting:
                 result, body = await asyncio.to_thread(page, *args, left, revision, False, placing)
         else:
-            items = _next_items(page, result.count, len(body))
+            items = PRINTED_ITEMS if page is _rows else next_items(result.count, len(body))
             result, body = page(*args, min(items, left or items), revision, False, placing)
         sent += result.count
-
-
-def _stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Response:
-    """A body in pieces, compressed on the way when the client takes it, off the loop. Ends at the request's deadline."""
-    headers: Headers = [(b"content-type", respond.CONTENT_TYPES[kind])]
-    packed = "gzip" in q.req.header(b"accept-encoding")
-    if packed:
-        headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
-    deadline = q.req.deadline
-
-    async def run(write: Write) -> None:
-        left = max(1.0, deadline - time.monotonic()) if deadline else None
-        try:
-            async with asyncio.timeout(left):
-                await send(write)
-        except (Compacted, TimeoutError) as e:
-            # The head has left: the connection ends without the answer's end.
-            raise errors.timeout(f"list {q.req.path}: {e or 'the request has run out of time'}", 0) from None
-
-    async def send(write: Write) -> None:
-        if packed:
-            from isal import isal_zlib
-
-            packer = isal_zlib.compressobj(level=1, wbits=31)
-            async for piece in pieces:
-                small = await asyncio.to_thread(packer.compress, piece)
-                if small:
-                    await write(small)
-            await write(packer.flush())
-            return
-        async for piece in pieces:
-            for at in range(0, len(piece), 2 * PAGE_BYTES):
-                await write(piece[at : at + 2 * PAGE_BYTES])
-
-    return Response(200, headers, stream=run)
-
-
-# --- protobuf
-
-
-def _protobuf(q: Listing) -> Response | Awaitable[Response]:
-    """Stored messages, copied. The envelope tells the length of what follows, so that is looked up before the first byte leaves."""
-
-    def around(now: Any, size: int) -> tuple[bytes, bytes]:
-        return (b"", b"") if now.more and now.count != q.limit else _list_ends(q, now, size)
-
-    result, body = _messages(q, q.start, min(FIRST_ITEMS, q.limit or FIRST_ITEMS), q.revision, _counts(q), around)
-    if not result.more or result.count == q.limit:
-        return respond.finish(q.req, 200, PROTOBUF, body)
-    return _more_messages(q, result, body)
-
-
-async def _more_messages(q: Listing, first: Any, body: bytes) -> Response:
-    """The answer that begins with a page: streamed when every message is stored, collected otherwise."""
-    left = q.limit - first.count if q.limit else 0
-    rest = await asyncio.to_thread(_sizes, q, first.next_key, left, first.revision) if q.served.native else None
-    if rest is None or rest.size < 0:
-        return await _collected_messages(q, first, body)
-    size = len(body) + rest.size
-    before, after = _list_ends(q, rest, size)
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield before
-        yield body
-        result, sent, seen = first, len(body), first.count
-        while result.more and seen != q.limit:
-            result, page = await _next_messages(q, result, sent // seen, seen)
-            sent += len(page)
-            seen += result.count
-            if sent > size:
-                break
-            yield page
-        if sent != size:
-            # A state from the history, transcoded, is not what had been stored: by another kas, with other codecs.
-            raise errors.internal(f"list {q.req.path}: {sent} bytes instead of {size}")
-        yield after
-
-    return _stream(q, pieces(), PROTOBUF)
-
-
-def _sizes(q: Listing, start: str, limit: int, revision: int) -> Any:
-    """A scan that tells where ``limit`` ends and how many bytes the messages have up to there, from their heads."""
-    return q.served.registry.store.range_protobuf(q.prefix, start, limit, revision, q.matcher, _counts(q), wrap=lambda r: None)
-
-
-async def _next_messages(q: Listing, last: Any, item_bytes: int, seen: int) -> tuple[Any, bytes]:
-    store, left = q.served.registry.store, q.limit - seen if q.limit else 0
-    if store.revision - last.revision > WRITES_BEFORE_REST:
-        async with _collecting:
-            return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, _bare)
-    items = _next_items(None, 1, item_bytes)
-    return _messages(q, last.next_key, min(items, left or items), last.revision, False, _bare)
-
-
-async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
-    chunks, revision, seen = [body], result.revision, result.count
-    async with _collecting:
-        while result.more and seen != q.limit:
-            await asyncio.sleep(0)
-            items = _next_items(None, result.count, len(chunks[-1]))
-            left = q.limit - seen if q.limit else items
-            result, body = _messages(q, result.next_key, min(items, left), revision, _counts(q) and left <= items, _bare)
-            seen += result.count
-            chunks.append(body)
-        before, after = _list_ends(q, result, sum(map(len, chunks)))
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield before
-        chunks.reverse()
-        while chunks:
-            yield chunks.pop()
-        yield after
-
-    return _stream(q, pieces(), PROTOBUF)
-
-
-def _list_ends(q: Listing, result: Any, size: int) -> tuple[bytes, bytes]:
-    """What stands before and behind ``size`` bytes of items. A list message is {1: ListMeta, 2: items…}."""
-    meta = encode_protobuf(q.served.list_type, {"metadata": list_meta(q, result)})
-    return envelope_head(q.served.api_version, q.served.list_kind, len(meta) + size) + meta, ENVELOPE_TAIL
-
-
-def _bare(result: Any, size: int) -> tuple[bytes, bytes]:
-    return b"", b""
-
-
-def _messages(
-    q: Listing, start: str, limit: int, revision: int, count: bool, around: Callable[[Any, int], tuple[bytes, bytes]]
-) -> tuple[Any, bytes]:
-    """A page of items as field 2 of a list message, between what ``around`` says of the result and their size."""
-    store = q.served.registry.store
-    if q.served.native:
-        result = store.range_protobuf(q.prefix, start, limit, revision, q.matcher, count, wrap=lambda r: around(r, r.size))
-        if result.body is not None:
-            return result, result.body
-        # One is of a kas that did not store messages, or a state from the history.
-        revision = revision or result.revision
-    result = store.range(q.prefix, start, limit, revision, q.matcher, count)
-    items = _proto_items(q.served, result.records)
-    before, after = around(result, len(items))
-    return result, b"".join((before, items, after))
-
-
-def _proto_items(served: Served, records: list[Any]) -> bytes:
-    """Records as field 2 of a list message."""
-    return protobuf_list(b"", [served.protobuf(rec) for rec in records])[2:]  # without the empty metadata in front
 
 
 # --- forms that must be whole
@@ -373,32 +216,32 @@ async def _all_pages(q: Listing, result: Any) -> AsyncIterator[Any]:
         if not result.more or seen == q.limit:
             return
         await asyncio.sleep(0)
-        items = _next_items(None, result.count, sum(map(len, result.records)))
+        items = next_items(result.count, sum(map(len, result.records)))
         left = q.limit - seen if q.limit else items
-        count = _counts(q) and left <= items
+        count = counts(q) and left <= items
         result = store.range(q.prefix, result.next_key, min(items, left), revision, q.matcher, count)
 
 
 async def _collected(q: Listing, first: Any) -> Response:
-    """YAML and indented JSON: encoded at once, in a thread, because that takes long."""
-    records: list[Any] = []
-    async with _collecting:
+    """YAML, indented JSON, what is converted elsewhere: encoded at once, in a thread, because that takes long."""
+    records: list[Shown] = []
+    async with q.served.converting or collecting:
         async for result in _all_pages(q, first):
-            records += result.records
+            records += await q.served.converted(result.records)
         return await asyncio.to_thread(encode, q, list_meta(q, result), records)
 
 
-def encode(q: Listing, meta: dict[str, Any], records: list[Any]) -> Response:
-    """Records as a list in any media type and form."""
+def encode(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response:
+    """Records in the version of the request as a list in any media type and form."""
     req, served, m = q.req, q.served, q.media
     if m.plain_json:
         head = served.list_head + orjson.dumps(meta) + b',"items":['
         return respond.finish(req, 200, JSON, b"".join((head, b",".join([served.item(x) for x in records]), b"]}\n")))
-    if m.convert is None and m.accepted == PROTOBUF:
-        message = encode_protobuf(served.list_type, {"metadata": meta}) + _proto_items(served, records)
+    if m.convert is None and m.accepted == PROTOBUF and served.list_type is not None:
+        message = encode_protobuf(served.list_type, {"metadata": meta}) + listmessages.messages_of(served, records)
         return respond.finish(req, 200, PROTOBUF, envelope(served.api_version, served.list_kind, message))
     if m.accepted == PROTOBUF and m.convert is not None and m.convert.kind == respond.PARTIAL_LIST:
-        kind = SCHEME.known("meta.k8s.io", m.convert.version, respond.PARTIAL_LIST)
+        kind = BUILTIN.known("meta.k8s.io", m.convert.version, respond.PARTIAL_LIST)
         parts = [served.partial_protobuf(rec, rec.revision) for rec in records]
         list_meta = encode_protobuf(_LIST_META, meta)
         return respond.finish(req, 200, PROTOBUF, protobuf_list(list_meta, parts, api_version=kind.api_version, kind=kind.kind))
@@ -410,7 +253,5 @@ def encode(q: Listing, meta: dict[str, Any], records: list[Any]) -> Response:
         value = {"kind": respond.PARTIAL_LIST, "apiVersion": f"meta.k8s.io/{version}", "metadata": meta,
                  "items": [respond.partial(x, version) for x in objects]}  # fmt: skip
         return respond.generic(req, m, value)
-    for x in objects:
-        x.pop("kind", None)
-        x.pop("apiVersion", None)
+    objects = [{k: v for k, v in x.items() if k not in ("kind", "apiVersion")} for x in objects]
     return respond.typed(req, m, served.list_type, served.api_version, served.list_kind, {"metadata": meta, "items": objects}, 200)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.api.fieldmanager import Only, builtin, create, field_set, unowned, update
-from kas.api.fieldmanager import manager_name as _manager_name
-from kas.edge.http import Request
 from kas.endpoints.served import Served
+from kas.patch.fieldmanager import Only, builtin, create, field_set, unowned, update
+from kas.patch.fieldmanager import manager_name as _manager_name
 from kas.registry.strategy import Context, Obj
+from kas.request.http import Request
 
 
 def manager_name(given: str, req: Request) -> str:
+    """The field manager: the one ``given``, else from the User-Agent."""
     return _manager_name(given, "" if given else req.header(b"user-agent"))
 
 
 def schema(served: Served):
+    """The merge schema of the resource's kind, looked up once."""
     if served.schema is None:
         served.schema = builtin(served.group, served.version, served.kind)
     return served.schema
@@ -48,6 +50,7 @@ def reset_fields(served: Served, subresource: str) -> dict[str, Any] | Only:
 
 
 def on_create(served: Served, obj: Obj, manager: str, ctx: Context) -> None:
+    """Write into a new object who manages its fields, in place; ``ctx`` says when and for which subresource."""
     reset = reset_fields(served, ctx.subresource)
     without = served.unowned.get(ctx.subresource)
     if without is None and not isinstance(reset, Only):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kas.api import errors, field
-from kas.api.errors import bad_request
-from kas.api.negotiation import APPLY_PATCH
-from kas.api.requestinfo import Query
-from kas.api.scalars import parse_uint64
-from kas.api.selectors import SelectorError, parse_field_selector, parse_label_selector
-from kas.api.validation import options as validation
+from kas.config import features
+from kas.endpoints import optionsvalidation as validation
+from kas.meta import errors, field
+from kas.meta.errors import bad_request
+from kas.meta.scalars import parse_uint64
+from kas.meta.selectors import SelectorError, parse_field_selector, parse_label_selector
+from kas.request.negotiation import APPLY_PATCH
+from kas.request.requestinfo import Query
 
 META = "meta.k8s.io"
 
@@ -71,16 +72,18 @@ def list_options(q: Query, force_watch: bool = False) -> ListOptions:
         number(get("timeoutSeconds")) if "timeoutSeconds" in q else None, number(get("limit")) if "limit" in q else 0, get("continue"),
         q.flag("sendInitialEvents") if "sendInitialEvents" in q else None,
     )  # fmt: skip
+    watch_list = features.DEFAULT.enabled("WatchList")
     if o.match or o.send_initial_events is not None:
         found = validation.validate_list_options(
             {
                 "watch": o.watch, "resourceVersion": o.resource_version, "resourceVersionMatch": o.match,
                 "continue": o.continue_token, "sendInitialEvents": o.send_initial_events,
-            }
+            },
+            watch_list,
         )  # fmt: skip
         if found:
             raise errors.invalid(META, "ListOptions", "", found)
-    elif o.watch and o.resource_version in ("", "0"):
+    elif o.watch and watch_list and o.resource_version in ("", "0"):
         # The old way to ask for the current state first (SetListOptionsDefaults with WatchList on).
         o = o._replace(send_initial_events=True, match="NotOlderThan")
     return o._replace(watch=True) if force_watch else o

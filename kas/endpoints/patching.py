@@ -1,32 +1,35 @@
-"""The four patch types, each as a function from the current object to the object wanted (apiserver's ``handlers/patch.go``).
+"""JSON, merge and strategic merge patches of the current object (apiserver's ``handlers/patch.go``).
 
-Patches work on the object in the version of the URL. The result is decoded and defaulted like a body.
+Patches work on the object in the version of the URL. The result is decoded and defaulted like a body. Apply is in ``applying.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import orjson
 
-from kas._fast_types import reads_alike
-from kas.api import errors, field, gojson, jsonpatch, mergepatch, strategicmerge
-from kas.api.defaults import apply_defaults
-from kas.api.errors import ApiError
-from kas.api.fieldmanager import apply, shown_name
-from kas.api.negotiation import JSON_PATCH, MERGE_PATCH, patch_media_type
-from kas.api.scheme import DecodeError, EncodeError, decode, encode_json, write_json
-from kas.api.strictness import duplicates, json_patch_errors, strict_errors, warning_texts
-from kas.api.unstructured import conversion_error, go_numbers
-from kas.edge.http import Request
-from kas.endpoints import managedfields
+from kas.admission import UPDATE
+from kas.endpoints import managedfields, respond
+from kas.endpoints.admission import RequestAdmission
+from kas.endpoints.applying import ApplyUpdate
 from kas.endpoints.codec import JSON_ERROR_STRUCT, another_kind, keep_reset
-from kas.endpoints.options import WriteOptions
+from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.served import Served
+from kas.endpoints.write import Update, Writer, answer, check_name, options_dict
+from kas.meta import errors, field, gojson
+from kas.meta.errors import ApiError
+from kas.patch import jsonpatch, mergepatch, strategicmerge
+from kas.patch.strict import json_patch_errors
 from kas.registry.strategy import Context, Obj
+from kas.request.http import Request, Response
+from kas.request.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, patch_media_type
+from kas.types.defaults import apply_defaults
+from kas.types.scheme import DecodeError, EncodeError, decode, encode_json, write_json
+from kas.types.strict import duplicates, strict_errors
+from kas.types.unstructured import conversion_error, go_numbers
 
 STATUS = "status"
 
@@ -47,24 +50,52 @@ class Patch:
     text: Callable[[Any], bytes] | None = None
 
 
-def patcher(req: Request, served: Served, ctx: Context, name: str, kind: str, o: WriteOptions) -> Callable[[Obj | None], Obj]:
-    """A JSON, merge or strategic merge patch as a function of the current object (in the storage version). What is wrong with the patch
-    is said when there is an object."""
-    manager = managedfields.manager_name(o.field_manager, req)
-    parsed = cache(lambda: _parse(served, kind, req.body, o))
+class Patcher:
+    """The verb, with all four types of patches."""
 
-    def wanted(current: Obj | None) -> Obj:
-        assert current is not None  # patch creates nothing
-        patch = parsed()
-        live = served.to_served(current)
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+
+    async def patch(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
+        """Serve PATCH in each of its types: 200, or 201 for an apply that created; 415 for another type."""
+        kind = patch_type(req)
+        respond.media(req)
+        o = write_options(req.params, "PatchOptions", kind)
+        ctx = self.writer.context(req, namespace, o.dry_run, subresource)
+        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("PatchOptions", o))
+        step: Update
+        if kind == APPLY_PATCH:
+            step = ApplyUpdate(req, served, ctx, name, admission, o)
+        else:
+            step = PatchUpdate(req, served, ctx, name, admission, kind, o)
+        rec = await step.run()
+        return await answer(req, served, step, rec, 201 if step.created else 200)
+
+
+class PatchUpdate(Update):
+    """A JSON, merge or strategic merge patch of the current object. What is wrong with the patch is said when there is an object."""
+
+    def __init__(
+        self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission, kind: str, o: WriteOptions
+    ) -> None:
+        super().__init__(req, served, ctx, name, admission)
+        self.kind, self.options = kind, o
+        self.manager = managedfields.manager_name(o.field_manager, req)
+        self._patch: Patch | None = None
+
+    def mutate(self, live: Obj | None) -> Obj:
+        """The live object patched, decoded, and its managed fields brought up to date; ApiError when the patch does not fit."""
+        assert live is not None  # it creates nothing
+        served = self.served
+        patch = self._patch
+        if patch is None:
+            patch = self._patch = parse(served, self.kind, self.req.body, self.options)
         patched = patch.apply(live)
-        kept = _kept(live, patched) if ctx.subresource == STATUS else None
-        obj = decode_patched(req, served, patched, o, patch, kept)
-        _check_name(obj, name, ctx.namespace if served.record.namespaced else "")
-        managedfields.on_update(served, live, obj, manager, ctx)
-        return served.to_storage(obj)
-
-    return wanted
+        kept = _kept(live, patched) if self.subresource == STATUS else None
+        obj = decode_patched(self.req, served, patched, self.options, patch, kept)
+        check_name(obj, self.ctx.namespace if served.record.namespaced else "", self.name)
+        managedfields.on_update(served, live, obj, self.manager, self.ctx)
+        return obj
 
 
 def _kept(live: Obj, patched: Any) -> Obj:
@@ -75,13 +106,7 @@ def _kept(live: Obj, patched: Any) -> Obj:
     return {k: v for k, v in patched.items() if k != "metadata" and isinstance(v, dict) and v is live.get(k)}
 
 
-def plain_patcher(req: Request, served: Any, kind: str, o: WriteOptions) -> Callable[[Obj], Obj]:
-    """A patch of a view (Scale): the document in, the decoded result out; no managed fields."""
-    parsed = cache(lambda: _parse(served, kind, req.body, o))
-    return lambda live: decode_patched(req, served, parsed().apply(live), o, parsed())
-
-
-def _parse(served: Served, kind: str, body: bytes, o: WriteOptions) -> Patch:
+def parse(served: Any, kind: str, body: bytes, o: WriteOptions) -> Patch:
     """Raises 400 for what is no patch, 413 for too many operations."""
     strict = o.field_validation != "Ignore"
     if kind == JSON_PATCH:
@@ -171,7 +196,7 @@ def unprocessable() -> ApiError:
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
-def decode_patched(req: Request, served: Served, patched: Any, o: WriteOptions, patch: Patch | None = None, kept: Obj | None = None) -> Obj:
+def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, patch: Patch | None = None, kept: Obj | None = None) -> Obj:
     """The patched document as an object of the kind, defaulted. Raises 422, with the text of the patch's kind.
 
     ``kept`` are members that need no decoding; the result shares them.
@@ -281,80 +306,3 @@ def _still(served: Served, patched: Any, texts: _Texts) -> Any:
         text = texts(patched).decode("utf-8", "replace")
         raise errors.invalid("", "", "", [field.invalid("patch", text, why)])
     return patched
-
-
-def applier(req: Request, served: Served, ctx: Context, name: str, o: WriteOptions) -> Callable[[Obj | None], Obj]:
-    """Server-side apply as a function of the current object, None when it does not exist yet."""
-    value, repeated = _applied(req.body)
-    if value is None:
-        value = {}
-    if not isinstance(value, dict):
-        raise errors.bad_request(
-            f"error decoding YAML: json: cannot unmarshal {gojson.go_type(value)} into Go value of type map[string]interface {{}}"
-        )
-
-    def wanted(current: Obj | None) -> Obj:
-        live = served.to_served(current) if current is not None else None
-        merged = apply(
-            managedfields.schema(served), live, value, o.field_manager, now=ctx.now, subresource=ctx.subresource, force=bool(o.force),
-            reset_fields=managedfields.reset_fields(served, ctx.subresource),
-        )  # fmt: skip
-        obj = _of_merged(served, merged, value)
-        for found in repeated if o.field_validation != "Ignore" else ():
-            if o.field_validation == "Strict":
-                raise errors.bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found}")
-            for text in warning_texts(found):
-                req.warn(text)
-        meta = obj.setdefault("metadata", {})
-        if live is None and meta.get("uid"):
-            why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
-            raise errors.conflict(served.group, served.resource, name, why)
-        if live is None and not meta.get("name"):
-            meta["name"] = name
-        namespace = ctx.namespace if served.record.namespaced else ""
-        if live is None and namespace and not meta.get("namespace"):
-            meta["namespace"] = namespace
-        _check_name(obj, name, namespace)
-        return served.to_storage(obj)
-
-    return wanted
-
-
-def _of_merged(served: Served, merged: Obj, applied: Obj) -> Obj:
-    """The merged object as one of the kind, defaulted. Raises 500 for what fits the schema but not the type."""
-    try:
-        obj, _ = decode(served.type, go_numbers(served.type, merged))
-    except DecodeError as e:
-        gvk = f"{served.group}/{served.version}, Kind={served.kind}"
-        why = f"unable to convert unstructured object to {gvk}: {conversion_error(served.type, str(e))}"
-        raise ApiError(500, "", f"failed to convert new object ({shown_name(applied)}) to proper version: {why}") from None
-    obj["kind"], obj["apiVersion"] = served.kind, served.api_version
-    try:
-        apply_defaults(served.kind_record, obj)
-    except DecodeError as e:
-        raise ApiError(500, "", f"failed to convert to unversioned ({shown_name(applied)}): {e}") from None
-    return obj
-
-
-def _applied(body: bytes) -> tuple[Any, list[str]]:
-    """The configuration, and what strict decoding objects to. Most clients send JSON, which need not go through YAML. Raises 400."""
-    if reads_alike(body):
-        try:
-            value = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            pass
-        else:
-            if not duplicates(body):
-                return value, []
-    from kas.api import yaml_codec  # PyYAML is large and few clients need it
-
-    try:
-        return yaml_codec.decode(body)
-    except yaml_codec.YAMLError as e:
-        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {e}") from None
-
-
-def _check_name(obj: Obj, name: str, namespace: str) -> None:
-    from kas.endpoints.write import check_name
-
-    check_name(obj, namespace, name)

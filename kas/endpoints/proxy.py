@@ -11,12 +11,12 @@ import posixpath
 from dataclasses import replace
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from kas.api import errors
-from kas.api.errors import ApiError
-from kas.edge.http import Headers, Request, Response, Write
-from kas.edge.websocket import CLOSE_INTERNAL, Socket, Upgrade, WebSocketRequest
+from kas.client.http import PATH_SAFE, BackendError, Connection, Target, connect
 from kas.endpoints.proxy_websocket import WebSocket, open_websocket, relay
-from kas.http_client import PATH_SAFE, BackendError, Connection, Target, connect
+from kas.meta import errors
+from kas.meta.errors import ApiError
+from kas.request.http import Headers, Request, Response, Write
+from kas.request.websocket import CLOSE_INTERNAL, Socket, Upgrade, WebSocketRequest
 
 HOP_BY_HOP = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
@@ -144,6 +144,7 @@ async def _upgrade(req: WebSocketRequest, target: Target, headers: Headers, host
 
 
 def upgraded(chosen: str, connection: Connection, backend: WebSocket, outgoing=None) -> Upgrade:
+    """The answer that hands the client's WebSocket on to the backend's, in both directions until one side ends."""
     async def talk(client: Socket) -> int:
         try:
             return await relay(client, backend, outgoing)

@@ -12,40 +12,25 @@ import ipaddress
 import random
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from kas.api import errors
-from kas.api.errors import ApiError, bad_request
-from kas.api.field import go_quote
-from kas.http_client import Target, insecure_tls, verified_tls
+from kas.client.http import Target, insecure_tls, verified_tls
+from kas.endpoints.kubelet import KubeletAccess
+from kas.informers import Objects
+from kas.meta import errors
+from kas.meta.errors import ApiError, bad_request
+from kas.meta.field import go_quote
 from kas.registry.strategy import Obj
 
 KUBELET_PORT = "10250"
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 NOT_ALLOWED = "address not allowed"
-# (group, resource, namespace, name) -> the object or None
-Getter = Callable[[str, str, str, str], Obj | None]
-# (group, resource, namespace) -> the objects
-Lister = Callable[[str, str, str], list[Obj]]
-
-
-@dataclass(frozen=True, slots=True)
-class KubeletAccess:
-    """How kubelets are spoken to: the API server's own certificate, the CA theirs must be of ("" believes any), and which of
-    a node's addresses is tried."""
-
-    address_types: Sequence[str]
-    certificate: str = ""
-    key: str = ""
-    ca: str = ""
 
 
 class Locations:
-    """``get`` and ``list`` read the store. Refusals are ``ApiError``."""
+    """Refusals are ``ApiError``."""
 
-    def __init__(self, get: Getter, list_: Lister, kubelet: KubeletAccess) -> None:
-        self._get, self._list, self._access = get, list_, kubelet
+    def __init__(self, objects: Objects, kubelet: KubeletAccess) -> None:
+        self._get, self._list, self._access = objects.get, objects.list, kubelet
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     def kubelet(self, node: str, asked: tuple[str, str] = ("", "nodes"), verify: bool = True) -> Target:

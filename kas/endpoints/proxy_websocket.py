@@ -13,9 +13,9 @@ import os
 import struct
 from collections.abc import Callable
 
-from kas.edge.http import Headers
-from kas.edge.websocket import CLOSE_GOING_AWAY, CLOSE_INTERNAL, CLOSE_NORMAL, Socket
-from kas.http_client import CHUNK, BackendError, Connection, Target, connect
+from kas.client.http import CHUNK, BackendError, Connection, Target, connect
+from kas.request.http import Headers
+from kas.request.websocket import CLOSE_GOING_AWAY, CLOSE_INTERNAL, CLOSE_NORMAL, Socket
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from time import monotonic
 from typing import Any
 
-from kas.api import continuetoken, errors
-from kas.api.errors import ApiError, bad_request
-from kas.api.validation.names import is_valid_path_segment_name
-from kas.edge.http import Request, Response
 from kas.endpoints import listing, respond
 from kas.endpoints.listing import Listing
 from kas.endpoints.options import ListOptions, list_options, list_resource_version, resource_version
 from kas.endpoints.selection import matcher_of, name_requirement, with_served_fields
 from kas.endpoints.served import Served
-from kas.store import Compacted, FutureRevision
+from kas.meta import errors
+from kas.meta.errors import ApiError, bad_request
+from kas.meta.names import is_valid_path_segment_name
+from kas.registry.versions import Shown
+from kas.request.http import Request, Response
+from kas.store import Compacted, FutureRevision, continuetoken
 
 EXPIRED_LIST = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue "
@@ -38,17 +39,25 @@ def get(req: Request, served: Served, namespace: str, name: str) -> Response | A
     return _found(req, served, namespace, name)
 
 
-def _found(req: Request, served: Served, namespace: str, name: str) -> Response:
+def _found(req: Request, served: Served, namespace: str, name: str) -> Response | Awaitable[Response]:
     rec = served.registry.find(namespace, name)
     if rec is None:
         respond.media(req)  # a form that there is not is refused before what is not there
         raise served.registry.not_found(name)
-    return respond.obj(req, served, rec)
+    if served.native:
+        return respond.obj(req, served, rec)
+    shown = served.convert((rec,))
+    return respond.obj(req, served, shown[0]) if isinstance(shown, Sequence) else _converted(req, served, shown)
+
+
+async def _converted(req: Request, served: Served, pending: Awaitable[Sequence[Shown]]) -> Response:
+    return respond.obj(req, served, (await pending)[0])
 
 
 async def _get_later(req: Request, served: Served, namespace: str, name: str, rv: int) -> Response:
     await fresh(served.registry.store, rv)
-    return _found(req, served, namespace, name)
+    result = _found(req, served, namespace, name)
+    return result if isinstance(result, Response) else await result
 
 
 async def fresh(store: Any, rv: int) -> None:
@@ -154,12 +163,13 @@ class ExpiredList(ApiError):
     token: str
 
     def status(self) -> dict[str, Any]:
+        """The Status with the token the client may go on with instead."""
         out = super().status()
         out["metadata"] = {"continue": self.token}
         return out
 
 
-def _list_one(q: Listing, key: str) -> Response:
+def _list_one(q: Listing, key: str) -> Response | Awaitable[Response]:
     """``metadata.name=x`` in one namespace (or of a cluster-scoped kind) can only mean one object: no scan."""
     store = q.served.registry.store
     at = q.revision or store.revision
@@ -167,4 +177,4 @@ def _list_one(q: Listing, key: str) -> Response:
     found = [rec] if rec is not None and (q.matcher is None or q.matcher.matches(rec)) else []
     if rec is not None and not q.revision:
         at = max(at, rec.revision)
-    return listing.encode(q, {"resourceVersion": str(at)}, found)
+    return listing.converted(q, {"resourceVersion": str(at)}, found)

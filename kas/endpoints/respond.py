@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from kas.api.errors import ApiError
-from kas.api.negotiation import JSON, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream
-from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, pretty_json
-from kas.edge.http import Headers, Request, Response
+from kas._fastpath import failure_json
+from kas.config import features
+from kas.meta.errors import ApiError
+from kas.registry.versions import Shown
+from kas.request.http import Headers, Request, Response
+from kas.request.negotiation import JSON, NO_TABLE, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream
+from kas.types.scheme import BUILTIN, encode_json, encode_protobuf, envelope, pretty_json
 
 GZIP_FROM_BYTES = 128 * 1024
 PARTIAL, PARTIAL_LIST, TABLE = "PartialObjectMetadata", "PartialObjectMetadataList", "Table"
@@ -55,11 +58,11 @@ def media(req: Request, watch: bool = False) -> Media:
     return found
 
 
-def obj(req: Request, served, rec, status: int = 200) -> Response:
-    """A stored object (a Record, or what a dry run would have stored)."""
+def obj(req: Request, served, rec: Shown, status: int = 200) -> Response:
+    """An object that is in the version of the request already (``Version.convert``)."""
     m = media(req)
     if m.plain_json:
-        return finish(req, status, JSON, rec.json_line if served.native else served.json(rec) + b"\n")
+        return finish(req, status, JSON, rec.json_line)
     if m.convert is None and m.accepted == PROTOBUF:
         return finish(req, status, PROTOBUF, envelope(served.api_version, served.kind, served.protobuf(rec)))
     return transformed(req, m, served, served.object(rec), status)
@@ -70,7 +73,7 @@ def transformed(req: Request, m: Media, served, value: dict[str, Any], status: i
     if m.convert is None:
         return typed(req, m, served.type, served.api_version, served.kind, value, status)
     if m.convert.kind == TABLE:
-        from kas.api import printers
+        from kas.registry import printing as printers
 
         t = printers.table(
             (served.group, served.version, served.kind), [value], now=time.time(),
@@ -83,6 +86,7 @@ def transformed(req: Request, m: Media, served, value: dict[str, Any], status: i
 
 
 def partial(value: dict[str, Any], version: str = "v1") -> dict[str, Any]:
+    """A PartialObjectMetadata, in a version of meta.k8s.io, with the object's metadata."""
     return {"kind": PARTIAL, "apiVersion": f"meta.k8s.io/{version}", "metadata": value.get("metadata") or {}}
 
 
@@ -95,13 +99,14 @@ def go_type(served) -> str:
 def generic(req: Request, m: Media, value: dict[str, Any], status: int = 200) -> Response:
     """Any object that names its own kind: Status, Table, discovery documents."""
     group, _, version = value["apiVersion"].rpartition("/")
-    kind = SCHEME.kind(group, version, value["kind"])
+    kind = BUILTIN.kind(group, version, value["kind"])
     if kind is None:
         raise LookupError(f"no type for {value['apiVersion']} {value['kind']}")
     return typed(req, m, kind.type, value["apiVersion"], value["kind"], value, status)
 
 
 def typed(req: Request, m: Media, type_, api_version: str, kind: str, value: dict[str, Any], status: int) -> Response:
+    """The value in the media type the client takes, as an object of ``type_``; protobuf in its envelope."""
     if m.accepted == PROTOBUF:
         return finish(req, status, PROTOBUF, envelope(api_version, kind, encode_protobuf(type_, value)))
     body = encode_json(type_, {"kind": kind, "apiVersion": api_version, **value})
@@ -114,7 +119,8 @@ def typed(req: Request, m: Media, type_, api_version: str, kind: str, value: dic
 
 
 def to_yaml(value: Any) -> bytes:
-    from kas.api import yaml_codec  # PyYAML is large and few clients ask for YAML
+    """The value as YAML, as sigs.k8s.io/yaml writes it."""
+    from kas.types import yaml_codec  # PyYAML is large and few clients ask for YAML
 
     return yaml_codec.encode(value)
 
@@ -122,7 +128,10 @@ def to_yaml(value: Any) -> bytes:
 def status(req: Request, e: ApiError) -> Response:
     """An error as a Status in the client's media type; JSON when it accepts none of ours."""
     m = _status_media(req)
-    resp = generic(req, m, e.status(), e.code)
+    # A Status that says more than these four is encoded as any object.
+    plain = m.plain_json and type(e).status is ApiError.status
+    body = failure_json(e.code, e.reason, e.message, e.details) if plain else None
+    resp = finish(req, e.code, JSON, body) if body is not None else generic(req, m, e.status(), e.code)
     if e.headers:
         resp.headers += [(k.encode(), v.encode()) for k, v in e.headers.items()]
     elif e.details and e.details.get("retryAfterSeconds"):
@@ -138,6 +147,7 @@ def _status_media(req: Request) -> Media:
 
 
 def success(req: Request, details: dict[str, Any] | None = None, status_code: int = 200) -> Response:
+    """A Status of success: with ``details`` when there are any, else with the code."""
     value: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is not None:
         value["details"] = details
@@ -152,11 +162,30 @@ def media_without_conversion(req: Request) -> Media:
     return m if m.convert is None else m._replace(convert=None)
 
 
+def media_without_table(req: Request) -> Media:
+    """For answers whose storage prints no columns: one who accepts nothing but a Table gets 406, partial metadata can be had."""
+    m = media(req)
+    if m.convert is None or m.convert.kind != TABLE:
+        return m
+    found = negotiate(req.raw_header(b"accept").decode("latin-1"), NO_TABLE)
+    pretty = found.media_type == JSON and m.pretty
+    return Media(found.media_type, found.convert, pretty, found.media_type == JSON and found.convert is None and not pretty)
+
+
+def virtual(req: Request, kind: Any, value: dict[str, Any], status: int) -> Response:
+    """The object of a kind that is answered and never stored."""
+    m = media_without_table(req)
+    if m.convert is not None and m.convert.kind == PARTIAL:
+        return generic(req, m, partial(value, m.convert.version), status)
+    return typed(req, media_without_conversion(req) if m.convert is not None else m, kind.type, kind.api_version, kind.kind, value, status)
+
+
 def finish(req: Request, status_code: int, kind: str, body: bytes, headers: Headers | None = None) -> Response:
+    """The response, gzipped when it is large and the client takes that."""
     out: Headers = [(b"content-type", CONTENT_TYPES[kind])]
     if headers:
         out += headers
-    if len(body) > GZIP_FROM_BYTES and "gzip" in req.header(b"accept-encoding"):
+    if len(body) > GZIP_FROM_BYTES and "gzip" in req.header(b"accept-encoding") and features.DEFAULT.enabled("APIResponseCompression"):
         from isal import igzip
 
         body = igzip.compress(body, compresslevel=1)
@@ -165,5 +194,11 @@ def finish(req: Request, status_code: int, kind: str, body: bytes, headers: Head
 
 
 def text(status_code: int, body: str, headers: Headers | None = None) -> Response:
+    """A response in plain text that browsers must not take for something else."""
     out: Headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
     return Response(status_code, out + (headers or []), body.encode())
+
+
+def not_found() -> Response:
+    """What Go's mux answers for a path nobody has."""
+    return text(404, "404 page not found\n")

@@ -1,18 +1,23 @@
-"""The REST resources: which handler answers a verb on a resource or subresource (apiserver's ``endpoints/installer.go``)."""
+"""The REST resources: which handler answers a verb on a resource or subresource (apiserver's ``endpoints/installer.go``).
+
+A body is read here, once a handler that takes one is found: what is refused before costs no more than its head.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from kas.api import deprecated, errors
-from kas.api.negotiation import JSON, PROTOBUF, YAML
-from kas.edge.http import Request, Result
 from kas.endpoints import read
 from kas.endpoints.delete import Deleter
+from kas.endpoints.patching import Patcher
 from kas.endpoints.served import Served
 from kas.endpoints.watch import Watches, watch
 from kas.endpoints.write import Writer
+from kas.meta import errors
+from kas.request.http import Request, Result, with_body
+from kas.request.negotiation import JSON, PROTOBUF, YAML
+from kas.types import deprecated
 
 # (request, served, namespace, name) -> answer
 Handler = Callable[[Request, Any, str, str], Result]
@@ -44,6 +49,7 @@ def check_accept(req: Request, produced: tuple[str, ...]) -> None:
 
 
 def method_not_allowed() -> errors.ApiError:
+    """The 405 of upstream's router."""
     return errors.ApiError(405, "MethodNotAllowed", NOT_ALLOWED, {})
 
 
@@ -51,20 +57,26 @@ class Rest:
     """Every served resource. ``resources[group, version][plural]`` is a ``Served`` or, for kinds that are not stored, a ``Virtual``."""
 
     def __init__(self, writer: Writer, deleter: Deleter, watches: Watches) -> None:
-        self.writer, self.deleter, self.watches = writer, deleter, watches
+        self.writer, self.patcher, self.deleter, self.watches = writer, Patcher(writer), deleter, watches
         self.resources: dict[tuple[str, str], dict[str, Any]] = {}
         self._getters: dict[tuple[str, str, str], Served] = {}
         self.subresources: dict[tuple[str, str, str], dict[str, Handler]] = {}
 
     def add(self, served: Any) -> None:
+        """Serve one more resource, or one in another's place."""
         self._getters.clear()
         self.resources.setdefault((served.group, served.version), {})[served.resource] = served
+
+    def of_kind(self, group: str, version: str, kind: str) -> list[Any]:
+        """The records of the served resources of a kind."""
+        return [r.record for r in (self.resources.get((group, version)) or {}).values() if r.kind == kind]
 
     def subresource(self, group: str, resource: str, name: str, **verbs: Handler) -> None:
         """Handlers of a subresource in every version of its resource; verbs are get, create, update, patch, delete."""
         self.subresources[group, resource, name] = verbs
 
     def handle(self, req: Request) -> Result:
+        """Find what serves the request, by resource and verb, and call it: 404 for what does not exist, 405 for what it cannot do."""
         info = req.info
         if info.verb == "get" and info.subresource == "" and info.name != "":
             # The commonest request, straight to its handler once the long way has found it.
@@ -86,7 +98,7 @@ class Rest:
         namespace = info.namespace if record.namespaced else ""
         if record.namespaced:
             # A name that a list or watch took from its field selector needs no namespace.
-            if not namespace and (info.subresource or (name and len(info.parts) > 1)):
+            if not namespace and (info.subresource or (name and len(info.parts or ()) > 1)):
                 raise errors.generic_not_found()
         elif info.namespace and (info.resource != "namespaces" or info.namespace != name or req.path.count("/namespaces/") > 1):
             raise errors.generic_not_found()  # a namespace is its own, but not in itself
@@ -114,17 +126,17 @@ class Rest:
         if verb == "create":
             if name:
                 raise method_not_allowed()
-            return self.writer.create(req, served, namespace)
+            return with_body(req, self.writer.create, served, namespace)
         if verb == "deletecollection":
-            return self.deleter.delete_collection(req, served, namespace)
+            return with_body(req, self.deleter.delete_collection, served, namespace)
         if not name:
             raise method_not_allowed()
         if verb == "update":
-            return self.writer.update(req, served, namespace, name)
+            return with_body(req, self.writer.update, served, namespace, name)
         if verb == "patch":
-            return self.writer.patch(req, served, namespace, name)
+            return with_body(req, self.patcher.patch, served, namespace, name)
         if verb == "delete":
-            return self.deleter.delete(req, served, namespace, name)
+            return with_body(req, self.deleter.delete, served, namespace, name)
         raise method_not_allowed()
 
     def _sub(self, req: Request, served: Any, namespace: str, name: str) -> Result:
@@ -144,16 +156,16 @@ class Rest:
                 raise method_not_allowed()
             if sub.connect and "dryRun" in req.params:
                 raise errors.bad_request("dryRun is not supported")
-            return handler(req, served, namespace, name)
+            return with_body(req, handler, served, namespace, name)
         if verb not in sub.verbs or req.method == "HEAD":
             raise method_not_allowed()
         # The rest are views of the object itself under another strategy: status and its like.
         if verb == "get":
             return read.get(req, served, namespace, name)
         if verb == "update":
-            return self.writer.update(req, served, namespace, name, sub.name)
+            return with_body(req, self.writer.update, served, namespace, name, sub.name)
         if verb == "patch":
-            return self.writer.patch(req, served, namespace, name, sub.name)
+            return with_body(req, self.patcher.patch, served, namespace, name, sub.name)
         raise method_not_allowed()
 
 
@@ -183,4 +195,4 @@ class Virtual:
         handler = self._verbs.get(verb)
         if handler is None or req.method == "HEAD" or (verb == "create" and name):
             raise method_not_allowed()
-        return handler(req, self, namespace, name)
+        return with_body(req, handler, self, namespace, name)

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kas.api.scheme import SCHEME
-from kas.edge.http import Request, Response
 from kas.endpoints import respond
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import write_options
 from kas.endpoints.rest import Virtual
 from kas.endpoints.subresources.named import own
 from kas.endpoints.write import Writer
+from kas.kinds.authentication import tokenreview as authn
+from kas.kinds.authorization import accessreview as authz
+from kas.meta.waiting import awaited, eager
 from kas.registry import pipeline
-from kas.registry.authentication import reviews as authn
-from kas.registry.authorization import reviews as authz
+from kas.request.http import Request, Response
 
-Answer = Callable[[Any, dict[str, Any]], dict[str, Any]]
+Answer = Callable[[Any, dict[str, Any]], dict[str, Any] | Awaitable[dict[str, Any]]]
 
 
 def review(record, writer: Writer, answer: Answer) -> Virtual:
     """A create-only resource whose answer is the object with its status filled in."""
-    kind = SCHEME.known(record.group, record.version, record.kind)
+    kind = record.kind_record
 
-    def create(req: Request, served: Virtual, namespace: str, name: str) -> Response:
-        respond.media(req)
+    @eager
+    async def create(req: Request, served: Virtual, namespace: str, name: str) -> Response:
+        respond.media_without_table(req)
         o = write_options(req.params, "CreateOptions")
         obj = decode_body(req, kind, strictness=o.field_validation)
         assert obj is not None
@@ -35,8 +36,8 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
         ctx = writer.context(req, namespace, o.dry_run)
         # Seen only where the answer is the question itself with a status; the others answer a new object.
         own(req, obj, kind, ctx, o)
-        result = answer(ctx, obj)
-        return respond.typed(req, respond.media_without_conversion(req), record.type, record.api_version, record.kind, result, 201)
+        result = await awaited(answer(ctx, obj))
+        return respond.virtual(req, kind, result, 201)
 
     return Virtual(record, create=create)
 

@@ -5,27 +5,32 @@ Writes go through the parent's own update, so its strategy, generation and manag
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from kas.admission import UPDATE
-from kas.api import errors
-from kas.api.fieldmanager import builtin, keep_timestamps, to_parent, to_scale, update
-from kas.api.negotiation import APPLY_PATCH
-from kas.api.scheme import SCHEME
-from kas.api.selectors import format_label_selector
-from kas.edge.http import Request, Response
 from kas.endpoints import managedfields, patching, respond
+from kas.endpoints.admission import RequestAdmission
+from kas.endpoints.applying import Applied
 from kas.endpoints.codec import decode_body
-from kas.endpoints.options import write_options
+from kas.endpoints.options import WriteOptions, write_options
+from kas.endpoints.served import Served
 from kas.endpoints.write import Writer, check_name, options_dict
-from kas.registry.autoscaling.scale import validate_scale
+from kas.kinds.autoscaling.scale import validate_scale
+from kas.meta import errors
+from kas.meta.selectors import format_label_selector
+from kas.patch.fieldmanager import builtin, to_parent, to_scale, update
 from kas.registry.strategy import Context, Obj
+from kas.registry.versions import Shown
+from kas.registry.write import Update
+from kas.request.http import Request, Response
+from kas.request.negotiation import APPLY_PATCH
+from kas.types.scheme import BUILTIN
 
-SCALE = SCHEME.known("autoscaling", "v1", "Scale")
+SCALE = BUILTIN.known("autoscaling", "v1", "Scale")
 
 SUBRESOURCE = "scale"
+
 
 def scale_of(parent: Obj) -> Obj:
     """The Scale of an object of a scalable kind."""
@@ -54,92 +59,115 @@ class Scale:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
-    def get(self, req: Request, served: Any, namespace: str, name: str) -> Response:
-        return self._answer(req, scale_of(served.object(served.registry.get(namespace, name))), 200)
+    async def get(self, req: Request, served: Served, namespace: str, name: str) -> Response:
+        """Serve GET of /scale: the object as a Scale."""
+        return await self._answer(req, served, served.registry.get(namespace, name))
 
-    async def update(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+    async def update(self, req: Request, served: Served, namespace: str, name: str) -> Response:
+        """Serve PUT of /scale: of a Scale only the replicas, and who manages them, reach the object."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions")
         given = decode_body(req, SCALE, strictness=o.field_validation)
         assert given is not None
         check_name(given, namespace, name)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
+        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
         manager = managedfields.manager_name(o.field_manager, req)
+        return await self._write(req, served, _Replace(served, ctx, name, admission, given, manager))
 
-        def change(old: Obj) -> Obj:
-            return owned(old, {**given, "metadata": dict(given["metadata"])}, manager, ctx)
-
-        uid = given["metadata"].get("uid") or ""
-        return await self._write(req, served, ctx, name, change, options_dict("UpdateOptions", o), uid)
-
-    async def patch(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+    async def patch(self, req: Request, served: Served, namespace: str, name: str) -> Response:
+        """Serve PATCH of /scale: the object's Scale is patched, and only the replicas, and who manages them, reach the object."""
         kind = patching.patch_type(req)
         respond.media(req)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
-        view: Any = _View(served)
-        change: Callable[[Obj], Obj]
+        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("PatchOptions", o), SCALE.kind)
+        step: _ScaleUpdate
         if kind == APPLY_PATCH:
-            change = patching.applier(req, view, ctx, name, o)
+            step = _Apply(served, ctx, name, admission, Applied(req, o))
         else:
-            patched = patching.plain_patcher(req, view, kind, o)
-            manager = managedfields.manager_name(o.field_manager, req)
+            step = _Patch(req, served, ctx, name, admission, kind, o)
+        return await self._write(req, served, step)
 
-            def patched_owned(old: Obj) -> Obj:
-                scale = patched(old)
-                check_name(scale, namespace, name)
-                return owned(old, scale, manager, ctx)
-
-            change = patched_owned
-
-        return await self._write(req, served, ctx, name, change, options_dict("PatchOptions", o))
-
-    async def _write(
-        self, req: Request, served: Any, ctx: Context, name: str, change: Callable[[Obj], Obj], options: dict[str, Any], uid: str = ""
-    ) -> Response:
-        """Admission sees Scales, the registry their parents; managed fields are handed from one to the other."""
-        admission = self.writer.admission
-        attributes = self.writer.attributes(req, served, UPDATE, ctx, name, None, None, options)
-        attributes.kind = SCALE.kind
-        replicas = {served.api_version: "spec.replicas"}
-
-        async def wanted(current: Obj | None) -> Obj:
-            assert current is not None
-            live = served.to_served(current)
-            old, entries = scale_of(live), live["metadata"].get("managedFields")
-            shown = to_scale(entries, replicas)
-            if shown:
-                old["metadata"]["managedFields"] = shown
-            attributes.obj, attributes.old = change(old), scale_of(live)
-            await admission.mutate(attributes)
-            scale = attributes.obj
-            assert scale is not None
-            _check(scale, live, served, name)
-            meta = dict(live["metadata"])
-            meta["resourceVersion"] = scale["metadata"].get("resourceVersion") or ""
-            owners = to_parent(entries, scale["metadata"].get("managedFields"), served.api_version, replicas)
-            meta.pop("managedFields", None)
-            if owners:
-                meta["managedFields"] = owners
-            return served.to_storage({**live, "metadata": meta, "spec": {**live["spec"], "replicas": _replicas(scale)}})
-
-        async def judge(final: Obj, old: Obj | None) -> None:
-            assert old is not None
-            attributes.obj, attributes.old = scale_of(served.to_served(final)), scale_of(served.to_served(old))
-            await admission.validate(attributes)
-
-        # The parent's own strategy decides what the write means: no view's.
-        parents = replace(ctx, subresource="")
-        rec, warnings, _ = await served.registry.update(parents, name, wanted, judge, settle=keep_timestamps, uid=uid)
-        for text in warnings:
+    async def _write(self, req: Request, served: Served, step: _ScaleUpdate) -> Response:
+        rec = await step.run()
+        for text in step.warnings:
             req.warn(text)
-        return self._answer(req, scale_of(served.object(rec)), 200)
+        return await self._answer(req, served, rec)
 
-    def _answer(self, req: Request, scale: Obj, status: int) -> Response:
+    async def _answer(self, req: Request, served: Served, rec: Shown) -> Response:
         m = respond.media(req)
+        scale = scale_of(served.object(await served.converted_one(rec)))
         if m.convert is not None and m.convert.kind == respond.TABLE:
-            return respond.transformed(req, m, _SCALE_VIEW, scale, status)
-        return respond.typed(req, respond.media_without_conversion(req), SCALE.type, "autoscaling/v1", "Scale", scale, status)
+            return respond.transformed(req, m, _VIEW, scale, 200)
+        return respond.typed(req, respond.media_without_conversion(req), SCALE.type, "autoscaling/v1", "Scale", scale, 200)
+
+
+class _ScaleUpdate(Update):
+    """A write of the parent that requests and admission see as one of its Scale; managed fields are handed from one to the other."""
+
+    def __init__(self, served: Served, ctx: Context, name: str, admission: RequestAdmission) -> None:
+        # The parent's own strategy decides what the write means: no view's.
+        super().__init__(served.registry, replace(ctx, subresource=""), name, served, admission)
+        self.served, self.of_scale = served, ctx
+        self.native = False
+        self.replicas = {served.api_version: "spec.replicas"}
+
+    async def to_request(self, obj: Obj) -> Obj:
+        parent = await self.served.from_storage(obj)
+        scale = scale_of(parent)
+        shown = to_scale(parent["metadata"].get("managedFields"), self.replicas)
+        if shown:
+            scale["metadata"]["managedFields"] = shown
+        return scale
+
+    async def to_storage(self, obj: Obj, old: Obj | None) -> Obj:
+        assert old is not None  # it creates nothing
+        live = await self.served.from_storage(old)
+        _check(obj, live, self.served, self.name)
+        meta = dict(live["metadata"])
+        meta["resourceVersion"] = obj["metadata"].get("resourceVersion") or ""
+        owners = to_parent(meta.pop("managedFields", None), obj["metadata"].get("managedFields"), self.served.api_version, self.replicas)
+        if owners:
+            meta["managedFields"] = owners
+        return await self.served.to_storage({**live, "metadata": meta, "spec": {**live["spec"], "replicas": _replicas(obj)}})
+
+
+class _Replace(_ScaleUpdate):
+    def __init__(self, served: Served, ctx: Context, name: str, admission: RequestAdmission, given: Obj, manager: str) -> None:
+        super().__init__(served, ctx, name, admission)
+        self.given, self.manager, self.uid = given, manager, given["metadata"].get("uid") or ""
+
+    def mutate(self, live: Obj | None) -> Obj:
+        assert live is not None
+        return owned(live, {**self.given, "metadata": dict(self.given["metadata"])}, self.manager, self.of_scale)
+
+
+class _Patch(_ScaleUpdate):
+    def __init__(
+        self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission, kind: str, o: WriteOptions
+    ) -> None:
+        super().__init__(served, ctx, name, admission)
+        self.req, self.kind, self.options = req, kind, o
+        self.manager = managedfields.manager_name(o.field_manager, req)
+        self.view = _View(served)
+
+    def mutate(self, live: Obj | None) -> Obj:
+        assert live is not None
+        patch = patching.parse(self.view, self.kind, self.req.body, self.options)
+        scale = patching.decode_patched(self.req, self.view, patch.apply(live), self.options, patch)
+        check_name(scale, self.ctx.namespace, self.name)
+        return owned(live, scale, self.manager, self.of_scale)
+
+
+class _Apply(_ScaleUpdate):
+    def __init__(self, served: Served, ctx: Context, name: str, admission: RequestAdmission, applied: Applied) -> None:
+        ctx.apply = True
+        super().__init__(served, ctx, name, admission)
+        self.applied, self.view = applied, _View(served)
+
+    def mutate(self, live: Obj | None) -> Obj:
+        return self.applied.onto(self.view, live, self.name, self.of_scale)
 
 
 def _replicas(scale: Obj) -> int:
@@ -177,10 +205,5 @@ class _View:
         self.schema: Any = None
         self.reset_sets: dict[str, dict[str, Any]] = {"": {}}
 
-    def to_served(self, obj: Obj) -> Obj:
-        return obj
 
-    to_storage = to_served
-
-
-_SCALE_VIEW = _View()
+_VIEW = _View()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas._fastpath import compile_matcher
-from kas.api.errors import bad_request
-from kas.api.fieldlabels import FieldLabelError, convert_field_selector
 from kas.endpoints.options import ListOptions
+from kas.meta.errors import bad_request
+from kas.store import compile_matcher
+from kas.types.fieldlabels import FieldLabelError, convert_field_selector
 
 
 def matcher_of(o: ListOptions) -> Any:

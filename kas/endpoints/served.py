@@ -1,76 +1,60 @@
-"""A resource in one version it is served in: how stored records become answers of that version."""
+"""A resource in one version it is served in: how its records become answers of that version."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-import orjson
-
-from kas.api import deprecated
-from kas.api.scheme import SCHEME, encode_json, encode_protobuf, transcode_json_to_protobuf
-from kas.registry import pipeline
 from kas.registry.generic import Registry
+from kas.registry.versions import BUILT_IN, Converter, Shown, Version
+from kas.types import deprecated
+from kas.types.scheme import BUILTIN, Resource, encode_protobuf, transcode_json_to_protobuf
 
-_PARTIAL = SCHEME.known("meta.k8s.io", "v1", "PartialObjectMetadata").type
+CONVERTED_AT_ONCE = 4  # lists
+_PARTIAL = BUILTIN.known("meta.k8s.io", "v1", "PartialObjectMetadata").type
 
 
-class Served:
+class Served(Version):
     """``record`` is the Resource record of the served version; ``registry`` is shared by all versions of the kind.
 
-    ``native``: stored bytes are served as they are. Otherwise objects are converted on the way out (cold).
+    ``native``: stored bytes are served as they are. Otherwise records are converted on the way out (``convert``); what encodes takes
+    records that are in this version already.
     """
 
-    def __init__(self, record, registry: Registry) -> None:
-        self.record, self.registry = record, registry
+    def __init__(self, record: Resource, registry: Registry, converter: Converter = BUILT_IN) -> None:
+        super().__init__(record, converter)
+        self.registry = registry
         self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
         self.api_version = f"{record.group}/{record.version}" if record.group else record.version
-        self.type = record.type
+        # Lists that wait for a converter keep nobody else's waiting.
+        self.converting = None if self.streams else asyncio.Semaphore(CONVERTED_AT_ONCE)
         self.deprecation = deprecated.WARNINGS.get((record.group, record.version, record.kind), "")
-        self.kind_record = SCHEME.known(record.group, record.version, record.kind)
+        self.kind_record = record.kind_record
         self.schema: Any = None  # merge schema of server-side apply, made on first use
         self.reset_sets: dict[str, dict[str, Any]] = {}
         self.unowned: dict[str, dict[str, Any]] = {}  # of each, what a create through it leaves to nobody
-        storage = record.storage_gvk
-        self.storage_gvk = storage
-        self.native = tuple(storage) == (record.group, record.version, record.kind)
-        self.list_kind = record.list_kind
-        kind = SCHEME.kind(record.group, record.version, record.list_kind)
-        self.list_type = kind.type if kind is not None else None
+        self.list_kind = record.list_kind or ""
+        self.list_type = record.list_type
         self.list_head = f'{{"kind":"{self.list_kind}","apiVersion":"{self.api_version}","metadata":'.encode()
         self._item_prefix = len(f'{{"kind":"{record.kind}","apiVersion":"{self.api_version}",')
 
-    def json(self, rec) -> bytes:
-        """The object as this version's canonical JSON."""
-        return rec.json if self.native else encode_json(self.type, self.to_served(orjson.loads(rec.json)))
-
-    def protobuf(self, rec) -> bytes:
+    def protobuf(self, rec: Shown) -> bytes:
         """The object as this version's protobuf message, without envelope."""
-        stored = rec.protobuf if self.native else None
-        return stored if stored is not None else transcode_json_to_protobuf(self.type, self.json(rec))
+        stored = rec.protobuf
+        return stored if stored is not None else transcode_json_to_protobuf(self.type, rec.json)
 
-    def partial_protobuf(self, rec, revision: int) -> bytes:
+    def protobuf_at(self, rec: Shown, revision: int) -> bytes:
+        """``protobuf``, under another revision."""
+        stored = rec.protobuf_at(revision)
+        return stored if stored is not None else transcode_json_to_protobuf(self.type, rec.json_at(revision))
+
+    def partial_protobuf(self, rec: Shown, revision: int) -> bytes:
         """The object's PartialObjectMetadata at a revision as a message, without envelope. Both versions of it are alike."""
-        stored = rec.partial_protobuf_at(revision) if self.native else None
+        stored = rec.partial_protobuf_at(revision)
         if stored is not None:
             return stored
-        meta = self.object(rec)["metadata"]
-        meta["resourceVersion"] = str(revision)
-        return encode_protobuf(_PARTIAL, {"metadata": meta})
+        return encode_protobuf(_PARTIAL, {"metadata": {**self.object(rec)["metadata"], "resourceVersion": str(revision)}})
 
-    def item(self, rec) -> bytes:
+    def item(self, rec: Shown) -> bytes:
         """The object as it stands in a list: without kind and apiVersion."""
-        body = self.json(rec)
-        return b"{" + body[self._item_prefix :]
-
-    def object(self, rec) -> dict[str, Any]:
-        """The object as a dict of this version."""
-        obj = orjson.loads(rec.json)
-        return obj if self.native else self.to_served(obj)
-
-    def to_served(self, obj: dict[str, Any]) -> dict[str, Any]:
-        """An object of the storage version in this one."""
-        return obj if self.native else pipeline.from_storage(self, obj)
-
-    def to_storage(self, obj: dict[str, Any]) -> dict[str, Any]:
-        """An object of this version as it is stored, with the storage version's defaults."""
-        return obj if self.native else pipeline.to_storage(self, obj)
+        return b"{" + rec.json[self._item_prefix :]

@@ -1,34 +1,31 @@
 """watch: store events to frames, one bounded stream per client (apiserver's ``handlers/watch.go`` and the cacher's rules).
 
-An event is matched once per stream, framed once per encoding and worker (frames are kept on the event), and leaves with
-whatever else is waiting in one write. Nothing grows without bound behind a client that does not read: see ``WatchStream``.
+An event is matched once per stream, converted once per version where that waits, framed once per encoding and worker (both are kept
+on the event), and leaves with whatever else is waiting in one write. Nothing grows without bound behind a client that does not read:
+see ``WatchStream``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
-from kas._fast_types import varint
-from kas._fastpath import frame_record
-from kas.api import errors, printers
-from kas.api.errors import ApiError, bad_request
-from kas.api.negotiation import PROTOBUF
-from kas.api.scheme import SCHEME, encode_json, encode_protobuf, envelope, transcode_json_to_protobuf
-from kas.edge.http import Request, Response, Write
 from kas.endpoints import respond
+from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
 from kas.endpoints.options import ListOptions, list_options, resource_version
 from kas.endpoints.read import fresh, too_large
 from kas.endpoints.selection import matcher_of, name_requirement, with_served_fields
 from kas.endpoints.served import Served
-from kas.store import Compacted, FutureRevision
+from kas.meta import errors
+from kas.meta.errors import ApiError, bad_request
+from kas.registry import printing as printers
+from kas.registry.versions import Shown
+from kas.request.http import Request, Response, Write
+from kas.request.negotiation import PROTOBUF
+from kas.store import Compacted, Event, FutureRevision, Record
 
-ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 BOOKMARK_BEFORE_END_S = 2.0
 LONGEST_S = 10 * 365 * 86400.0
@@ -47,11 +44,13 @@ class Watches:
         self.closing = False
 
     def end_all(self) -> None:
+        """End every watch, and whatever begins from now on."""
         self.closing = True
         for s in list(self.open):
             s.finish()
 
     def send_bookmarks(self) -> None:
+        """Ask every watch for a bookmark, as soon as it has nothing else to send."""
         for s in list(self.open):
             s.ask_bookmark()
 
@@ -96,6 +95,7 @@ class WatchStream:
         self._watcher: Any = None
 
     async def run(self, write: Write) -> None:
+        """Write events until the watch's time is over, the client goes or it fails; a failure is told as an ERROR event."""
         w = self._watches
         if w.closing:
             return
@@ -114,7 +114,8 @@ class WatchStream:
                 await self._initial(write)
                 while not self._ended:
                     if self._watcher.ready:
-                        frames = self._frames(self._next())
+                        events = self._next()
+                        frames = self._frames(events) if self._served.native else await self._converted_frames(events)
                         if frames:
                             await write(frames[0] if len(frames) == 1 else b"".join(frames))
                     elif self._bookmark_due:
@@ -128,6 +129,8 @@ class WatchStream:
                 await write(self._encoder.error(errors.expired(f"too old resource version: {e.requested} ({e.compacted})")))
             except FutureRevision as e:
                 await write(self._encoder.error(too_large(e.requested, e.current)))
+            except ApiError as e:
+                await write(self._encoder.error(e))  # a conversion failed; nothing of its events was written
         finally:
             for t in timers:
                 t.cancel()
@@ -148,7 +151,7 @@ class WatchStream:
                 except ApiError:
                     raise FutureRevision(self._rv, store.revision) from None
             after = await self._send_current(write, store, prefix)
-            if o.send_initial_events and o.allow_bookmarks:
+            if o.send_initial_events and o.allow_bookmarks and not self._ended:
                 await write(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"}))
         elif after == 0:
             after = store.revision
@@ -158,20 +161,19 @@ class WatchStream:
 
     async def _send_current(self, write: Write, store, prefix: str) -> int:
         """The current objects as ADDED events, in pages at one revision; returns that revision."""
-        frame = self._encoder.frame
         if self._target is not None:
             revision = store.revision
             rec = store.get(self._target)
             if rec is not None and (self._matcher is None or self._matcher.matches(rec)):
                 revision = max(revision, rec.revision)
-                await write(frame(ADDED, rec, rec.revision))
+                await write(b"".join(await self._initial_frames([rec])))
             return revision
         start, revision, items = "", 0, FIRST_TAKE
         while True:
             page = store.range(prefix, start, items, revision, self._matcher)
             revision = page.revision
             if page.records:
-                piece = b"".join([frame(ADDED, rec, rec.revision) for rec in page.records])
+                piece = b"".join(await self._initial_frames(page.records))
                 items = _bounded(len(piece), page.count)
                 await write(piece)
             if not page.more:
@@ -180,6 +182,12 @@ class WatchStream:
                 return revision
             start = page.next_key
 
+    async def _initial_frames(self, records: list[Any]) -> list[bytes]:
+        shown = self._served.convert(records)
+        if not isinstance(shown, Sequence):
+            shown = await self._unless_ended(asyncio.ensure_future(shown))
+        return [self._encoder.frame(ADDED, rec, rec.revision) for rec in shown]
+
     def _next(self) -> list[Any]:
         """The next events, about as many as make a write of WRITE_BYTES."""
         events = self._watcher.take(self._take)
@@ -187,43 +195,101 @@ class WatchStream:
             self._take = _bounded(sum(map(len, events)), len(events))
         return events
 
-    def _frames(self, events: list[Any]) -> list[bytes]:
-        matcher, encoder, skip = self._matcher, self._encoder, self._rv
-        out = []
+    def _kind(self, e: Event) -> str:
+        """As what this client sees an event, "" when it does not."""
+        new, old, matcher = e.record, e.previous, self._matcher
+        if matcher is None:
+            return DELETED if new is None else ADDED if old is None else MODIFIED
+        is_in = new is not None and matcher.matches(new)
+        was_in = old is not None and matcher.matches(old)
+        if is_in:
+            return MODIFIED if was_in else ADDED
+        return DELETED if was_in else ""
+
+    def _frames(self, events: list[Event]) -> list[bytes]:
+        """Frames of events in the stored version. What left, or left the selector, is shown as it was last, under the revision at which
+        that happened."""
+        out, skip = [], self._rv
         for e in events:
-            if e.revision <= skip:
-                continue
-            new, old = e.record, e.previous
-            if matcher is None:
-                kind = DELETED if new is None else ADDED if old is None else MODIFIED
-            else:
-                is_in = new is not None and matcher.matches(new)
-                was_in = old is not None and matcher.matches(old)
-                if is_in:
-                    kind = MODIFIED if was_in else ADDED
-                elif was_in:
-                    kind = DELETED
-                else:
-                    continue
-            # What left, or left the selector, is shown as it was last, under the revision at which that happened.
-            if not encoder.shared:
-                out.append(encoder.frame(kind, old if kind is DELETED else new, e.revision))
-                continue
-            cache, key = e.frames, (encoder.key, kind)
-            frame = cache.get(key)
-            if frame is None:
-                frame = cache[key] = encoder.frame(kind, old if kind is DELETED else new, e.revision)
-            out.append(frame)
-        if out and self._watches.events_total is not None:
+            kind = self._kind(e) if e.revision > skip else ""
+            if kind:
+                out.append(self._frame(e, kind, None))
+        return self._counted(out)
+
+    async def _converted_frames(self, events: list[Event]) -> list[bytes]:
+        """``_frames`` in another version. Raises what a conversion raises; nothing is to be written of these events then."""
+        selected = [(e, kind) for e in events if e.revision > self._rv and (kind := self._kind(e))]
+        shown = await self._shown(selected)  # nothing when the watch has ended
+        return self._counted([self._frame(e, kind, rec) for (e, kind), rec in zip(selected, shown, strict=False)])
+
+    def _frame(self, e: Event, kind: str, shown: Shown | None) -> bytes:
+        """The frame of an event, made once for all streams of its encoding."""
+        encoder = self._encoder
+        frame = e.frames.get((encoder.key, kind)) if encoder.shared else None
+        if frame is None:
+            frame = encoder.frame(kind, _state(e, kind) if shown is None else shown, e.revision)
+            if encoder.shared:
+                e.frames[encoder.key, kind] = frame
+        return frame
+
+    def _counted(self, frames: list[bytes]) -> list[bytes]:
+        if frames and self._watches.events_total is not None:
             r = self._served
-            self._watches.events_total.inc((r.group, r.version, r.resource), len(out))
+            self._watches.events_total.inc((r.group, r.version, r.resource), len(frames))
+        return frames
+
+    async def _shown(self, selected: list[tuple[Event, str]]) -> list[Any]:
+        """What is shown of these events in this version (None where there is a frame of it), all converted in one step.
+
+        Conversions that wait are left on the events, so that streams of the same version wait for one and do not ask again.
+        """
+        out: list[Any] = [None] * len(selected)
+        missing: list[int] = []
+        shared: list[int] = []
+        for i, (e, kind) in enumerate(selected):
+            if not self._encoder.shared or (self._encoder.key, kind) not in e.frames:
+                (shared if self._converted(kind) in e.frames else missing).append(i)
+        if missing:
+            which = [selected[i] for i in missing]
+            found = self._served.convert([_state(e, kind) for e, kind in which], [e.revision for e, _ in which])
+            if isinstance(found, Sequence):
+                for i, shown in zip(missing, found, strict=True):
+                    out[i] = shown
+            else:
+                _share([(e.frames, self._converted(kind)) for e, kind in which], asyncio.ensure_future(found))
+                shared += missing
+        for i in shared:
+            e, kind = selected[i]
+            left = e.frames[self._converted(kind)]
+            if isinstance(left, asyncio.Future):
+                await self._unless_ended(left)
+                if self._ended:
+                    return []
+                left = e.frames[self._converted(kind)]
+            out[i] = left
         return out
+
+    def _converted(self, kind: str) -> tuple[Any, ...]:
+        """Under what events carry what is shown of them in this version."""
+        return (*self._served.own, "converted", kind is DELETED)
+
+    async def _unless_ended(self, pending: asyncio.Future[Sequence[Shown]]) -> Sequence[Shown]:
+        """What ``pending`` gives; nothing when this watch ends before. It is not cancelled then: others may wait for it."""
+        pending.add_done_callback(self._wake_up)
+        while not pending.done() and not self._ended:
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        return pending.result() if pending.done() else ()
+
+    def _wake_up(self, _: object) -> None:
+        self._signal()
 
     def _signal(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     def finish(self) -> None:
+        """End the stream after what it is writing."""
         self._ended = True
         self._signal()
 
@@ -234,155 +300,30 @@ class WatchStream:
             self._signal()
 
 
+def _state(e: Event, kind: str) -> Record:
+    """What is shown of an event: what left, or left the selector, as it was last."""
+    found = e.previous if kind is DELETED else e.record
+    assert found is not None
+    return found
+
+
+def _share(places: list[tuple[dict[Any, Any], Any]], pending: asyncio.Future[Sequence[Shown]]) -> None:
+    """Puts what is waited for where each of its records is to be found, and the record itself there once it has come. A failure is
+    everybody's who waits; who comes later tries anew."""
+
+    def done(task: asyncio.Future[Sequence[Shown]]) -> None:
+        failed = task.cancelled() or task.exception() is not None
+        for i, (frames, key) in enumerate(places):
+            if failed:
+                frames.pop(key, None)
+            else:
+                frames[key] = task.result()[i]
+
+    for frames, key in places:
+        frames[key] = pending
+    pending.add_done_callback(done)
+
+
 def _bounded(size: int, count: int) -> int:
     """How many events to take next when ``count`` of them had ``size`` bytes."""
     return max(1, min(MOST_EVENTS, WRITE_BYTES * count // max(1, size)))
-
-
-class Encoder:
-    """Frames of one encoding. ``key`` names the encoding, so that streams of the same one share frames where ``shared``."""
-
-    shared = True
-
-    def __init__(self, served: Served, key: tuple, obj: Callable[[Any, int], bytes], wrap: Callable[[str, bytes], bytes]) -> None:
-        self._served, self.key, self._obj, self._wrap = served, key, obj, wrap
-
-    def frame(self, kind: str, rec: Any, revision: int) -> bytes:
-        return self._wrap(kind, self._obj(rec, revision))
-
-    def bookmark(self, revision: int, annotations: dict[str, str] | None) -> bytes:
-        meta: dict[str, Any] = {"resourceVersion": str(revision)}
-        if annotations:
-            meta["annotations"] = annotations
-        return self._wrap(BOOKMARK, self.object({"metadata": meta}))
-
-    def object(self, value: dict[str, Any]) -> bytes:
-        s = self._served
-        return encode_json(s.type, {"kind": s.kind, "apiVersion": s.api_version, **value})
-
-    def error(self, e: ApiError) -> bytes:
-        status = e.status()
-        return self._wrap(ERROR, encode_json(SCHEME.known("", "v1", "Status").type, status))
-
-
-class JsonNative(Encoder):
-    """Stored bytes as they are: no decoding."""
-
-    def frame(self, kind: str, rec: Any, revision: int) -> bytes:
-        return frame_record(kind, rec, revision)
-
-
-class Protobuf(Encoder):
-    def object(self, value: dict[str, Any]) -> bytes:
-        s = self._served
-        return envelope(s.api_version, s.kind, encode_protobuf(s.type, value))
-
-    def error(self, e: ApiError) -> bytes:
-        return self._wrap(ERROR, envelope("v1", "Status", encode_protobuf(SCHEME.known("", "v1", "Status").type, e.status())))
-
-
-class Partial(Encoder):
-    """PartialObjectMetadata in JSON or protobuf."""
-
-    version = "v1"
-    protobuf = False
-
-    def object(self, value: dict[str, Any]) -> bytes:
-        whole = respond.partial(value, self.version)
-        type_ = SCHEME.known("meta.k8s.io", self.version, respond.PARTIAL).type
-        if self.protobuf:
-            return envelope(whole["apiVersion"], respond.PARTIAL, encode_protobuf(type_, whole))
-        return encode_json(type_, whole)
-
-    def error(self, e: ApiError) -> bytes:
-        type_ = SCHEME.known("", "v1", "Status").type
-        if self.protobuf:
-            return self._wrap(ERROR, envelope("v1", "Status", encode_protobuf(type_, e.status())))
-        return self._wrap(ERROR, encode_json(type_, e.status()))
-
-
-class TableRows(Encoder):
-    """One-row Tables; the first frame of a stream carries the columns, so this encoder is one stream's own."""
-
-    shared = False
-    version = "v1"
-    include = ""
-    sent_columns = False
-
-    def frame(self, kind: str, rec: Any, revision: int) -> bytes:
-        value = self._served.object(rec)
-        value["metadata"]["resourceVersion"] = str(revision)
-        return self._wrap(kind, self.object(value))
-
-    def object(self, value: dict[str, Any]) -> bytes:
-        s = self._served
-        t = printers.table(
-            (s.group, s.version, s.kind),
-            [value],
-            now=time.time(),
-            include_object=self.include,
-            version=self.version,
-            headers=not self.sent_columns,
-        )
-        self.sent_columns = True
-        return encode_json(SCHEME.known("meta.k8s.io", self.version, "Table").type, t)
-
-
-def _wrap_json(kind: str, body: bytes) -> bytes:
-    return b'{"type":"' + kind.encode() + b'","object":' + body + b"}\n"
-
-
-_EVENT = {k: b"\x0a" + bytes((len(k),)) + k.encode() for k in (ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)}
-
-
-def _wrap_protobuf(kind: str, body: bytes) -> bytes:
-    """4-byte length and a bare WatchEvent {1: type, 2: RawExtension {1: the object in its envelope}}."""
-    raw = b"\x0a" + varint(len(body))
-    event = _EVENT[kind] + b"\x12" + varint(len(raw) + len(body)) + raw
-    return b"".join(((len(event) + len(body)).to_bytes(4, "big"), event, body))
-
-
-def encoder_for(served: Served, m: respond.Media, include: str) -> Encoder:
-    """The encoder of a negotiated media type."""
-
-    def dated(rec: Any, revision: int) -> dict[str, Any]:
-        value = orjson.loads(rec.json)
-        value["metadata"]["resourceVersion"] = str(revision)
-        return value
-
-    where = (served.group, served.version, served.resource)
-    protobuf = m.accepted == PROTOBUF
-    wrap = _wrap_protobuf if protobuf else _wrap_json
-    if m.convert is not None:
-        version = m.convert.version
-        if m.convert.kind == respond.TABLE:
-            rows = TableRows(served, (where, "Table", version, object()), lambda rec, revision: b"", wrap)
-            rows.version, rows.include = version, include
-            return rows
-        part = Partial(served, (where, "Partial", version, protobuf), lambda rec, revision: b"", wrap)
-        if protobuf:
-            part._obj = lambda rec, revision: envelope(
-                f"meta.k8s.io/{version}", respond.PARTIAL, served.partial_protobuf(rec, revision)
-            )
-        else:
-            part._obj = lambda rec, revision: part.object(served.to_served(dated(rec, revision)))
-        part.version, part.protobuf = version, protobuf
-        return part
-    if protobuf:
-
-        def pb(rec: Any, revision: int) -> bytes:
-            if served.native:
-                message = rec.protobuf_at(revision)
-                if message is None:
-                    message = transcode_json_to_protobuf(served.type, rec.json_at(revision))
-                return envelope(served.api_version, served.kind, message)
-            return envelope(served.api_version, served.kind, encode_protobuf(served.type, served.to_served(dated(rec, revision))))
-
-        return Protobuf(served, (where, "protobuf"), pb, wrap)
-    if served.native:
-        return JsonNative(served, (where, "json"), lambda rec, revision: rec.json, wrap)
-
-    def converted(rec: Any, revision: int) -> bytes:
-        return encode_json(served.type, served.to_served(dated(rec, revision)))
-
-    return Encoder(served, (where, "json"), converted, wrap)

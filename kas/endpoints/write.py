@@ -1,26 +1,26 @@
-"""create, update and patch: body to object, admission, managed fields, registry (apiserver's ``handlers/{create,update,patch}.go``)."""
+"""create and update: from a body to a write (apiserver's ``handlers/{create,update}.go``). The steps are in ``kas.registry.write``."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
-from kas.admission import CREATE, UPDATE, Attributes, Chain
-from kas.api import errors
-from kas.api.equality import semantic_equal
-from kas.api.fieldmanager import keep_timestamps, restore_after_admission
-from kas.api.negotiation import APPLY_PATCH
+from kas.admission import CREATE, UPDATE, Chain
 from kas.auth import attributes as authz
-from kas.edge.http import Request, Response
-from kas.endpoints import managedfields, patching, respond
+from kas.endpoints import managedfields, respond
+from kas.endpoints.admission import RequestAdmission
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import NO_WRITE_OPTIONS, WriteOptions, write_options
 from kas.endpoints.served import Served
-from kas.registry import pipeline
+from kas.meta import errors
+from kas.registry import pipeline, write
+from kas.registry.admission import dedup_owner_references
 from kas.registry.strategy import Context, Obj
+from kas.registry.versions import Shown
+from kas.registry.write import Create
+from kas.request.http import Request, Response
 
 NAMESPACE_MISMATCH = "the namespace of the provided object does not match the namespace sent on the request"
-ADMITTED = " after mutating admission happens"
 
 
 class Writer:
@@ -30,169 +30,84 @@ class Writer:
         self.admission, self.clock, self.authorizer = admission, clock, authorizer
 
     def context(self, req: Request, namespace: str, dry_run: bool, subresource: str = "") -> Context:
+        """What the strategies are told of the request, with the time of now."""
         return Context(self.clock(), namespace, req.user.to_dict(), subresource, dry_run)
 
-    def attributes(
-        self, req: Request, served, operation: str, ctx: Context, name: str, obj: Obj | None, old: Obj | None, options: dict[str, Any]
-    ) -> Attributes:
-        return Attributes(
-            operation, served.group, served.version, served.resource, ctx.subresource, served.kind, ctx.namespace, name, obj, old,
-            req.user, options, ctx.dry_run, ctx.now, req.warn, req.annotate,
-        )  # fmt: skip
-
-    # --- create
+    def asked(
+        self, req: Request, served: Any, operation: str, ctx: Context, name: str, options: Obj, kind: str = ""
+    ) -> RequestAdmission:
+        """The admission of a request; ``kind`` where the plug-ins see another than the resource's."""
+        return RequestAdmission(self.admission, self.authorizer, req, served, operation, ctx, name, options, kind)
 
     async def create(self, req: Request, served: Served, namespace: str) -> Response:
+        """Serve POST of a new object: 201 with it as it was stored."""
         respond.media(req)  # who takes no answer of ours changes nothing; so in every verb
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
-        kind = served.kind_record
-        obj = decode_body(req, kind, strictness=o.field_validation)
+        obj = decode_body(req, served.kind_record, strictness=o.field_validation)
         assert obj is not None
         meta = _metadata(obj)
         pipeline.match_namespace(served.record, meta, namespace)
-        dedup_owner_references(req, meta)
+        dedup_owner_references(meta, req.warn)
         ctx = self.context(req, namespace, o.dry_run)
-        manager = managedfields.manager_name(o.field_manager, req)
-        managedfields.on_create(served, obj, manager, ctx)
-        rec, warnings = await self.create_decoded(req, served, ctx, served.to_storage(obj), options_dict("CreateOptions", o))
-        for text in warnings:
-            req.warn(text)
-        return respond.obj(req, served, rec, 201)
-
-    async def create_decoded(self, req: Request, served: Served, ctx: Context, obj: Obj, options: dict[str, Any]):
-        """Admission and the registry's create, for an object in the storage version. Returns (record, warnings)."""
-        attrs = self.attributes(req, served, CREATE, ctx, obj["metadata"].get("name", ""), obj, None, options)
-        mutated = self._mutated(req, attrs)
-        obj = mutated if isinstance(mutated, dict) else await mutated
-
-        def judge(final: Obj, old: Obj | None) -> Awaitable[None] | None:
-            attrs.obj, attrs.name = final, final["metadata"].get("name", "")
-            return self.admission.start_validate(attrs)
-
-        return await served.registry.create(ctx, obj, judge)
-
-    # --- update
+        managedfields.on_create(served, obj, managedfields.manager_name(o.field_manager, req), ctx)
+        admission = self.asked(req, served, CREATE, ctx, meta.get("name", ""), options_dict("CreateOptions", o))
+        step = Create(served.registry, ctx, served, admission)
+        return await answer(req, served, step, await step.run(obj), 201)
 
     async def update(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
+        """Serve PUT: 200 with the object as it was stored, or 201 where that creates one."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions") if req.query else NO_WRITE_OPTIONS
         given = decode_body(req, served.kind_record, strictness=o.field_validation)
         assert given is not None
         check_name(given, namespace if served.record.namespaced else "", name)
-        manager = managedfields.manager_name(o.field_manager, req)
         ctx = self.context(req, namespace, o.dry_run, subresource)
+        admission = self.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
+        step = Replace(req, given, served, ctx, name, admission, managedfields.manager_name(o.field_manager, req))
+        step.allow_create = served.record.allow_create_on_update and not subresource
+        rec = await step.run()
+        return await answer(req, served, step, rec, 201 if step.created else 200)
 
-        first = True
 
-        def wanted(current: Obj | None) -> Obj:
-            nonlocal first
-            # The strategies change what they are given, so a lost race starts from the body again.
-            obj = given if first else decode_body(req, served.kind_record, strictness="Ignore")
-            first = False
+class Update(write.Update):
+    """An update that came as a request."""
+
+    def __init__(self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission) -> None:
+        super().__init__(served.registry, ctx, name, served, admission)
+        self.req, self.served = req, served
+        self.unconditional = served.record.allow_unconditional_update
+
+
+class Replace(Update):
+    """PUT: the body as it is, with managed fields."""
+
+    def __init__(
+        self, req: Request, given: Obj, served: Served, ctx: Context, name: str, admission: RequestAdmission, manager: str
+    ) -> None:
+        super().__init__(req, served, ctx, name, admission)
+        self.manager, self.uid = manager, given["metadata"].get("uid") or ""
+        self._given: Obj | None = given
+
+    def mutate(self, live: Obj | None) -> Obj:
+        """The body, with the managed fields it leads to; decoded again for another attempt, as strategies change it."""
+        # The strategies change what they are given, so a lost race starts from the body again.
+        obj, self._given = self._given, None
+        if obj is None:
+            obj = decode_body(self.req, self.served.kind_record, strictness="Ignore")
             assert obj is not None
-            dedup_owner_references(req, _metadata(obj))
-            if current is not None:
-                managedfields.on_update(served, served.to_served(current), obj, manager, ctx)
-            else:
-                managedfields.on_create(served, obj, manager, ctx)
-            return served.to_storage(obj)
-
-        rec, warnings, created = await self._write(
-            req, served, ctx, name, wanted, options_dict("UpdateOptions", o),
-            allow_create=served.record.allow_create_on_update and not subresource,
-            uid=given["metadata"].get("uid") or "",
-        )  # fmt: skip
-        for text in warnings:
-            req.warn(text)
-        return respond.obj(req, served, rec, 201 if created else 200)
-
-    async def _write(
-        self, req: Request, served: Served, ctx: Context, name: str, wanted: Callable[[Obj | None], Obj], options: dict[str, Any],
-        allow_create: bool, uid: str = "",
-    ):  # fmt: skip
-        attrs = self.attributes(req, served, UPDATE, ctx, name, None, None, options)
-        mutates = self.admission.mutates(attrs)
-
-        def mutate(current: Obj | None):
-            obj = wanted(current)
-            if current is None or not mutates:
-                dedup_owner_references(req, obj.get("metadata") or {}, ADMITTED)
-                return obj
-            attrs.operation, attrs.obj, attrs.old = UPDATE, obj, current
-            return self._mutated(req, attrs)
-
-        def on_create(obj: Obj) -> Awaitable[Obj] | None:
-            attrs.operation, attrs.obj, attrs.old = CREATE, obj, None
-            mutated = self._mutated(req, attrs)
-            return None if isinstance(mutated, dict) else mutated
-
-        def judge(final: Obj, old: Obj | None) -> Awaitable[None] | None:
-            attrs.operation = UPDATE if old is not None else CREATE
-            attrs.obj, attrs.old = final, old
-            if old is None:
-                self._check_may_create(req, served, ctx, name)
-            return self.admission.start_validate(attrs)
-
-        return await served.registry.update(
-            ctx, name, mutate, judge, subresource=ctx.subresource, allow_create=allow_create, on_create=on_create,
-            unconditional=served.record.allow_unconditional_update, settle=keep_timestamps, uid=uid,
-        )  # fmt: skip
-
-    def _check_may_create(self, req: Request, served: Served, ctx: Context, name: str) -> None:
-        """Who may update or patch need not be one who may create: upstream's ``withAuthorization``."""
-        question = authz.Attributes(
-            req.user, "create", ctx.namespace, served.group, served.version, served.resource, ctx.subresource, name, True, req.info.path
-        )
-        decision, reason, error = self.authorizer.authorize(question)
-        if decision == authz.ALLOW:
-            return
-        if error:
-            raise errors.internal(error)
-        raise errors.forbidden(served.group, served.resource, name, reason)
-
-    def _mutated(self, req: Request, attrs: Attributes) -> Obj | Awaitable[Obj]:
-        """The object after mutating admission, which must leave usable managed fields behind; to be awaited when a plug-in waits."""
-        entries = attrs.obj["metadata"].get("managedFields")
-        pending = self.admission.start_mutate(attrs)
-        return self._after_mutation(req, attrs, entries) if pending is None else self._mutated_later(req, attrs, entries, pending)
-
-    async def _mutated_later(self, req: Request, attrs: Attributes, entries: Any, pending: Awaitable[None]) -> Obj:
-        await pending
-        return self._after_mutation(req, attrs, entries)
-
-    @staticmethod
-    def _after_mutation(req: Request, attrs: Attributes, entries: Any) -> Obj:
-        obj = attrs.obj
-        warning = restore_after_admission(entries, obj["metadata"])
-        if warning is not None:
-            req.warn(warning)
-        dedup_owner_references(req, obj["metadata"], ADMITTED)
+        dedup_owner_references(_metadata(obj), self.req.warn)
+        if live is not None:
+            managedfields.on_update(self.served, live, obj, self.manager, self.ctx)
+        else:
+            managedfields.on_create(self.served, obj, self.manager, self.ctx)
         return obj
 
-    # --- patch
 
-    async def patch(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
-        kind = patching.patch_type(req)
-        respond.media(req)
-        o = write_options(req.params, "PatchOptions", kind)
-        ctx = self.context(req, namespace, o.dry_run, subresource)
-        if kind == APPLY_PATCH:
-            ctx.apply = True
-            wanted = patching.applier(req, served, ctx, name, o)
-        else:
-            wanted = patching.patcher(req, served, ctx, name, kind, o)
-        rec, warnings, created = await self._write(
-            req,
-            served,
-            ctx,
-            name,
-            wanted,
-            options_dict("PatchOptions", o),
-            allow_create=kind == APPLY_PATCH and not subresource,
-        )
-        for text in warnings:
-            req.warn(text)
-        return respond.obj(req, served, rec, 201 if created else 200)
+async def answer(req: Request, served: Served, step: write.Write, rec: Shown, status: int) -> Response:
+    """What was written, in the version and form of the request, with the warnings of its strategy."""
+    for text in step.warnings:
+        req.warn(text)
+    return respond.obj(req, served, rec if served.native else await served.converted_one(rec), status)
 
 
 def options_dict(kind: str, o: WriteOptions) -> dict[str, Any]:
@@ -209,8 +124,8 @@ def options_dict(kind: str, o: WriteOptions) -> dict[str, Any]:
     return out
 
 
-def _metadata(obj: Obj) -> dict[str, Any]:
-    meta = obj.get("metadata")
+def _metadata(obj: Obj) -> Obj:
+    meta: Obj | None = obj.get("metadata")
     if meta is None:
         meta = obj["metadata"] = {}
     return meta
@@ -226,23 +141,3 @@ def check_name(obj: Obj, namespace: str, name: str) -> None:
         raise errors.bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if have != name:
         raise errors.bad_request(f"the name of the object ({have}) does not match the name on the URL ({name})")
-
-
-def dedup_owner_references(req: Request, meta: dict[str, Any], when: str = "") -> None:
-    """Drops ownerReferences that are there already, in all they say, with upstream's warning; ``when`` tells in it who brought them."""
-    refs = meta.get("ownerReferences")
-    if not refs or len(refs) < 2:
-        return
-    kept: list[Any] = []
-    repeated = []
-    for ref in refs:
-        if any(ref.get("uid") == k.get("uid") and semantic_equal(ref, k) for k in kept):
-            repeated.append(ref.get("uid") or "")
-        else:
-            kept.append(ref)
-    if repeated:
-        meta["ownerReferences"] = kept
-        req.warn(
-            f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, "
-            f"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {', '.join(repeated)}"
-        )

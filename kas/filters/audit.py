@@ -6,11 +6,12 @@ request either way, so that every plug-in can say what it did.
 
 from __future__ import annotations
 
-from kas.edge.http import Request
-from kas.filters.chain import Filter
+from kas.filters.handler import Filter
+from kas.request.http import Request
 
 
 def audit() -> Filter:
+    """Begin the request without annotations for the audit log."""
     def before(req: Request) -> None:
         req.annotations = None
 

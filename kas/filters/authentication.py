@@ -3,50 +3,92 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
-from kas.api.errors import unauthorized
-from kas.auth.authn import AuthenticationError
-from kas.auth.user import ANONYMOUS_USER, LOOPBACK_USER, UserInfo
-from kas.edge.http import Request
-from kas.filters.chain import Filter
+from kas.auth.authn import Authentication, AuthenticationError, HeaderGet
+from kas.auth.user import ANONYMOUS_USER, UserInfo
+from kas.filters.handler import Filter
+from kas.meta.errors import unauthorized
 from kas.observe.metrics import Registry
+from kas.request.http import Request
 
 log = logging.getLogger("kas.authn")
-
 
 REMEMBERED = 4096
 REMEMBERED_S = 10.0  # upstream's cache of successes; a revocation that is seen empties it at once
 
 
-def authentication(authenticators, registry: Registry, revoked: Callable[[Callable[[], None]], None]) -> Filter:
-    """``authenticators`` is the union (kas.auth.authn.union.Authenticators); ``revoked(forget)`` registers what to call when a
-    credential may have lost its meaning."""
+class Authenticator(Protocol):
+    """The union of all authenticators (kas.auth.authn.union.Authenticators)."""
+
+    def authenticate(self, get: HeaderGet, peer: object = None, path: str = "") -> Authentication:
+        """The user; AuthenticationError when there is nobody to serve. Awaitable where one has to wait."""
+
+
+class _Known:
+    """Authorization headers that were good a moment ago: (user, until when, the name they are counted under)."""
+
+    __slots__ = ("entries", "forgotten")
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, tuple[UserInfo, float, tuple[str]]] = {}
+        self.forgotten = 0  # how often; what was asked before may not be remembered after
+
+    def forget(self) -> None:
+        self.entries.clear()
+        self.forgotten += 1
+
+
+def authentication(
+    authenticator: Callable[[], Authenticator], registry: Registry, revoked: Callable[[Callable[[], None]], None]
+) -> Filter:
+    """``authenticator`` gives the one to ask; it is called for every request that is not remembered, because credentials are loaded after
+    the chain is built. ``revoked(forget)`` registers what to call when a credential may have lost its meaning.
+    """
     attempts = registry.counter("authentication_attempts", "Counter of authenticated attempts.", ("result",))
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
-    known: dict[bytes, tuple[UserInfo, float, tuple[str]]] = {}
-    revoked(known.clear)
+    known = _Known()
+    entries = known.entries
+    revoked(known.forget)
     success = ("success",)
 
-    def before(req: Request) -> None:
+    def before(req: Request) -> Awaitable[None] | None:
         if req.read_only_port:
             req.user = ANONYMOUS_USER
-            return
+            return None
         credential = req.raw_header(b"authorization")
         if credential:
-            found = known.get(credential)
+            found = entries.get(credential)
             if found is not None and req.started < found[1]:
                 req.user = found[0]
                 attempts.inc(success)
                 users.inc(found[2])
                 req.drop_header(b"authorization")
-                return
+                return None
         try:
-            user = authenticators.authenticate(req.get, None, req.path)
+            user = authenticator().authenticate(req.get, None, req.path)
         except AuthenticationError as e:
-            log.warning('Unable to authenticate the request err="%s"', e)
-            attempts.inc(("error",))
-            raise unauthorized() from None
+            raise refused(e) from None
+        if user is None or isinstance(user, UserInfo):
+            accept(req, user, credential, known.forgotten)
+            return None
+        return wait(req, user, credential)
+
+    async def wait(req: Request, pending: Awaitable[UserInfo | None], credential: bytes) -> None:
+        forgotten = known.forgotten
+        try:
+            user = await pending
+        except AuthenticationError as e:
+            raise refused(e) from None
+        accept(req, user, credential, forgotten)
+
+    def refused(e: AuthenticationError) -> Exception:
+        log.warning('Unable to authenticate the request err="%s"', e)
+        attempts.inc(("error",))
+        return unauthorized()
+
+    def accept(req: Request, user: UserInfo | None, credential: bytes, forgotten: int) -> None:
         if user is None:
             attempts.inc(("failure",))
             raise unauthorized()
@@ -56,19 +98,10 @@ def authentication(authenticators, registry: Registry, revoked: Callable[[Callab
         users.inc(name)
         req.user = user
         if credential:
-            if len(known) >= REMEMBERED:
-                known.clear()
-            known[credential] = (user, req.started + REMEMBERED_S, name)
+            if forgotten == known.forgotten:
+                if len(entries) >= REMEMBERED:
+                    entries.clear()
+                entries[credential] = (user, req.started + REMEMBERED_S, name)
             req.drop_header(b"authorization")
-
-    return Filter("authentication", before)
-
-
-def trusted() -> Filter:
-    """For the insecure port: everybody is the server itself (system:masters)."""
-
-    def before(req: Request) -> None:
-        req.user = LOOPBACK_USER
-        req.drop_header(b"authorization")
 
     return Filter("authentication", before)

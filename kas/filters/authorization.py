@@ -2,60 +2,43 @@
 
 from __future__ import annotations
 
-from kas.auth.attributes import ALLOW, Attributes, forbidden
+from collections.abc import Awaitable
+
+from kas.auth.attributes import ALLOW, Attributes, Authorizer, Outcome, attributes_of, forbidden
 from kas.auth.user import MASTERS
-from kas.edge.http import Request
-from kas.filters.chain import Filter
+from kas.endpoints.respond import status
+from kas.filters.handler import Filter
 from kas.observe.metrics import Registry
-
-SELECTOR_VERBS = frozenset(("list", "watch", "deletecollection"))
-
-
-def attributes_of(req: Request) -> Attributes:
-    """The question this request is."""
-    info = req.info
-    if not info.is_resource_request:
-        return Attributes(req.user, info.verb, resource_request=False, path=info.path)
-    a = Attributes(
-        req.user, info.verb, info.namespace, info.api_group, info.api_version, info.resource, info.subresource, info.name, True, info.path
-    )
-    if info.verb in SELECTOR_VERBS and (info.field_selector or info.label_selector):
-        _selectors(a, info)
-    return a
+from kas.request.http import Request, Response
 
 
-def _selectors(a: Attributes, info) -> None:
-    """Selectors as authorizers may see them (KEP-4601); one that cannot be parsed only means that none is shown."""
-    from kas.api.selectors import SelectorError, parse_field_selector, parse_label_selector
-
-    if info.field_selector:
-        try:
-            a.field_requirements = list(parse_field_selector(info.field_selector).requirements)
-        except SelectorError as e:
-            a.field_error = str(e)
-    if info.label_selector:
-        try:
-            a.label_requirements = list(parse_label_selector(info.label_selector).requirements)
-        except SelectorError as e:
-            a.label_error = str(e)
-
-
-def authorization(authorizer, registry: Registry) -> Filter:
+def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
+    """Let pass what the authorizer allows, and system:masters in any case; 403 for the rest. Decisions are counted."""
     decisions = registry.counter(
         "apiserver_authorization_decisions_total", "Total number of terminal decisions made by an authorizer.", ("decision",)
     )
+    allowed, denied = ("allowed",), ("denied",)
 
-    def before(req: Request) -> None:
+    def before(req: Request) -> Response | Awaitable[Response | None] | None:
         # system:masters may do everything, whatever is configured (kas.auth.authz.modes.Union says the same, with a question).
         if req.read_only_port or MASTERS in req.user.groups:
-            decisions.inc(("allowed",))
-            return
+            decisions.inc(allowed)
+            return None
         a = attributes_of(req)
-        decision, reason, _ = authorizer.authorize(a)
-        if decision == ALLOW:
-            decisions.inc(("allowed",))
-            return
-        decisions.inc(("denied",))
-        raise forbidden(a, reason if reason else "")
+        outcome = authorizer.authorize(a)
+        if not isinstance(outcome, tuple):
+            return wait(req, a, outcome)
+        return decided(req, a, outcome)
+
+    async def wait(req: Request, a: Attributes, pending: Awaitable[Outcome]) -> Response | None:
+        return decided(req, a, await pending)
+
+    def decided(req: Request, a: Attributes, outcome: Outcome) -> Response | None:
+        if outcome[0] == ALLOW:
+            decisions.inc(allowed)
+            return None
+        decisions.inc(denied)
+        # Answered, not raised: a refusal costs no more than what it refuses.
+        return status(req, forbidden(a, outcome[1]))
 
     return Filter("authorization", before)

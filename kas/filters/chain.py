@@ -1,168 +1,120 @@
-"""The handler chain: upstream's ``DefaultBuildHandlerChain`` as one flat list.
-
-A filter is up to three plain functions over the request: ``before`` may refuse (return a Response or raise ApiError) and
-runs outermost first; ``after`` sees every answer, also one of a filter outside of it, and runs innermost first; ``release``
-gives back what ``before`` took, once the answer has been given to the last byte or the client is gone. What ``before`` marked
-on the request tells the others whether there is anything to undo. No filter awaits; only endpoints do.
-
-The order, outermost first, and why each stands where it does:
-
-    panic_recovery      outside of everything, so that nothing escapes unanswered (it is the try in ``Chain``)
-    audit_id            before anything that logs or answers, so that every answer carries the id
-    mux_complete        503 while starting: a 404 now would be a lie about a path that is about to exist
-    request_info        everything below asks what the request is about
-    latency, tracing, http_logging   measure all that is below them, refusals too
-    shutdown_retry      late arrivals while shutting down get 429 before they cost anything
-    hsts, cache_control  headers of every answer, also of refusals
-    goaway              before the work is done, because it asks the client to go elsewhere
-    wait_group          shutting down waits for what passed here
-    deadline, timeout   the clock starts before authentication, which may ask somebody else
-    cors                a preflight carries no credentials, so it must be answered before authentication
-    authentication      who asks; a failure is audited (audit stands behind it and sees the 401)
-    audit               from here on every step is on record
-    impersonation       after audit, so that the record shows who really asked
-    max_in_flight       after impersonation, before the costly part; long-running requests are exempt
-    authorization       last: it needs the final user and the request
-"""
+"""The filters of every request, in order: upstream's ``DefaultBuildHandlerChain``."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from time import monotonic
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Protocol
 
-from kas.api.errors import ApiError
-from kas.edge.http import Handler, Request, Response, Result
+from kas.auth.attributes import Authorizer
+from kas.filters.audit import audit
+from kas.filters.audit_id import audit_id
+from kas.filters.authentication import Authenticator, authentication
+from kas.filters.authorization import authorization
+from kas.filters.cache_control import cache_control
+from kas.filters.catch_up import catch_up
+from kas.filters.cors import cors
+from kas.filters.deadline import deadline
+from kas.filters.goaway import goaway
+from kas.filters.handler import Filter
+from kas.filters.hsts import hsts
+from kas.filters.http_logging import http_logging
+from kas.filters.impersonation import impersonation
+from kas.filters.latency import latency
+from kas.filters.max_in_flight import InFlight, max_in_flight
+from kas.filters.mux_complete import mux_complete
+from kas.filters.panic_recovery import panic_recovery
+from kas.filters.read_only import TokenBucket, read_only
+from kas.filters.request_info import request_info
+from kas.filters.shutdown_retry import shutdown_retry
+from kas.filters.tracing import tracing
+from kas.filters.trusted import trusted
+from kas.filters.wait_group import WaitGroup, wait_group
+from kas.filters.warnings import warnings
+from kas.observe.metrics import Registry
 
-Before = Callable[[Request], Response | None]
-After = Callable[[Request, Response], None]
-Release = Callable[[Request], None]
-
-
-class Filter(NamedTuple):
-    name: str
-    before: Before | None = None
-    after: After | None = None
-    release: Release | None = None
-
-
-class Deadlines:
-    """Cancels tasks whose time is up. One timer for all of them: nearly every request ends long before its deadline, so
-    ``asyncio.timeout``, which arms and takes back a timer of its own each time, would cost more than some filters together.
-    """
-
-    def __init__(self) -> None:
-        self._due: dict[asyncio.Task, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._fires = 0.0
-
-    def add(self, task: asyncio.Task, deadline: float) -> None:
-        """Cancels ``task`` at ``deadline`` (``time.monotonic``) unless ``drop`` comes first."""
-        self._due[task] = deadline
-        if self._timer is None or deadline < self._fires:
-            self._arm(deadline)
-
-    def drop(self, task: asyncio.Task) -> bool:
-        """Whether the task's time was up, in which case the cancellation was this one's and is taken back."""
-        if self._due.pop(task, None) is not None:
-            return False
-        return task.uncancel() == 0
-
-    def _arm(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._fires = deadline
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - monotonic()), self._sweep)
-
-    def _sweep(self) -> None:
-        self._timer = None
-        now = monotonic()
-        late = [task for task, deadline in self._due.items() if deadline <= now]
-        for task in late:
-            del self._due[task]
-            task.cancel()
-        if self._due:
-            self._arm(min(self._due.values()))
+Port = Literal["secure", "insecure", "read-only"]
 
 
-class Chain:
-    """Runs a request through ``filters`` to ``endpoint``.
+class Settings(Protocol):
+    """The flags that concern filters."""
 
-    ``refuse(req, ApiError)`` renders an error in the form the client asked for; ``translate`` knows which other exceptions
-    are refusals too (the store's); ``panic(req, exc)`` answers a bug. ``deadlines`` ends what takes longer than ``req.deadline``.
-    """
+    v: int
+    strict_transport_security_directives: list[str]
+    goaway_chance: float
+    request_timeout: float
+    cors_allowed_origins: list[str]
+    api_rate: float
+    api_burst: int
+    max_requests_inflight: int
+    max_mutating_requests_inflight: int
 
-    def __init__(
-        self,
-        filters: list[Filter],
-        endpoint: Handler,
-        refuse: Callable[[Request, ApiError], Response],
-        translate: Callable[[Exception], ApiError | None],
-        panic: Callable[[Request, BaseException], Response],
-        deadlines: Deadlines,
-        timed_out: Callable[[Request], Response],
-    ) -> None:
-        self.names = [f.name for f in filters]
-        self._before = tuple(f.before for f in filters if f.before)
-        self._after = tuple(f.after for f in reversed(filters) if f.after)
-        self._release = tuple(f.release for f in reversed(filters) if f.release)
-        self._endpoint, self._refuse, self._translate, self._panic = endpoint, refuse, translate, panic
-        self._deadlines, self._timed_out = deadlines, timed_out
 
-    def __call__(self, req: Request) -> Result:
-        try:
-            for before in self._before:
-                result: Result | None = before(req)
-                if result is not None:
-                    break
-            else:
-                result = self._endpoint(req)
-        except ApiError as e:
-            result = self._refuse(req, e)
-        except Exception as e:
-            result = self._failed(req, e)
-        return self._answered(req, result) if isinstance(result, Response) else self._later(req, result)
+class State(Protocol):
+    """Where the server is between start and end."""
 
-    def _answered(self, req: Request, resp: Response) -> Response:
-        for after in self._after:
-            after(req, resp)
-        if resp.stream is None or req.long_running:
-            for release in self._release:
-                release(req)
-        else:
-            resp.finish = lambda: self._released(req)
-        return resp
+    @property
+    def started(self) -> bool:
+        """Every path that will be served is."""
 
-    def _released(self, req: Request) -> None:
-        for release in self._release:
-            release(req)
+    @property
+    def not_accepting(self) -> bool:
+        """Requests in flight are ended, new ones are sent away."""
 
-    def _failed(self, req: Request, e: Exception) -> Response:
-        known = self._translate(e)
-        return self._refuse(req, known) if known is not None else self._panic(req, e)
 
-    async def _later(self, req: Request, pending: Awaitable[Response]) -> Response:
-        deadlines, late = self._deadlines, False
-        task = asyncio.current_task()
-        assert task is not None
-        try:
-            if req.long_running:
-                resp = await pending
-            else:
-                deadlines.add(task, req.deadline)
-                try:
-                    resp = await pending
-                finally:
-                    late = deadlines.drop(task)
-        except ApiError as e:
-            resp = self._refuse(req, e)
-        except asyncio.CancelledError:
-            if not late:
-                # The client is gone; what before() took must still be given back.
-                self._answered(req, Response(499, []))
-                raise
-            resp = self._timed_out(req)
-        except Exception as e:
-            resp = self._failed(req, e)
-        return self._answered(req, resp)
+class Parts(NamedTuple):
+    """What the filters of all ports share."""
+
+    state: State
+    waiting: WaitGroup
+    in_flight: InFlight
+    authenticator: Callable[[], Authenticator]  # credentials are loaded after the chain is built
+    revoked: Callable[[Callable[[], None]], None]
+    authorizer: Authorizer
+    to_newest: Callable[[], None]
+    # Counters of their own: made once, whatever the number of ports.
+    latency: Filter
+    max_in_flight: Filter
+
+
+def parts(
+    settings: Settings, metrics: Registry, state: State, waiting: WaitGroup, in_flight: InFlight,
+    authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
+    to_newest: Callable[[], None],
+) -> Parts:  # fmt: skip
+    """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
+    its meaning."""
+    return Parts(
+        state, waiting, in_flight, authenticator, revoked, authorizer, to_newest, latency(metrics),
+        max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics),
+    )  # fmt: skip
+
+
+def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -> list[Filter]:
+    """The filters of a port, outermost first. Each line says why it stands where it does."""
+    who = trusted() if port == "insecure" else authentication(p.authenticator, metrics, p.revoked)
+    few: Sequence[Filter] = (read_only(TokenBucket(settings.api_rate, settings.api_burst, time.monotonic)),) if port == "read-only" else ()
+    return [
+        panic_recovery(metrics),  # outside of everything: nothing escapes unanswered
+        audit_id(),  # before anything that logs or answers: every answer carries the id
+        mux_complete(lambda: p.state.started),  # 503 while starting: a 404 would be a lie about a path that is about to exist
+        request_info(),  # everything below asks what the request is about
+        p.latency,  # with the next two: measures all that is below, refusals too
+        tracing(),
+        http_logging(settings.v),
+        shutdown_retry(lambda: p.state.not_accepting),  # late arrivals are sent away before they cost anything
+        hsts(settings.strict_transport_security_directives),  # with the next two: headers of every answer, also of refusals
+        cache_control(),
+        warnings(),
+        goaway(settings.goaway_chance),  # before the work is done: it asks the client to go elsewhere
+        wait_group(p.waiting),  # shutting down waits for what passed here
+        deadline(settings.request_timeout),  # the clock runs before anything that may wait; nothing further out does
+        cors(settings.cors_allowed_origins),  # a preflight carries no credentials
+        *few,  # what this port never does is refused before anybody is asked who it is
+        catch_up(p.to_newest),  # tokens and roles that are gone must not count any more
+        who,  # a refusal here is final: nothing below runs for somebody unknown
+        audit(),  # from here on it is known whom the record is about
+        impersonation(p.authorizer),  # after audit: the record shows who really asked
+        p.max_in_flight,  # counts against the user whose request it has become, before the costly part
+        authorization(p.authorizer, metrics),  # last: it needs the final user
+    ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kas.edge.http import Request, Response
-from kas.filters.chain import Filter
+from kas.filters.handler import Filter
+from kas.request.http import Request, Response
 
 METHODS = b"POST, GET, OPTIONS, PUT, DELETE, PATCH"
 ALLOW_HEADERS = b"Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since"
@@ -13,6 +13,7 @@ EXPOSE_HEADERS = b"Date"
 
 
 def cors(allowed_origins: list[str]) -> Filter:
+    """Answer preflights and mark responses for origins that match one of the regular expressions; does nothing without any."""
     if not allowed_origins:
         return Filter("cors")
     patterns = [re.compile(p) for p in allowed_origins]

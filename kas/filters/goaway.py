@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from random import random
 
-from kas.edge.http import Request, Response
-from kas.filters.chain import Filter
+from kas.filters.handler import Filter
+from kas.request.http import Request, Response
 
 
 def goaway(chance: float) -> Filter:
+    """With this chance ask an HTTP/1 client to connect anew, so that clients spread; long-running requests are left alone."""
     if chance <= 0:
         return Filter("goaway")
 

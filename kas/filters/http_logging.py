@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from time import monotonic
 
-from kas.edge.http import Request, Response
-from kas.filters.chain import Filter
+from kas.filters.handler import Filter
+from kas.request.http import Request, Response
 
 log = logging.getLogger("kas.http")
 
 
 def http_logging(verbosity: int) -> Filter:
+    """Log each request with its latency in milliseconds; does nothing below verbosity 3."""
     if verbosity < 3:
         return Filter("http_logging")
 

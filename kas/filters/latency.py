@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kas._fast_request import Tally
-from kas.edge.http import Request, Response
-from kas.filters.chain import Filter
+from kas._fastpath import Tally
+from kas.filters.handler import Filter
 from kas.observe.metrics import Registry
+from kas.request.http import Request, Response
 
 BUCKETS = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60,
@@ -19,6 +19,7 @@ METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def latency(registry: Registry) -> Filter:
+    """Count requests; observe the duration in seconds, unless long-running, and the size of a GET's answer in bytes."""
     requests = registry.counter(
         "apiserver_request_total",
         "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and code.",

@@ -6,18 +6,30 @@ administrator must get through to repair an overloaded server.
 
 from __future__ import annotations
 
-from kas.api.errors import too_many_requests
+from typing import Protocol
+
 from kas.auth.user import MASTERS
-from kas.edge.http import Request
-from kas.filters.chain import Filter
+from kas.filters.handler import Filter
+from kas.meta.errors import too_many_requests
 from kas.observe.metrics import Registry
+from kas.request.http import Request
 
 READ, WRITE = 1, 2
 READ_VERBS = frozenset(("get", "list", "watch"))
 
 
-def max_in_flight(memory, read_limit: int, write_limit: int, registry: Registry) -> Filter:
-    """``memory`` is the workers' SharedMemory; limit 0 = none."""
+class InFlight(Protocol):
+    """The workers' shared counts."""
+
+    def enter(self, mutating: bool) -> int:
+        """One more; how many that makes."""
+
+    def leave(self, mutating: bool) -> None:
+        """One less."""
+
+
+def max_in_flight(memory: InFlight, read_limit: int, write_limit: int, registry: Registry) -> Filter:
+    """Limit 0 = none."""
     dropped = registry.counter(
         "apiserver_dropped_requests_total",
         "Number of requests dropped with 'Too many requests, please try again later' response",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kas.api.errors import ApiError
-from kas.edge.http import Request
-from kas.filters.chain import Filter
+from kas.filters.handler import Filter
+from kas.meta.errors import ApiError
+from kas.request.http import Request
 
 
 def mux_complete(is_complete: Callable[[], bool]) -> Filter:
+    """Answer 503 with Retry-After until everything is installed; health checks pass."""
     done = False
 
     def before(req: Request) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from kas.api.errors import ApiError
-from kas.edge.http import Request, Response
 from kas.endpoints.respond import status
+from kas.filters.handler import Filter
+from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry
+from kas.request.http import Request, Response
 
 log = logging.getLogger("kas.panic")
 
@@ -15,8 +16,13 @@ METRIC = "apiserver_request_panics_total"
 MESSAGE = "This request caused apiserver to panic. Look in the logs for details."
 
 
-def panic_response(req: Request, exc: BaseException, registry: Registry) -> Response:
-    log.error('apiserver panic\'d on %s %s audit-ID="%s"', req.method, req.path, req.audit_id, exc_info=exc)
-    counter = registry.metrics.get(METRIC) or registry.counter(METRIC, "Number of requests answered 500 because of a bug.")
-    counter.values[()] = counter.values.get((), 0) + 1  # type: ignore[assignment,operator]
-    return status(req, ApiError(500, "InternalError", MESSAGE, {}))
+def panic_recovery(registry: Registry) -> Filter:
+    """Answer 500 to what raised without meaning to, log it with its traceback and count it."""
+    panics = registry.counter(METRIC, "Number of requests answered 500 because of a bug.")
+
+    def recover(req: Request, exc: BaseException) -> Response:
+        log.error('apiserver panic\'d on %s %s audit-ID="%s"', req.method, req.path, req.audit_id, exc_info=exc)
+        panics.inc()
+        return status(req, ApiError(500, "InternalError", MESSAGE, {}))
+
+    return Filter("panic_recovery", recover=recover)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from kas.api.field import go_quote
-from kas.api.requestinfo import Query, RequestInfoError, parse
-from kas.edge.http import Request, Response
-from kas.filters.chain import Filter
+from kas.filters.handler import Filter
+from kas.meta.field import go_quote
+from kas.request.http import Request, Response
+from kas.request.requestinfo import Query, RequestInfoError, parse
 
 LONG_RUNNING_VERBS = frozenset(("watch", "proxy"))
 LONG_RUNNING_SUBRESOURCES = frozenset(("attach", "exec", "proxy", "log", "portforward"))
 
 
 def request_info() -> Filter:
+    """Say of the request what it is about, and whether it is long-running; 500 in plain text for what cannot be told."""
     nothing = Query("")
 
     def before(req: Request) -> Response | None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 
-from kas.edge.http import Request
-from kas.filters.chain import Filter
+from kas.filters.handler import Filter
+from kas.request.http import Request
 
 _TRACEPARENT = re.compile(r"\A[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
 
 
 def tracing() -> Filter:
+    """Drop a traceparent header that is malformed (W3C Trace Context)."""
     def before(req: Request) -> None:
         given = req.header(b"traceparent")
         if given and not _TRACEPARENT.match(given):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from kas.edge.http import Request
-from kas.filters.chain import Filter
+from kas.filters.handler import Filter
+from kas.request.http import Request
 
 
 class WaitGroup:
@@ -16,6 +16,7 @@ class WaitGroup:
         self._idle: asyncio.Event | None = None
 
     async def wait(self, timeout_s: float) -> bool:
+        """Wait until nothing is served any more; False when that took longer than ``timeout_s``."""
         if not self.serving:
             return True
         self._idle = asyncio.Event()
@@ -26,16 +27,21 @@ class WaitGroup:
         except TimeoutError:
             return False
 
-    def filter(self) -> Filter:
-        serving = self.serving
+    def add(self, req: Request) -> None:
+        """The request is being served."""
+        self.serving.add(id(req))
 
-        def before(req: Request) -> None:
-            if not req.long_running:
-                serving.add(id(req))
+    def done(self, req: Request) -> None:
+        """The request has been served; one that was not counted is no error."""
+        self.serving.discard(id(req))
+        if self._idle is not None and not self.serving:
+            self._idle.set()
 
-        def release(req: Request) -> None:
-            serving.discard(id(req))
-            if self._idle is not None and not serving:
-                self._idle.set()
 
-        return Filter("wait_group", before, None, release)
+def wait_group(group: WaitGroup) -> Filter:
+    """Count requests that are not long-running while they are served."""
+    def before(req: Request) -> None:
+        if not req.long_running:
+            group.add(req)
+
+    return Filter("wait_group", before, None, group.done)

@@ -16,15 +16,16 @@ Labels = tuple[str, ...]
 
 
 class Counter:
-    """Grows only. ``inc`` takes the label values in the order of ``labels``."""
+    """Grows only; those of all workers are added up, unless not ``shared``. ``inc`` takes the label values in the order of ``labels``."""
 
     kind = "counter"
 
-    def __init__(self, name: str, help: str, labels: Labels = ()) -> None:
-        self.name, self.help, self.labels = name, help, labels
+    def __init__(self, name: str, help: str, labels: Labels = (), shared: bool = True) -> None:
+        self.name, self.help, self.labels, self.shared = name, help, labels, shared
         self.values: dict[Labels, float] = {}
 
     def inc(self, values: Labels = (), by: float = 1) -> None:
+        """Add to the child with these label values, which are in the order of the labels."""
         v = self.values
         v[values] = v.get(values, 0) + by
 
@@ -33,13 +34,14 @@ class Gauge(Counter):
     kind = "gauge"
 
     def set(self, values: Labels, to: float) -> None:
+        """Set the child with these label values, which are in the order of the labels."""
         self.values[values] = to
 
 
 class Histogram:
     """Cumulative buckets; ``observe`` is one bisect and one addition."""
 
-    kind = "histogram"
+    kind, shared = "histogram", True
 
     def __init__(self, name: str, help: str, labels: Labels, buckets: Iterable[float]) -> None:
         self.name, self.help, self.labels = name, help, labels
@@ -48,6 +50,7 @@ class Histogram:
         self.values: dict[Labels, list[float]] = {}
 
     def observe(self, values: Labels, amount: float) -> None:
+        """Count ``amount`` in the one bucket it falls into, and add it to the sum."""
         row = self.values.get(values)
         if row is None:
             row = self.values[values] = [0.0] * (len(self.buckets) + 2)
@@ -66,16 +69,20 @@ class Registry:
         self.collectors: list[Callable[[], None]] = []
 
     def add(self, metric: Any) -> Any:
-        self.metrics[metric.name] = metric
-        return metric
+        """``metric``, or the one that has its name already: parts made twice count together."""
+        return self.metrics.setdefault(metric.name, metric)
 
     def counter(self, name: str, help: str, labels: Labels = ()) -> Counter:
+        """Add a counter, or give the metric that has the name already; ``labels`` are the labels' names in their order."""
         return self.add(Counter(name, help, labels))
 
-    def gauge(self, name: str, help: str, labels: Labels = ()) -> Gauge:
-        return self.add(Gauge(name, help, labels))
+    def gauge(self, name: str, help: str, labels: Labels = (), shared: bool = True) -> Gauge:
+        """Add a gauge, or give the metric that has the name already; of one that is not ``shared`` each process tells its own."""
+        return self.add(Gauge(name, help, labels, shared))
 
     def histogram(self, name: str, help: str, labels: Labels, buckets: Iterable[float]) -> Histogram:
+        """Add a histogram, or give the metric that has the name already; ``buckets`` are ascending upper bounds without the infinite one.
+        """
         return self.add(Histogram(name, help, labels, buckets))
 
     def gauge_value(self, name: str, values: Labels, to: float) -> None:
@@ -86,7 +93,7 @@ class Registry:
         """This worker's numbers, for another worker to merge."""
         for collect in self.collectors:
             collect()
-        out = {n: [[list(k), v] for k, v in m.values.items()] for n, m in self.metrics.items() if m.values}
+        out = {n: [[list(k), v] for k, v in m.values.items()] for n, m in self.metrics.items() if m.values and m.shared}
         return json.dumps(out).encode()
 
     def expose(self, others: Iterable[bytes] = ()) -> bytes:

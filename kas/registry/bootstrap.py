@@ -42,11 +42,15 @@ class Entry(NamedTuple):
 
     @property
     def namespace(self) -> str:
-        return self.obj["metadata"].get("namespace", "")
+        """The object's namespace; "" for none."""
+        found: str = self.obj["metadata"].get("namespace", "")
+        return found
 
     @property
     def name(self) -> str:
-        return self.obj["metadata"]["name"]
+        """The object's name."""
+        found: str = self.obj["metadata"]["name"]
+        return found
 
 
 class Change(NamedTuple):
@@ -63,7 +67,8 @@ def _text() -> bytes:
 
 def _objects(now: str) -> dict[str, Any]:
     """The table with its times filled in; fresh on every call, so the objects may be changed."""
-    return orjson.loads(_text().replace(b'"@now"', json.dumps(now).encode()))
+    found: dict[str, Any] = orjson.loads(_text().replace(b'"@now"', json.dumps(now).encode()))
+    return found
 
 
 @cache
@@ -98,7 +103,8 @@ def role_rules(name: str, features: Iterable[str] = ()) -> list[Obj]:
     """The rules of a bootstrap ClusterRole: the Node authorizer works by those of ``system:node``."""
     for entry in system_objects("", features):
         if entry.resource == "clusterroles" and entry.name == name:
-            return entry.obj["rules"]
+            rules: list[Obj] = entry.obj["rules"]
+            return rules
     raise KeyError(name)
 
 
@@ -134,6 +140,7 @@ def _object(
 
 
 def kubernetes_service(now: str, cluster_ip: str, target_port: int, port: int = 443) -> Entry:
+    """The Service ``kubernetes`` in the namespace default; clients come in at ``port``, the server is at ``target_port``."""
     port_fields: Obj = {".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}}
     fields = {
         "f:spec": {
@@ -286,7 +293,7 @@ def initial(
         *system_objects(now, features),
         service_cidr(now, service_cidrs),
         kubernetes_service(now, cluster_ip, port),
-        *kubernetes_endpoints(now, advertise, port),
+        *(kubernetes_endpoints(now, advertise, port) if advertise else ()),
         authentication_config_map(now, client_ca, **(request_header or {})),
         token_tracking_config_map(now),
         *api_services(now, group_versions),

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kas.api.validation.labelselectors import convertible, matches
 from kas.auth.authz.rules import covers
+from kas.meta.labelselectors import convertible, matches
 
 Obj = dict[str, Any]
 

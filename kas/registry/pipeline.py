@@ -8,43 +8,42 @@ version; ``build_create`` and ``build_update`` take it through the kind's strate
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from kas.api import errors
-from kas.api.conversion import convert
-from kas.api.defaults import apply_defaults
-from kas.api.random import new_uid
-from kas.api.scheme import SCHEME, decode, encode_json
-from kas.api.validation.metadata import validate_object_meta, validate_object_meta_update
+from kas._codecs import TypeDesc
+from kas.meta import errors
+from kas.meta.objectmeta import validate_object_meta, validate_object_meta_update
+from kas.meta.random import new_uid
 from kas.registry.strategy import Context, Obj, strategy_of
+from kas.types.conversion import convert
+from kas.types.defaults import apply_defaults
+from kas.types.scheme import Resource, decode, encode_json
 
 
-def to_storage(resource, obj: Obj) -> Obj:
+def to_storage(resource: Resource, obj: Obj) -> Obj:
     """``obj`` in the version it is stored as, with that version's defaults too; the same object when that is its own."""
     storage, own = resource.storage_gvk, (resource.group, resource.version, resource.kind)
     if storage is None or storage == own:
         return obj
     converted = convert(obj, own, storage)
-    kind = SCHEME.kind(*storage)
-    if kind is not None:
-        apply_defaults(kind, converted)
+    if resource.storage_kind is not None:
+        apply_defaults(resource.storage_kind, converted)
     return converted
 
 
-def from_storage(resource, obj: Obj) -> Obj:
+def from_storage(resource: Resource, obj: Obj) -> Obj:
     """A stored object in the resource's own version."""
     storage, own = resource.storage_gvk, (resource.group, resource.version, resource.kind)
     return obj if storage is None or storage == own else convert(obj, storage, own)
 
 
-def decode_input(resource, obj: Obj) -> tuple[Obj, list[str]]:
+def decode_input(resource: Resource, obj: Obj) -> tuple[Obj, list[str]]:
     """Decode (type check, canonical scalars), default and convert; second value: unknown fields. Raises DecodeError."""
     typed, unknown = decode(resource.type, obj)
     apply_defaults(resource, typed)
     return to_storage(resource, typed), unknown
 
 
-def match_namespace(resource, meta: dict[str, Any], namespace: str) -> None:
+def match_namespace(resource: Resource, meta: Obj, namespace: str) -> None:
     """``rest.EnsureObjectNamespaceMatchesRequestNamespace``; a cluster-scoped object loses any namespace."""
     have = meta.get("namespace") or ""
     if not resource.namespaced:
@@ -58,18 +57,19 @@ def match_namespace(resource, meta: dict[str, Any], namespace: str) -> None:
         meta.pop("namespace", None)
 
 
-def wipe_system_fields(meta: dict[str, Any]) -> None:
+def wipe_system_fields(meta: Obj) -> None:
+    """Drop what of the metadata only the server sets (``rest.WipeObjectMetaSystemFields``), in place."""
     for name in ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         meta.pop(name, None)
 
 
-def _kind_group(resource) -> str:
+def _kind_group(resource: Resource) -> str:
     """The group of the internal kind an Invalid names: that of the storage version (Events are core's in both groups)."""
     return resource.storage_gvk[0] if resource.storage_gvk else resource.group
 
 
 def build_create(
-    resource,
+    resource: Resource,
     obj: Obj,
     ctx: Context,
     begin: Callable[[Obj], None] | None = None,
@@ -91,11 +91,12 @@ def build_create(
         meta["name"] = strategy.generate_name(meta["generateName"])
     if begin is not None:
         begin(obj)
+    strategy.gated.drop(obj, None)
     strategy.prepare_for_create(ctx, obj)
     found = strategy.validate(ctx, obj)
     if found:
         raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
-    if not strategy.judges_metadata:
+    if not strategy.validates_metadata:
         found = validate_object_meta(meta, resource.namespaced)
         if found:
             raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
@@ -107,7 +108,7 @@ def build_create(
 
 
 def build_update(
-    resource,
+    resource: Resource,
     obj: Obj,
     old: Obj,
     ctx: Context,
@@ -137,6 +138,7 @@ def build_update(
         prepare, validate = getattr(strategy, f"prepare_for_{subresource}_update"), getattr(strategy, f"validate_{subresource}_update")
     else:
         prepare, validate = strategy.prepare_for_update, strategy.validate_update
+    strategy.gated.drop(obj, old, subresource == "status")
     prepare(ctx, obj, old)
     meta = obj["metadata"]
     if not meta.get("uid") and old_meta.get("uid"):
@@ -148,7 +150,7 @@ def build_update(
     if meta.get("deletionGracePeriodSeconds") is None and old_meta.get("deletionGracePeriodSeconds") is not None:
         meta["deletionGracePeriodSeconds"] = old_meta["deletionGracePeriodSeconds"]
     found = validate(ctx, obj, old)
-    if found or subresource or not strategy.judges_metadata:
+    if found or subresource or not strategy.validates_metadata:
         found = validate_object_meta(meta, resource.namespaced) + validate_object_meta_update(meta, old_meta) + found
     if found:
         raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
@@ -163,15 +165,12 @@ def build_update(
     return obj, warnings
 
 
-def encode(resource, obj: Obj) -> bytes:
+def encode(resource: Resource, obj: Obj) -> bytes:
     """The stored form as JSON in Go's field order."""
-    return encode_json(stored_type(resource), obj)
+    found: bytes = encode_json(stored_type(resource), obj)
+    return found
 
 
-def stored_type(resource):
+def stored_type(resource: Resource) -> TypeDesc:
     """Descriptor of the version the resource is stored as."""
-    storage = resource.storage_gvk
-    if storage is None or storage == (resource.group, resource.version, resource.kind):
-        return resource.type
-    kind = SCHEME.kind(*storage)
-    return kind.type if kind is not None else resource.type
+    return resource.storage_kind.type if resource.storage_kind is not None else resource.type

@@ -1,7 +1,7 @@
 """What a kind adds to the generic registry: upstream's ``rest.RESTCreateStrategy`` and its siblings.
 
 ``Strategy`` is the behaviour every kind has, driven by its ``Resource`` record; a kind with behaviour of its own
-subclasses it in ``kas/registry/<group>/<kind>.py`` and names the class with ``@strategy_for``. Objects are plain dicts
+subclasses it in ``kas/kinds/<group>/<kind>.py`` and names the class with ``@strategy_for``. Objects are plain dicts
 in the *storage* version of the kind, constant and computed defaults already applied.
 
 A strategy never does I/O. What it needs of the outside comes in ``Context``. The hooks are called in upstream's order
@@ -11,17 +11,19 @@ a hook that edits something nested in ``obj`` which came from ``old`` copies it 
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import pkgutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kas.api.equality import semantic_equal
-from kas.api.random import random_suffix
+from kas.meta.equality import semantic_equal
+from kas.meta.random import random_suffix
+from kas.registry.gated import GatedFields
+from kas.types import rooms
 
 if TYPE_CHECKING:
-    from kas.api.field import FieldError
+    from collections.abc import Callable
+
+    from kas.meta.field import FieldError
+    from kas.types.scheme import Resource
 
 Obj = dict[str, Any]
 MAX_GENERATED_BASE = 58
@@ -33,7 +35,7 @@ class Context:
 
     ``now`` is an RFC 3339 second in UTC ("2024-01-02T03:04:05Z"); ``user`` is {"username", "uid", "groups", "extra"}; ``dry_run`` says
     nothing will be stored, ``apply`` that this is a server-side apply; ``uid`` is the identity a created object gets ("" lets the
-    pipeline draw one); ``warnings`` collects what a prepare hook wants to tell the client; ``usual`` is a validation's word that
+    pipeline draw one); ``warnings`` collects what a prepare hook wants to tell the client; ``no_warnings`` is a validation's word that
     there is nothing to warn of in what it looked at, so that the warnings need not look again.
     """
 
@@ -45,7 +47,7 @@ class Context:
     apply: bool = False
     uid: str = ""
     warnings: list[str] = field(default_factory=list)
-    usual: bool = False
+    no_warnings: bool = False
 
 
 def take(obj: Obj, old: Obj, path: str) -> None:
@@ -69,20 +71,22 @@ class Strategy:
     """Generic behaviour; each hook is named after upstream's and does nothing more than its name says.
 
     ``generation_parts`` are the top-level fields whose change bumps metadata.generation; None means the kind has none.
-    ``judges_metadata`` promises that ``validate`` and ``validate_update`` include ``object_meta``, under a rule for names that is as
+    ``validates_metadata`` promises that ``validate`` and ``validate_update`` include ``object_meta``, under a rule for names that is as
     strict as that for path segments, and ``validate_update`` also ``object_meta_update``: where they find nothing, the pipeline's own
     look at metadata would find nothing either.
     """
 
-    judges_metadata = False
+    validates_metadata = False
     generation_parts: tuple[str, ...] | None = None
     generation_on_annotations = False
     generation_on_labels = False
     generation_on_create = True
 
-    def __init__(self, resource) -> None:
+    def __init__(self, resource: Resource) -> None:
         self.resource = resource
+        self.type = resource.storage_kind.type if resource.storage_kind is not None else resource.type
         self.reset = tuple(resource.reset_on_spec_write or ())
+        self.gated = GatedFields(*(resource.storage_gvk or (resource.group, resource.version, resource.kind)))
         if self.generation_parts is None:
             self._read_generation_rule(resource.generation)
         self._status_reset: dict[str, tuple[str, ...]] = {
@@ -125,10 +129,12 @@ class Strategy:
         self.bump_generation(obj, old)
 
     def bump_generation(self, obj: Obj, old: Obj) -> None:
+        """One more than ``old`` has, where something of the kind's generation parts changed."""
         if self.generation_parts is not None and self.generation_changed(obj, old):
             obj["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
     def generation_changed(self, obj: Obj, old: Obj) -> bool:
+        """Whether an update changed anything that the kind's generation counts."""
         parts = self.generation_parts or ()
         if parts == ("*",):
             parts = tuple((obj.keys() | old.keys()) - {"metadata", "status", "kind", "apiVersion"})
@@ -141,8 +147,9 @@ class Strategy:
         return self.generation_on_labels and (new_meta.get("labels") or {}) != (old_meta.get("labels") or {})
 
     def same(self, obj: Obj, old: Obj, part: str) -> bool:
-        """Semantic equality of a top-level field: an empty list or map is an absent one, quantities count by value."""
-        return semantic_equal(obj.get(part), old.get(part))
+        """Semantic equality of a top-level field: see ``semantic_equal``."""
+        of = self.type if self.type.schema is not None else self.type.by_name[part]
+        return semantic_equal(obj.get(part), old.get(part), of)
 
     # -- writes of subresources ------------------------------------------------------------------------------------
 
@@ -151,6 +158,7 @@ class Strategy:
         self.carry_over(obj, old, self._status_reset.get("status", ("spec",)))
 
     def carry_over(self, obj: Obj, old: Obj, paths: tuple[str, ...]) -> None:
+        """Make each path of ``obj`` what it is in ``old``; "metadata" stands for the parts of it that a status may not change."""
         for path in paths:
             if path == "metadata":
                 # metadata-resetting kinds keep only the managedFields of the request (metav1.ResetObjectMetaForStatus).
@@ -166,18 +174,23 @@ class Strategy:
     # -- the rest --------------------------------------------------------------------------------------------------
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        """What is wrong with a new object, in upstream's order; nothing in general."""
         return []
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """What is wrong with an update of the main resource, in upstream's order; nothing in general."""
         return []
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """What is wrong with a write to /status, in upstream's order; nothing in general."""
         return []
 
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        """What the client is told of a new object that is valid; nothing in general."""
         return []
 
     def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        """What the client is told of an update that is valid; nothing in general."""
         return []
 
     def warnings_on_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
@@ -203,12 +216,9 @@ class Strategy:
 
 
 STRATEGIES: dict[tuple[str, str], type[Strategy]] = {}
-_LOADED: set[str] = set()
-# Groups whose package is not named after their first label.
-_PACKAGES = {"": "core", "internal.apiserver.k8s.io": "internalapi"}
 
 
-def strategy_for(group: str, resource: str):
+def strategy_for(group: str, resource: str) -> Callable[[type[Strategy]], type[Strategy]]:
     """Class decorator: this strategy serves ``resource`` of ``group`` in all versions."""
 
     def register(cls: type[Strategy]) -> type[Strategy]:
@@ -218,35 +228,15 @@ def strategy_for(group: str, resource: str):
     return register
 
 
-def load_strategies(group: str) -> None:
-    """Import ``kas/registry/<first label of the group>/*.py``, which register their strategies. Idempotent.
-
-    Groups load when one of their resources is first written, so that starting costs nothing for the rest.
-    """
-    if group in _LOADED:
-        return
-    for module in strategy_modules(group):
-        importlib.import_module(module)
-    _LOADED.add(group)
-
-
-def strategy_modules(group: str) -> list[str]:
-    """The names of the modules with a group's strategies; for loading them one by one."""
-    name = f"kas.registry.{_PACKAGES.get(group) or group.partition('.')[0]}"
-    if importlib.util.find_spec(name) is None:
-        return []
-    return [kind.name for kind in pkgutil.iter_modules(importlib.import_module(name).__path__, name + ".")]
-
-
 _INSTANCES: dict[tuple[str, str, str], Strategy] = {}
 
 
-def strategy_of(resource) -> Strategy:
+def strategy_of(resource: Resource) -> Strategy:
     """The one strategy object of a resource record; the generic ``Strategy`` when the kind has none of its own."""
     key = (resource.group, resource.version, resource.resource)
     found = _INSTANCES.get(key)
     if found is None or found.resource is not resource:
-        load_strategies(resource.group)
+        rooms.load(resource.group)
         cls = STRATEGIES.get((resource.group, resource.resource), Strategy)
         found = _INSTANCES[key] = cls(resource)
     return found

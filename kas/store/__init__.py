@@ -1,22 +1,37 @@
 """The store contract: bytes, keys and revisions. Nothing here parses an object.
 
-The contract is etcd's. One global revision grows by exactly one per logical write (create, update, delete, expiry). A
-group commit makes many writes durable at once; each of them still has its own revision, consecutive and in queue order.
+The contract is etcd's, as a type it is ``Store`` (``contract.py``), and ``open_store`` gives the one on LMDB (``lmdb/``). Everything that
+reads, lists, watches or writes goes through this front; ``tests/contract`` holds every backend to it.
 
-Keys are upstream's paths (``/registry/pods/ns1/a``), ``str`` in the API, at most 4,096 bytes (``KeyTooLong``), ordered by
+**Revisions.** One global revision grows with every write that succeeded. Each logical write (create, update, delete, expiry) has a
+revision of its own. A transaction (``commit_many``) may ask for *one revision* for all its keys, which is what a Txn of etcd gives;
+without asking, its writes have consecutive ones in the order of the operations where the backend counts for itself, and one where it does
+not (an etcd cluster dictates revisions, and leaves gaps where it wrote what is not ours). So a writer relies on ``op.revision`` only, and
+a reader copes with both: several events of one revision, and revisions nobody sees. Who writes several keys *of one resource* had better
+not ask: a client resumes a watch from the last event it saw, and cannot name a place between two of one revision. (That is why the
+allocation of addresses and ports does not.) A key is written once in a revision. A group commit makes many writes durable at once; it
+changes nothing about their revisions.
+
+**Keys** are upstream's paths (``/registry/pods/ns1/a``), ``str`` in the API, at most 4,096 bytes (``KeyTooLong``), ordered by
 their bytes. A *prefix* is a path that ends with ``/``, at most 470 bytes.
 
-**Records.** ``Record`` (``kas._fastpath``): ``key``, ``revision`` (of the last write: the resourceVersion), ``create_revision``,
+**Records.** ``Record``: ``key``, ``revision`` (of the last write: the resourceVersion), ``create_revision``,
 ``version``, ``lease_expiry``, ``json`` (the object as served), ``json_line`` (with a newline), ``item_json``, ``metadata_json``,
 ``protobuf`` (the message without envelope, None when the writer gave none), ``labels``, ``fields``; ``json_at(revision)``,
 ``protobuf_at(revision)`` and ``partial_protobuf_at(revision)`` (metadata only) show the object under another revision. Writers hand
 over a *draft*: ``build_record(head, tail, labels, fields, type_prefix_len, …)``; the committer puts
 ``"resourceVersion":"<rev>"`` between head and tail inside the transaction.
 
+**Sealed records.** A backend that was opened with ``transformers`` (``transform.py``) stores the drafts of the keys they name sealed:
+values, labels and fields are not readable in its files, the revision is put in after opening, and selectors work by opening. Records come
+out as if they were plain, with ``sealed`` set; ``stale(record)`` says whether one should be written again though nothing changed. What
+cannot be opened raises ``TransformError`` in ``get``, in ranges that meet it, and as the answer to a write whose precondition failed; in
+events see below. A write that cannot be sealed is refused by ``commit`` itself. To delete needs no opening.
+
 **Reads.** All see every write that any worker has acknowledged (they look into the database itself), are consistent at one
 revision, and hold a transaction only for the call. Any thread may read. A ``revision`` of 0 means now; an older one
 is rebuilt from the history and raises ``Compacted`` when the history does not reach back, ``FutureRevision`` when it has not
-happened yet.
+happened yet. All writes of one revision are seen, or none.
 
 ``get(key, revision=0) -> Record | None``
 
@@ -32,37 +47,63 @@ happened yet.
     the GIL: run them in a thread. ``metadata_only`` cuts each item after its metadata; ``range_protobuf`` gives field 2
     of a list message. ``size`` is the length of the items, known to ``wrap`` already; a ``wrap`` that returns None asks for no more than
     that. ``body`` is None and ``size`` -1 when a record lacks what the form needs (no protobuf section, which states read from the
-    history never have; unknown metadata end).
+    history may lack; unknown metadata end).
 
 ``count(prefix) -> int``
 
-**Writes.** ``commit(op) -> Future[Op]``; ``commit_many(ops) -> Future[list[Op]]`` (all or nothing, different keys);
-``commit_now(*ops)`` blocks, for start-up and tests. ``Op(key, draft, expected)`` puts, ``Op(key, None, expected)`` deletes;
-``expected`` is the mod revision the current record must have (0: the key must not exist; None: no precondition, but
+**Writes.** ``commit(op) -> Future[Op]``; ``commit_many(ops, one_revision=False) -> Future[list[Op]]`` is a transaction (all or nothing,
+different keys); ``commit_now(*ops)`` blocks, for start-up and tests. ``Op(key, draft, expected)`` puts, ``Op(key, None, expected)``
+deletes; ``expected`` is the mod revision the current record must have (0: the key must not exist; None: no precondition, but
 a delete still needs the key to exist). Who awaits the future goes on after the write is durable and its event was given to the hub, in
 revision order, to the operation, whose ``revision``, ``record`` and ``previous`` are set then. It raises ``Conflict`` (carries the
-record as it is now, or None; fails only its own operation or group; GuaranteedUpdate retries above), ``Full``
+record as it is now, or None; fails only its own operation or transaction; GuaranteedUpdate retries above), ``Full``
 (map or disk; nothing was written, reads and deletes go on), ``Busy`` (the queue is at its bound) or ``Closed``. Cancelling the
-future does not undo a queued write.
+future does not undo a queued write. A draft with ``lease_s`` makes a record that is deleted when it was not written again for so long.
 
 **Events.** ``Event``: ``revision``, ``op`` (1 create, 2 update, 3 delete), ``type``, ``key``, ``record`` (None for a delete),
-``previous`` (None for a create), ``frames`` (a dict for the reader's bytes, shared by all watchers of the worker).
+``previous`` (None for a create), ``frames`` (a dict for the reader's bytes, shared by all watchers of the worker), ``error`` (a
+``TransformError`` when a sealed state could not be opened: both states are None then).
 
 ``events(prefix, after, limit, max_bytes=4 MiB) -> (list[Event], reached)``: every write under ``prefix`` with a revision greater than
-``after``, in order, without gap or repeat, up to the revision ``reached``. It ends early at ``limit`` events, and before one whose
-states would make it more than ``max_bytes``; one event is given whatever its size.
+``after``, in order (those of one revision in the order of their transaction), without gap or repeat, up to the revision ``reached``.
+Revisions come whole. It ends early when it has ``limit`` events, and before a revision whose states would make it more than ``max_bytes``;
+one revision is given whatever its size.
 
-``watch(prefix, after, on_ready, key=None, limit=1024) -> Watcher`` and ``listen(prefix, callback)``: see ``hub.py``.
+``watch(prefix, after, on_ready, key=None, limit=1024) -> Watcher``, ``listen(prefix, callback, reset)`` and ``catch_up(revision)``: see
+``hub.py``. What they hand over never ends inside a revision, so a bookmark (``Watcher.progress``), and a watch resumed from the revision of
+any event, neither lose nor repeat one. An event with ``error`` ends the watches it belongs to, and is not shown to listeners.
 
 **History.** ``revision`` and ``compacted_revision``; ``compact(revision, max_entries) -> bool`` forgets history in bounded steps, True
-when done; ``expire(now_s, limit)`` deletes what outlived its lease, as ordinary writes with events. Both block: call them in a thread.
+when done; ``expire(now_s, limit)`` deletes what outlived its lease, as ordinary writes with events; ``maintain(now_s, window_s,
+max_history_bytes)`` is for the worker that leads, every few seconds: it lets the backend forget what is older or more than that, its own
+way. They block: call them in a thread.
+
+**For backends.** Where another system decides (etcd), ``LMDBStore.apply(revision, ops)`` takes its outcome into the local replica: those
+writes under that one revision, which must be newer than all before; without operations it says that up to it nothing else happened.
 
 Writers build outside of any transaction; no transaction is ever held across an ``await``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kas.store._engine import Draft, Event, Matcher, Op, RangeResult, Record, build_record, compile_matcher, frame_json, frame_record
+from kas.store.contract import Store
+from kas.store.errors import (
+    Busy,
+    Closed,
+    Compacted,
+    Conflict,
+    Corrupt,
+    Full,
+    FutureRevision,
+    KeyTooLong,
+    StoreError,
+    TransformError,
+)
+from kas.store.hub import Hub, Watcher
+from kas.store.transform import Transformer, Transformers
 
 if TYPE_CHECKING:
     from kas.store.lmdb import LMDBStore
@@ -71,66 +112,25 @@ if TYPE_CHECKING:
 DEFAULT_MAX_SIZE = 64 << 30
 
 
-class StoreError(Exception):
-    """Base of all errors of a store. Mapped to API errors in one place, ``kas/endpoints/__init__.py``."""
-
-
-class Conflict(StoreError):
-    """The precondition on the mod revision failed. ``current`` is the record now, or None when the key is absent; ``key``
-    says which operation of a group it was."""
-
-    def __init__(self, current: Any, key: str = "") -> None:
-        super().__init__("precondition failed")
-        self.current, self.key = current, key
-
-
-class Compacted(StoreError):
-    """The revision asked for is older than the history. ``compacted`` is the oldest that can still be read."""
-
-    def __init__(self, requested: int, compacted: int) -> None:
-        super().__init__(f"revision {requested} has been compacted (oldest: {compacted})")
-        self.requested, self.compacted = requested, compacted
-
-
-class FutureRevision(StoreError):
-    """The revision asked for has not happened yet."""
-
-    def __init__(self, requested: int, current: int) -> None:
-        super().__init__(f"revision {requested} is in the future (current: {current})")
-        self.requested, self.current = requested, current
-
-
-class Full(StoreError):
-    """The map or the disk is full. Nothing of the write was kept; reads go on."""
-
-
-class Busy(StoreError):
-    """The write queue is at its bound. Nothing was written; try again a little later."""
-
-
-class Corrupt(StoreError):
-    """The data file cannot be read. The text says which file and what to do."""
-
-
-class Closed(StoreError):
-    """The store was closed before the write was made; it did not happen."""
-
-
-class KeyTooLong(StoreError):
-    """The key is longer than the backend's tested bound."""
-
-
-def open_store(path: str, *, max_size: int = DEFAULT_MAX_SIZE, sync: bool = True, shared: Shared | None = None) -> LMDBStore:
+def open_store(
+    path: str,
+    *,
+    max_size: int = DEFAULT_MAX_SIZE,
+    sync: bool = True,
+    shared: Shared | None = None,
+    transformers: Transformers | None = None,
+) -> LMDBStore:
     """Opens (or makes) the LMDB store in the directory ``path``; at most once per process and path.
 
     ``max_size`` bounds the data file. With ``sync=False`` a crash of the machine (not of the process) may lose the last
-    writes. ``shared`` joins the workers of one supervisor; without it the store is this process's own.
-    Reads work at once; ``start(loop)`` begins writes and watches. Raises ``Corrupt`` for a damaged file or another data
-    format, ``StoreError`` for what the system refuses.
+    writes. ``shared`` joins the workers of one supervisor; without it the store is this process's own. ``transformers`` says which keys
+    are stored sealed; all workers must agree about it.
+    Reads work at once; ``start(loop)`` begins writes and watches. A directory of the format before is upgraded in place. Raises
+    ``Corrupt`` for a damaged file or a format it does not know, ``StoreError`` for what the system refuses.
     """
     from kas.store.lmdb import LMDBStore
 
-    return LMDBStore(path, max_size=max_size, sync=sync, shared=shared)
+    return LMDBStore(path, max_size=max_size, sync=sync, shared=shared, transformers=transformers)
 
 
 __all__ = [
@@ -140,9 +140,25 @@ __all__ = [
     "Compacted",
     "Conflict",
     "Corrupt",
+    "Draft",
+    "Event",
     "Full",
     "FutureRevision",
+    "Hub",
     "KeyTooLong",
+    "Matcher",
+    "Op",
+    "RangeResult",
+    "Record",
+    "Store",
     "StoreError",
+    "TransformError",
+    "Transformer",
+    "Transformers",
+    "Watcher",
+    "build_record",
+    "compile_matcher",
+    "frame_json",
+    "frame_record",
     "open_store",
 ]

@@ -1,7 +1,8 @@
 """The watch hub: one per worker, on its event loop; brings every write of every worker to those who watch it.
 
 It follows the log. The own committer hands over its events directly when they continue what the hub has seen; anything else
-(another worker wrote, a wake-up came) is read from the log. ``revision`` says up to where everything was dispatched.
+(another worker wrote, a wake-up came) is read from the log. ``revision`` says up to where everything was dispatched: always the end
+of a revision, never inside one, though a revision may have several events and many revisions have none here.
 
 Two kinds of followers:
 
@@ -12,17 +13,19 @@ Two kinds of followers:
   take falls behind: its queue is dropped and later refilled from the log in bounded chunks, so a stalled client costs no memory and
   loses nothing; only when the history has passed it by does ``take()`` raise ``Compacted``.
 
-Promises to a watcher: events come in revision order, each once, none missing, from ``after`` on. ``progress`` is a revision up to
-which it has taken everything: the resourceVersion of a bookmark.
+Promises to a watcher: events come in revision order, each once, none missing, from ``after`` on; those of one revision leave in one
+``take()``, whatever its limit. ``progress`` is a revision up to which it has taken everything: the resourceVersion of a bookmark.
+When a sealed state cannot be opened, the watcher gets what came before that revision, then ``take()`` raises ``TransformError``;
+listeners are not told of the event.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from kas._fastpath import Event
-from kas.store import Compacted
+from kas.store._engine import Event
+from kas.store.errors import Compacted, TransformError
 
 # Events kept in memory so that a watch that resumes shortly after does not read the log: bounded by number and bytes.
 RING_EVENTS = 1024
@@ -41,7 +44,7 @@ Callback = Callable[[list[Event]], None]
 class Watcher:
     """One stream's place in the sequence of events. Made by ``Hub.watch``; used on the loop's thread only."""
 
-    __slots__ = ("_bytes", "_hub", "_joined", "_live", "_queue", "_taken", "closed", "key", "limit", "on_ready", "prefix")
+    __slots__ = ("_bytes", "_failed", "_hub", "_joined", "_live", "_queue", "_taken", "closed", "key", "limit", "on_ready", "prefix")
 
     def __init__(self, hub: Hub, prefix: str, key: str | None, after: int, on_ready: Callable[[], None], limit: int) -> None:
         self._hub, self.prefix, self.key, self.on_ready, self.limit = hub, prefix, key, on_ready, limit
@@ -50,6 +53,7 @@ class Watcher:
         self._taken = after
         self._live = False
         self._joined = 0
+        self._failed: Exception | None = None
         self.closed = False
 
     @property
@@ -63,11 +67,16 @@ class Watcher:
         return self._hub.revision if self._live and not self._queue else self._taken
 
     def take(self, limit: int = CHUNK) -> list[Event]:
-        """The next events, at most ``limit``; an empty list when there are none. While ``ready`` stays True, call it again.
+        """The next events, about ``limit`` (a revision is not split); an empty list when there are none. While ``ready`` stays True,
+        call it again.
 
-        Raises ``Compacted`` when the watcher fell behind the history; it is closed then.
+        Raises ``Compacted`` when the watcher fell behind the history, ``TransformError`` when the next event cannot be opened; it
+        is closed then.
         """
         if not self._queue and not self._live and not self.closed:
+            if self._failed is not None:
+                self.close()
+                raise TransformError(str(self._failed))
             return self._hub._refill(self, limit)
         queue = self._queue
         if len(queue) <= limit:
@@ -76,6 +85,8 @@ class Watcher:
             self._bytes = 0
         else:
             events = [queue.popleft() for _ in range(limit)]
+            while queue and queue[0].revision == events[-1].revision:
+                events.append(queue.popleft())
             self._bytes -= sum(map(len, events))
         if events:
             self._taken = events[-1].revision
@@ -89,24 +100,50 @@ class Watcher:
             self._queue.clear()
             self._hub._leave(self)
 
-    def _push(self, event: Event) -> None:
-        # A callback may end this watcher, or let it join, in the middle of a dispatch whose events it has had from the ring.
+    def _fall_behind(self) -> None:
+        """Drops the queue: the log has it all."""
+        self._queue.clear()
+        self._bytes = 0
+        self._live = False
+        self._hub._leave(self)
+        self._hub.fallen_behind += 1
+
+    def _fail(self, event: Event) -> bool:
+        """Ends the watcher before the revision of an event that cannot be opened."""
         if not self._live or event.revision <= self._joined:
-            return
-        queue = self._queue
-        if len(queue) >= self.limit or (queue and self._bytes > QUEUE_BYTES):
-            # Falls behind: the log has it all.
-            queue.clear()
-            self._bytes = 0
-            self._live = False
-            self._hub._leave(self)
-            self._hub.fallen_behind += 1
-            return
-        queue.append(event)
-        self._bytes += len(event)
-        if len(queue) == 1:
-            self._taken = event.revision - 1  # live and nothing queued: it had seen all before
-            self.on_ready()
+            return False
+        first = not self._queue
+        while self._queue and self._queue[-1].revision == event.revision:
+            self._bytes -= len(self._queue.pop())
+        self._failed, self._live = event.error, False
+        self._hub._leave(self)
+        return first
+
+
+def _push(event: Event, watchers: dict[Watcher, None], woken: list[Watcher]) -> None:
+    """Queues an event for those of the watchers that are live; notes in ``woken`` who had nothing before."""
+    if event.error is not None:
+        woken += [watcher for watcher in tuple(watchers) if watcher._fail(event)]
+        return
+    revision, size = event.revision, len(event)
+    behind: list[Watcher] = []
+    for watcher in watchers:
+        # A listener may end a watcher, or let it join, in the middle of a dispatch whose events it has had from the ring.
+        if not watcher._live or revision <= watcher._joined:
+            continue
+        queue = watcher._queue
+        if not queue:
+            watcher._taken = revision - 1  # live and nothing queued: it had seen all before
+            watcher._bytes = size
+            queue.append(event)
+            woken.append(watcher)
+        elif len(queue) >= watcher.limit or watcher._bytes > QUEUE_BYTES:
+            behind.append(watcher)
+        else:
+            watcher._bytes += size
+            queue.append(event)
+    for watcher in behind:
+        watcher._fall_behind()
 
 
 class _Listener:
@@ -126,7 +163,7 @@ class Hub:
         self._by_key: dict[str, dict[Watcher, None]] = {}
         self._listeners: tuple[_Listener, ...] = ()
         self._routes: dict[str, tuple[_Listener, ...]] = {}
-        self._landed: deque[list[Event]] = deque()
+        self._landed: deque[tuple[Sequence[Event], int, int]] = deque()  # events, the revisions before and after them
         self._ring: deque[Event] = deque()
         self._ring_bytes = 0
         self._ring_after = revision  # the ring holds every event with a revision greater than this
@@ -137,26 +174,27 @@ class Hub:
 
     # -- coming in ----------------------------------------------------------------------------------------------------
 
-    def land(self, events: list[Event]) -> None:
-        """The events of an own commit, right after it, from any thread: whoever catches up before they are published need not read
-        them from the log."""
-        self._landed.append(events)
+    def land(self, events: Sequence[Event], after: int, reached: int) -> None:
+        """The events of an own commit, all there are of the revisions greater than ``after`` up to ``reached``; right after it, from any
+        thread: whoever catches up before they are published need not read them from the log."""
+        self._landed.append((events, after, reached))
 
-    def publish(self, events: list[Event]) -> None:
-        """Takes the events of an own commit."""
-        if events and events[-1].revision > self.revision:
-            if events[0].revision == self.revision + 1 and not self._dispatching:
-                self._dispatch(events, events[-1].revision)
+    def publish(self, events: Sequence[Event], after: int, reached: int) -> None:
+        """Takes the events of an own commit, as ``land`` is given them."""
+        if reached > self.revision:
+            if after == self.revision and not self._dispatching:
+                self._dispatch(events, reached)
             else:
                 self.catch_up()
-        self._next_landed()
+        if self._landed:
+            self._next_landed()
 
-    def _next_landed(self) -> list[Event] | None:
+    def _next_landed(self) -> tuple[Sequence[Event], int] | None:
         """The landed events that continue what was dispatched, if they are there; lets go of those that were dispatched."""
         landed = self._landed
-        while landed and landed[0][0].revision <= self.revision:
+        while landed and landed[0][2] <= self.revision:
             landed.popleft()
-        return landed[0] if landed and landed[0][0].revision == self.revision + 1 else None
+        return (landed[0][0], landed[0][2]) if landed and landed[0][1] == self.revision else None
 
     def catch_up(self, revision: int = 0) -> None:
         """Dispatches everything up to the shared revision (and up to ``revision``, which must have happened). One atomic load when
@@ -167,7 +205,7 @@ class Hub:
         while max(self._shared_revision(), revision) > self.revision and not self._dispatching:
             own = self._next_landed()
             if own is not None:
-                self._dispatch(own, own[-1].revision)
+                self._dispatch(*own)
                 continue
             try:
                 events, reached = self._read_events("", self.revision, CHUNK)
@@ -191,20 +229,18 @@ class Hub:
             if listener.reset is not None:
                 listener.reset()
 
-    def _dispatch(self, events: list[Event], reached: int) -> None:
+    def _dispatch(self, events: Sequence[Event], reached: int) -> None:
         self._dispatching = True
+        broken = False
         try:
-            for event in events:
-                self._ring.append(event)
-                self._ring_bytes += len(event)
-            self.revision = reached
-            while len(self._ring) > RING_EVENTS or self._ring_bytes > RING_BYTES:
-                oldest = self._ring.popleft()
-                self._ring_bytes -= len(oldest)
-                self._ring_after = oldest.revision
             mine: dict[_Listener, list[Event]] = {}
-            routes = self._routes
+            ring, routes, size = self._ring, self._routes, 0
             for event in events:
+                ring.append(event)
+                size += len(event)
+                if event.error is not None:
+                    broken = True
+                    continue
                 directory = event.key.rpartition("/")[0]
                 to = routes.get(directory)
                 for listener in to if to is not None else self._route(directory):
@@ -212,6 +248,16 @@ class Hub:
                         mine[listener].append(event)
                     else:
                         mine[listener] = [event]
+            self._ring_bytes += size
+            self.revision = reached
+            while len(ring) > RING_EVENTS or self._ring_bytes > RING_BYTES:
+                oldest = ring.popleft()
+                self._ring_bytes -= len(oldest)
+                self._ring_after = oldest.revision
+            if broken:
+                # Who resumes from here on reads the log: a key may have come back meanwhile.
+                ring.clear()
+                self._ring_bytes, self._ring_after = 0, reached
             for listener in self._listeners if mine else ():
                 if listener in mine:
                     listener.callback(mine[listener])
@@ -219,20 +265,23 @@ class Hub:
             self._dispatching = False
         if not self.watchers:
             return
+        # Readers are told when all is queued: who takes at once must not get half of a revision.
         by_prefix, by_key = self._by_prefix, self._by_key
+        woken: list[Watcher] = []
         for event in events:
             key = event.key
             found = by_key.get(key)
             if found:
-                for watcher in tuple(found):
-                    watcher._push(event)
+                _push(event, found, woken)
             at = key.find("/")
             while at >= 0:
                 found = by_prefix.get(key[: at + 1])
                 if found:
-                    for watcher in tuple(found):
-                        watcher._push(event)
+                    _push(event, found, woken)
                 at = key.find("/", at + 1)
+        for watcher in woken:
+            if not watcher.closed:
+                watcher.on_ready()
 
     # -- followers ----------------------------------------------------------------------------------------------------
 
@@ -305,6 +354,10 @@ class Hub:
             raise
         if watcher.key is not None:
             events = [e for e in events if e.key == watcher.key]
+        failed = next((e for e in events if e.error is not None), None)
+        if failed is not None:
+            watcher._failed, watcher._taken = failed.error, failed.revision - 1
+            return [e for e in events if e.revision < failed.revision] or watcher.take()
         if reached >= self.revision:
             # What is newer than the hub comes by dispatch.
             while events and events[-1].revision > self.revision:

@@ -12,7 +12,7 @@ import mmap
 import os
 import tempfile
 
-from kas._fastpath import SharedMemory, shared_size
+from kas.store._engine import SharedMemory, shared_size
 
 
 class Shared:

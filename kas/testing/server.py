@@ -75,26 +75,32 @@ class KasServer:
 
     @property
     def output(self) -> str:
+        """Everything the server has written so far."""
         return "".join(self._lines)
 
     @property
     def pid(self) -> int:
+        """The id of the process that was started."""
         return self.process.pid
 
     @property
     def port(self) -> int:
+        """The port that is served, whatever was asked for."""
         return int(self.url.rpartition(":")[2])
 
     @property
     def kubeconfig(self) -> str:
+        """The path of the administrator's kubeconfig."""
         return str(self.data_dir / "admin.kubeconfig")
 
     @property
     def token(self) -> str:
+        """The administrator's bearer token."""
         return (self.data_dir / "admin.token").read_text().strip()
 
     @property
     def ca(self) -> str:
+        """The path of the certificate of the authority that signed the server's."""
         return str(self.data_dir / "pki" / "ca.crt")
 
     def stop(self) -> int:

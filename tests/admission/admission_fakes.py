@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import orjson
+import pytest
 
 from kas.admission import Attributes, Chain
-from kas.api.scheme import SCHEME
+from kas.admission.configuration import Section
+from kas.admission.initializer import Initializer
 from kas.auth.attributes import ALLOW, NO_OPINION
+from kas.auth.authz.rbac import RbacIndex
 from kas.auth.user import UserInfo
-from kas.registry.generic import Registry
+from kas.config.options import Options
+from kas.meta.errors import ApiError
+from kas.registry.registries import Registries
+from kas.types.scheme import BUILTIN
 
 NOW = "2024-01-02T03:04:05Z"
 ADMIN = UserInfo("admin", ("system:masters",))
@@ -25,7 +32,10 @@ class FakeStore:
         self.records: dict[str, Any] = {}
         self.revision = 1
         self.listeners: list[tuple[str, Any]] = []
-        self.hub = SimpleNamespace(listen=lambda prefix, callback, reset=None: self.listeners.append((prefix, callback)))
+
+    def listen(self, prefix: str, callback: Any, reset: Any = None) -> Any:
+        self.listeners.append((prefix, callback))
+        return lambda: self.listeners.remove((prefix, callback))
 
     def get(self, key: str) -> Any:
         return self.records.get(key)
@@ -33,7 +43,7 @@ class FakeStore:
     def range(self, prefix: str, start: str = "", limit: int = 0, count: bool = False, **_: Any) -> Any:
         found = [self.records[k] for k in sorted(self.records) if k.startswith(prefix)]
         page = found[:limit] if limit else found
-        return SimpleNamespace(records=page, more=len(page) < len(found), remaining=len(found) - len(page))
+        return SimpleNamespace(records=page, more=len(page) < len(found), remaining=len(found) - len(page), revision=self.revision)
 
     def put(self, key: str, obj: dict[str, Any]) -> None:
         self.revision += 1
@@ -43,39 +53,49 @@ class FakeStore:
         self._tell(key, rec)
 
     def drop(self, key: str) -> None:
+        self.revision += 1
         del self.records[key]
         self._tell(key, None)
 
     def _tell(self, key: str, rec: Any) -> None:
         for prefix, callback in self.listeners:
             if key.startswith(prefix):
-                callback([SimpleNamespace(key=key, record=rec)])
+                callback([SimpleNamespace(key=key, record=rec, revision=self.revision)])
 
 
 class FakeServer:
-    """``add`` stores an object; ``grants`` are (user, verb, resource, name) that the authorizer allows."""
+    """``add`` stores an object; ``grants`` are (user, verb, resource, name) that the authorizer allows; ``kinds`` are the records of
+    the served resources by (group, version, kind). ``plugin`` makes a module's plug-in from these."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_dir: Path = Path()) -> None:
         self.store = FakeStore()
+        self.registries = Registries(self.store, lambda: NOW)
+        self.registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
         self.grants: set[tuple[str, str, str, str]] = set()
-        self.authorizer = SimpleNamespace(authorize=self._authorize)
-        self.rest = SimpleNamespace(resources={})
+        self.kinds: dict[tuple[str, str, str], list[Any]] = {}
+        self.initializer = Initializer(
+            objects=self.registries, informers=self.registries, registries=self.registries,
+            authorizer=SimpleNamespace(authorize=self._authorize), rules=RbacIndex(),
+            mapper=lambda *kind: self.kinds.get(kind, []), run_dir=run_dir, settings=Options(),
+        )  # fmt: skip
 
     def _authorize(self, q: Any) -> tuple[int, str, str]:
         known = (q.user.name, q.verb, f"{q.resource}/{q.subresource}" if q.subresource else q.resource, q.name) in self.grants
         return (ALLOW if known or "system:masters" in q.user.groups else NO_OPINION), "", ""
 
-    def registry(self, group: str, resource: str) -> Any:
-        record = next(r for r in SCHEME.resources if (r.group, r.resource) == (group, resource))
-        return Registry(record, self.store, lambda: NOW)
-
-    def object(self, group: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
-        rec = self.store.get(self.registry(group, resource).key(namespace, name))
-        return orjson.loads(rec.json) if rec is not None else None
+    def plugin(self, module: Any, section: Section | None = None, **more: Any) -> Any:
+        return self.initializer.make(module.Plugin, section=section, **more)
 
     def add(self, group: str, resource: str, obj: dict[str, Any]) -> None:
         meta = obj["metadata"]
-        self.store.put(self.registry(group, resource).key(meta.get("namespace", ""), meta["name"]), obj)
+        self.store.put(self.registries.of(group, resource).key(meta.get("namespace", ""), meta["name"]), obj)
+
+
+def refused(request: Request) -> ApiError:
+    """The error of a request that does not get through."""
+    with pytest.raises(ApiError) as e:
+        request.run()
+    return e.value
 
 
 class Request:

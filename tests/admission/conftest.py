@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from admission_fakes import FakeServer
+
+from tests.admission.admission_fakes import FakeServer
 
 
 @pytest.fixture

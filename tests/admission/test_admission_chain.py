@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from admission_fakes import Request
 
 from kas.admission import Chain
 from kas.admission.order import observer
-from kas.api import errors
+from kas.meta import errors
 from kas.observe.metrics import Registry
+from tests.admission.admission_fakes import Request
 
 NAME = "apiserver_admission_controller_admission_duration_seconds"
 
@@ -25,7 +25,7 @@ class Step:
     def handles(self, a: Any) -> bool:
         return True
 
-    def mutate(self, a: Any) -> Any:
+    def admit(self, a: Any) -> Any:
         if self._waits:
             return self._later(a)
         self._run(a)

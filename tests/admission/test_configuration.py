@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -15,9 +14,10 @@ from hypothesis import strategies as st
 
 from kas.admission import order
 from kas.admission.configuration import BOOL, INT32, STRING, STRINGS, ConfigurationError, Section, Struct, decode, read, unversioned
-from kas.admission.order import ELSEWHERE, ORDER
+from kas.admission.order import NO_EFFECT, ORDER
+from tests.admission.admission_fakes import FakeServer
 
-KNOWN = {*ORDER, *ELSEWHERE}
+KNOWN = {*ORDER, *NO_EFFECT}
 HEAD = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
 
 
@@ -133,8 +133,7 @@ def test_a_file_from_before_there_was_a_kind(tmp_path):
 
 
 def build(path: str, enable: Sequence[str] = (), disable: Sequence[str] = (), index: int = 0):
-    raw = SimpleNamespace(admission_control_config_file=path, enable_admission_plugins=enable, disable_admission_plugins=disable)
-    return order.build(SimpleNamespace(options=SimpleNamespace(raw=raw), index=index))
+    return order.build(FakeServer().initializer, list(enable), list(disable), path, speak=index == 0)
 
 
 def section_of(tmp_path: Path, name: str, configuration: str) -> str:
@@ -277,7 +276,7 @@ def serve(*flags: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     ("text", "enable", "says"),
     [
-        (None, "", "--admission-control-config-file: FILE: No such file or directory"),
+        (None, "", "open FILE: no such file or directory"),
         (HEAD + "plugins: [{name: Nope}]", "", '--admission-control-config-file: FILE: plugins[0].name: plugin "Nope" is unknown'),
         (HEAD + "plugins: [{nam: x}]", "", '--admission-control-config-file: FILE: strict decoding error: unknown field "plugins[0].nam"'),
         ("kind: X\napiVersion: v1", "", '--admission-control-config-file: FILE: no kind "X" is registered for version "v1"'),

@@ -6,9 +6,9 @@ import json
 import time
 
 import pytest
-from policy_backend import PolicyBackend, certificate, judged, kubeconfig
 
 from kas.testing.server import KasServer
+from tests.admission.policy_backend import PolicyBackend, certificate, judged, kubeconfig
 
 FILE = """\
 apiVersion: apiserver.config.k8s.io/v1

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from admission_fakes import FakeServer, Request, pod
-
-from kas.admission.plugins import limit_ranger, resource_quota
-from kas.admission.plugins._usage import Evaluators
-from kas.api.errors import ApiError
+from kas.admission.quota_usage import Evaluators
+from tests.admission.admission_fakes import FakeServer, pod
 
 
 def usage(server: FakeServer, group: str, resource: str, obj: dict[str, Any]) -> dict[str, str]:
-    found = Evaluators(server).of(group, resource).usage(obj)
+    found = Evaluators(server.registries, server.registries).of(group, resource).usage(obj)
     return {name: str(amount) for name, amount in sorted(found.items())}
 
 
@@ -41,7 +37,7 @@ def test_a_running_container_counts_what_it_has(server):
 
 
 def test_a_pod_that_speaks_for_its_containers_frees_them_from_saying(server):
-    pods = Evaluators(server).of("", "pods")
+    pods = Evaluators(server.registries, server.registries).of("", "pods")
     whole = pod(resources={"requests": {"memory": "1Gi"}})
     assert pods.constraints(["requests.cpu", "limits.memory"], whole) == ""
     assert pods.constraints(["requests.cpu"], pod()) == "must specify requests.cpu for: c"
@@ -51,7 +47,7 @@ def test_devices_count_as_extended_resources_too(server):
     for name, extended in (("gpu", "example.com/gpu"), ("nic", None)):
         spec = {"extendedResourceName": extended} if extended else {}
         server.add("resource.k8s.io", "deviceclasses", {"metadata": {"name": name}, "spec": spec})
-    claims = Evaluators(server).of("resource.k8s.io", "resourceclaims")
+    claims = Evaluators(server.registries, server.registries).of("resource.k8s.io", "resourceclaims")
     implicit = "requests.deviceclass.resource.kubernetes.io/"
     hard = ["requests.example.com/gpu", f"{implicit}gpu", f"{implicit}nic", f"{implicit}no", "requests.example.com/no", "requests.cpu"]
     assert claims.matching(hard) == hard[:3]
@@ -76,43 +72,3 @@ def test_devices_count_as_extended_resources_too(server):
     first = {"metadata": {**meta, "name": "j"}, "spec": claim["spec"]}
     server.add("resource.k8s.io", "resourceclaims", first)
     assert usage(server, "resource.k8s.io", "resourceclaims", claim) == everything
-
-
-def quota(server: FakeServer, hard: dict[str, str], used: dict[str, str], scopes: list[str]) -> None:
-    meta, spec = {"name": "q", "namespace": "ns1"}, {"hard": hard, "scopes": scopes}
-    server.add("", "resourcequotas", {"metadata": meta, "spec": spec, "status": {"hard": hard, "used": used}})
-
-
-def test_an_update_that_moves_a_pod_to_a_quota_is_charged_in_full(server):
-    quota(server, {"pods": "1"}, {"pods": "1"}, ["Terminating"])
-    plugin = resource_quota.Plugin(server)
-    Request(plugin, operation="UPDATE", obj=pod(), old=pod()).run()
-    with pytest.raises(ApiError) as e:
-        Request(plugin, operation="UPDATE", obj=pod(activeDeadlineSeconds=5), old=pod()).run()
-    assert e.value.message == 'pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
-
-
-def test_the_status_of_a_claim_is_counted_and_not_refused(server):
-    quota(server, {"requests.storage": "5Gi"}, {"requests.storage": "5Gi"}, [])
-    old = {"metadata": {"name": "c", "namespace": "ns1"}, "spec": {"resources": {"requests": {"storage": "5Gi"}}}}
-    new = {**old, "status": {"allocatedResources": {"storage": "9Gi"}}}
-    ops: list[Any] = []
-
-    async def commit_many(found: list[Any]) -> None:
-        ops.extend(found)
-
-    server.store.commit_many = commit_many
-    claims: dict[str, Any] = {"resource": "persistentvolumeclaims", "operation": "UPDATE"}
-    Request(resource_quota.Plugin(server), subresource="status", obj=new, old=old, **claims).run()
-    assert len(ops) == 1 and b'"requests.storage":"9Gi"' in ops[0].draft.head + ops[0].draft.tail
-    with pytest.raises(ApiError, match="exceeded quota"):
-        Request(resource_quota.Plugin(server), obj=new, old=old, **claims).run()
-
-
-def test_limits_of_pods_add_huge_pages_up(server):
-    limits = [{"type": "Pod", "min": {"hugepages-2Mi": "4Mi", "cpu": "1"}}]
-    server.add("", "limitranges", {"metadata": {"name": "l", "namespace": "ns1"}, "spec": {"limits": limits}})
-    whole = pod(resources={"requests": {"cpu": "2", "hugepages-2Mi": "8Mi"}})
-    with pytest.raises(ApiError) as e:
-        Request(limit_ranger.Plugin(server), obj=whole).run()
-    assert e.value.message.endswith("minimum hugepages-2Mi usage per Pod is 4Mi.  No request is specified")

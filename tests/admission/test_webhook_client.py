@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from policy_backend import PolicyBackend, certificate, judged, kubeconfig
 
-from kas.kubeconfig import KubeconfigError, load
-from kas.webhook_client import MAX_ANSWER, TRIES, Webhook, WebhookError
+from kas.client.kubeconfig import KubeconfigError, load
+from kas.client.webhook import MAX_ANSWER, TRIES, Webhook, WebhookError
+from tests.admission.policy_backend import PolicyBackend, certificate, judged, kubeconfig
 
 
 def post(path: str, timeout_s: float = 10.0, backoff_s: float = 1.0) -> tuple[Any, list[float]]:

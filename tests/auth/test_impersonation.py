@@ -2,12 +2,12 @@
 
 import pytest
 
-from kas.api.errors import ApiError
 from kas.auth.attributes import Attributes
 from kas.auth.authz.modes import build
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.impersonation import impersonate, wanted_user
 from kas.auth.user import MASTERS, NODE_NAME, UserInfo
+from kas.meta.errors import ApiError
 
 ADMIN = UserInfo("admin", (MASTERS, "system:authenticated"))
 BOB = UserInfo("bob", ("system:authenticated",))

@@ -2,13 +2,13 @@
 
 import pytest
 
-from kas.api.errors import ApiError
 from kas.auth.authn.tokenfile import admin_token
 from kas.auth.authn.union import TokenUnion
 from kas.auth.authz.modes import AlwaysAllow, build
 from kas.auth.authz.rbac import RbacIndex
-from kas.registry.authentication.reviews import self_subject_review, token_review
-from kas.registry.authorization import reviews
+from kas.kinds.authentication.tokenreview import self_subject_review, token_review
+from kas.kinds.authorization import accessreview as reviews
+from kas.meta.errors import ApiError
 from kas.registry.strategy import Context
 
 JANE = {"username": "jane", "groups": ["dev", "system:authenticated"]}

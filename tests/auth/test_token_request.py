@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from kas.api.errors import ApiError
 from kas.auth.authn.bootstrap import BootstrapTokens
 from kas.auth.authn.serviceaccount import ServiceAccountTokens
 from kas.auth.tokens import Signer, Verifier, generate_key
 from kas.auth.user import NODE_NAME, NODE_UID, POD_NAME, UserInfo
-from kas.registry.authentication.token_request import Issuer, create
+from kas.kinds.authentication.tokenrequest import Issuer, create
+from kas.meta.errors import ApiError
 from kas.registry.strategy import Context
 
 CTX = Context(namespace="ns", now="2024-01-02T03:04:05Z")

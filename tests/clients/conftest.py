@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import kubectl
 import pytest
 
 from kas.testing.plugin import servers
 from kas.testing.server import KasServer
+from tests import need
+from tests.clients import kubectl
 
 # Lines a module wants to see in the summary: (section, line).
 _LINES: list[tuple[str, str]] = []
@@ -70,7 +71,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     programs = kubectl.found()
     every = metafunc.definition.get_closest_marker("every_version") is not None
     versions = list(programs) if every else kubectl.main_versions(programs)
-    params = [pytest.param(v, id=v) for v in versions] or [pytest.param(None, id="none", marks=pytest.mark.skip(reason=kubectl.NONE_FOUND))]
+    params = [pytest.param(v, id=v) for v in versions] or [pytest.param(None, id="none", marks=need.missing(kubectl.NONE_FOUND))]
     metafunc.parametrize("k", params, indirect=True, scope="module")
 
 

@@ -11,14 +11,19 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parents[1]))
+
+from kas.testing.server import KasServer  # noqa: E402
+from tests.clients.conversation import Answer, Connection, Conversation, Step, diff, without  # noqa: E402
+from tests.vectors import files  # noqa: E402
+
 KNOWN = HERE / "known_differences.txt"
 CLOCK = "clock:"
 HEADER = """\
-# Answers that differ from the recorded ones of the real server: conversation<TAB>step<TAB>reason. Strict both ways: a difference
+# Answers that differ from the recorded ones of kube-apiserver 1.36.2: conversation<TAB>step<TAB>reason. Strict both ways: a difference
 # that is not listed fails, a listed step that does not differ fails, except where the reason starts with "clock:" (the answer
 # depends on the day). `python tests/clients/replay.py --update` brings it up to date.
 """
@@ -39,49 +44,44 @@ def known_differences(path: Path = KNOWN) -> dict[tuple[str, int], str]:
     return out
 
 
-def ordered(rows: list[dict]) -> list[dict]:
-    """The conversation about what a fresh server holds comes first."""
-    return sorted(rows, key=lambda r: r["id"] != "http/bootstrap")
+def recorded() -> list[files.Vector]:
+    """The recorded conversations; the one about what a fresh server holds comes first."""
+    return sorted(files.lines("http"), key=lambda r: r["id"] != "http/bootstrap")
 
 
-def converse(module: ModuleType, endpoint: Any, row: dict) -> list[dict]:
+def converse(connection: Connection, row: files.Vector) -> list[Answer]:
     """The normalised answers to one conversation's requests, in order."""
-    return next(module.run_all(endpoint, [(row["id"][5:], row["in"]["steps"])]))[2]
+    conversation = Conversation(connection, row["id"].partition("/")[2])
+    steps: list[Step] = row["in"]["steps"]
+    return [conversation.play(step) for step in steps]
 
 
-def compare(module: ModuleType, row: dict, got: list[dict]) -> tuple[list[tuple[int, list[str], bool]], int, int]:
+def compare(row: files.Vector, got: list[Answer]) -> tuple[list[tuple[int, list[str], bool]], int, int]:
     """(steps that differ: index, what differs, whether only managedFields do), answers with the same status, answers compared."""
     different, status = [], 0
     for i, (want, have) in enumerate(zip(row["out"], got, strict=True)):
         status += want.get("status") == have.get("status")
-        found = module.diff(want, have)
+        found = diff(want, have)
         if found:
-            loose = module.diff(module.without(want, {"managedFields"}), module.without(have, {"managedFields"}))
+            loose = diff(without(want, "managedFields"), without(have, "managedFields"))
             different.append((i, loose if loose else found, not loose))
     return different, status, len(got)
 
 
 def main() -> int:
-    sys.path[:0] = [str(HERE), str(HERE.parents[1])]
-    import vectorfiles
-
-    from kas.testing.server import KasServer
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--update", action="store_true", help="rewrite known_differences.txt")
     parser.add_argument("--report", help="write every difference to this file")
     args = parser.parse_args()
-    module, rows = vectorfiles.replayer(), ordered(vectorfiles.lines("http.jsonl"))
-    if module is None or not rows:
-        print(f"no recorded conversations in {vectorfiles.DIRECTORY}", file=sys.stderr)
-        return 2
+    rows = recorded()
     known = known_differences() if KNOWN.exists() else {}
     lines, report, requests, same_status, loose_only, alike = [], [], 0, 0, 0, 0
-    with tempfile.TemporaryDirectory() as directory, KasServer(Path(directory), "--controllers", "none", "--unsafe-no-fsync") as server:
-        endpoint = module.Endpoint(kubeconfig=server.kubeconfig)
+    flags = ("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1")
+    with tempfile.TemporaryDirectory() as directory, KasServer(Path(directory), *flags) as server:
+        connection = Connection(server)
         for row in rows:
             name = row["id"][5:]
-            different, status, n = compare(module, row, converse(module, endpoint, row))
+            different, status, n = compare(row, converse(connection, row))
             requests, same_status, alike = requests + n, same_status + status, alike + (not different)
             if args.update:
                 # An answer that depends on the day stays listed also on the day it is alike.

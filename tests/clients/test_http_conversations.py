@@ -1,4 +1,4 @@
-"""Recorded conversations with the real server, replayed against a fresh server without controllers.
+"""Recorded conversations with kube-apiserver 1.36.2, replayed against a fresh server without controllers.
 
 A conversation passes when exactly the steps differ that ``known_differences.txt`` lists for it.
 """
@@ -6,25 +6,24 @@ A conversation passes when exactly the steps differ that ``known_differences.txt
 from __future__ import annotations
 
 import pytest
-import replay
-import vectorfiles
 
-ROWS = replay.ordered(vectorfiles.lines("http.jsonl"))
-MODULE = vectorfiles.replayer()
-MISSING = f"no recorded conversations in {vectorfiles.DIRECTORY}"
-PARAMS = (
-    [pytest.param(row, id=row["id"][5:]) for row in ROWS]
-    if ROWS and MODULE
-    else [pytest.param(None, id="none", marks=pytest.mark.skip(reason=MISSING))]
-)
+from tests import need
+from tests.clients import replay
+from tests.clients.conversation import Connection
+from tests.vectors import files
+
+ROWS = replay.recorded()
+MISSING = f"no recorded conversations in {files.DIRECTORY}"
+PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [pytest.param(None, id="none", marks=need.missing(MISSING))]
 
 pytestmark = pytest.mark.client
 
 
 @pytest.fixture(scope="module")
-def endpoint(module_server):
-    server = module_server("--controllers", "none", "--unsafe-no-fsync")
-    return MODULE.Endpoint(kubeconfig=server.kubeconfig)
+def connection(module_server):
+    connection = Connection(module_server("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1"))
+    yield connection
+    connection.close()
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +32,9 @@ def known() -> dict[tuple[str, int], str]:
 
 
 @pytest.mark.parametrize("row", PARAMS)
-def test_conversation(row, endpoint, known, tell):
+def test_conversation(row, connection, known, tell):
     name = row["id"][5:]
-    different, status, requests = replay.compare(MODULE, row, replay.converse(MODULE, endpoint, row))
+    different, status, requests = replay.compare(row, replay.converse(connection, row))
     loose = requests - sum(not only_managed for _, _, only_managed in different)
     tell(
         "http",
@@ -47,13 +46,13 @@ def test_conversation(row, endpoint, known, tell):
     by_day = {i for i in listed if known[name, i].startswith(replay.CLOCK)}
     new = [found[i] for i in sorted(set(found) - listed)]
     gone = sorted(listed - by_day - set(found))
-    assert not new, "answers that differ from the real server's:\n  " + "\n  ".join(new)
+    assert not new, "answers that differ from the recorded ones:\n  " + "\n  ".join(new)
     assert not gone, f"{replay.KNOWN.name} lists steps that do not differ any more: {gone}"
 
 
 def test_every_known_difference_names_a_step(known):
     """A line about a conversation or step that does not exist would hide nothing but mislead."""
     if not ROWS:
-        pytest.skip(MISSING)
+        need.give_up(MISSING)
     steps = {row["id"][5:]: len(row["in"]["steps"]) for row in ROWS}
     assert not [key for key in known if key[1] >= steps.get(key[0], 0)]

@@ -1,4 +1,4 @@
-"""What people type most, with every kubectl of the machine: apply and get in all its forms, over real manifests."""
+"""What people type most, with every kubectl that is installed: apply and get in all its forms, over real manifests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 
 import pytest
 import yaml
-from kubectl import MANIFESTS, Kubectl, table, tables
+
+from tests.clients.kubectl import MANIFESTS, Kubectl, table, tables
 
 pytestmark = pytest.mark.client
 every_version = pytest.mark.every_version

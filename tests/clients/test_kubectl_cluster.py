@@ -7,7 +7,8 @@ import json
 import uuid
 
 import pytest
-from kubectl import Kubectl, table
+
+from tests.clients.kubectl import Kubectl, table
 
 pytestmark = pytest.mark.client
 every_version = pytest.mark.every_version

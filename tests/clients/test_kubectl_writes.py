@@ -7,7 +7,8 @@ import threading
 import uuid
 
 import pytest
-from kubectl import MANIFESTS, Kubectl
+
+from tests.clients.kubectl import MANIFESTS, Kubectl
 
 pytestmark = pytest.mark.client
 every_version = pytest.mark.every_version

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-kubernetes = pytest.importorskip("kubernetes")
-lightkube = pytest.importorskip("lightkube")
+from tests import need
+
+kubernetes = need.module("kubernetes")
+lightkube = need.module("lightkube")
 
 pytestmark = pytest.mark.client
 NAMESPACE = "python-clients"
@@ -163,7 +165,7 @@ def eventually(condition, log: Path, seconds: float = 30):
 
 
 def test_kopf_operator(server, api, name, tmp_path):
-    pytest.importorskip("kopf")
+    need.module("kopf")
     core, trace = kubernetes.client.CoreV1Api(api), tmp_path / "trace"
     operator = Path(__file__).with_name("kopf_operator.py")
     env = {**os.environ, "KUBECONFIG": server.kubeconfig, "TRACE": str(trace)}

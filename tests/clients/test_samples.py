@@ -12,17 +12,18 @@ import time
 
 import pytest
 import requests
-import vectorfiles
 
-from kas.api.scheme import SCHEME, decode, encode_protobuf
 from kas.registry.generic import Registry
+from kas.types.scheme import BUILTIN, decode, encode_protobuf
+from tests import need
+from tests.vectors import files
 
-SAMPLES = vectorfiles.lines("etcd-samples.jsonl")
-MISSING = f"no sample objects in {vectorfiles.DIRECTORY}"
+SAMPLES = files.lines("etcd-samples")
+MISSING = f"no sample objects in {files.DIRECTORY}"
 NAMESPACE = "ns1"
 # Custom resources are not built in.
-BUILT_IN = [v for v in SAMPLES if SCHEME.resource(v["in"]["group"], v["in"]["version"], v["in"]["resource"]) is not None]
-PARAMS = [pytest.param(v, id=v["id"]) for v in BUILT_IN] or [pytest.param(None, id="none", marks=pytest.mark.skip(reason=MISSING))]
+BUILT_IN = [v for v in SAMPLES if BUILTIN.resource(v["in"]["group"], v["in"]["version"], v["in"]["resource"]) is not None]
+PARAMS = [pytest.param(v, id=v["id"]) for v in BUILT_IN] or [pytest.param(None, id="none", marks=need.missing(MISSING))]
 # Deleted by somebody else than the client who asks: what protects or finalizes them runs in another process of a cluster.
 FINALIZED = {"namespaces", "persistentvolumeclaims", "persistentvolumes", "volumeattributesclasses"}
 
@@ -65,7 +66,7 @@ def answer(response: requests.Response, *codes: int) -> dict:
 @pytest.mark.parametrize("vector", PARAMS)
 def test_sample(vector, server):
     given = vector["in"]
-    resource = SCHEME.resource(given["group"], given["version"], given["resource"])
+    resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
     name, url, s = given["object"]["metadata"]["name"], server.url + collection(resource), session(server)
     api_version = f"{given['group']}/{given['version']}" if given["group"] else given["version"]
 
@@ -144,11 +145,11 @@ def release(s: requests.Session, url: str, name: str, plural: str) -> None:
 
 @pytest.mark.parametrize("vector", PARAMS)
 def test_stored_under(vector):
-    """The key an object is stored under is the real server's, so that data moves between the two."""
+    """The key an object is stored under is kube-apiserver's, so that data moves between the two."""
     given = vector["in"]
-    resource = SCHEME.resource(given["group"], given["version"], given["resource"])
+    resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
     home = (
-        SCHEME.resource(resource.group, resource.storage_gvk[1], resource.resource) if resource.storage_gvk[0] == resource.group else None
+        BUILTIN.resource(resource.group, resource.storage_gvk[1], resource.resource) if resource.storage_gvk[0] == resource.group else None
     )
     registry = Registry(home or resource, None, lambda: "")
     assert registry.key(NAMESPACE, given["object"]["metadata"]["name"]) == vector["out"]["etcdPath"]
@@ -187,7 +188,7 @@ def altered(obj: dict, chance: random.Random) -> dict:
 def test_altered_sample(vector, server):
     """Whatever is wrong with an object of any kind, in any form of write, is refused or taken, and never a panic."""
     given, chance = vector["in"], random.Random(vector["id"])
-    resource = SCHEME.resource(given["group"], given["version"], given["resource"])
+    resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
     name, url, s = given["object"]["metadata"]["name"], server.url + collection(resource), session(server)
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **given["object"]}
     s.post(url, json=whole)

@@ -13,7 +13,9 @@ import random
 import pytest
 import requests
 
-schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed (it is in the test extra)")
+from tests import need
+
+schemathesis = need.module("schemathesis")
 
 import hypothesis  # noqa: E402
 

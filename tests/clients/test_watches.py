@@ -9,9 +9,10 @@ import threading
 import time
 import urllib.parse
 
-import gostyle
 import pytest
 import requests
+
+from tests.clients import gostyle
 
 pytestmark = pytest.mark.client
 

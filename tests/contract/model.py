@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
-from kas._fastpath import Matcher, Op
-
-from kas.store import Compacted, Conflict, FutureRevision
+from kas.store import Compacted, Conflict, FutureRevision, Matcher, Op, StoreError
 from kas.store.hub import Hub, Watcher
 
 
@@ -33,6 +32,7 @@ class ModelEvent(NamedTuple):
     key: str
     record: ModelRecord | None
     previous: ModelRecord | None
+    error: None = None
 
     def __len__(self) -> int:
         """Its bytes, as the hub counts them."""
@@ -111,16 +111,36 @@ class ModelStore:
     def count(self, prefix: str) -> int:
         return len(self.range(prefix).records)
 
-    def commit_now(self, *ops: Op) -> list[Done]:
+    def commit_now(self, *ops: Op, one_revision: bool = False) -> list[Done]:
+        self._check_all(ops)
+        before, first = self.revision, len(self._events)
+        done = []
+        for op in ops:
+            if not one_revision or not done:
+                self.revision += 1
+            done.append(self._apply(op))
+        self.hub.publish(self._events[first:], before, self.revision)
+        return done
+
+    def apply(self, revision: int, ops: list[Op]) -> list[Done]:
+        """Another source of revisions has decided."""
+        if ops and revision <= self.revision:
+            raise StoreError(f"revision {revision} is not newer than what is stored")
+        self._check_all(ops)
+        before, first = self.revision, len(self._events)
+        self.revision = max(self.revision, revision)
+        done = [self._apply(op) for op in ops]
+        self.hub.publish(self._events[first:], before, self.revision)
+        return done
+
+    def _check_all(self, ops: Sequence[Op]) -> None:
         for op in ops:
             current = self._current.get(op.key)
             absent_ok = op.draft is not None and op.expected in (None, 0)
             if not (absent_ok if current is None else op.expected in (None, current.revision)):
                 raise Conflict(current, op.key)
-        return [self._apply(op) for op in ops]
 
     def _apply(self, op: Op) -> Done:
-        self.revision += 1
         previous, record, draft = self._current.get(op.key), None, op.draft
         if draft is None:
             del self._current[op.key]
@@ -141,7 +161,6 @@ class ModelStore:
         kind = 3 if record is None else 2 if previous else 1
         event = ModelEvent(self.revision, kind, op.key, record, previous)
         self._events.append(event)
-        self.hub.publish([event])
         return Done(self.revision, record, previous)
 
     def events(self, prefix: str, after: int, limit: int = 1000, max_bytes: int = 4 << 20) -> tuple[list[ModelEvent], int]:
@@ -150,15 +169,22 @@ class ModelStore:
         if limit <= 0:
             return [], after
         size, fit = 0, 0
-        for event in found[:limit]:
-            size += len(event)
-            if fit and size > max_bytes:
+        for _, group in groupby(found, key=lambda e: e.revision):
+            events = list(group)
+            size += sum(map(len, events))
+            if fit and (fit >= limit or size > max_bytes):
                 break
-            fit += 1
+            fit += len(events)
         return found[:fit], found[fit - 1].revision if len(found) > fit else self.revision
 
     def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024) -> Watcher:
         return self.hub.watch(prefix, after, on_ready, key, limit)
+
+    def listen(self, prefix: str, callback: Callable[[list[Any]], None], reset: Callable[[], None] | None = None) -> Callable[[], None]:
+        return self.hub.listen(prefix, callback, reset)
+
+    def catch_up(self, revision: int = 0) -> None:
+        self.hub.catch_up(revision)
 
     def compact(self, revision: int, max_entries: int = 2000) -> bool:
         revision = min(revision, self.revision)

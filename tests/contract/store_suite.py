@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kas._fastpath import Draft, Op, build_record, compile_matcher
 
-from kas.store import Compacted, Conflict, FutureRevision, KeyTooLong
+from kas.store import Compacted, Conflict, Draft, FutureRevision, KeyTooLong, Op, build_record, compile_matcher
 
 TYPE = b'{"kind":"ConfigMap","apiVersion":"v1",'
 PODS = "/registry/pods/"

@@ -1,4 +1,5 @@
-"""Random histories: LMDB and the model get the same operations and must give the same answers, at every revision."""
+"""Random histories: LMDB (plain, and with sealed keys) and the model get the same operations and must give the same answers, at every
+revision."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
-from kas._fastpath import Op, compile_matcher
-from model import ModelStore
-from store_suite import draft, keys
 
-from kas.store import Compacted, Conflict, FutureRevision, open_store
+from kas.store import Compacted, Conflict, FutureRevision, Op, StoreError, Transformers, compile_matcher, open_store
+from tests.contract.model import ModelStore
+from tests.contract.sealing import ONE
+from tests.contract.store_suite import draft, keys
 
 EXAMPLES = int(os.environ.get("KAS_STORE_EXAMPLES", "60"))
 # Short keys, keys around the engine's bound, and keys beyond it that differ in their last bytes only.
@@ -41,12 +42,13 @@ def flat_event(event: Any) -> Any:
 
 class Histories(RuleBasedStateMachine):
     revisions = Bundle("revisions")
+    transformers: Transformers | None = None
 
     @initialize(target=revisions)
     def begin(self) -> int:
         self.path = tempfile.mkdtemp(prefix="kas-store-")
         self.model = ModelStore()
-        self.store = open_store(self.path, sync=False)
+        self.store = open_store(self.path, sync=False, transformers=self.transformers)
         self.watchers = [s.watch("/registry/pods/", 0, lambda: None, limit=3) for s in (self.model, self.store)]
         self.taken: list[list[Any]] = [[], []]
         return 0
@@ -65,6 +67,8 @@ class Histories(RuleBasedStateMachine):
                 out.append(("conflict", e.key, flat(e.current)))
             except (Compacted, FutureRevision) as e:
                 out.append(e.args)
+            except StoreError as e:
+                out.append((str(e),))
         return out
 
     def operation(self, key: str, kind: str, label: str, size: int) -> Op:
@@ -89,10 +93,20 @@ class Histories(RuleBasedStateMachine):
             assert model == lmdb
         return self.model.revision
 
-    @rule(target=revisions, ops=st.lists(op, min_size=2, max_size=4, unique_by=lambda o: o[0]))
-    def write_group(self, ops: Any) -> int:
+    @rule(target=revisions, ops=st.lists(op, min_size=2, max_size=4, unique_by=lambda o: o[0]), one_revision=st.booleans())
+    def write_group(self, ops: Any, one_revision: bool) -> int:
         operations = [self.operation(*op) for op in ops]
-        model, lmdb = self.both(lambda s: s.commit_now(*operations))
+        model, lmdb = self.both(lambda s: s.commit_now(*operations, one_revision=one_revision))
+        assert isinstance(model, tuple) == isinstance(lmdb, tuple)
+        if isinstance(model, tuple):
+            assert model == lmdb
+        return self.model.revision
+
+    @rule(target=revisions, ops=st.lists(op, max_size=4, unique_by=lambda o: o[0]), ahead=st.sampled_from([-1, 0, 1, 1, 2, 7]))
+    def write_given_revision(self, ops: Any, ahead: int) -> int:
+        operations = [self.operation(*op) for op in ops]
+        revision = max(1, self.model.revision + ahead)
+        model, lmdb = self.both(lambda s: s.apply(revision, operations))
         assert isinstance(model, tuple) == isinstance(lmdb, tuple)
         if isinstance(model, tuple):
             assert model == lmdb
@@ -147,5 +161,13 @@ class Histories(RuleBasedStateMachine):
             assert self.model.revision == self.store.revision
 
 
+class SealedHistories(Histories):
+    transformers = staticmethod(lambda key: None if key.endswith("a") else ONE)
+
+
 class TestHistories(Histories.TestCase):
+    settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+class TestSealedHistories(SealedHistories.TestCase):
     settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -187,7 +187,7 @@ def test_an_apiservice_that_becomes_local_is_available(bare, connect):
     assert code == 201, made
     patch = {"spec": {"service": None, "insecureSkipTLSVerify": None}}
     assert call("PATCH", f"{path}/v1.x.example.com", patch, MERGE)[0] == 200
-    until(lambda: call("GET", f"{path}/v1.x.example.com")[1]["status"]["conditions"][0]["reason"] == "Local")
+    until(lambda: (call("GET", f"{path}/v1.x.example.com")[1]["status"].get("conditions") or [{}])[0].get("reason") == "Local")
 
 
 def test_a_start_repairs_what_services_hold(tmp_path_factory, connect):
@@ -268,3 +268,21 @@ def test_the_default_range_and_the_flag(tmp_path_factory, connect):
         )]  # fmt: skip
     finally:
         server.stop()
+
+
+def test_a_deleted_local_api_service_comes_back_at_once(bare, connect):
+    call = connect(bare)
+    path = "/apis/apiregistration.k8s.io/v1/apiservices"
+    before = call("GET", f"{path}/v1.apps")[1]
+    for name in ("v1.apps", "v1."):
+        assert call("DELETE", f"{path}/{name}")[0] == 200
+    after = until(lambda: (lambda found: found[1] if found[0] == 200 else None)(call("GET", f"{path}/v1.apps")))
+    until(lambda: call("GET", f"{path}/v1.")[0] == 200)
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert (after["spec"], after["metadata"]["labels"]) == (before["spec"], before["metadata"]["labels"])
+    assert after["status"]["conditions"][0]["status"] == "True"
+    # What somebody changed stays until the next start: automanaged=onstart.
+    assert call("PATCH", f"{path}/v1.batch", {"spec": {"versionPriority": 99}}, MERGE)[0] == 200
+    assert call("DELETE", f"{path}/v1.policy")[0] == 200
+    until(lambda: call("GET", f"{path}/v1.policy")[0] == 200)
+    assert call("GET", f"{path}/v1.batch")[1]["spec"]["versionPriority"] == 99

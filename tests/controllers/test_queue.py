@@ -8,9 +8,9 @@ import contextlib
 import orjson
 import pytest
 
-from kas.api import errors
 from kas.controllers.graph import Graph, same_ties, uid_of
 from kas.controllers.queue import WorkQueue
+from kas.meta import errors
 
 
 async def _until(check) -> None:

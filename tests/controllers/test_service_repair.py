@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kas.controllers.service_repair import CREATE, LEAVE, RECREATE, address_fault, service_fault
-from kas.registry.core.allocation import addresses
+from kas.kinds.core.service.allocation import addresses
 
 KNOWN = addresses.ranges([{"metadata": {}, "spec": {"cidrs": ["10.0.0.0/16", "2001:db8::/64"]}}])
 BEGAN = 1704067200

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kas.api.scheme import SCHEME
 from kas.endpoints import discovery
 from kas.endpoints.discovery import Version, api_resource
+from kas.types.scheme import BUILTIN
 
 PODS = (
     api_resource(
@@ -113,18 +113,18 @@ def test_a_terminating_definition_takes_no_new_objects():
 
 
 def test_built_in_groups_in_upstream_order():
-    versions = discovery.builtin_versions([r for r in SCHEME.resources if r.served_by_default], SCHEME.groups)
+    versions = discovery.builtin_versions([r for r in BUILTIN.resources if r.served_by_default], BUILTIN.groups)
     groups = [g["name"] for g in discovery.group_list(versions)["groups"]]
     assert groups[:6] == ["apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling"]
     assert groups[-1] == "flowcontrol.apiserver.k8s.io"
     assert discovery.group(versions, "autoscaling")["preferredVersion"]["version"] == "v2"
-    everything = discovery.builtin_versions(SCHEME.resources, SCHEME.groups)
+    everything = discovery.builtin_versions(BUILTIN.resources, BUILTIN.groups)
     found = discovery.group(everything, "resource.k8s.io")["versions"]
     assert [v["version"] for v in found] == ["v1", "v1beta2", "v1beta1", "v1alpha3"]
 
 
 def test_subresources_stand_behind_their_resource():
-    versions = discovery.builtin_versions([r for r in SCHEME.resources if r.served_by_default], SCHEME.groups)
+    versions = discovery.builtin_versions([r for r in BUILTIN.resources if r.served_by_default], BUILTIN.groups)
     core = next(v for v in versions if v.group_version == "v1")
     names = [r["name"] for r in core.resources]
     assert names == sorted(names) and "pods/eviction" in names

@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
+from kas.client.http import BackendError, Target, connect
 from kas.endpoints.proxy import joined
 from kas.endpoints.proxy_websocket import WebSocket, open_websocket
-from kas.http_client import BackendError, Target, connect
 
 
 def talk(answer: bytes, use, request: bytes = b""):

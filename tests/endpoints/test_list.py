@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from kas.api.scheme import SCHEME, decode, encode_protobuf
+from kas.types.scheme import BUILTIN, decode, encode_protobuf
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 AS_PARTIAL = ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -190,17 +190,18 @@ def test_long_lists_are_whole_in_every_form(client, namespace):
         assert status in (201, 409), body
     r = client.raw("GET", path, Accept_Encoding="identity", User_Agent="test")
     assert "Content-Length" not in r.headers and len(r.content) > 3_600_000
-    whole = json.loads(r.content)
+    whole = unrevised(json.loads(r.content))
     assert names(whole) == [f"big{i:03}" for i in range(200)]
     packed = client.raw("GET", path, Accept_Encoding="gzip", User_Agent="test")
-    assert packed.headers["Content-Encoding"] == "gzip" and packed.json() == whole
+    assert packed.headers["Content-Encoding"] == "gzip" and unrevised(packed.json()) == whole
     status, limited = client("GET", f"{path}?limit=150")
     assert len(limited["items"]) == 150 and limited["metadata"]["remainingItemCount"] == len(whole["items"]) - 150
     status, rest = client("GET", f"{path}?limit=150&continue={limited['metadata']['continue']}")
-    assert limited["items"] + rest["items"] == whole["items"] and rest["metadata"] == whole["metadata"]
+    assert limited["items"] + rest["items"] == whole["items"]
+    assert rest["metadata"] == {"resourceVersion": limited["metadata"]["resourceVersion"]}
     _, table = client("GET", path, Accept=TABLE)
     assert [r["object"]["metadata"]["name"] for r in table["rows"]] == [x["metadata"]["name"] for x in whole["items"]]
-    assert len(table["columnDefinitions"]) == 3 and table["metadata"] == whole["metadata"]
+    assert len(table["columnDefinitions"]) == 3 and unrevised(table)["metadata"] == whole["metadata"]
     _, short = client("GET", f"{path}?limit=155", Accept=TABLE)
     assert len(short["rows"]) == 155 and short["metadata"]["remainingItemCount"] == len(whole["items"]) - 155
     alike(client, path)
@@ -209,7 +210,7 @@ def test_long_lists_are_whole_in_every_form(client, namespace):
     _, partial = client("GET", path, Accept=PARTIAL)
     assert [x["metadata"] for x in partial["items"]] == [x["metadata"] for x in whole["items"]]
     indented = client.raw("GET", f"{path}?pretty=1", Accept_Encoding="identity").content
-    assert json.loads(indented) == whole and b'\n  "items": [' in indented
+    assert unrevised(json.loads(indented)) == whole and b'\n  "items": [' in indented
 
 
 def test_protobuf_of_what_was(client, maps):
@@ -228,6 +229,11 @@ def test_protobuf_of_what_was(client, maps):
     assert client.raw("GET", f"{maps}?{exact}&limit=6", Accept=PROTOBUF).content == protobuf_of(page)
 
 
+def unrevised(answer):
+    """A list without its revision: the server's own loops write between one request and the next."""
+    return {**answer, "metadata": {k: v for k, v in answer["metadata"].items() if k != "resourceVersion"}}
+
+
 def alike(client, path, form=""):
     """The same in JSON and in protobuf, the list's revision and its token included."""
     for _ in range(50):
@@ -243,7 +249,7 @@ def alike(client, path, form=""):
 def protobuf_of(answer):
     """A JSON answer as the protobuf answer there should be."""
     group, _, version = answer["apiVersion"].rpartition("/")
-    kind = SCHEME.known(group, version, answer["kind"])
+    kind = BUILTIN.known(group, version, answer["kind"])
     return encode_protobuf(kind.type, decode(kind.type, answer)[0], api_version=answer["apiVersion"], kind=answer["kind"])
 
 

@@ -6,16 +6,15 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from kas._fastpath import Op, build_record
 
-from kas.api.errors import ApiError
-from kas.api.negotiation import PROTOBUF
-from kas.api.scheme import SCHEME, decode, decode_protobuf, encode_protobuf, open_envelope
 from kas.endpoints.listing import Listing, answer
 from kas.endpoints.respond import Media
 from kas.endpoints.served import Served
+from kas.meta.errors import ApiError
 from kas.registry.generic import Registry
-from kas.store import open_store
+from kas.request.negotiation import PROTOBUF
+from kas.store import Op, build_record, open_store
+from kas.types.scheme import BUILTIN, decode, decode_protobuf, encode_protobuf, open_envelope
 
 COUNT = 300
 
@@ -29,7 +28,7 @@ def config_map(name: str, text: str) -> dict:
 @pytest.fixture
 def served(tmp_path):
     store = open_store(str(tmp_path), sync=False)
-    resource = SCHEME.resource("", "v1", "configmaps")
+    resource = BUILTIN.resource("", "v1", "configmaps")
     registry = Registry(resource, store, lambda: "")
     for i in range(COUNT):
         write(registry, f"c{i:03}", "y" * 20_000)

@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from kas.api.scheme import SCHEME
 from kas.endpoints import openapi
 from kas.endpoints.openapi import OpenAPI, builtin, gnostic, negotiate
+from kas.types.scheme import BUILTIN
 
 METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 
 
 @pytest.fixture(scope="module")
 def server() -> OpenAPI:
-    return OpenAPI([builtin(r) for r in SCHEME.resources if r.served_by_default], "v1.36.2")
+    return OpenAPI([builtin(r) for r in BUILTIN.resources if r.served_by_default], "v1.36.2")
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_the_index_names_each_document_by_its_hash(server):
 
 
 def test_hashes_are_stable_and_local_to_a_group_version():
-    served = [builtin(r) for r in SCHEME.resources if r.group in ("", "apps") and r.served_by_default]
+    served = [builtin(r) for r in BUILTIN.resources if r.group in ("", "apps") and r.served_by_default]
     one, same = OpenAPI(served, "v1.36.2"), OpenAPI(list(served), "v1.36.2")
     assert one.v3_hash("api/v1") == same.v3_hash("api/v1") and one.v2().etag == same.v2().etag
     less = OpenAPI([s for s in served if s.resource != "daemonsets"], "v1.36.2")
@@ -237,7 +237,7 @@ CRD = {
 @pytest.fixture(scope="module")
 def extended() -> OpenAPI:
     served, definitions = openapi.custom.describe(CRD)
-    return OpenAPI([builtin(r) for r in SCHEME.resources if r.served_by_default] + served, "v1.36.2", definitions)
+    return OpenAPI([builtin(r) for r in BUILTIN.resources if r.served_by_default] + served, "v1.36.2", definitions)
 
 
 def test_custom_resources_have_a_document_of_their_own(extended, server):

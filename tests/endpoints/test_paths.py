@@ -82,3 +82,12 @@ def test_a_review_forgets_what_the_server_fills_in(client):
     body["spec"]["resourceAttributes"] = {"verb": "get", "resource": "pods"}
     code, answer = client("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
     assert code == 201 and set(answer["metadata"]) == {"managedFields"}
+
+
+@pytest.mark.parametrize("flags", [(), ("--profiling", "--enable-logs-handler", "--enable-swagger-ui")])
+def test_what_the_index_names_is_there(kas_server, connect, flags):
+    client = connect(kas_server(*flags, "--unsafe-no-fsync"))
+    paths = client("GET", "/")[1]["paths"]
+    assert len(paths) > 50 and len(set(paths)) == len(paths)
+    gone = [p for p in paths if client.raw("GET", p + ("?seconds=1" if p.endswith("/profile") else "")).status_code != 200]
+    assert gone == []

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kas.api.scheme import SCHEME, decode, encode_protobuf
-from kas.endpoints.watch import _wrap_protobuf
+from kas.endpoints.frames import wrap_protobuf
 from kas.testing.server import _children
+from kas.types.scheme import BUILTIN, decode, encode_protobuf
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -79,9 +79,9 @@ def test_from_a_revision_in_every_form(client, history):
 def protobuf_frames(found):
     out = []
     for e in found:
-        kind = SCHEME.kind_for(e["object"]["apiVersion"], e["object"]["kind"])
+        kind = BUILTIN.kind_for(e["object"]["apiVersion"], e["object"]["kind"])
         body = encode_protobuf(kind.type, decode(kind.type, e["object"])[0], api_version=kind.api_version, kind=kind.kind)
-        out.append(_wrap_protobuf(e["type"], body))
+        out.append(wrap_protobuf(e["type"], body))
     return b"".join(out)
 
 

@@ -420,3 +420,49 @@ def test_pods_a_node_avoids_are_a_list(client, given, kind):
     code, body = client("POST", "/api/v1/nodes", node)
     why = f"json: cannot unmarshal {kind} into Go struct field AvoidPods.preferAvoidPods of type []v1.PreferAvoidPodsEntry"
     assert (code, body["details"]["causes"][0]["message"]) == (422, f'Invalid value: "{key}": {why}')
+
+
+def _with_memory(amount: str) -> dict:
+    return {"name": "c", "image": "nginx:1", "resources": {"limits": {"memory": amount, "cpu": "1"}}}
+
+
+def test_a_quantity_in_other_words_is_no_change_of_a_pod(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    code, pod = client("POST", path, {"metadata": {"name": "p"}, "spec": {"containers": [_with_memory("1Ki")]}})
+    assert code == 201, pod
+    for again, expected in (("1024", 200), ("1000", 422)):
+        pod["spec"]["containers"][0]["resources"] = {k: {"memory": again, "cpu": "1"} for k in ("limits", "requests")}
+        code, body = client("PUT", f"{path}/p", pod)
+        assert code == expected, body
+        if code == 200:
+            pod = body
+            assert pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == "1024"
+
+
+def test_a_quantity_in_other_words_is_no_new_generation(client, namespace):
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [_with_memory("1Ki")]}}
+    body = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
+    assert client("POST", path, body)[0] == 201
+    for again, generation in (("1024", 1), ("1025", 2)):
+        template["spec"]["containers"] = [_with_memory(again)]
+        code, stored = client("PUT", f"{path}/d", body)
+        assert (code, stored["metadata"]["generation"]) == (200, generation)
+
+
+def test_many_owners_cost_what_they_are():
+    """Repeats are found by what they say, not by comparing each with each: 20,000 owners pass in one step a reference."""
+    from kas.registry.admission import dedup_owner_references
+
+    class Counted(dict):
+        looks = 0
+
+        def get(self, *args):
+            Counted.looks += 1
+            return super().get(*args)
+
+    refs = [Counted(apiVersion="v1", kind="Pod", name=f"p{i}", uid=f"u{i}", controller=i == 7) for i in range(20_000)]
+    meta, warned = {"ownerReferences": [*refs, refs[3], Counted(refs[7], controller=None)]}, []
+    dedup_owner_references(meta, warned.append)
+    assert meta["ownerReferences"] == [*refs, Counted(refs[7], controller=None)]
+    assert "observed: u3" in warned[0] and Counted.looks <= 7 * 20_010

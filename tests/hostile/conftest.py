@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from hostile_wire import dial
 
 from kas.testing.server import KasServer
+from tests.hostile.hostile_wire import dial
 
 # mallory has no rights but those every user has, and what a test gives her.
 USERS = 'm-token,mallory,u1,"devs"\ni-token,imp,u2\na-token,alice,u3\n'

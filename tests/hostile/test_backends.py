@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from backend import MOVED, OK, Backend
-from hostile_wire import dial, statuses
+
+from tests.hostile.backend import MOVED, OK, Backend
+from tests.hostile.hostile_wire import dial, statuses
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import json
 import time
 
 import pytest
-from hostile_wire import dial, statuses
+
+from tests.hostile.hostile_wire import dial, statuses
 
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ADMINS = "system:masters"

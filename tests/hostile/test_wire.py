@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import select
-import shutil
 import ssl
 import subprocess
 import threading
 import time
 
 import pytest
-from hostile_wire import dial, statuses
 
 from kas.testing.server import KasServer
+from tests import need
+from tests.hostile.hostile_wire import dial, statuses
 
 
 def get(path: str, *headers: str, token: str = "") -> bytes:
@@ -431,11 +431,8 @@ def test_http2_floods(target, admin, attack):
 
 
 def test_many_streams_of_h2load(target, admin):
-    program = shutil.which("h2load")
-    if program is None:
-        pytest.skip("h2load (nghttp2-client) is not installed")
     command = [
-        program,
+        need.program("h2load", "Debian: nghttp2-client"),
         "-n",
         "5000",
         "-c",

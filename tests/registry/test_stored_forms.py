@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-
 import orjson
 import pytest
-from kas._fastpath import Op
 
-from kas.api.scheme import SCHEME, decode, encode_json, encode_stored, transcode_json_to_protobuf
 from kas.endpoints.respond import partial
 from kas.registry import pipeline
 from kas.registry.generic import Registry
-from kas.store import open_store
+from kas.store import Op, open_store
+from kas.types.scheme import BUILTIN, decode, encode_json, encode_stored, transcode_json_to_protobuf
+from tests.vectors import files
 
-FILE = Path(os.environ.get("KAS_VECTORS") or Path(__file__).resolve().parents[3] / "shared" / "vectors") / "etcd-samples.jsonl"
-SAMPLES = [json.loads(line)["in"] for line in FILE.read_text().splitlines()] if FILE.is_file() else []
-BUILT_IN = [v for v in SAMPLES if SCHEME.resource(v["group"], v["version"], v["resource"]) is not None]
+SAMPLES = [v["in"] for v in files.lines("etcd-samples")]
+BUILT_IN = [v for v in SAMPLES if BUILTIN.resource(v["group"], v["version"], v["resource"]) is not None]
 AWKWARD = {  # what decoding lets through or code may leave behind
     "kind": "Secret", "group": "", "version": "v1", "resource": "secrets",
     "object": {"metadata": {"name": "s", "labels": {}, "annotations": {"b": "é\u2028<", "a": ""}, "finalizers": []},
@@ -33,13 +28,12 @@ def store(tmp_path_factory):
     store.close()
 
 
-@pytest.mark.skipif(not SAMPLES, reason=f"no {FILE}")
 @pytest.mark.parametrize("given", [AWKWARD, *BUILT_IN], ids=lambda v: f"{v['group']}/{v['version']}/{v['resource']}")
 def test_protobuf_and_metadata_of_the_stored_object(given, store) -> None:
-    resource = SCHEME.resource(given["group"], given["version"], given["resource"])
+    resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
     registry = Registry(resource, store, lambda: "")
     obj, _ = pipeline.decode_input(resource, orjson.loads(orjson.dumps(given["object"])))
-    storage = SCHEME.known(*resource.storage_gvk)
+    storage = BUILTIN.known(*resource.storage_gvk)
     obj["kind"], obj["apiVersion"] = storage.kind, storage.api_version
     # A revision somebody left in the object is not what is stored.
     obj["metadata"].update(uid="u-1", creationTimestamp="2024-01-02T03:04:05Z", resourceVersion="77")
@@ -49,7 +43,7 @@ def test_protobuf_and_metadata_of_the_stored_object(given, store) -> None:
     assert rec.protobuf == transcode_json_to_protobuf(storage.type, rec.json)
     assert rec.protobuf_at(1 << 40) == transcode_json_to_protobuf(storage.type, rec.json_at(1 << 40))
     found = orjson.loads(rec.json)
-    meta_type = SCHEME.known("meta.k8s.io", "v1", "PartialObjectMetadata").type
+    meta_type = BUILTIN.known("meta.k8s.io", "v1", "PartialObjectMetadata").type
     whole = encode_json(meta_type, partial(found))
     assert b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",' + rec.metadata_json + b"}" == whole
     assert encode_json(storage.type, decode(storage.type, found)[0], stored=True) == rec.json or given["kind"].endswith("Definition")
@@ -57,7 +51,7 @@ def test_protobuf_and_metadata_of_the_stored_object(given, store) -> None:
 
 def test_only_what_takes_long_to_make_is_kept(store) -> None:
     def stored(kind: str, resource: str, obj: dict):
-        registry = Registry(SCHEME.resource("", "v1", resource), store, lambda: "")
+        registry = Registry(BUILTIN.resource("", "v1", resource), store, lambda: "")
         obj.update(kind=kind, apiVersion="v1")
         obj["metadata"] = {"name": "a", "namespace": "ns1", "creationTimestamp": "2024-01-02T03:04:05Z"}
         return registry.draft(obj)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from kas._fastpath import Op, build_record
-
-from kas.store import StoreError, open_store
+from kas.store import Op, StoreError, build_record, open_store
 
 
 def main(path: str) -> None:

@@ -14,9 +14,7 @@ import signal
 import sys
 import zlib
 
-from kas._fastpath import Op, build_record
-
-from kas.store import Conflict, open_store
+from kas.store import Conflict, Op, build_record, open_store
 
 KEYS = [f"/registry/crash/ns{i % 3}/k{i}" for i in range(12)]
 
@@ -40,8 +38,10 @@ async def write(path: str, sync: bool, seed: int) -> None:
                 if kind < 0.15:
                     done = [await store.commit(Op(key, None))]
                 elif kind < 0.4:
-                    ops = [Op(f"/registry/group/{i}", draft(mark, rng.choice([0, 300, 5000]))) for i in range(3)]
-                    done = await store.commit_many(ops)
+                    # A group's writes have revisions of their own, or all the same.
+                    one = kind < 0.28
+                    ops = [Op(f"/registry/{'one' if one else 'group'}/{i}", draft(mark, rng.choice([0, 300, 5000]))) for i in range(3)]
+                    done = await store.commit_many(ops, one_revision=one)
                 else:
                     current = store.get(key)
                     done = [await store.commit(Op(key, draft(mark, rng.choice([0, 900, 9000])), current.revision if current else 0))]

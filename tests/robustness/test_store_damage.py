@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from kas._fastpath import Op, build_record
 
-from kas.store import Corrupt, open_store
+from kas.store import Corrupt, Op, build_record, open_store
 
 READER = Path(__file__).with_name("store_damage.py")
 CASES = int(os.environ.get("KAS_DAMAGE_CASES", "40"))

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from kas._fastpath import Op, build_record
 
-from kas.store import Full, open_store
+from kas.store import Full, Op, build_record, open_store
 from kas.store.shared import Shared
 
 WORKERS = 3
@@ -19,7 +18,7 @@ WRITES = 200
 
 WORKER = """
 import asyncio, sys
-from kas._fastpath import Op, build_record
+from kas.store import Op, build_record
 from kas.store import open_store
 from kas.store.shared import Shared
 
@@ -92,7 +91,7 @@ def test_map_grown_by_another_process(tmp_path: Path) -> None:
     path = str(tmp_path)
     small = open_store(path, max_size=2 << 20, sync=False)
     code = (
-        "import sys\nfrom kas._fastpath import Op, build_record\nfrom kas.store import open_store\n"
+        "import sys\nfrom kas.store import Op, build_record\nfrom kas.store import open_store\n"
         "s = open_store(sys.argv[1], max_size=64 << 20, sync=False)\n"
         "for i in range(200): s.commit_now(Op(f'/registry/x/{i:03d}', build_record(b'{', b'\"d\":\"' + b'x' * 40000 + b'\"}')))\n"
         "s.close()\n"
@@ -138,7 +137,7 @@ def test_write_of_a_worker_that_died_before_publishing(tmp_path: Path) -> None:
     path = str(tmp_path)
     store = open_store(path, sync=False)
     code = (
-        "import sys\nfrom kas._fastpath import Op, build_record\nfrom kas.store import open_store\n"
+        "import sys\nfrom kas.store import Op, build_record\nfrom kas.store import open_store\n"
         "s = open_store(sys.argv[1], sync=False)\ns.commit_now(Op('/registry/x/' + sys.argv[2], build_record(b'{', b'\"d\":1}')))\n"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -33,36 +33,76 @@ def test_version_names_both_versions():
     assert out.startswith("kas ") and "Kubernetes v1.36" in out
 
 
-def test_help_shows_every_flag_with_its_default():
-    from kas.options import SPECS
+@pytest.mark.parametrize("args", [["version"], ["--version"], ["serve", "--version"], ["serve", "--version=true"]])
+def test_every_way_to_ask_for_the_version(args):
+    done = subprocess.run([sys.executable, "-m", "kas.cli", *args], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("kas ") and "Kubernetes v1.36.2" in done.stdout and len(done.stdout.splitlines()) == 1
 
-    out = subprocess.run([sys.executable, "-m", "kas.cli", "serve", "--help"], capture_output=True, text=True, check=True).stdout
-    for name in SPECS:
-        flag = "-v" if name == "v" else "--" + name.replace("_", "-")
-        assert flag in out
-    assert "[default: 6443]" in " ".join(out.split())
+
+def test_the_raw_version_is_that_of_the_endpoint(kas, client):
+    out = serve("--version=raw").stdout
+    assert dict(line.split(": ", 1) for line in out.splitlines()) == client("GET", "/version")[1]
+
+
+@pytest.mark.parametrize("args", [["nope"], ["version", "now"]])
+def test_other_commands_are_refused(args):
+    done = subprocess.run([sys.executable, "-m", "kas.cli", *args], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+
+
+def test_help_shows_every_flag_with_its_default_and_what_it_does():
+    from kas.config.flags import FLAGS
+
+    out = serve("--help").stdout
+    for flag in FLAGS:
+        assert f"--{flag.name}" in out
+    words = " ".join(out.split())
+    assert "--secure-port port TLS port; 0 = off, 'auto' = a free one. (default 6443)" in words
+    assert "No effect: there is no etcd" in words and "Refused: kas does not have audit yet." in words
 
 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--no-such-flag"], "No such option"),
-        (["--bind-address", "example.com"], "--bind-address: 'example.com' is not an IP address"),
-        (["--secure-port", "70000"], "--secure-port: '70000' is not a port"),
+        (["--no-such-flag"], "unknown flag: --no-such-flag"),
+        (["-secure-port=1"], "unknown shorthand flag: 's' in -secure-port=1"),
+        (["--event-ttl"], "flag needs an argument: --event-ttl"),
+        (["extra"], '"kas serve" does not take any arguments, got ["extra"]'),
+        (["--bind-address", "example.com"], 'invalid argument "example.com" for "--bind-address" flag: failed to parse IP: "example.com"'),
+        (["--secure-port", "70000"], "--secure-port 70000 must be between 0 and 65535, inclusive"),
         (["--secure-port", "0"], "nothing to serve"),
-        (["--tls-cert-file", "/nope"], "go together"),
-        (["--token-auth-file", "/no/such/file"], "/no/such/file: No such file or directory"),
-        (["--authorization-mode", "Magic"], "'Magic' is not one of"),
-        (["--history-window", "soon"], "is not a duration"),
+        (["--tls-cert-file", sys.executable], "missing filename for serving cert"),
+        (["--tls-min-version", "VersionTLS99"], 'unknown tls version "VersionTLS99"'),
+        (["--token-auth-file", "/no/such/file"], "open /no/such/file: no such file or directory"),
+        (["--authorization-mode", "Magic"], 'authorization-mode "Magic" is not a valid mode'),
+        (["--authorization-mode", "Node, RBAC"], 'authorization-mode " RBAC" is not a valid mode'),
+        (["--authorization-mode", "Webhook"], "--authorization-mode: kas does not have a webhook that authorizes yet"),
+        (["--authorization-mode", "ABAC"], "authorization-mode ABAC's authorization policy file not passed"),
+        (["--history-window", "soon"], 'for "--history-window" flag: time: invalid duration "soon"'),
+        (["--history-window", "5"], 'for "--history-window" flag: time: missing unit in duration "5"'),
+        (["--request-timeout=-1s"], "--request-timeout can not be negative value"),
         (["--service-cluster-ip-range", "10.0.0.1/8"], "--service-cluster-ip-range"),
-        (["--service-node-port-range", "9"], "--service-node-port-range"),
-        (["--store-max-size", "big"], "--store-max-size"),
-        (["--goaway-chance", "0.5"], "--goaway-chance"),
-        (["--storage-backend", "sqlite"], "--storage-backend"),
-        (["--cors-allowed-origins", "^https://(a$"], "--cors-allowed-origins: '^https://(a$' is not a regular expression: missing )"),
-        (["--cors-allowed-origins", r"^https://a$,example\.com$"], r"'example\\.com$' must name the start (^ or //) and the end"),
-        (["--cors-allowed-origins", "^https"], "'^https' must name the start (^ or //) and the end ($ or :) of the host"),
-        (["--cors-allowed-origins", ".*"], "'.*' must name the start"),
+        (["--service-node-port-range", "0-70000"], "the port range cannot be greater than 65535: 0-70000"),
+        (["--service-account-issuer="], "service-account-issuer should not be an empty string"),
+        (["--service-account-max-token-expiration=-1h"], "must be between 1 hour and 2^32 seconds"),
+        (["--store-max-size", "big"], 'invalid argument "big" for "--store-max-size" flag: quantities must match the regular expression'),
+        (["--goaway-chance", "0.5"], "--goaway-chance can not be less than 0 or greater than 0.02"),
+        (["--storage-backend", "etcd3"], "--storage-backend invalid, allowed values: lmdb"),
+        (["--strict-transport-security-directives=max-age"], "--strict-transport-security-directives invalid, allowed values"),
+        (["--cors-allowed-origins", "^https://(a$"], 'invalid regular expression: "^https://(a$": missing )'),
+        (["--cors-allowed-origins", r"^https://a$,example\.com$"], r'"example\\.com$" must name the start (^ or //) and the end'),
+        (["--cors-allowed-origins", "^https"], '"^https" must name the start (^ or //) and the end ($ or :) of the host'),
+        (["--cors-allowed-origins", ".*"], "does not pin to start/end of host in the origin header"),
+        (["--feature-gates", "Nope=true"], "unrecognized feature gate: Nope"),
+        (["--feature-gates", "Nope"], "missing bool value for Nope"),
+        (["--runtime-config", "apps/v1=maybe"], 'invalid value of apps/v1: maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax'),
+        (["--runtime-config", "foo/v9=true"], "unknown api groups foo/v9"),
+        (["--runtime-config", "apps/v9=true"], "group version apps/v9 that has not been registered"),
+        (["--controllers", "nope"], "--controllers: 'nope' is not one of"),
+        (["--enable-admission-plugins", "Nope"], "plugin 'Nope' is unknown"),
+        (["--client-ca-file", "/etc/ca.crt"], "--client-ca-file: kas does not have authentication by client certificates yet"),
+        (["--audit-policy-file=p"], "--audit-policy-file: kas does not have audit yet"),
+        (["--admission-control=AlwaysAdmit"], "kas does not have a list of all plug-ins yet; use --enable-admission-plugins"),
     ],
 )
 def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):
@@ -73,17 +113,28 @@ def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):
     assert not (tmp_path / "d").exists()
 
 
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (["--runtime-config", "nope/v1=true"], "unknown API version"),
-        (["--enable-admission-plugins", "Nope"], "plugin 'Nope' is unknown"),
-    ],
-)
-def test_flags_only_a_worker_can_judge(tmp_path: Path, flags, says):
-    done = serve("--data-dir", str(tmp_path / "d"), "--secure-port", "auto", "--workers", "1", *flags)
-    assert done.returncode != 0
-    assert says in done.stderr and "Traceback" not in done.stderr
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path):
+    done = serve(
+        "--data-dir", str(tmp_path / "d"), "--nope", "x", "--event-ttl=5", "--client-ca-file=/x", "--goaway-chance=1",
+        "--feature-gates=A=b,Nope=true", "--runtime-config=foo/v9=true", "--controllers=nope", "--enable-admission-plugins=Nope",
+    )  # fmt: skip
+    says = (
+        "unknown flag: --nope", "missing unit in duration", "--client-ca-file: kas does not have", "--goaway-chance",
+        "invalid value of A=b",
+        "unrecognized feature gate: Nope", "unknown api groups foo/v9", "--controllers: 'nope'", "plugin 'Nope' is unknown",
+    )  # fmt: skip
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(says) and all(sum(text in line for line in lines) == 1 for text in says), done.stderr
+
+
+def test_flags_without_effect_are_told_once(kas_server):
+    server = kas_server(
+        "--etcd-servers=http://127.0.0.1:2379", "--watch-cache=true", "--watch-cache-sizes=pods#10", "--etcd-compaction-interval=0",
+        "--enable-priority-and-fairness=false", "--allow-privileged=true", "--oidc-username-claim=sub",
+    )  # fmt: skip
+    lines = [line.split(" has no effect: ")[0] for line in server.output.splitlines() if "has no effect" in line]
+    assert lines == [f"kas: warning: --{name}" for name in ("etcd-servers", "watch-cache-sizes", "etcd-compaction-interval")]
 
 
 def test_port_in_use(tmp_path: Path):
@@ -128,6 +179,16 @@ def test_json_logs(kas_server):
     ready = json.loads(next(line for line in server.output.splitlines() if '"ready"' in line))
     assert ready["addresses"] == [server.url] if server.url else ready["addresses"]
     assert Path(ready["kubeconfig"]).exists()
+    assert ready["first_start"] is True and ready["start_ms"] > 0
+
+
+def test_the_ready_line_tells_first_starts_from_later_ones(kas_server):
+    server = kas_server()
+    (line,) = (line for line in server.output.splitlines() if line.startswith("kas ready on"))
+    assert " ms, the first start; kubeconfig: " in line
+    assert server.stop() == 0
+    server.start()
+    assert "first start" not in [line for line in server.output.splitlines() if line.startswith("kas ready on")][-1]
 
 
 def test_certificate_names(kas_server):

@@ -9,9 +9,8 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from kas._fastpath import Op, build_record, compile_matcher, frame_json, frame_record
 
-from kas.store import open_store
+from kas.store import Op, build_record, compile_matcher, frame_json, frame_record, open_store
 from kas.store.lmdb import LMDBStore
 
 TYPE = b'{"kind":"Pod","apiVersion":"v1",'

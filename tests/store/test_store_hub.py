@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kas._fastpath import Op, build_record
 
-from kas.store import Compacted, open_store
+from kas.store import Compacted, Op, build_record, open_store
 from kas.store.lmdb import LMDBStore
 
 PREFIX = "/registry/x/"

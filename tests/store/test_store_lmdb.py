@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from kas._fastpath import Op, build_record
 
-from kas.store import Busy, Closed, Compacted, StoreError, committer, open_store
-from kas.store.compaction import HistoryPolicy
-from kas.store.lmdb import LMDBStore
+from kas.store import Busy, Closed, Compacted, Op, StoreError, build_record, open_store
+from kas.store.lmdb import HistoryPolicy, LMDBStore, committer
 from kas.store.shared import Shared
 
 ROOT = str(Path(__file__).parents[2])

@@ -1,42 +1,47 @@
-"""Runs every vector file of ``KAS_VECTORS`` through the real functions, one test id per vector id.
+"""Runs every recorded answer (see files.py) through the real functions, one test id per vector id.
 
 A kind is a module ``tests/vectors/kinds/<kind>.py`` with ``check(vector, group) -> None``: it raises AssertionError (use
 plain ``assert``) when kas answers otherwise than the real implementation. ``group`` is every vector of the file (for files
-whose lines refer to one another). The kind is the file name up to the first dot; a file whose kind has no module is
-named in the summary and passed over. What does not pass yet stands in ``known_failures.txt`` with its reason.
+whose lines refer to one another). A file whose kind has no module is named in the summary and passed over. What does not
+pass yet stands in ``known_failures.txt`` with its reason.
 """
 
 from __future__ import annotations
 
 import collections
-import gzip
 import importlib.util
-import json
 import os
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from tests import need
+from tests.vectors.files import DIRECTORY, files, read
+
 HERE = Path(__file__).parent
-DEFAULT = HERE.parents[2] / "shared" / "vectors"
-VECTORS = Path(os.environ.get("KAS_VECTORS") or DEFAULT)
 KNOWN = HERE / "known_failures.txt"
-# These files are replayed against a running server by tests of their own.
-ELSEWHERE = {"http": "tests/clients/test_http_conversations.py", "etcd-samples": "tests/clients/test_samples.py"}
+# These kinds are run by tests of their own.
+ELSEWHERE = {
+    "http": "tests/clients/test_http_conversations.py",
+    "etcd-samples": "tests/clients/test_samples.py and tests/registry/test_stored_forms.py",
+}
 
 _results: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
 
 
-def read(path: Path) -> list[dict]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as f:
-        return [json.loads(line) for line in f if line.strip()]
+def script(kind: str) -> Path:
+    """Where the module is that checks a kind; it is not there when nobody knows the kind."""
+    return HERE / "kinds" / (kind.replace("-", "_") + ".py")
 
 
-def files() -> dict[str, Path]:
-    if not VECTORS.is_dir():
-        return {}
-    return {p.name.split(".")[0]: p for p in sorted(VECTORS.iterdir()) if p.name.endswith((".jsonl", ".jsonl.gz"))}
+def module_of(kind: str) -> ModuleType:
+    """The module that checks a kind."""
+    path = script(kind)
+    spec = importlib.util.spec_from_file_location("vector_kind_" + kind.replace("-", "_").replace("/", "_"), path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def known_failures() -> dict[str, str]:
@@ -56,19 +61,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     known, params = known_failures(), []
     only = os.environ.get("KAS_VECTOR_KIND")
-    for kind, path in files().items():
-        module = HERE / "kinds" / (kind.replace("-", "_") + ".py")
-        if not module.exists() or (only and kind != only):
+    for kind, paths in files().items():
+        if only not in (None, "", kind) or not script(kind).exists():
             continue
-        spec = importlib.util.spec_from_file_location(f"vector_kind_{module.stem}", module)
-        mod = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(mod)
-        group = read(path)
-        for v in group:
-            marks = [pytest.mark.xfail(reason=known[v["id"]], strict=True)] if v["id"] in known else []
-            params.append(pytest.param(kind, mod.check, v, group, id=v["id"], marks=marks))
+        module = module_of(kind)
+        for path in paths:
+            group = read(path)
+            for v in group:
+                marks = [pytest.mark.xfail(reason=known[v["id"]], strict=True)] if v["id"] in known else []
+                params.append(pytest.param(kind, module.check, v, group, id=v["id"], marks=marks))
     if not params:
-        params = [pytest.param(None, None, None, None, id="none", marks=pytest.mark.skip(reason=f"no vector files in {VECTORS}"))]
+        params = [pytest.param(None, None, None, None, id="none", marks=need.missing(f"no answers of a known kind in {DIRECTORY}"))]
     metafunc.parametrize("kind,check,vector,group", params)
 
 
@@ -95,9 +98,7 @@ def pytest_terminal_summary(terminalreporter) -> None:
         c = _results[kind]
         terminalreporter.write_line(f"{kind:22} {c['passed']:5} of {c['passed'] + c['failing']} pass")
     for kind in files():
-        if kind not in _results:
-            where = ELSEWHERE.get(kind)
-            if where:
-                terminalreporter.write_line(f"{kind:22} replayed by {where}")
-            elif not os.environ.get("KAS_VECTOR_KIND"):
-                terminalreporter.write_line(f"{kind:22} unknown kind, passed over")
+        if kind in ELSEWHERE:
+            terminalreporter.write_line(f"{kind:22} run by {ELSEWHERE[kind]}")
+        elif not script(kind).exists():
+            terminalreporter.write_line(f"{kind:22} unknown kind, passed over")

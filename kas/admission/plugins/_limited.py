@@ -7,11 +7,11 @@ from typing import Any
 
 from kas.admission import Attributes
 from kas.admission.configuration import STRING, Section, Struct, check, versioned
-from kas.admission.plugins._pods import Amounts
-from kas.admission.plugins._usage import OPERATORS, Evaluator, scopes_of
-from kas.api.errors import ApiError
-from kas.api.field import FieldError, invalid, not_supported, required
-from kas.api.quantity import Quantity
+from kas.admission.pods import Amounts
+from kas.admission.quota_usage import OPERATORS, Evaluator, scopes_of
+from kas.meta.errors import ApiError
+from kas.meta.field import FieldError, invalid, not_supported, required
+from kas.meta.quantity import Quantity
 
 Obj = dict[str, Any]
 _SHAPE = Struct("ResourceQuotaConfiguration", {"limitedResources": [Struct("LimitedResource", {

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kas.admission import Attributes
 
 
 class Plugin:
     name = "AlwaysDeny"
 
-    def __init__(self, server: Any) -> None:
-        pass
-
     def handles(self, a: Attributes) -> bool:
+        """Every request."""
         return True
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Refuse it."""
         raise a.forbid("admission control is denying all modifications")
 
     def validate(self, a: Attributes) -> None:
+        """Refuse it."""
         raise a.forbid("admission control is denying all modifications")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.admission.plugins import _pods
-from kas.api.errors import ApiError
-from kas.api.field import go_quote
+from kas.admission import pods as pod_objects
+from kas.meta.errors import ApiError
+from kas.meta.field import go_quote
 
 Obj = dict[str, Any]
 KINDS = ("initContainers", "containers", "ephemeralContainers")
@@ -20,24 +20,24 @@ def _image_volumes(spec: Obj) -> list[tuple[int, Obj]]:
 class Plugin:
     name = "AlwaysPullImages"
 
-    def __init__(self, server: Any) -> None:
-        pass
-
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates of pods, and ephemeral containers."""
         if a.resource != "pods" or a.group or a.operation not in (CREATE, UPDATE):
             return False
         return a.subresource in ("", "ephemeralcontainers")
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Every image, of volumes too, is pulled always; an update that brings no new image changes nothing."""
         # An update that brings no new image leaves the policies as they are: pods from before the plug-in was on keep working.
         if a.operation == UPDATE and not _new_images(a.obj["spec"], a.old["spec"]):
             return
-        for container in _pods.containers(a.obj["spec"]):
+        for container in pod_objects.containers(a.obj["spec"]):
             container["imagePullPolicy"] = "Always"
         for _, image in _image_volumes(a.obj["spec"]):
             image["pullPolicy"] = "Always"
 
     def validate(self, a: Attributes) -> None:
+        """Refuse a pod that a later plug-in gave another pull policy."""
         spec = a.obj["spec"]
         if a.operation == UPDATE and not _new_images(spec, a.old["spec"]):
             return
@@ -59,6 +59,6 @@ def _refused(a: Attributes, found: list[tuple[str, str]]) -> ApiError:
 
 
 def _new_images(spec: Obj, old: Obj) -> bool:
-    had = {c.get("image") for c in _pods.containers(old)} | {i.get("reference") for _, i in _image_volumes(old)}
-    wanted = [c.get("image") for c in _pods.containers(spec)] + [i.get("reference") for _, i in _image_volumes(spec)]
+    had = {c.get("image") for c in pod_objects.containers(old)} | {i.get("reference") for _, i in _image_volumes(old)}
+    wanted = [c.get("image") for c in pod_objects.containers(spec)] + [i.get("reference") for _, i in _image_volumes(spec)]
     return any(image not in had for image in wanted)

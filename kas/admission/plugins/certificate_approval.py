@@ -1,27 +1,30 @@
 """CertificateApproval: who approves a certificate request must hold "approve" on its signer.
 
-Uses ``server.authorizer``. Upstream: ``plugin/pkg/admission/certificates/approval``.
+Upstream: ``plugin/pkg/admission/certificates/approval``.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from kas.admission import UPDATE, Attributes
-from kas.api.field import go_quote
+from kas.auth.attributes import Authorizer
 from kas.auth.certificates import GROUP, authorized_for_signer
+from kas.meta.field import go_quote
+from kas.meta.waiting import awaited, eager
 
 
 class Plugin:
     name = "CertificateApproval"
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
 
     def handles(self, a: Attributes) -> bool:
+        """Updates of a CertificateSigningRequest's approval."""
         return a.operation == UPDATE and a.group == GROUP and a.resource == "certificatesigningrequests" and a.subresource == "approval"
 
-    def validate(self, a: Attributes) -> None:
+    @eager
+    async def validate(self, a: Attributes) -> None:
+        """Refuse who may not approve for the stored signer."""
         signer = (a.old.get("spec") or {}).get("signerName") or ""
-        if not authorized_for_signer(self._server.authorizer, a.user, "approve", signer):
+        if not await awaited(authorized_for_signer(self._authorizer, a.user, "approve", signer)):
             raise a.forbid(f"user not permitted to approve requests with signerName {go_quote(signer)}")

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
 
 from kas.admission import CREATE, Attributes
-from kas.api.validation.certificates import pem_blocks
 from kas.auth.certificates import GROUP
 from kas.auth.user import MASTERS
+from kas.kinds.certificates.pem import pem_blocks
 
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 
@@ -20,13 +19,12 @@ CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 class Plugin:
     name = "CertificateSubjectRestriction"
 
-    def __init__(self, server: Any) -> None:
-        pass
-
     def handles(self, a: Attributes) -> bool:
+        """Creates of CertificateSigningRequests."""
         return a.operation == CREATE and a.group == GROUP and a.resource == "certificatesigningrequests" and not a.subresource
 
     def validate(self, a: Attributes) -> None:
+        """Refuse a client certificate for system:masters."""
         spec = a.obj.get("spec") or {}
         if spec.get("signerName") == CLIENT_SIGNER and MASTERS in _organizations(a, spec.get("request") or ""):
             raise a.forbid(f"use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")

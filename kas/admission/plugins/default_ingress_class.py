@@ -1,6 +1,6 @@
 """DefaultIngressClass: an ingress that names no class gets the default one.
 
-Uses ``server.store`` (IngressClasses, followed). Upstream: ``plugin/pkg/admission/network/defaultingressclass``.
+Upstream: ``plugin/pkg/admission/network/defaultingressclass``.
 """
 
 from __future__ import annotations
@@ -8,31 +8,36 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import CREATE, Attributes
-from kas.admission.plugins._derived import Followed
+from kas.informers import Informers
+from kas.informers.informer import whole
 
 GROUP = "networking.k8s.io"
 DEFAULT = "ingressclass.kubernetes.io/is-default-class"
 OLD_ANNOTATION = "kubernetes.io/ingress.class"
 
 
+def _marked(ingress_class: dict[str, Any]) -> list[str]:
+    """The indexer of classes that are marked as default."""
+    return ["true"] if (ingress_class["metadata"].get("annotations") or {}).get(DEFAULT) == "true" else []
+
+
 class Plugin:
     name = "DefaultIngressClass"
 
-    def __init__(self, server: Any) -> None:
-        self._classes = Followed(server, GROUP, "ingressclasses")
+    def __init__(self, informers: Informers) -> None:
+        self._classes = informers.lister(GROUP, "ingressclasses", whole, {"default": _marked})
 
     def handles(self, a: Attributes) -> bool:
+        """Creates of Ingresses."""
         return a.operation == CREATE and a.resource == "ingresses" and a.group == GROUP and not a.subresource
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Set the default class, the newest of several, on one that says nothing of its class."""
         spec = a.obj.get("spec") or {}
         if spec.get("ingressClassName") is not None or OLD_ANNOTATION in (a.obj["metadata"].get("annotations") or {}):
             return
-        marked = [
-            (c["metadata"].get("creationTimestamp") or "", name)
-            for name, c in self._classes.all().items()
-            if (c["metadata"].get("annotations") or {}).get(DEFAULT) == "true"
-        ]
+        found = self._classes.by_index("default", "true")
+        marked = [(c["metadata"].get("creationTimestamp") or "", name) for (_, name), c in found.items()]
         if marked:
             newest = max(created for created, _ in marked)
             a.obj["spec"] = {**spec, "ingressClassName": min(name for created, name in marked if created == newest)}

@@ -1,33 +1,35 @@
-"""DefaultTolerationSeconds: a pod stays five minutes on a node that is not ready or cannot be reached.
+"""DefaultTolerationSeconds: a pod stays a while (five minutes by default) on a node that is not ready or cannot be reached.
 
 Upstream: ``plugin/pkg/admission/defaulttolerationseconds``.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission.initializer import Settings
 
-SECONDS = 300
-TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 
 
 class Plugin:
     name = "DefaultTolerationSeconds"
 
-    def __init__(self, server: Any) -> None:
-        pass
+    def __init__(self, settings: Settings) -> None:
+        self._seconds = {
+            NOT_READY: settings.default_not_ready_toleration_seconds, UNREACHABLE: settings.default_unreachable_toleration_seconds,
+        }  # fmt: skip
 
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates of pods."""
         return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Tolerate nodes that are not ready or not reachable for some seconds, where the pod says nothing of it."""
         spec = a.obj["spec"]
         have = spec.get("tolerations") or []
         new = [
-            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS}
-            for key in TAINTS
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+            for key, seconds in self._seconds.items()
             if not have or not any(t.get("key") in (None, "", key) and t.get("effect") in (None, "", "NoExecute") for t in have)
         ]
         if new:

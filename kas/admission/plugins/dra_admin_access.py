@@ -1,7 +1,6 @@
 """DRAAdminAccess: devices others use are reached only from namespaces that are labelled for it.
 
 Upstream this is part of the storage of claims and templates (``pkg/registry/resource``), so it cannot be switched off.
-Uses ``server.object``.
 """
 
 from __future__ import annotations
@@ -9,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.api import errors, field
+from kas.informers import Objects
+from kas.meta import errors, field
 
 GROUP = "resource.k8s.io"
 LABEL = "resource.kubernetes.io/admin-access"
@@ -19,16 +19,18 @@ Obj = dict[str, Any]
 class Plugin:
     name = "DRAAdminAccess"
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
 
     def handles(self, a: Attributes) -> bool:
+        """Creates of resource claims and templates, and updates of a claim's status."""
         if a.group != GROUP or a.resource not in ("resourceclaims", "resourceclaimtemplates"):
             return False
         # A spec is fixed once it is there, and so is an allocation.
         return a.subresource == "status" if a.operation == UPDATE else a.operation == CREATE and not a.subresource
 
     def validate(self, a: Attributes) -> None:
+        """Refuse administrative access to devices in a namespace that is not marked for it."""
         if a.operation == UPDATE:
             if _first(_results(a.old)) is not None:
                 return
@@ -42,7 +44,7 @@ class Plugin:
             wanted, path = _first([r.get("exactly") or r for r in requests]), "spec.devices.requests"
         if wanted is None:
             return
-        namespace = self._server.object("", "namespaces", "", a.namespace) or {}
+        namespace = self._objects.get("", "namespaces", "", a.namespace) or {}
         if ((namespace.get("metadata") or {}).get("labels") or {}).get(LABEL) == "true":
             return
         why = f"admin access to devices requires the `{LABEL}: true` label on the containing namespace"

@@ -4,7 +4,7 @@ The configuration says how many a second may come from all, from each namespace,
 there is no default, so a server without one does not start. Of each limit the least recently used buckets are forgotten beyond its
 ``cacheSize``. Only Events of the core group count, which is what upstream looks at; the workers of a server count together.
 
-Uses ``server.options.run_dir``. Upstream: ``plugin/pkg/admission/eventratelimit``.
+Upstream: ``plugin/pkg/admission/eventratelimit``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.configuration import INT32, STRING, Section, Struct, check, versioned
 from kas.admission.plugins._buckets import Buckets
-from kas.api.errors import ApiError
-from kas.api.field import FieldError, invalid, not_supported
+from kas.meta.errors import ApiError
+from kas.meta.field import FieldError, invalid, not_supported
 
 Obj = dict[str, Any]
 CACHE_SIZE = 4096  # of a limit that does not say
@@ -63,16 +63,18 @@ class Limit:
 class Plugin:
     name = "EventRateLimit"
 
-    def __init__(self, server: Any, section: Section | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, run_dir: Path, section: Section | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         limits = versioned(section, KINDS).get("limits")
         check(_wrong(limits))
         self._clock = clock
-        self._limits = [Limit(config, server.options.run_dir / f"event-rate-limit-{i}") for i, config in enumerate(limits or ())]
+        self._limits = [Limit(config, run_dir / f"event-rate-limit-{i}") for i, config in enumerate(limits or ())]
 
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates of core events."""
         return a.resource == "events" and not a.group and a.operation in (CREATE, UPDATE)
 
     def validate(self, a: Attributes) -> None:
+        """Refuse with 429 what exceeds a limit; a dry run costs nothing."""
         if a.dry_run:
             return
         now = self._clock()

@@ -8,19 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.api.validation.resources import is_extended
+from kas.kinds.core.resources import is_extended
 
 
 class Plugin:
     name = "ExtendedResourceToleration"
 
-    def __init__(self, server: Any) -> None:
-        pass
-
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates of pods."""
         return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Tolerate the taint named after each extended resource that a container asks for."""
         spec = a.obj["spec"]
         names = {
             name

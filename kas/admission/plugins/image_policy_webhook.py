@@ -1,7 +1,7 @@
 """ImagePolicyWebhook: a service outside decides about images.
 
 Its configuration (``imagePolicy``) names the kubeconfig of the service, relative to the working directory as upstream; a server that was
-asked to have its images judged and does not know by whom does not start. Answers are remembered by what was asked, allowed and denied
+asked to have its images reviewed and does not know by whom does not start. Answers are remembered by what was asked, allowed and denied
 ones for times of their own. What happens when there is no answer is said by ``defaultAllow``; the audit annotation ``failed-open`` tells
 of it. The annotation upstream also puts on the pod never reaches the store there, because validation sees a copy; so there is none here.
 
@@ -21,10 +21,10 @@ import orjson
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.configuration import BOOL, INT64, STRING, ConfigurationError, Section, Struct, unversioned
-from kas.api.scalars import format_duration
-from kas.api.validation.names import is_qualified_name
-from kas.kubeconfig import KubeconfigError, load
-from kas.webhook_client import Webhook, WebhookError
+from kas.client.kubeconfig import KubeconfigError, load
+from kas.client.webhook import Webhook, WebhookError
+from kas.meta.names import is_qualified_name
+from kas.meta.scalars import format_duration
 
 log = logging.getLogger("kas.admission.imagepolicy")
 
@@ -58,7 +58,7 @@ def _seconds(value: int, bounds: tuple[int, int, int], default: int) -> float:
 class Plugin:
     name = "ImagePolicyWebhook"
 
-    def __init__(self, server: Any, section: Section | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, section: Section | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         if section is None:
             raise ConfigurationError("no config specified")
         config = unversioned(section, SHAPE).get("imagePolicy") or {}
@@ -76,11 +76,15 @@ class Plugin:
         self._answers: OrderedDict[bytes, tuple[float, Obj]] = OrderedDict()
 
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates of pods, and ephemeral containers."""
         return (
             a.operation in (CREATE, UPDATE) and a.resource == "pods" and not a.group and a.subresource in ("", "ephemeralcontainers")
         )
 
     async def validate(self, a: Attributes) -> None:
+        """Refuse images the backend does not allow, or none when it does not answer and the configuration lets that pass; answers are
+        remembered.
+        """
         question = self._question(a)
         key = hashlib.sha256(orjson.dumps(question, option=orjson.OPT_SORT_KEYS)).digest()
         status = self._remembered(key)

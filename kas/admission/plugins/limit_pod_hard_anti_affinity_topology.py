@@ -5,8 +5,6 @@ Upstream: ``plugin/pkg/admission/antiaffinity``.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kas.admission import CREATE, UPDATE, Attributes
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -15,13 +13,12 @@ HOSTNAME = "kubernetes.io/hostname"
 class Plugin:
     name = "LimitPodHardAntiAffinityTopology"
 
-    def __init__(self, server: Any) -> None:
-        pass
-
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates of pods."""
         return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
 
     def validate(self, a: Attributes) -> None:
+        """Refuse required anti-affinity over anything wider than a node."""
         rules = (a.obj["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
         for term in rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
             key = term.get("topologyKey", "")

@@ -1,6 +1,6 @@
 """LimitRanger: containers get a namespace's default requests and limits; what is outside its bounds is refused.
 
-Uses ``server.store`` (LimitRanges, followed). Upstream: ``plugin/pkg/admission/limitranger/admission.go``.
+Upstream: ``plugin/pkg/admission/limitranger/admission.go``.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.admission.plugins import _pods
-from kas.admission.plugins._derived import Followed
-from kas.api.quantity import Quantity
-from kas.api.quantity import cached as quantity
+from kas.admission import pods as pod_objects
 from kas.auth.attributes import aggregate
+from kas.informers import Informers
+from kas.meta.quantity import Quantity
+from kas.meta.quantity import cached as quantity
 
 Obj = dict[str, Any]
 ANNOTATION = "kubernetes.io/limit-ranger"
@@ -27,10 +27,11 @@ WHOLE = frozenset(("cpu", "memory"))
 class Plugin:
     name = "LimitRanger"
 
-    def __init__(self, server: Any) -> None:
-        self._ranges = Followed(server, "", "limitranges", lambda obj: obj["spec"].get("limits") or [])
+    def __init__(self, informers: Informers) -> None:
+        self._ranges = informers.lister("", "limitranges", lambda obj: obj["spec"].get("limits") or [])
 
     def handles(self, a: Attributes) -> bool:
+        """Creates and resizes of pods; creates and updates of claims."""
         if a.group:
             return False
         if a.resource == "pods":
@@ -44,12 +45,14 @@ class Plugin:
             return []
         return list(ranges.values())
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Set the requests and limits that the namespace's LimitRanges have as defaults."""
         if a.resource == "pods":
             for limits in self._limits(a):
                 _set_defaults(a.obj, limits)
 
     def validate(self, a: Attributes) -> None:
+        """Refuse what is out of bounds; all that one LimitRange finds is told together."""
         for limits in self._limits(a):
             found = list(_check_pod(a.obj["spec"], limits) if a.resource == "pods" else _check_claim(a.obj["spec"], limits))
             if found:
@@ -84,7 +87,7 @@ def _merge(container: Obj, field: str, defaults: dict[str, str]) -> list[str]:
 
 
 def _check_claim(spec: Obj, limits: list[Obj]) -> Iterator[str]:
-    requests = _pods.amounts((spec.get("resources") or {}).get("requests"))
+    requests = pod_objects.amounts((spec.get("resources") or {}).get("requests"))
     for item in limits:
         if item.get("type") != "PersistentVolumeClaim":
             continue
@@ -100,12 +103,12 @@ def _check_pod(spec: Obj, limits: list[Obj]) -> Iterator[str]:
         if kind == "Container":
             for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
                 resources = container.get("resources") or {}
-                yield from _check(item, _pods.amounts(resources.get("requests")), _pods.amounts(resources.get("limits")))
+                yield from _check(item, pod_objects.amounts(resources.get("requests")), pod_objects.amounts(resources.get("limits")))
         elif kind == "Pod":
-            yield from _check(item, *(_pods.effective(spec, kind, whole=WHOLE.__contains__) for kind in ("requests", "limits")))
+            yield from _check(item, *(pod_objects.effective(spec, kind, whole=WHOLE.__contains__) for kind in ("requests", "limits")))
 
 
-def _check(item: Obj, requests: _pods.Amounts, limits: _pods.Amounts) -> Iterator[str]:
+def _check(item: Obj, requests: pod_objects.Amounts, limits: pod_objects.Amounts) -> Iterator[str]:
     kind = item["type"]
     for name, bound in sorted((item.get("min") or {}).items()):
         yield from _minimum(kind, name, bound, requests, limits)
@@ -122,7 +125,7 @@ def _values(request: Quantity, limit: Quantity, bound: Quantity) -> tuple[int, i
     return values
 
 
-def _minimum(kind: str, name: str, text: str, requests: _pods.Amounts, limits: _pods.Amounts) -> Iterator[str]:
+def _minimum(kind: str, name: str, text: str, requests: pod_objects.Amounts, limits: pod_objects.Amounts) -> Iterator[str]:
     bound = quantity(text)
     says = f"minimum {name} usage per {kind} is {bound}"
     request, limit, least = _values(requests.get(name, ZERO), limits.get(name, ZERO), bound)
@@ -134,7 +137,7 @@ def _minimum(kind: str, name: str, text: str, requests: _pods.Amounts, limits: _
         yield f"{says}, but limit is {limits[name]}"
 
 
-def _maximum_request(kind: str, name: str, text: str, requests: _pods.Amounts) -> Iterator[str]:
+def _maximum_request(kind: str, name: str, text: str, requests: pod_objects.Amounts) -> Iterator[str]:
     bound = quantity(text)
     says = f"maximum {name} usage per {kind} is {bound}"
     request, _, most = _values(requests.get(name, ZERO), ZERO, bound)
@@ -144,7 +147,7 @@ def _maximum_request(kind: str, name: str, text: str, requests: _pods.Amounts) -
         yield f"{says}, but request is {requests[name]}"
 
 
-def _maximum(kind: str, name: str, text: str, requests: _pods.Amounts, limits: _pods.Amounts) -> Iterator[str]:
+def _maximum(kind: str, name: str, text: str, requests: pod_objects.Amounts, limits: pod_objects.Amounts) -> Iterator[str]:
     bound = quantity(text)
     says = f"maximum {name} usage per {kind} is {bound}"
     request, limit, most = _values(requests.get(name, ZERO), limits.get(name, ZERO), bound)
@@ -156,7 +159,7 @@ def _maximum(kind: str, name: str, text: str, requests: _pods.Amounts, limits: _
         yield f"{says}, but request is {requests[name]}"
 
 
-def _ratio(kind: str, name: str, text: str, requests: _pods.Amounts, limits: _pods.Amounts) -> Iterator[str]:
+def _ratio(kind: str, name: str, text: str, requests: pod_objects.Amounts, limits: pod_objects.Amounts) -> Iterator[str]:
     bound = quantity(text)
     says = f"{name} max limit to request ratio per {kind} is {bound}, but"
     request, limit, _ = _values(requests.get(name, ZERO), limits.get(name, ZERO), bound)

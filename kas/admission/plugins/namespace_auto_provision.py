@@ -1,6 +1,6 @@
 """NamespaceAutoProvision: a namespace comes into being with the first object in it.
 
-Uses ``server.registry`` and ``server.store``. Upstream: ``plugin/pkg/admission/namespace/autoprovision``.
+Upstream: ``plugin/pkg/admission/namespace/autoprovision``.
 """
 
 from __future__ import annotations
@@ -8,26 +8,29 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import CREATE, Attributes
-from kas.api.errors import ApiError
-from kas.api.fieldmanager import builtin, create, field_set
+from kas.meta.errors import ApiError
+from kas.patch.fieldmanager import builtin, create, field_set
 from kas.registry import pipeline
+from kas.registry.registries import Registries
 from kas.registry.strategy import Context
 
 
 class Plugin:
     name = "NamespaceAutoProvision"
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
+    def __init__(self, registries: Registries) -> None:
+        self._registries = registries
 
     def handles(self, a: Attributes) -> bool:
+        """Creates of everything but namespaces."""
         return a.operation == CREATE and a.resource != "namespaces"
 
-    def mutate(self, a: Attributes) -> Any:
+    def admit(self, a: Attributes) -> Any:
+        """Create the namespace when it does not exist; not in a dry run."""
         if not a.namespace or a.dry_run:
             return None
-        registry = self._server.registry("", "namespaces")
-        return None if self._server.store.get(registry.root + a.namespace) is not None else self._provision(a, registry)
+        registry = self._registries.of("", "namespaces")
+        return None if registry.find("", a.namespace) is not None else self._provision(a, registry)
 
     async def _provision(self, a: Attributes, registry: Any) -> None:
         ctx = Context(a.now, "", a.user.to_dict())

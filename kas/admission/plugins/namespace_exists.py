@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kas.admission import CREATE, DELETE, UPDATE, Attributes
-from kas.api import errors
+from kas.informers import Objects
+from kas.meta import errors
 
 
 class Plugin:
-    """Uses ``server.store``."""
-
     name = "NamespaceExists"
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
 
     def handles(self, a: Attributes) -> bool:
+        """Creates, updates and deletes of everything but namespaces."""
         return a.operation in (CREATE, UPDATE, DELETE) and a.resource != "namespaces"
 
     def validate(self, a: Attributes) -> None:
-        if a.namespace and self._server.store.get(f"/registry/namespaces/{a.namespace}") is None:
+        """404 when the namespace does not exist."""
+        if a.namespace and self._objects.get("", "namespaces", "", a.namespace) is None:
             raise errors.not_found("", "namespaces", a.namespace)

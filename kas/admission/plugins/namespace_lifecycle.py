@@ -1,6 +1,6 @@
 """NamespaceLifecycle: nothing is created in a namespace that is missing or going away; three namespaces stay.
 
-Uses ``server.store`` (Namespaces, followed). Upstream: ``plugin/pkg/admission/namespace/lifecycle``.
+Upstream: ``plugin/pkg/admission/namespace/lifecycle``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import CREATE, DELETE, Attributes
-from kas.admission.plugins._derived import Followed
-from kas.api import errors
+from kas.informers import Informers, Objects
+from kas.meta import errors
 
 TERMINATING = "Terminating"
 IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
@@ -17,19 +17,25 @@ IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 REVIEWS = frozenset(("localsubjectaccessreviews",))
 
 
+def _phase(namespace: dict[str, Any]) -> str:
+    return (namespace.get("status") or {}).get("phase") or ""
+
+
 class Plugin:
     name = "NamespaceLifecycle"
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
-        self._phases = Followed(server, "", "namespaces", lambda obj: (obj.get("status") or {}).get("phase") or "")
+    def __init__(self, objects: Objects, informers: Informers) -> None:
+        self._objects = objects
+        self._phases = informers.lister("", "namespaces", _phase)
 
     def handles(self, a: Attributes) -> bool:
+        """Creates within namespaces, reviews excepted, and deletes of namespaces."""
         if a.operation == DELETE:
             return a.resource == "namespaces" and not a.group
         return a.operation == CREATE and a.resource not in REVIEWS and a.resource != "namespaces"
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """404 in a namespace that does not exist, 403 in one that is going; a few namespaces are never deleted."""
         if a.operation == DELETE:
             if a.name in IMMORTAL:
                 raise a.forbid("this namespace may not be deleted")
@@ -39,10 +45,10 @@ class Plugin:
         if self._phases.all().get(a.namespace, TERMINATING) != TERMINATING:
             return
         # Going away, or made by a plug-in before this one in the same request.
-        rec = self._server.store.get(f"/registry/namespaces/{a.namespace}")
-        if rec is None:
+        namespace = self._objects.get("", "namespaces", "", a.namespace)
+        if namespace is None:
             raise errors.not_found("", "namespaces", a.namespace)
-        if rec.fields.get("status.phase") == TERMINATING:
+        if _phase(namespace) == TERMINATING:
             e = a.forbid(f"unable to create new content in namespace {a.namespace} because it is being terminated")
             e.details = dict(e.details or {})
             e.details["causes"] = [

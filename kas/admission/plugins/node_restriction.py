@@ -1,22 +1,25 @@
 """NodeRestriction: a kubelet writes its own node, its own pods' status and what belongs to them, nothing else.
 
-Uses ``server.object`` and ``server.authorizer``. Upstream: ``plugin/pkg/admission/noderestriction``.
+Upstream: ``plugin/pkg/admission/noderestriction``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kas.admission import CREATE, DELETE, UPDATE, Attributes
-from kas.admission.plugins import _pods
-from kas.api import errors
-from kas.api.equality import semantic_equal
-from kas.api.errors import ApiError
-from kas.api.field import go_quote
-from kas.auth.attributes import ALLOW
+from kas.admission import pods as pod_objects
+from kas.auth.attributes import ALLOW, Authorizer
 from kas.auth.attributes import Attributes as Question
 from kas.auth.user import node_name
+from kas.informers import Objects
+from kas.meta import errors
+from kas.meta.equality import semantic_equal
+from kas.meta.errors import ApiError
+from kas.meta.field import go_quote
+from kas.meta.waiting import awaited, eager
+from kas.types.scheme import BUILTIN
 
 Obj = dict[str, Any]
 RESTRICTION = "node-restriction.kubernetes.io"
@@ -28,15 +31,17 @@ KUBELET_LABELS = frozenset((
 ))  # fmt: skip
 KUBELET_LABEL_NAMESPACES = ("kubelet.kubernetes.io", "node.kubernetes.io")
 CERTIFICATE_FIELDS = ("nodeName", "nodeUID", "podUID", "serviceAccountName", "serviceAccountUID")
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 AUDIENCE_VERB = "request-serviceaccounts-token-audience"
 
 
 class Plugin:
     name = "NodeRestriction"
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
-        self._rules: dict[tuple[str, str], Callable[[Attributes, str], None]] = {
+    def __init__(self, objects: Objects, authorizer: Authorizer) -> None:
+        self._objects = objects
+        self._authorizer = authorizer
+        self._rules: dict[tuple[str, str], Callable[[Attributes, str], Awaitable[None] | None]] = {
             ("", "pods"): self._pods,
             ("", "nodes"): self._node,
             ("", "persistentvolumeclaims"): self._claim,
@@ -48,18 +53,20 @@ class Plugin:
         }
 
     def handles(self, a: Attributes) -> bool:
+        """Creates, updates and deletes of the resources that nodes are restricted in."""
         return a.operation in (CREATE, UPDATE, DELETE) and (a.group, a.resource) in self._rules
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> Awaitable[None] | None:
+        """Refuse a node what is not its own; an awaitable where one has to ask. Users that are no nodes pass."""
         node = node_name(a.user)
         if node is None:
-            return
+            return None
         if not node:
             raise a.forbid(f"could not determine node from user {go_quote(a.user.name)}")
-        self._rules[a.group, a.resource](a, node)
+        return self._rules[a.group, a.resource](a, node)
 
     def _own_pod(self, a: Attributes, name: str) -> Obj:
-        pod = self._server.object("", "pods", a.namespace, name)
+        pod = self._objects.get("", "pods", a.namespace, name)
         if pod is None:
             raise errors.not_found("", "pods", name)
         return pod
@@ -91,12 +98,12 @@ class Plugin:
 
     def _create_pod(self, a: Attributes, node: str, who: str) -> None:
         meta, spec = a.obj["metadata"], a.obj["spec"]
-        if not _pods.is_mirror(a.obj):
-            raise a.forbid(f"pod does not have {go_quote(_pods.MIRROR)} annotation, {who} can only create mirror pods")
+        if not pod_objects.is_mirror(a.obj):
+            raise a.forbid(f"pod does not have {go_quote(pod_objects.MIRROR)} annotation, {who} can only create mirror pods")
         if spec.get("nodeName") != node:
             raise a.forbid(f"{who} can only create pods with spec.nodeName set to itself")
         self._check_owner(a, meta.get("ownerReferences") or [], node, who)
-        named = next(_pods.api_references(spec), None)
+        named = next(pod_objects.api_references(spec), None)
         if named is not None:
             raise a.forbid(f"{who} can not create pods that reference {named}")
 
@@ -110,7 +117,7 @@ class Plugin:
             raise a.forbid(f"{who} can only create pods with a controller owner reference set to itself")
         if owner.get("blockOwnerDeletion"):
             raise a.forbid(f"{who} must not set blockOwnerDeletion on an owner reference")
-        stored = self._server.object("", "nodes", "", node)
+        stored = self._objects.get("", "nodes", "", node)
         if stored is None:
             raise errors.not_found("", "nodes", node)
         if owner.get("uid") != stored["metadata"].get("uid"):
@@ -124,9 +131,11 @@ class Plugin:
         if (a.obj["metadata"].get("labels") or {}) != (a.old["metadata"].get("labels") or {}):
             raise a.forbid(f"{who} cannot update labels through pod status")
         new, old = a.obj.get("status") or {}, a.old.get("status") or {}
-        if not semantic_equal(new.get("resourceClaimStatuses"), old.get("resourceClaimStatuses")):
+        of = BUILTIN.type("core.v1.PodStatus").by_name
+        if not semantic_equal(new.get("resourceClaimStatuses"), old.get("resourceClaimStatuses"), of["resourceClaimStatuses"]):
             raise a.forbid(f"{who} cannot update resource claim statues")
-        if not semantic_equal(new.get("extendedResourceClaimStatus"), old.get("extendedResourceClaimStatus")):
+        name = "extendedResourceClaimStatus"
+        if not semantic_equal(new.get(name), old.get(name), of[name]):
             raise a.forbid(f"{who} cannot update extended resource claim status")
 
     # --- its node
@@ -144,12 +153,14 @@ class Plugin:
                 raise a.forbid(f"{who} is not allowed to set the following labels: {', '.join(labels)}")
         elif a.operation == UPDATE:
             new, old = a.obj.get("spec") or {}, a.old.get("spec") or {}
-            if new.get("configSource") is not None and not semantic_equal(new["configSource"], old.get("configSource")):
+            of = BUILTIN.type("core.v1.NodeSpec").by_name
+            if new.get("configSource") is not None and not semantic_equal(new["configSource"], old.get("configSource"), of["configSource"]):
                 raise a.forbid(f"{who} is not allowed to update configSource to a new non-nil configSource")
-            if not semantic_equal(new.get("taints"), old.get("taints")):
+            if not semantic_equal(new.get("taints"), old.get("taints"), of["taints"]):
                 raise a.forbid(f"{who} is not allowed to modify taints")
             # An owner that does not exist would have the garbage collector delete the node, to come back with other labels.
-            if not semantic_equal(a.obj["metadata"].get("ownerReferences"), a.old["metadata"].get("ownerReferences")):
+            owners, before = (one["metadata"].get("ownerReferences") for one in (a.obj, a.old))
+            if not semantic_equal(owners, before, BUILTIN.types[_META].by_name["ownerReferences"]):
                 raise a.forbid(f"{who} is not allowed to modify ownerReferences")
             labels = forbidden_labels(a.obj["metadata"].get("labels") or {}, a.old["metadata"].get("labels") or {})
             if labels:
@@ -167,7 +178,8 @@ class Plugin:
             why = f"is not allowed to update fields other than status.capacity and status.conditions: {', '.join(changed)}"
             raise a.forbid(f"node {go_quote(node)} {why}")
 
-    def _token(self, a: Attributes, node: str) -> None:
+    @eager
+    async def _token(self, a: Attributes, node: str) -> None:
         if a.operation != CREATE or a.subresource != "token":
             return
         spec = a.obj.get("spec") or {}
@@ -184,9 +196,9 @@ class Plugin:
             )
         if pod["spec"].get("nodeName") != node:
             raise a.forbid("node requested token bound to a pod scheduled on a different node")
-        self._check_audience(a, pod, spec.get("audiences") or [])
+        await self._check_audience(a, pod, spec.get("audiences") or [])
 
-    def _check_audience(self, a: Attributes, pod: Obj, audiences: list[str]) -> None:
+    async def _check_audience(self, a: Attributes, pod: Obj, audiences: list[str]) -> None:
         """A token only for whom the pod's own volumes, or an administrator, name (KEP-4412)."""
         if len(audiences) > 1:
             raise a.forbid("node may only request 0 or 1 audiences")
@@ -194,7 +206,7 @@ class Plugin:
         if audience in self._pod_audiences(a.namespace, pod):
             return
         q = Question(a.user, AUDIENCE_VERB, a.namespace, "", "*", audience, "", a.name)
-        if audience and self._server.authorizer.authorize(q)[0] == ALLOW:
+        if audience and (await awaited(self._authorizer.authorize(q)))[0] == ALLOW:
             return
         why = f"{a.user.name} is not authorized to request tokens for this audience"
         raise a.forbid(f"audience {go_quote(audience)} not found in pod spec volume, {why}")
@@ -213,13 +225,13 @@ class Plugin:
             if claim:
                 drivers.add(self._driver_of(namespace, claim))
         for name in drivers - {""}:
-            driver = self._server.object("storage.k8s.io", "csidrivers", "", name) or {}
+            driver = self._objects.get("storage.k8s.io", "csidrivers", "", name) or {}
             out |= {t.get("audience") or "" for t in (driver.get("spec") or {}).get("tokenRequests") or ()}
         return out
 
     def _driver_of(self, namespace: str, claim: str) -> str:
-        stored = self._server.object("", "persistentvolumeclaims", namespace, claim) or {}
-        volume = self._server.object("", "persistentvolumes", "", (stored.get("spec") or {}).get("volumeName") or "-") or {}
+        stored = self._objects.get("", "persistentvolumeclaims", namespace, claim) or {}
+        volume = self._objects.get("", "persistentvolumes", "", (stored.get("spec") or {}).get("volumeName") or "-") or {}
         return ((volume.get("spec") or {}).get("csi") or {}).get("driver") or ""
 
     # --- named like it
@@ -263,7 +275,7 @@ class Plugin:
             raise _bare(f"{of_pod} contains pod UID ({claimed['podUID']}) which differs from running pod {go_quote(uid)}")
         if pod["spec"].get("nodeName") != node:
             raise a.forbid(f"pod {ref} is not running on node {claimed['nodeName']} named in the PodCertificateRequest")
-        if _pods.is_mirror(pod):
+        if pod_objects.is_mirror(pod):
             raise a.forbid(f"pod {ref} is a mirror pod")
         own = pod["spec"].get("serviceAccountName") or ""
         if account != own:
@@ -277,7 +289,7 @@ class Plugin:
 
     def _named(self, what: str, resource: str, namespace: str, name: str, ref: str) -> Obj:
         """What the request names; the kubelet is told to ask again where it is not seen yet."""
-        stored: Obj | None = self._server.object("", resource, namespace, name) if name else None
+        stored: Obj | None = self._objects.get("", resource, namespace, name) if name else None
         if stored is None:
             missing = f"{what.replace(' ', '')} {go_quote(name)} not found"
             raise _bare(f"while retrieving {what} {ref} named in the PodCertificateRequest: {missing}")
@@ -298,10 +310,14 @@ def _claim_changes(new: Obj, old: Obj) -> list[str]:
     """Fields a node changed and may not."""
     own_meta = {"resourceVersion", "managedFields"}
     own_status = {"capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"}
-    out = [key for key in sorted((new.keys() | old.keys()) - {"metadata", "status"}) if not semantic_equal(new.get(key), old.get(key))]
+    of = BUILTIN.type("core.v1.PersistentVolumeClaim").by_name
+    types = {"metadata": BUILTIN.types[_META], "status": BUILTIN.type("core.v1.PersistentVolumeClaimStatus")}
+    keys = sorted((new.keys() | old.keys()) - {"metadata", "status"})
+    out = [key for key in keys if not semantic_equal(new.get(key), old.get(key), of[key])]
     for part, ignored in (("metadata", own_meta), ("status", own_status)):
         a, b = new.get(part) or {}, old.get(part) or {}
-        out += [f"{part}.{key}" for key in sorted((a.keys() | b.keys()) - ignored) if not semantic_equal(a.get(key), b.get(key))]
+        keys, below = sorted((a.keys() | b.keys()) - ignored), types[part].by_name
+        out += [f"{part}.{key}" for key in keys if not semantic_equal(a.get(key), b.get(key), below[key])]
     return out
 
 

@@ -1,15 +1,18 @@
 """OwnerReferencesPermissionEnforcement: owner references are a way to delete and to block, so they take those permissions.
 
-Uses ``server.authorizer`` and ``server.rest`` (which resource a kind is). Upstream: ``plugin/pkg/admission/gc``.
+Upstream: ``plugin/pkg/admission/gc``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.auth.attributes import ALLOW
+from kas.admission.initializer import RESTMapper
+from kas.auth.attributes import ALLOW, Authorizer
 from kas.auth.attributes import Attributes as Question
+from kas.meta.waiting import awaited, eager
 
 Obj = dict[str, Any]
 
@@ -21,32 +24,37 @@ def _references(obj: Obj | None) -> list[Obj]:
 class Plugin:
     name = "OwnerReferencesPermissionEnforcement"
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
+    def __init__(self, authorizer: Authorizer, mapper: RESTMapper) -> None:
+        self._authorizer = authorizer
+        self._mapper = mapper
 
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates, but not of a pod's status."""
         # A kubelet writes whole pods to /status, whose owner references the server ignores.
         return a.operation in (CREATE, UPDATE) and not (a.resource == "pods" and not a.group and a.subresource == "status")
 
-    def validate(self, a: Attributes) -> None:
+    def validate(self, a: Attributes) -> Awaitable[None] | None:
+        """Refuse who changes owner references without the permission to delete, or to block a deletion; awaitable when they change."""
         new, old = _references(a.obj), _references(a.old)
-        if new == old:
-            return
+        return None if new == old else self._check(a, new, old)
+
+    @eager
+    async def _check(self, a: Attributes, new: list[Obj], old: list[Obj]) -> None:
         if a.operation != CREATE:
             q = Question(a.user, "delete", a.namespace, a.group, a.version, a.resource, a.subresource, a.name)
-            decision, reason, error = self._server.authorizer.authorize(q)
+            decision, reason, error = await awaited(self._authorizer.authorize(q))
             if decision != ALLOW:
                 raise a.forbid(f"cannot set an ownerRef on a resource you can't delete: {reason}, {error or '<nil>'}")
         before = {r.get("uid"): r for r in old}
         for ref in new:
             was = before.get(ref.get("uid"))
             if ref.get("blockOwnerDeletion") and not (was is not None and was.get("blockOwnerDeletion")):
-                self._check_blocking(a, ref)
+                await self._check_blocking(a, ref)
 
-    def _check_blocking(self, a: Attributes, ref: Obj) -> None:
+    async def _check_blocking(self, a: Attributes, ref: Obj) -> None:
         group, _, version = ref.get("apiVersion", "").rpartition("/")
         kind = ref.get("kind", "")
-        found = [r.record for r in (self._server.rest.resources.get((group, version)) or {}).values() if r.kind == kind]
+        found = self._mapper(group, version, kind)
         if not found:
             named = f"{kind}.{group}" if group else kind
             raise a.forbid(
@@ -58,7 +66,7 @@ class Plugin:
         for record in found:
             namespace = a.namespace if record.namespaced else ""
             q = Question(a.user, "update", namespace, group, version, record.resource, "finalizers", ref.get("name", ""))
-            decision, reason, error = self._server.authorizer.authorize(q)
+            decision, reason, error = await awaited(self._authorizer.authorize(q))
             if decision != ALLOW:
                 raise a.forbid(
                     "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: "

@@ -1,6 +1,6 @@
 """PersistentVolumeClaimResize: a claim grows only where its class allows it.
 
-Uses ``server.store`` (StorageClasses, followed). Upstream: ``plugin/pkg/admission/storage/persistentvolume/resize``.
+Upstream: ``plugin/pkg/admission/storage/persistentvolume/resize``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import UPDATE, Attributes
-from kas.admission.plugins._derived import Followed
-from kas.api.quantity import cached as quantity
+from kas.informers import Informers
+from kas.informers.informer import whole
+from kas.meta.quantity import cached as quantity
 
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
@@ -21,13 +22,15 @@ def _storage(claim: dict[str, Any]) -> str:
 class Plugin:
     name = "PersistentVolumeClaimResize"
 
-    def __init__(self, server: Any) -> None:
-        self._classes = Followed(server, "storage.k8s.io", "storageclasses")
+    def __init__(self, informers: Informers) -> None:
+        self._classes = informers.lister("storage.k8s.io", "storageclasses", whole)
 
     def handles(self, a: Attributes) -> bool:
+        """Updates of PersistentVolumeClaims."""
         return a.operation == UPDATE and a.resource == "persistentvolumeclaims" and not a.group and not a.subresource
 
     def validate(self, a: Attributes) -> None:
+        """Refuse to grow a claim that is not bound, or whose class does not allow it."""
         wanted, had = quantity(_storage(a.obj)), quantity(_storage(a.old))
         if wanted <= had:
             return

@@ -1,7 +1,7 @@
 """PodNodeSelector: a namespace says on which nodes its pods run.
 
 Its annotation says which labels the node has to have, or the configuration's ``clusterDefaultNodeSelector`` when it has none. What the
-configuration says for a namespace is a white list: its pods may select by these labels and no others. Uses ``server.object``.
+configuration says for a namespace is a white list: its pods may select by these labels and no others.
 
 Selectors of the configuration are checked at start; upstream finds them wrong at every pod.
 Upstream: ``plugin/pkg/admission/podnodeselector``.
@@ -9,12 +9,11 @@ Upstream: ``plugin/pkg/admission/podnodeselector``.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kas.admission import CREATE, Attributes
 from kas.admission.configuration import STRINGS, ConfigurationError, Section, Struct, unversioned
-from kas.api import errors, field
-from kas.api.validation.names import is_label_value, is_qualified_name
+from kas.informers import Objects
+from kas.meta import errors, field
+from kas.meta.names import is_label_value, is_qualified_name
 
 Labels = dict[str, str]
 ANNOTATION = "scheduler.alpha.kubernetes.io/node-selector"
@@ -44,8 +43,8 @@ def parse(text: str) -> Labels:
 class Plugin:
     name = "PodNodeSelector"
 
-    def __init__(self, server: Any, section: Section | None = None) -> None:
-        self._server = server
+    def __init__(self, objects: Objects, section: Section | None = None) -> None:
+        self._objects = objects
         config = unversioned(section, SHAPE).get("podNodeSelectorPluginConfig") or {}
         self._allowed: dict[str, Labels] = {}
         for name, text in config.items():
@@ -56,10 +55,11 @@ class Plugin:
         self._default = self._allowed.get(CLUSTER, {})
 
     def handles(self, a: Attributes) -> bool:
+        """Creates of pods."""
         return a.operation == CREATE and a.resource == "pods" and not a.group and not a.subresource
 
     def _wanted(self, a: Attributes) -> Labels:
-        namespace = self._server.object("", "namespaces", "", a.namespace)
+        namespace = self._objects.get("", "namespaces", "", a.namespace)
         if namespace is None:
             raise errors.not_found("", "namespaces", a.namespace)
         text = (namespace["metadata"].get("annotations") or {}).get(ANNOTATION)
@@ -71,7 +71,8 @@ class Plugin:
             # Upstream gives a bare error here, which the client sees as a 500.
             raise errors.ApiError(500, "", str(e)) from None
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Add the namespace's node selector; 403 where the pod contradicts it or is outside the namespace's list."""
         wanted = self._wanted(a)
         own = a.obj["spec"].get("nodeSelector") or {}
         self._check(a, wanted, own)
@@ -80,6 +81,7 @@ class Plugin:
         self._check_list(a, own)
 
     def validate(self, a: Attributes) -> None:
+        """Refuse a pod that a later plug-in led to contradict the namespace's selector or list."""
         own = a.obj["spec"].get("nodeSelector") or {}
         self._check(a, self._wanted(a), own)
         self._check_list(a, own)

@@ -1,6 +1,6 @@
 """PodResizeValidator: a pod is not resized to what its node could never give.
 
-Uses ``server.object``. Upstream: ``plugin/pkg/admission/podresize``.
+Upstream: ``plugin/pkg/admission/podresize``.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import UPDATE, Attributes
-from kas.admission.plugins import _pods
-from kas.api.errors import ApiError
-from kas.api.field import go_quote
-from kas.api.quantity import Quantity
-from kas.api.quantity import cached as quantity
+from kas.admission import pods as pod_objects
+from kas.informers import Objects
+from kas.meta.errors import ApiError
+from kas.meta.field import go_quote
+from kas.meta.quantity import Quantity
+from kas.meta.quantity import cached as quantity
 
 OS_LABEL = "kubernetes.io/os"
 ZERO = Quantity(0)
@@ -21,18 +22,20 @@ ZERO = Quantity(0)
 class Plugin:
     name = "PodResizeValidator"
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
 
     def handles(self, a: Attributes) -> bool:
+        """Resizes of pods."""
         return a.operation == UPDATE and a.resource == "pods" and not a.group and a.subresource == "resize"
 
     def validate(self, a: Attributes) -> None:
+        """Refuse what the pod's node has not enough of, or cannot do; pods without a node pass."""
         name = a.obj["spec"].get("nodeName")
         # The generation moves with the spec, so an unchanged one asks for nothing.
         if not name or a.obj["metadata"].get("generation") == a.old["metadata"].get("generation"):
             return
-        node = self._server.object("", "nodes", "", name)
+        node = self._objects.get("", "nodes", "", name)
         if node is None:
             raise a.forbid(f"node {go_quote(name)} not found")
         short = _short_of(a.obj["spec"], (node.get("status") or {}).get("allocatable") or {})
@@ -45,7 +48,7 @@ class Plugin:
 
 
 def _short_of(spec: dict[str, Any], allocatable: dict[str, str]) -> list[str]:
-    need = _pods.effective(spec, "requests", overhead=True)
+    need = pod_objects.effective(spec, "requests", overhead=True)
     out = []
     for name, value in (("cpu", Quantity.milli_value), ("memory", Quantity.value)):
         wanted, there = value(need.get(name, ZERO)), value(quantity(allocatable[name]) if name in allocatable else ZERO)

@@ -1,7 +1,7 @@
 """PodSecurity: the Pod Security Standards, as a namespace's labels ask for them.
 
-The configuration says what counts without labels ("privileged" without one) and who is exempt. Uses ``server.store`` (Namespaces,
-followed) and lists the pods of a namespace whose enforced level changes.
+The configuration says what counts without labels ("privileged" without one) and who is exempt. The pods of
+a namespace are listed when its enforced level changes.
 
 Upstream: ``plugin/pkg/admission/security/podsecurity`` and ``k8s.io/pod-security-admission/admission``.
 """
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission.configuration import Section
-from kas.admission.plugins._derived import Followed
 from kas.admission.plugins._podsecurity.checks import APPARMOR_ANNOTATION, SECCOMP_CONTAINER, SECCOMP_POD, Finding, detail, evaluate
 from kas.admission.plugins._podsecurity.configuration import ignored_warning, load
 from kas.admission.plugins._podsecurity.policy import PRIVILEGED, STRICTNESS, LevelVersion, Policy, policy_of
-from kas.api import errors
+from kas.informers import Informers
+from kas.meta import errors
+from kas.meta.stored import object_of
+from kas.registry.registries import Registries
 
 Obj = dict[str, Any]
 AUDIT = "pod-security.kubernetes.io/"
@@ -40,13 +40,14 @@ TEMPLATES = {
 class Plugin:
     name = "PodSecurity"
 
-    def __init__(self, server: Any, section: Section | None = None) -> None:
-        self._server = server
+    def __init__(self, registries: Registries, informers: Informers, section: Section | None = None) -> None:
+        self._registries = registries
         self._settings = settings = load(section)
         self._exempt = bool(settings.namespaces or settings.usernames)
-        self._policies = Followed(server, "", "namespaces", lambda obj: policy_of(obj["metadata"].get("labels"), settings.defaults))
+        self._policies = informers.lister("", "namespaces", lambda obj: policy_of(obj["metadata"].get("labels"), settings.defaults))
 
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates of pods, of what makes pods, and of namespaces."""
         if a.operation not in (CREATE, UPDATE):
             return False
         if not a.group and a.resource == "pods":
@@ -54,6 +55,7 @@ class Plugin:
         return not a.subresource and ((a.group, a.resource) == ("", "namespaces") or (a.group, a.resource) in TEMPLATES)
 
     def validate(self, a: Attributes) -> None:
+        """Refuse pods below the namespace's level, warn and annotate by its other levels; of a namespace, look at its labels."""
         if a.resource == "namespaces":
             self._namespace(a)
             return
@@ -136,11 +138,11 @@ class Plugin:
 
     def _existing(self, namespace: str, enforce: LevelVersion) -> list[str]:
         """What the new level thinks of the pods that are there. Only a warning: they stay."""
-        registry = self._server.registry("", "pods")
-        page = self._server.store.range(registry.prefix(namespace), limit=MAX_PODS_TO_CHECK, count=True)
+        registry = self._registries.of("", "pods")
+        page = registry.store.range(registry.prefix(namespace), limit=MAX_PODS_TO_CHECK, count=True)
         pods: dict[str, list[str]] = {}
         for rec in page.records:
-            pod = orjson.loads(rec.json)
+            pod = object_of(rec)
             if (pod.get("spec") or {}).get("runtimeClassName") in self._settings.runtime_classes:
                 continue
             reasons = [reason for reason, _ in evaluate(enforce, pod["metadata"], pod.get("spec") or {})]

@@ -1,7 +1,7 @@
 """PodTolerationRestriction: a namespace says what its pods tolerate, by default and at most.
 
 The namespace's annotations say it; for a namespace without them the configuration's ``default`` and ``whitelist`` do.
-Uses ``server.object``. Upstream: ``plugin/pkg/admission/podtolerationrestriction``.
+Upstream: ``plugin/pkg/admission/podtolerationrestriction``.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import Any
 import orjson
 
 from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission import pods as pod_objects
 from kas.admission.configuration import INT64, STRING, ConfigurationError, Section, Struct, versioned
-from kas.admission.plugins import _pods
-from kas.api import errors
-from kas.api.validation import scheduling
-from kas.registry.core.pod import quality_of_service
+from kas.informers import Objects
+from kas.kinds.core.pod import scheduling
+from kas.kinds.core.pod.strategy import quality_of_service
+from kas.meta import errors
 
 Obj = dict[str, Any]
 DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
@@ -33,8 +34,8 @@ KINDS = {
 class Plugin:
     name = "PodTolerationRestriction"
 
-    def __init__(self, server: Any, section: Section | None = None) -> None:
-        self._server = server
+    def __init__(self, objects: Objects, section: Section | None = None) -> None:
+        self._objects = objects
         config = versioned(section, KINDS)
         self._otherwise = {DEFAULTS: config.get("default") or [], WHITELIST: config.get("whitelist") or []}
         wrong = scheduling.tolerations(self._otherwise[DEFAULTS], "podtolerationrestriction.default")
@@ -43,10 +44,11 @@ class Plugin:
             raise ConfigurationError(f"invalid config: [{' '.join(map(str, wrong))}]")
 
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates of pods."""
         return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
 
     def _annotation(self, a: Attributes, key: str) -> list[Obj]:
-        namespace = self._server.object("", "namespaces", "", a.namespace)
+        namespace = self._objects.get("", "namespaces", "", a.namespace)
         if namespace is None:
             raise errors.not_found("", "namespaces", a.namespace)
         text = (namespace["metadata"].get("annotations") or {}).get(key)
@@ -60,19 +62,21 @@ class Plugin:
             raise errors.internal(f"annotation {key} of namespace {a.namespace}: must be a list of tolerations")
         return found
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Add the namespace's default tolerations on a create, that of memory pressure unless BestEffort; then ``validate``."""
         spec = a.obj["spec"]
         more = list(self._annotation(a, DEFAULTS)) if a.operation == CREATE else []
         if quality_of_service(a.obj) != "BestEffort":
             more.append(MEMORY_PRESSURE)
         if more:
             # Copies: what is remembered for all pods must not become part of one.
-            spec["tolerations"] = [dict(t) for t in _pods.merge_tolerations(spec.get("tolerations") or [], more)]
+            spec["tolerations"] = [dict(t) for t in pod_objects.merge_tolerations(spec.get("tolerations") or [], more)]
         self.validate(a)
 
     def validate(self, a: Attributes) -> None:
+        """500, as upstream, for a toleration outside the namespace's whitelist."""
         own = a.obj["spec"].get("tolerations") or []
         allowed = self._annotation(a, WHITELIST) if own else []
-        if allowed and not all(any(_pods.tolerates_all_of(w, t) for w in allowed) for t in own):
+        if allowed and not all(any(pod_objects.tolerates_all_of(w, t) for w in allowed) for t in own):
             # Upstream gives a bare error here, which the client sees as a 500.
             raise errors.ApiError(500, "", CONFLICT)

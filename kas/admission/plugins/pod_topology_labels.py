@@ -1,13 +1,13 @@
 """PodTopologyLabels: a pod learns the zone and region of its node when it is bound.
 
-Uses ``server.object``. Upstream: ``plugin/pkg/admission/podtopologylabels`` (KEP-4742).
+Upstream: ``plugin/pkg/admission/podtopologylabels`` (KEP-4742).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from kas.admission import CREATE, Attributes
+from kas.config import features
+from kas.informers import Objects
 
 LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
@@ -15,13 +15,17 @@ LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 class Plugin:
     name = "PodTopologyLabels"
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
 
     def handles(self, a: Attributes) -> bool:
-        return a.operation == CREATE and a.resource == "pods" and not a.group and a.subresource in ("", "binding")
+        """Creates and bindings of pods, while the gate is open."""
+        if a.operation != CREATE or a.resource != "pods" or a.group or a.subresource not in ("", "binding"):
+            return False
+        return features.DEFAULT.enabled("PodTopologyLabelsAdmission")
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Copy the node's topology labels; without a node, or an unknown one, nothing changes."""
         if a.subresource:
             target = a.obj.get("target") or {}
             node = target.get("name") if target.get("kind") == "Node" else None
@@ -29,7 +33,7 @@ class Plugin:
             node = a.obj["spec"].get("nodeName")
         if not node:
             return
-        found = self._server.object("", "nodes", "", node)
+        found = self._objects.get("", "nodes", "", node)
         if found is None:
             return
         labels = found["metadata"].get("labels") or {}

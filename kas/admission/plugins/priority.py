@@ -1,6 +1,6 @@
 """Priority: a pod's class becomes its number; there is one default class.
 
-Uses ``server.store`` (PriorityClasses, followed). Upstream: ``plugin/pkg/admission/priority/admission.go``.
+Upstream: ``plugin/pkg/admission/priority/admission.go``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.admission.plugins import _pods
-from kas.admission.plugins._derived import Followed
+from kas.admission import pods as pod_objects
+from kas.informers import Informers
+from kas.informers.informer import whole
 
 GROUP = "scheduling.k8s.io"
 LOWER = "PreemptLowerPriority"
@@ -18,15 +19,17 @@ LOWER = "PreemptLowerPriority"
 class Plugin:
     name = "Priority"
 
-    def __init__(self, server: Any) -> None:
-        self._classes = Followed(server, GROUP, "priorityclasses")
+    def __init__(self, informers: Informers) -> None:
+        self._classes = informers.lister(GROUP, "priorityclasses", whole)
 
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates of pods and PriorityClasses."""
         if a.subresource or a.operation not in (CREATE, UPDATE):
             return False
         return (a.group, a.resource) in (("", "pods"), (GROUP, "priorityclasses"))
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Give a new pod the number of its class; an update keeps what the client did not send."""
         if a.resource != "pods":
             return
         spec = a.obj["spec"]
@@ -44,7 +47,7 @@ class Plugin:
         name = spec.get("priorityClassName")
         policy: str | None
         if not name:
-            if _pods.is_mirror(a.obj) and spec.get("priority") is not None:
+            if pod_objects.is_mirror(a.obj) and spec.get("priority") is not None:
                 return
             name, value, policy = self._default()
             if name:
@@ -79,6 +82,7 @@ class Plugin:
         return default["metadata"]["name"], default.get("value") or 0, default.get("preemptionPolicy") or LOWER
 
     def validate(self, a: Attributes) -> None:
+        """Refuse a second default among the PriorityClasses."""
         if a.resource != "priorityclasses" or not a.obj.get("globalDefault"):
             return
         # A class stays the default it is; another one may not become it besides.

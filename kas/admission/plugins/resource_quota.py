@@ -1,13 +1,13 @@
 """ResourceQuota: what a namespace may hold and use.
 
 What is used stands in the quotas' status, where upstream has it too: set by the quota controller, raised here before a
-write. All quotas an object counts against are raised in one commit whose preconditions are the revisions they were judged
+write. All quotas an object counts against are raised in one commit whose preconditions are the revisions they were checked
 by, so workers never spend the same rest twice. When the write then does not happen, what was taken is given back once the
 request has ended; a crash in between is healed by the controller's next recount.
 
 The configuration may say what is refused where no quota is about it (``_limited``).
 
-Uses ``server.store``, ``server.registry``. Upstream: ``apiserver/pkg/admission/plugin/resourcequota``.
+Upstream: ``apiserver/pkg/admission/plugin/resourcequota``.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from typing import Any
 
 import orjson
 
-from kas._fastpath import Op
 from kas.admission import CREATE, UPDATE, Attributes
+from kas.admission import pods as pod_objects
 from kas.admission.configuration import Section
-from kas.admission.plugins import _pods
-from kas.admission.plugins._derived import Followed
 from kas.admission.plugins._limited import Limited
-from kas.admission.plugins._pods import Amounts
-from kas.admission.plugins._usage import Evaluator, Evaluators, matches
-from kas.api import errors
-from kas.api.fieldmanager import builtin, update
-from kas.api.quantity import Quantity
-from kas.store import Conflict
+from kas.admission.pods import Amounts
+from kas.admission.quota_usage import Evaluator, Evaluators, matches
+from kas.informers import Informers
+from kas.meta import errors
+from kas.meta.quantity import Quantity
+from kas.meta.stored import object_of
+from kas.patch.fieldmanager import builtin, update
+from kas.registry.registries import Registries
+from kas.store import Conflict, Op
 
 Obj = dict[str, Any]
 MAX_ATTEMPTS = 64
@@ -57,22 +58,24 @@ class Charge:
 class Plugin:
     name = "ResourceQuota"
 
-    def __init__(self, server: Any, section: Section | None = None) -> None:
-        self._server = server
+    def __init__(self, registries: Registries, informers: Informers, section: Section | None = None) -> None:
+        self._registries = registries
         self._limited = Limited(section) or None
-        self._present = Followed(server, "", "resourcequotas", lambda obj: True)
-        self._evaluators = Evaluators(server)
+        self._present = informers.lister("", "resourcequotas", lambda obj: True)
+        self._evaluators = Evaluators(registries, informers)
         # Writes of one worker into one namespace queue here instead of losing races against each other.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._open: dict[asyncio.Task[Any], list[Charge]] = {}
         self._refunds: set[asyncio.Task[None]] = set()
 
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates of what may be counted."""
         if a.operation not in (CREATE, UPDATE) or (a.group, a.resource) in UNCOUNTED:
             return False
         return not a.subresource or (a.group, a.resource, a.subresource) in COUNTED_PARTS
 
     def validate(self, a: Attributes) -> Any:
+        """An awaitable that charges the namespace's quotas, 403 when one is exceeded; None where nothing counts."""
         if not a.namespace or a.resource == "namespaces" or not (self._limited or self._present.namespace(a.namespace)):
             return None
         evaluator = self._evaluators.of(a.group, a.resource)
@@ -95,14 +98,14 @@ class Plugin:
         async with self._lock(a.namespace):
             for _ in range(MAX_ATTEMPTS):
                 quotas = self._quotas(a.namespace)
-                changes = self._judge(a, evaluator, usage, [obj for _, obj in quotas])
+                changes = self._check_request(a, evaluator, usage, [obj for _, obj in quotas])
                 if not changes or a.dry_run:
                     return
                 revisions = {obj["metadata"]["name"]: rec.revision for rec, obj in quotas}
                 ops = [self._op(obj, changes[name], revisions[name], a.now) for obj in (q for _, q in quotas)
                        if (name := obj["metadata"]["name"]) in changes]  # fmt: skip
                 try:
-                    await self._server.store.commit_many(ops)
+                    await self._registries.store.commit_many(ops)
                 except Conflict:
                     continue
                 break
@@ -117,12 +120,12 @@ class Plugin:
             self._open[task].append(Charge(a, meta.get("name", ""), meta.get("uid", ""), usage, changes))
 
     def _quotas(self, namespace: str) -> list[tuple[Any, Obj]]:
-        registry = self._server.registry("", "resourcequotas")
-        return [(rec, orjson.loads(rec.json)) for rec in self._server.store.range(registry.prefix(namespace)).records]
+        registry = self._registries.of("", "resourcequotas")
+        return [(rec, object_of(rec)) for rec in registry.store.range(registry.prefix(namespace)).records]
 
-    # --- judging
+    # --- checking
 
-    def _judge(self, a: Attributes, evaluator: Evaluator, usage: Amounts, quotas: list[Obj]) -> dict[str, Amounts]:
+    def _check_request(self, a: Attributes, evaluator: Evaluator, usage: Amounts, quotas: list[Obj]) -> dict[str, Amounts]:
         """What to add to each quota, by its name; raises 403 for the first one that has not enough left (``CheckRequest``)."""
         pertinent = []
         for quota in quotas:
@@ -152,11 +155,11 @@ class Plugin:
 
     @staticmethod
     def _fits(a: Attributes, quota: Obj, delta: Amounts) -> Amounts:
-        hard, used = _pods.amounts(quota["status"].get("hard")), _pods.amounts(quota["status"].get("used"))
+        hard, used = pod_objects.amounts(quota["status"].get("hard")), pod_objects.amounts(quota["status"].get("used"))
         requested = {name: need for name, need in delta.items() if name in hard}
-        # A status tells what is so; it is counted, not judged.
-        judged = requested.items() if a.subresource != "status" else ()
-        exceeded = [name for name, need in judged if used.get(name, ZERO) + need > hard[name]]
+        # A status tells what is so; it is counted, not checked.
+        checked = requested.items() if a.subresource != "status" else ()
+        exceeded = [name for name, need in checked if used.get(name, ZERO) + need > hard[name]]
         if exceeded:
             raise a.forbid(
                 f"exceeded quota: {quota['metadata']['name']}, requested: {_shown(requested, exceeded)}, "
@@ -168,9 +171,9 @@ class Plugin:
 
     def _op(self, quota: Obj, more: Amounts, revision: int, now: str) -> Op:
         """The quota with ``more`` added to what is used; amounts below zero give back."""
-        registry = self._server.registry("", "resourcequotas")
+        registry = self._registries.of("", "resourcequotas")
         before = orjson.loads(orjson.dumps(quota))
-        used = _pods.amounts(quota["status"].get("used"))
+        used = pod_objects.amounts(quota["status"].get("used"))
         for name, need in more.items():
             total = used.get(name, ZERO) + need
             used[name] = total if total > ZERO else ZERO
@@ -195,7 +198,7 @@ class Plugin:
         """Whether the object is there with what was charged for it. Kinds without a registry of their own are believed."""
         a = charge.attributes
         try:
-            obj = self._server.object(a.group, a.resource, a.namespace, charge.name)
+            obj = self._registries.get(a.group, a.resource, a.namespace, charge.name)
         except KeyError:
             return True
         if obj is None or obj["metadata"].get("uid") != charge.uid:
@@ -214,7 +217,7 @@ class Plugin:
                 ]
                 try:
                     if ops:
-                        await self._server.store.commit_many(ops)
+                        await self._registries.store.commit_many(ops)
                 except Conflict:
                     continue
                 return

@@ -1,6 +1,6 @@
 """RuntimeClass: a pod carries what its class costs and is scheduled where the class can run.
 
-Uses ``server.store`` (RuntimeClasses, followed). Upstream: ``plugin/pkg/admission/runtimeclass``.
+Upstream: ``plugin/pkg/admission/runtimeclass``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import CREATE, Attributes
-from kas.admission.plugins import _pods
-from kas.admission.plugins._derived import Followed
+from kas.admission import pods as pod_objects
+from kas.informers import Informers
+from kas.informers.informer import whole
 
 Obj = dict[str, Any]
 
@@ -17,10 +18,11 @@ Obj = dict[str, Any]
 class Plugin:
     name = "RuntimeClass"
 
-    def __init__(self, server: Any) -> None:
-        self._classes = Followed(server, "node.k8s.io", "runtimeclasses")
+    def __init__(self, informers: Informers) -> None:
+        self._classes = informers.lister("node.k8s.io", "runtimeclasses", whole)
 
     def handles(self, a: Attributes) -> bool:
+        """Creates of pods."""
         return a.operation == CREATE and a.resource == "pods" and not a.group and not a.subresource
 
     def _class(self, a: Attributes) -> Obj | None:
@@ -32,14 +34,15 @@ class Plugin:
             raise a.forbid(f'pod rejected: RuntimeClass "{name}" not found')
         return found
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Give the pod its RuntimeClass' overhead and scheduling; 403 where it contradicts them."""
         found = self._class(a)
         if found is None:
             return
         spec = a.obj["spec"]
         overhead = (found.get("overhead") or {}).get("podFixed")
         if overhead:
-            if spec.get("overhead") is not None and _pods.amounts(spec["overhead"]) != _pods.amounts(overhead):
+            if spec.get("overhead") is not None and pod_objects.amounts(spec["overhead"]) != pod_objects.amounts(overhead):
                 raise a.forbid("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
             spec["overhead"] = dict(overhead)
         scheduling = found.get("scheduling")
@@ -47,6 +50,7 @@ class Plugin:
             _schedule(a, spec, scheduling)
 
     def validate(self, a: Attributes) -> None:
+        """Refuse an overhead that is not the RuntimeClass' own."""
         found = self._class(a)
         given = a.obj["spec"].get("overhead")
         if found is None:
@@ -55,7 +59,7 @@ class Plugin:
             return
         overhead = (found.get("overhead") or {}).get("podFixed")
         if overhead:
-            if _pods.amounts(given) != _pods.amounts(overhead):
+            if pod_objects.amounts(given) != pod_objects.amounts(overhead):
                 raise a.forbid("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
         elif given:
             raise a.forbid("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
@@ -70,6 +74,6 @@ def _schedule(a: Attributes, spec: Obj, scheduling: Obj) -> None:
             )
     if wanted:
         spec["nodeSelector"] = {**own, **wanted}
-    merged = _pods.merge_tolerations(spec.get("tolerations") or [], scheduling.get("tolerations") or [])
+    merged = pod_objects.merge_tolerations(spec.get("tolerations") or [], scheduling.get("tolerations") or [])
     if merged:
         spec["tolerations"] = merged

@@ -5,10 +5,8 @@ Upstream until 1.29: ``plugin/pkg/admission/securitycontext/scdeny``; PodSecurit
 
 from __future__ import annotations
 
-from typing import Any
-
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.admission.plugins import _pods
+from kas.admission import pods as pod_objects
 
 POD_FIELDS = {
     "supplementalGroups": "SupplementalGroups", "seLinuxOptions": "SELinuxOptions", "runAsUser": "RunAsUser", "fsGroup": "FSGroup",
@@ -19,18 +17,17 @@ CONTAINER_FIELDS = {"seLinuxOptions": "SELinuxOptions", "runAsUser": "RunAsUser"
 class Plugin:
     name = "SecurityContextDeny"
 
-    def __init__(self, server: Any) -> None:
-        pass
-
     def handles(self, a: Attributes) -> bool:
+        """Creates and updates of pods."""
         return a.resource == "pods" and not a.group and not a.subresource and a.operation in (CREATE, UPDATE)
 
     def validate(self, a: Attributes) -> None:
+        """Refuse the security settings that pod or container may not have."""
         spec = a.obj["spec"]
         for field, name in POD_FIELDS.items():
             if (spec.get("securityContext") or {}).get(field) is not None:
                 raise a.forbid(f"pod.Spec.SecurityContext.{name} is forbidden")
-        for container in _pods.containers(spec):
+        for container in pod_objects.containers(spec):
             for field, name in CONTAINER_FIELDS.items():
                 if (container.get("securityContext") or {}).get(field) is not None:
                     raise a.forbid(f"SecurityContext.{name} is forbidden")

@@ -1,6 +1,6 @@
 """ServiceAccount: a pod runs as an account that exists, gets its pull secrets and a token it can call the API with.
 
-Uses ``server.store`` (ServiceAccounts, followed). Upstream: ``plugin/pkg/admission/serviceaccount/admission.go``.
+Upstream: ``plugin/pkg/admission/serviceaccount/admission.go``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Iterator
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.admission.plugins import _pods
-from kas.admission.plugins._derived import Followed
-from kas.api.field import go_quote
-from kas.api.random import random_suffix
+from kas.admission import pods as pod_objects
+from kas.informers import Informers
+from kas.meta.field import go_quote
+from kas.meta.random import random_suffix
 
 Obj = dict[str, Any]
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -30,20 +30,22 @@ TOKEN_EXPIRATION_S = 3607
 class Plugin:
     name = "ServiceAccount"
 
-    def __init__(self, server: Any) -> None:
-        self._accounts = Followed(server, "", "serviceaccounts", _relevant)
+    def __init__(self, informers: Informers) -> None:
+        self._accounts = informers.lister("", "serviceaccounts", _relevant)
 
     def handles(self, a: Attributes) -> bool:
+        """Creates of pods, and updates of their ephemeral containers."""
         if a.group or a.resource != "pods":
             return False
         return (a.operation == CREATE and not a.subresource) or (a.operation == UPDATE and a.subresource == "ephemeralcontainers")
 
-    def mutate(self, a: Attributes) -> Awaitable[None] | None:
+    def admit(self, a: Attributes) -> Awaitable[None] | None:
+        """Give a new pod its account, pull secrets and token; mirror pods are only looked at. Awaitable without a default account."""
         if a.operation != CREATE:
             return None
         pod = a.obj
-        if _pods.is_mirror(pod):
-            # The kubelet compares a mirror pod with its file: it is judged, never changed.
+        if pod_objects.is_mirror(pod):
+            # The kubelet compares a mirror pod with its file: it is validated, never changed.
             _check_mirror(a)
             return None
         spec = pod["spec"]
@@ -72,6 +74,7 @@ class Plugin:
         self._check_secrets(a, account, spec)
 
     def validate(self, a: Attributes) -> None:
+        """Refuse a pod without an account, or with secrets its account does not allow."""
         spec = a.obj["spec"]
         if a.operation == UPDATE:
             if spec.get("ephemeralContainers"):
@@ -79,7 +82,7 @@ class Plugin:
                 if account["enforces"]:
                     _refuse_first(a, _foreign_ephemeral(account, spec))
             return
-        if _pods.is_mirror(a.obj):
+        if pod_objects.is_mirror(a.obj):
             _check_mirror(a)
             return
         if not spec.get("serviceAccountName"):
@@ -146,9 +149,9 @@ def _check_mirror(a: Attributes) -> None:
     spec = a.obj["spec"]
     if spec.get("serviceAccountName"):
         raise a.forbid("a mirror pod may not reference service accounts")
-    if next(_pods.secret_names(spec), None) is not None:
+    if next(pod_objects.secret_names(spec), None) is not None:
         raise a.forbid("a mirror pod may not reference secrets")
-    if next(_pods.config_map_names(spec), None) is not None:
+    if next(pod_objects.config_map_names(spec), None) is not None:
         raise a.forbid("a mirror pod may not reference configmaps")
     for volume in spec.get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or ():

@@ -5,8 +5,6 @@ Upstream: ``plugin/pkg/admission/storage/storageobjectinuseprotection``.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kas.admission import CREATE, Attributes
 
 FINALIZERS = {
@@ -19,13 +17,12 @@ FINALIZERS = {
 class Plugin:
     name = "StorageObjectInUseProtection"
 
-    def __init__(self, server: Any) -> None:
-        pass
-
     def handles(self, a: Attributes) -> bool:
+        """Creates of the storage objects that are protected."""
         return a.operation == CREATE and (a.group, a.resource) in FINALIZERS and not a.subresource
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Add the finalizer that keeps the object while it is in use."""
         finalizer = FINALIZERS[a.group, a.resource]
         meta = a.obj["metadata"]
         have = meta.get("finalizers") or []

@@ -15,13 +15,12 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 class Plugin:
     name = "TaintNodesByCondition"
 
-    def __init__(self, server: Any) -> None:
-        pass
-
     def handles(self, a: Attributes) -> bool:
+        """Creates of nodes."""
         return a.operation == CREATE and a.resource == "nodes" and not a.group and not a.subresource
 
-    def mutate(self, a: Attributes) -> None:
+    def admit(self, a: Attributes) -> None:
+        """Taint a new node as not ready."""
         spec: Any = a.obj.get("spec")
         if spec is None:
             spec = a.obj["spec"] = {}

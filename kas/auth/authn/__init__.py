@@ -3,12 +3,13 @@
 A request authenticator is anything with ``authenticate(get, peer=None) -> UserInfo | None``: ``get`` reads a header by its
 lower-case name (the first value or None), ``peer`` is what the connection proved (``x509.Peer``) or None. None means
 "not mine"; ``AuthenticationError`` means "mine, and wrong": the request is refused (401), later authenticators that
-would guess a lesser identity are not asked. A token authenticator has ``authenticate_token(token)`` with the same rules.
+would guess a lesser identity are not asked. One that has to wait returns an awaitable of the same; it may be cancelled with the
+request, and ends itself when what it asks takes too long. A token authenticator has ``authenticate_token(token)`` with the same rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from kas.auth.user import UserInfo
@@ -20,9 +21,15 @@ class AuthenticationError(Exception):
     """A credential was given and is not good. The text is for the log: the client only ever sees "Unauthorized"."""
 
 
+# What an authenticator says; one that has to ask somebody else says it later.
+Authentication = UserInfo | None | Awaitable[UserInfo | None]
+
+
 class RequestAuthenticator(Protocol):
-    def authenticate(self, get: HeaderGet, peer: Any = None) -> UserInfo | None: ...
+    def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
+        """The user, or None without a credential of this kind; AuthenticationError for one that is bad. Awaitable where one has to wait."""
 
 
 class TokenAuthenticator(Protocol):
-    def authenticate_token(self, token: str) -> UserInfo | None: ...
+    def authenticate_token(self, token: str) -> Authentication:
+        """The user, or None for a token of somebody else; AuthenticationError for one that is bad. Awaitable where one has to wait."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
-from kas.auth.authn import AuthenticationError, HeaderGet, TokenAuthenticator
+from kas.auth.authn import Authentication, AuthenticationError, HeaderGet, TokenAuthenticator
 from kas.auth.user import UserInfo, with_authenticated
 
 # Upstream's TokenSuccessCacheTTL. A revoked token may work that long, unless the revocation calls invalidate().
@@ -32,12 +32,15 @@ class BearerToken:
         self._ttl = ttl_s
         self.clock = clock
         self.known: dict[str | None, tuple[UserInfo, float]] = {}
+        self._invalidated = 0  # how often; what was asked before is not remembered after
 
     def invalidate(self) -> None:
         """Forgets every success: called when service accounts, their pods or secrets go away."""
         self.known.clear()
+        self._invalidated += 1
 
-    def authenticate(self, get: HeaderGet, peer: Any = None) -> UserInfo | None:
+    def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
+        """The user of the token in the Authorization header, else in the WebSocket protocol; None without one. Answers are remembered."""
         header = get("authorization")
         if header is None:
             return self._websocket(get)
@@ -51,20 +54,29 @@ class BearerToken:
             return self._websocket(get)
         return self._check(header, token)
 
-    def _check(self, header: str, token: str) -> UserInfo:
+    def _check(self, header: str, token: str) -> UserInfo | Awaitable[UserInfo]:
         if len(header) > MAX_HEADER:
             raise AuthenticationError("bearer token is too long")
-        user = self._tokens.authenticate_token(token)
+        found = self._tokens.authenticate_token(token)
+        if found is None or isinstance(found, UserInfo):
+            return self._found(header, found, self._invalidated)
+        return self._wait(header, found)
+
+    async def _wait(self, header: str, waiting: Awaitable[UserInfo | None]) -> UserInfo:
+        invalidated = self._invalidated
+        return self._found(header, await waiting, invalidated)
+
+    def _found(self, header: str, user: UserInfo | None, invalidated: int) -> UserInfo:
         if user is None:
             raise AuthenticationError("invalid bearer token")
         user = with_authenticated(user)
-        if self._ttl > 0:
+        if self._ttl > 0 and invalidated == self._invalidated:
             if len(self.known) >= MAX_ENTRIES:
                 del self.known[next(iter(self.known))]
             self.known[header] = (user, self.clock() + self._ttl)
         return user
 
-    def _websocket(self, get: HeaderGet) -> UserInfo | None:
+    def _websocket(self, get: HeaderGet) -> Authentication:
         protocols = get("sec-websocket-protocol")
         if not protocols or WEBSOCKET_PREFIX not in protocols or (get("upgrade") or "").lower() != "websocket":
             return None

@@ -31,6 +31,7 @@ class BootstrapTokens:
         self._clock = clock
 
     def authenticate_token(self, token: str) -> UserInfo | None:
+        """The user of ``id.secret``; None for what is no such token, expired, or whose secret does not fit or is not meant for this."""
         match = _TOKEN.match(token)
         if match is None:
             return None

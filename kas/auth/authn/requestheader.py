@@ -39,6 +39,7 @@ class RequestHeader:
         return self._user + self._group + self._uid, self._extra
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> UserInfo | None:
+        """The user the front proxy names; None without its certificate or a name; AuthenticationError when its own name is not allowed."""
         if peer is None or not peer.request_header_ca:
             return None
         name = next((v for v in map(get, self._user) if v), "")

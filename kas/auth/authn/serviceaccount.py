@@ -10,7 +10,7 @@ import base64
 import hmac
 from calendar import timegm
 from collections.abc import Callable, Sequence
-from time import strptime, time
+from time import gmtime, strftime, strptime, time
 from typing import Any
 
 from kas.auth.authn import AuthenticationError
@@ -29,9 +29,39 @@ from kas.auth.user import (
 
 # (resource, namespace, name) -> the object or None: serviceaccounts, pods, secrets, nodes.
 Getter = Callable[[str, str, str], dict[str, Any] | None]
+# Labels of a Secret with a token: the day it was last used, the day it was taken out of use.
+LAST_USED_LABEL = "kubernetes.io/legacy-token-last-used"
+INVALID_SINCE_LABEL = "kubernetes.io/legacy-token-invalid-since"
+# (namespace, name) of a Secret whose token was used, when its label says otherwise.
+NoteUse = Callable[[str, str], None]
 # Clock skew allowed when times are compared, and how long a deleted object's tokens live on.
 LEEWAY_S = 60
 MAX_NUMBER = 1 << 62  # of seconds: beyond is no time
+
+
+class JWTTokens:
+    """Asks an authenticator, made when the first token comes that looks like a JWT, about such tokens only."""
+
+    def __init__(self, make: Callable[[], ServiceAccountTokens]) -> None:
+        self._make = make
+        self._made: ServiceAccountTokens | None = None
+
+    def _authenticator(self, token: str) -> ServiceAccountTokens | None:
+        if token.count(".") != 2:
+            return None
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def authenticate_token(self, token: str) -> UserInfo | None:
+        """Ask the authenticator of the token's issuer; None when there is none."""
+        authenticator = self._authenticator(token)
+        return None if authenticator is None else authenticator.authenticate_token(token)
+
+    def review(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]] | None:
+        """For TokenReview, as ``ServiceAccountTokens.review``."""
+        authenticator = self._authenticator(token)
+        return None if authenticator is None else authenticator.review(token, audiences)
 
 
 class ServiceAccountTokens:
@@ -44,14 +74,17 @@ class ServiceAccountTokens:
         get: Getter,
         clock: Callable[[], float] = time,
         lookup: bool = True,
+        note_use: NoteUse | None = None,
     ) -> None:
         self._verifier = verifier
         self._audiences = frozenset(audiences)
         self._get = get
         self._clock = clock
         self._lookup = lookup
+        self._note_use = note_use
 
     def authenticate_token(self, token: str) -> UserInfo | None:
+        """The service account of a token that was signed here, bound or legacy; None for the tokens of others."""
         claims = self._verifier.claims(token)
         if claims is None:
             return None
@@ -152,7 +185,21 @@ class ServiceAccountTokens:
             if account["metadata"].get("deletionTimestamp"):
                 raise AuthenticationError(f"service account {namespace}/{name} has been deleted")
             _same_uid(account, uid, "service account UID ({}) does not match claim ({})")
+            self._used(secret, name)
         return UserInfo(username, service_account_groups(namespace), uid, extra)
+
+    def _used(self, secret: dict[str, Any], account: str) -> None:
+        """Has the use noted, of a token out of use too; such a one is refused."""
+        meta = secret["metadata"]
+        labels, namespace = meta.get("labels") or {}, meta["namespace"]
+        if self._note_use is not None and labels.get(LAST_USED_LABEL) != strftime("%Y-%m-%d", gmtime(self._clock())):
+            self._note_use(namespace, meta["name"])
+        if labels.get(INVALID_SINCE_LABEL):
+            raise AuthenticationError(
+                f"the token in secret {namespace}/{meta['name']} for service account {namespace}/{account} has been marked invalid. "
+                "Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the "
+                f"'{INVALID_SINCE_LABEL}' label from the secret to temporarily allow use of this token"
+            )
 
 
 def _audiences(claims: Claims) -> list[str]:

@@ -23,6 +23,7 @@ class StaticTokens:
         self._users = {_digest(token): user for token, user in tokens.items()}
 
     def authenticate_token(self, token: str) -> UserInfo | None:
+        """The user of the token; None for one that is not in the file."""
         return self._users.get(_digest(token))
 
 
@@ -31,6 +32,7 @@ def _digest(token: str) -> bytes:
 
 
 def load_token_file(path: str) -> StaticTokens:
+    """Read ``--token-auth-file``; OSError when it cannot be read."""
     with open(path, encoding="utf-8", newline="") as f:
         return StaticTokens(parse_token_file(f.read(), path))
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
 
 from kas.auth.attributes import aggregate
-from kas.auth.authn import AuthenticationError, HeaderGet, RequestAuthenticator, TokenAuthenticator
+from kas.auth.authn import Authentication, AuthenticationError, HeaderGet, RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.user import ANONYMOUS_USER, UserInfo, with_authenticated
+from kas.meta.waiting import awaited, eager
+
+T = TypeVar("T")
+Reviewed = tuple[UserInfo, list[str]]
 
 
 class TokenUnion:
@@ -21,28 +25,35 @@ class TokenUnion:
         self._members = tuple(members)
         self.audiences = tuple(audiences)
 
-    def authenticate_token(self, token: str) -> UserInfo | None:
-        return self._first(lambda member: member.authenticate_token(token))
+    @eager
+    async def authenticate_token(self, token: str) -> UserInfo | None:
+        """The user of the first member that knows the token; what failed before is forgotten then."""
+        async def ask(member: TokenAuthenticator) -> UserInfo | None:
+            return await awaited(member.authenticate_token(token))
 
-    def review(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]] | None:
+        return await self._first(ask)
+
+    @eager
+    async def review(self, token: str, audiences: Sequence[str]) -> Reviewed | None:
         """For TokenReview: the user, marked authenticated, and which of ``audiences`` the token is good for."""
 
-        def ask(member: Any) -> tuple[UserInfo, list[str]] | None:
+        async def ask(member: Any) -> Reviewed | None:
             own = getattr(member, "review", None)
             if own is not None:
-                return own(token, audiences)
+                answer: Reviewed | None = await awaited(own(token, audiences))
+                return answer
             good = [a for a in audiences if a in self.audiences]
-            user = member.authenticate_token(token) if good or not audiences else None
+            user = await awaited(member.authenticate_token(token)) if good or not audiences else None
             return None if user is None else (user, good)
 
-        found = self._first(ask)
+        found = await self._first(ask)
         return None if found is None else (with_authenticated(found[0]), found[1])
 
-    def _first(self, ask: Callable[[Any], Any]) -> Any:
+    async def _first(self, ask: Callable[[Any], Coroutine[Any, Any, T | None]]) -> T | None:
         errs: list[str] = []
         for member in self._members:
             try:
-                found = ask(member)
+                found = await ask(member)
             except AuthenticationError as e:
                 errs.append(str(e))
                 continue
@@ -54,7 +65,8 @@ class TokenUnion:
 
 
 class Authenticators:
-    """The whole of authentication: members in order, system:authenticated for whom they find, then anonymous.
+    """The whole of authentication: members in order, system:authenticated for whom they find, then anonymous. A member that has to wait
+    makes the answer an awaitable.
 
     A bad credential is never treated as no credential: with any error and no success ``AuthenticationError`` is raised.
     None is returned when nobody recognised the request and anonymous requests are off.
@@ -72,22 +84,48 @@ class Authenticators:
         self._paths = None if anonymous_paths is None else frozenset(anonymous_paths)
         self._bearer = next((m for m in self._members if isinstance(m, BearerToken)), None)
 
-    def authenticate(self, get: HeaderGet, peer: Any = None, path: str = "") -> UserInfo | None:
+    def authenticate(self, get: HeaderGet, peer: Any = None, path: str = "") -> Authentication:
+        """The user, with ``system:authenticated``, of the first that finds a credential it accepts; an awaitable where one has to wait."""
         if peer is None and self._bearer is not None:
             # Without a proven connection only credentials in headers count, and this one may be known.
             known = self._bearer.known.get(get("authorization"))
             if known is not None and self._bearer.clock() < known[1]:
                 return known[0]
-        errs: list[str] | None = None
-        for member in self._members:
+        errs: list[str] = []
+        members = iter(self._members)
+        for member in members:
             try:
                 user = member.authenticate(get, peer)
             except AuthenticationError as e:
-                errs = [*(errs or ()), str(e)]
+                errs.append(str(e))
                 continue
-            if user is not None:
+            if user is None:
+                continue
+            if isinstance(user, UserInfo):
                 return with_authenticated(user)
-        if errs is not None:
+            return self._wait(user, members, get, peer, path, errs)
+        return self._nobody(path, errs)
+
+    async def _wait(
+        self, waiting: Awaitable[UserInfo | None], members: Iterator[RequestAuthenticator], get: HeaderGet, peer: Any, path: str,
+        errs: list[str],
+    ) -> UserInfo | None:  # fmt: skip
+        """The rest of ``authenticate`` from the first member on that has to wait."""
+        member: RequestAuthenticator | None = None
+        while True:
+            try:
+                user = await (waiting if member is None else awaited(member.authenticate(get, peer)))
+            except AuthenticationError as e:
+                errs.append(str(e))
+            else:
+                if user is not None:
+                    return with_authenticated(user)
+            member = next(members, None)
+            if member is None:
+                return self._nobody(path, errs)
+
+    def _nobody(self, path: str, errs: list[str]) -> UserInfo | None:
+        if errs:
             raise AuthenticationError(aggregate(errs))
         if self._anonymous and (self._paths is None or path in self._paths):
             return ANONYMOUS_USER

@@ -36,6 +36,7 @@ class Peer:
 
     @property
     def common_name(self) -> str:
+        """The subject's common name, read from the certificate once."""
         if self._name is None:
             self._name = _attributes(self.certificate)[0]
         return self._name
@@ -50,6 +51,7 @@ class ClientCertificate:
         self._known: dict[bytes, UserInfo | None] = {}
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> UserInfo | None:
+        """The user of a certificate that the client CA vouches for, None without one; users of recent certificates are kept."""
         if peer is None or not peer.client_ca:
             return None
         der = peer.certificate

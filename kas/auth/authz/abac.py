@@ -26,12 +26,14 @@ class Abac:
         self._policies = policies
 
     def authorize(self, a: Attributes) -> Outcome:
+        """Allow what some policy matches, have no opinion on the rest."""
         for p in self._policies:
             if _matches(p, a):
                 return ALLOW, "", ""
         return NO_OPINION, "No policy matched.", ""
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+        """Rules of resources and of paths that the policies give the user there; they are complete."""
         resource: list[dict] = []
         other: list[dict] = []
         for p in self._policies:
@@ -46,11 +48,13 @@ class Abac:
 
 
 def load_policy_file(path: str) -> Abac:
+    """Read ``--authorization-policy-file``; OSError when it cannot be read, PolicyError when a line is no policy."""
     with open(path, encoding="utf-8") as f:
         return Abac(parse_policies(f.read(), path))
 
 
 def parse_policies(text: str, path: str = "policy file") -> list[Spec]:
+    """The specs of the policies, one a line; PolicyError, with the line's number, for a line that is neither policy nor comment."""
     out = []
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()

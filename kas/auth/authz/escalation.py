@@ -7,14 +7,16 @@ client sees, or returns.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
-from kas.api import errors
-from kas.api.field import go_quote
 from kas.auth.attributes import ALLOW, Attributes, Authorizer
 from kas.auth.authz.rbac import GROUP, RbacIndex
 from kas.auth.authz.rules import compact, covers, describe, go_list
 from kas.auth.user import MASTERS, UserInfo
+from kas.meta import errors
+from kas.meta.field import go_quote
+from kas.meta.waiting import awaited, eager
 
 Obj = dict[str, Any]
 
@@ -47,15 +49,15 @@ def check_write(
     name: str,
     obj: Obj,
     old: Obj | None = None,
-) -> None:
+) -> Awaitable[None] | None:
     """The check of any write to an RBAC resource, before it is stored; ``old`` is the stored object of an update."""
     if resource in ("roles", "clusterroles"):
-        check_role(index, authorizer, user, resource, namespace, name, obj, old)
-    else:
-        check_binding(index, authorizer, user, resource, namespace, obj, old)
+        return check_role(index, authorizer, user, resource, namespace, name, obj, old)
+    return check_binding(index, authorizer, user, resource, namespace, obj, old)
 
 
-def check_role(
+@eager
+async def check_role(
     index: RbacIndex,
     authorizer: Authorizer | None,
     user: UserInfo,
@@ -66,7 +68,7 @@ def check_role(
     old: Obj | None = None,
 ) -> None:
     """Before a Role or ClusterRole is created or updated (``old`` given). ``name`` is the request's name, "" on create."""
-    if MASTERS in user.groups or _may_escalate(authorizer, user, resource, namespace, name):
+    if MASTERS in user.groups or await _may_escalate(authorizer, user, resource, namespace, name):
         return
     if old is not None and only_gc_fields_changed(obj, old):
         return
@@ -80,7 +82,8 @@ def check_role(
             raise errors.forbidden(GROUP, resource, obj["metadata"].get("name", ""), why)
 
 
-def check_binding(
+@eager
+async def check_binding(
     index: RbacIndex,
     authorizer: Authorizer | None,
     user: UserInfo,
@@ -96,7 +99,7 @@ def check_binding(
         return
     ref = obj.get("roleRef") or {}
     kind, name = ref.get("kind", ""), ref.get("name", "")
-    if _may_bind(authorizer, user, ref, namespace):
+    if await _may_bind(authorizer, user, ref, namespace):
         return
     if kind not in ("Role", "ClusterRole"):
         raise errors.internal(f"unsupported role reference kind: {go_quote(kind)}")
@@ -122,16 +125,16 @@ def _aggregates(role: Obj) -> bool:
     return bool(rule and rule.get("clusterRoleSelectors"))
 
 
-def _may_escalate(authorizer: Authorizer | None, user: UserInfo, resource: str, namespace: str, name: str) -> bool:
+async def _may_escalate(authorizer: Authorizer | None, user: UserInfo, resource: str, namespace: str, name: str) -> bool:
     if authorizer is None:
         return False
     a = Attributes(user, "escalate", namespace, GROUP, "*", resource, "", name)
-    return authorizer.authorize(a)[0] == ALLOW
+    return (await awaited(authorizer.authorize(a)))[0] == ALLOW
 
 
-def _may_bind(authorizer: Authorizer | None, user: UserInfo, ref: Obj, namespace: str) -> bool:
+async def _may_bind(authorizer: Authorizer | None, user: UserInfo, ref: Obj, namespace: str) -> bool:
     resource = {"ClusterRole": "clusterroles", "Role": "roles"}.get(ref.get("kind", ""))
     if authorizer is None or resource is None:
         return False
     a = Attributes(user, "bind", namespace, ref.get("apiGroup", ""), "*", resource, "", ref.get("name", ""))
-    return authorizer.authorize(a)[0] == ALLOW
+    return (await awaited(authorizer.authorize(a)))[0] == ALLOW

@@ -5,11 +5,14 @@ apiserver's ``pkg/authorization/{authorizerfactory,path,union}``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Authorizer, Outcome, aggregate
 from kas.auth.user import MASTERS, UserInfo
+from kas.meta.waiting import awaited
+
+Ask = Callable[[Attributes], Outcome | Awaitable[Outcome]]
 
 # What upstream's delegating servers leave open by default. kube-apiserver itself opens nothing this way: its health paths
 # are public because of the role system:public-info-viewer, and a SubjectAccessReview must not say otherwise.
@@ -25,17 +28,21 @@ _EVERYTHING = (
 
 class AlwaysAllow:
     def authorize(self, a: Attributes) -> Outcome:
+        """Allow it."""
         return _ALLOWED
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+        """Everything, of resources and of paths; the lists and rules are the caller's own."""
         return [dict(r) for r in _EVERYTHING[0]], [dict(r) for r in _EVERYTHING[1]], False, ""
 
 
 class AlwaysDeny:
     def authorize(self, a: Attributes) -> Outcome:
+        """No opinion, with a reason."""
         return NO_OPINION, "Everything is forbidden.", ""
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+        """No rules, and that is complete."""
         return [], [], False, ""
 
 
@@ -58,6 +65,7 @@ class AlwaysAllowPaths:
         self._exact, self._prefixes = frozenset(exact), tuple(prefixes)
 
     def authorize(self, a: Attributes) -> Outcome:
+        """Allow the paths in the list, have no opinion on the rest and on resources."""
         if a.resource_request:
             return _NO_OPINION
         path = a.path.removeprefix("/")
@@ -66,9 +74,16 @@ class AlwaysAllowPaths:
         return _NO_OPINION
 
 
+def _undecided(silent: list[Outcome]) -> Outcome:
+    if not silent:
+        return _NO_OPINION
+    return NO_OPINION, "\n".join(o[1] for o in silent if o[1]), aggregate([o[2] for o in silent if o[2]])
+
+
 class Union:
     """The first decision wins; reasons and errors of those without opinion are collected, one a line.
 
+    A member that has to wait makes the answer an awaitable; the members behind it are asked only after it.
     ``privileged`` groups and open ``paths`` come before all members; they stand here, not as members, because every
     request passes them.
     """
@@ -85,25 +100,40 @@ class Union:
         self._asks = tuple(m.authorize for m in self._members)
         self._only = self._asks[0] if len(self._asks) == 1 else None
 
-    def authorize(self, a: Attributes) -> Outcome:
+    def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
+        """Allow the privileged groups and the open paths; else the first opinion in the order of the modes, awaitable if need be."""
         if not self._privileged.isdisjoint(a.user.groups):
             return _ALLOWED
         if not a.resource_request and self._paths is not None:
-            outcome = self._paths.authorize(a)
-            if outcome[0] == ALLOW:
-                return outcome
+            open_to_all = self._paths.authorize(a)
+            if open_to_all[0] == ALLOW:
+                return open_to_all
         if self._only is not None:
             return self._only(a)
-        silent: list[Outcome] | None = None
-        for ask in self._asks:
+        silent: list[Outcome] = []
+        asks = iter(self._asks)
+        for ask in asks:
             outcome = ask(a)
+            if not isinstance(outcome, tuple):
+                return self._wait(a, outcome, asks, silent)
             if outcome[0] != NO_OPINION:
                 return outcome
             if outcome[1] or outcome[2]:
-                silent = [*(silent or ()), outcome]
-        if silent is None:
-            return _NO_OPINION
-        return NO_OPINION, "\n".join(o[1] for o in silent if o[1]), aggregate([o[2] for o in silent if o[2]])
+                silent.append(outcome)
+        return _undecided(silent)
+
+    @staticmethod
+    async def _wait(a: Attributes, waiting: Awaitable[Outcome], asks: Iterator[Ask], silent: list[Outcome]) -> Outcome:
+        """The rest of ``authorize`` from the first member on that has to wait."""
+        outcome = await waiting
+        while outcome[0] == NO_OPINION:
+            if outcome[1] or outcome[2]:
+                silent.append(outcome)
+            ask = next(asks, None)
+            if ask is None:
+                return _undecided(silent)
+            outcome = await awaited(ask(a))
+        return outcome
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
         """Joins what every member that can list its rules says; one that cannot makes the answer incomplete."""

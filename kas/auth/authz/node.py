@@ -6,11 +6,10 @@ Some checks need the object's content; they are the NodeRestriction admission pl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome
-from kas.auth.authz.node_feed import FollowedNodeGraph
-from kas.auth.authz.node_graph import NodeGraph
-from kas.auth.authz.rules import CompiledRule, Rule
+from kas.auth.authz.rules import PolicyRule, Rule
 from kas.auth.user import UserInfo, node_name
 
 _ALLOWED: Outcome = (ALLOW, "", "")
@@ -21,12 +20,18 @@ def _no(reason: str) -> Outcome:
     return NO_OPINION, reason, ""
 
 
+class Reaches(Protocol):
+    def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
+        """Whether something on the node refers to the object."""
+        ...
+
+
 class NodeAuthorizer:
     """``rules`` are those of the bootstrap role system:node: what every node may do with resources not told apart here."""
 
-    def __init__(self, graph: NodeGraph | FollowedNodeGraph, rules: Sequence[Rule]) -> None:
+    def __init__(self, graph: Reaches, rules: Sequence[Rule]) -> None:
         self._graph = graph
-        self._rules = [CompiledRule(r) for r in rules]
+        self._rules = [PolicyRule(r) for r in rules]
         self._checks = {
             ("", "secrets"): self._read, ("", "configmaps"): self._read, ("", "persistentvolumeclaims"): self._claim,
             ("", "persistentvolumes"): self._get, ("resource.k8s.io", "resourceclaims"): self._get,
@@ -36,6 +41,7 @@ class NodeAuthorizer:
         }  # fmt: skip
 
     def authorize(self, a: Attributes) -> Outcome:
+        """Decide for users that are nodes, by the rules of system:node and what the graph says is theirs; no opinion on everybody else."""
         node = node_name(a.user)
         if node is None:
             return _NO_OPINION
@@ -48,6 +54,7 @@ class NodeAuthorizer:
         return _ALLOWED if any(r.allows(a) for r in self._rules) else _NO_OPINION
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+        """No rules; incomplete, with the reason, for a node."""
         if node_name(user) is not None:
             return [], [], True, "node authorizer does not support user rule resolution"
         return [], [], False, ""

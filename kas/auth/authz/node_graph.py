@@ -32,6 +32,7 @@ class NodeGraph:
         self._secret_volumes: dict[Key, set[str]] = {}
 
     def put(self, resource: str, obj: Obj) -> None:
+        """Take in a new or changed object; what its former state led to is forgotten."""
         meta, spec = obj["metadata"], obj.get("spec") or {}
         name = meta["name"]
         if resource == "pods":
@@ -56,10 +57,21 @@ class NodeGraph:
                     self._secret_volumes.setdefault(secret, set()).add(name)
 
     def delete(self, resource: str, namespace: str, name: str) -> None:
+        """Forget an object and what it led to; unknown ones are no error."""
         if resource == "persistentvolumes":
             self._drop_volume(name)
         else:
             self._take((resource, namespace, name))
+
+    def keep_only(self, resource: str, there: set[tuple[str, str]]) -> None:
+        """Deletes what is not among these (namespace, name)."""
+        if resource == "persistentvolumes":
+            known = [("", name) for name in self._volume_claim]
+        else:
+            known = [(namespace, name) for r, namespace, name in self._given if r == resource]
+        for namespace, name in known:
+            if (namespace, name) not in there:
+                self.delete(resource, namespace, name)
 
     def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
         """Whether something on the node refers to the object."""

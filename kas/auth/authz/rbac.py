@@ -3,7 +3,8 @@
 ``RbacIndex`` is fed with objects (at start and from the store's events). Bindings are indexed by subject, so what a
 decision costs depends on the bindings of its user, never on how many others there are. Per user the matching rules are
 gathered once, and per shape of request (verb, group, resource, subresource, namespace) once more into a short row of
-(resource names or None, outcome); a decision then is two dictionary hits. Any change of RBAC drops what was compiled.
+(resource names or None, outcome); a decision then is two dictionary hits, made in ``kas._fastpath``. Any change of RBAC drops what was
+compiled.
 
 Semantics: ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation/rule.go``. Where upstream's order comes
 from an unordered cache, ours is by name.
@@ -14,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from kas.api.field import go_quote
+from kas._fastpath import Decisions, Matcher
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, aggregate
-from kas.auth.authz.rules import CompiledRule
+from kas.auth.authz.rules import PolicyRule
 from kas.auth.user import UserInfo, service_account_username
+from kas.meta.field import go_quote
 
 Obj = dict[str, Any]
 Row = tuple[tuple[frozenset[str] | None, Outcome], ...]
@@ -104,34 +106,20 @@ def role_not_found(kind: str, name: str) -> str:
     return f"{kind.lower()}.{GROUP} {go_quote(name)} not found"
 
 
-class _Matcher:
-    """What is known of one user: rules by scope (with errors), rows by shape, outcomes by path."""
-
-    __slots__ = ("epoch", "keys", "paths", "scopes", "shapes")
-
-    def __init__(self, keys: tuple[str, ...], epoch: object) -> None:
-        self.keys = keys
-        self.epoch = epoch
-        self.scopes: dict[str, tuple[list[tuple[CompiledRule, str]], list[str]]] = {}
-        self.shapes: dict[tuple[str, str, str, str, str], Row] = {}
-        self.paths: dict[tuple[str, str, str], Outcome] = {}
-
-
-class RbacIndex:
+class RbacIndex(Decisions):
     """Roles and bindings of the cluster, and the authorizer over them. Not thread-safe: one per worker's loop.
 
     ``revision`` grows with every change. ``missing`` words the error for a role that does not exist.
     """
 
     def __init__(self, missing: Callable[[str, str], str] = role_not_found) -> None:
+        super().__init__()
         self.revision = 0
         self._missing = missing
-        self._cluster_roles: dict[str, list[CompiledRule]] = {}
-        self._roles: dict[tuple[str, str], list[CompiledRule]] = {}
+        self._cluster_roles: dict[str, list[PolicyRule]] = {}
+        self._roles: dict[tuple[str, str], list[PolicyRule]] = {}
         self._scopes: dict[str, _Scope] = {"": _Scope()}
-        self._matchers: dict[tuple, _Matcher] = {}
-        # Another object after every change: what was compiled under an older one no longer holds.
-        self._epoch = object()
+        self._matchers: dict[tuple, Matcher] = {}
 
     # --- feeding
 
@@ -139,9 +127,9 @@ class RbacIndex:
         """Adds or replaces an object of ``resource`` (clusterroles, roles, clusterrolebindings, rolebindings)."""
         meta = obj["metadata"]
         if resource == "clusterroles":
-            self._cluster_roles[meta["name"]] = [CompiledRule(r) for r in obj.get("rules") or ()]
+            self._cluster_roles[meta["name"]] = [PolicyRule(r) for r in obj.get("rules") or ()]
         elif resource == "roles":
-            self._roles[meta["namespace"], meta["name"]] = [CompiledRule(r) for r in obj.get("rules") or ()]
+            self._roles[meta["namespace"], meta["name"]] = [PolicyRule(r) for r in obj.get("rules") or ()]
         elif resource == "clusterrolebindings":
             self._scopes[""].put(obj, "")
         elif resource == "rolebindings":
@@ -152,6 +140,7 @@ class RbacIndex:
         self._changed()
 
     def delete(self, resource: str, namespace: str, name: str) -> None:
+        """Forgets a role or binding; decisions made with it are forgotten, too. One that is not there is fine."""
         if resource == "clusterroles":
             self._cluster_roles.pop(name, None)
         elif resource == "roles":
@@ -185,28 +174,13 @@ class RbacIndex:
         self.revision += 1
         if self._matchers:
             self._matchers = {}
-            self._epoch = object()
+            self.epoch = object()
 
-    # --- deciding
-
-    def authorize(self, a: Attributes) -> Outcome:
-        m = a.user.compiled
-        if m is None or m.epoch is not self._epoch:
-            m = self._matcher(a.user)
-        if a.resource_request:
-            row = m.shapes.get((a.verb, a.api_group, a.resource, a.subresource, a.namespace))
-            if row is None:
-                row = self._compile_shape(m, a)
-            name = a.name
-            for names, outcome in row:
-                if names is None or name in names:
-                    return outcome
-        outcome = m.paths.get((a.verb, a.path, a.namespace))
-        return outcome if outcome is not None else self._compile_path(m, a)
+    # --- listing
 
     def rules(self, user: UserInfo, namespace: str) -> tuple[list[Obj], str]:
         """Every PolicyRule that holds for the user in the namespace (and cluster-wide), and the resolution error or ""."""
-        m = self._matcher(user)
+        m = self.matcher(user)
         out: list[Obj] = []
         errs: list[str] = []
         for ns in dict.fromkeys(("", namespace)):
@@ -234,23 +208,24 @@ class RbacIndex:
 
     # --- compiling
 
-    def _matcher(self, user: UserInfo) -> _Matcher:
+    def matcher(self, user: UserInfo) -> Matcher:
+        """The user's compiled rules, made at the first question; at most ``MAX_USERS`` are kept, the oldest goes."""
         m = self._matchers.get(user.key)
         if m is None:
             if len(self._matchers) >= MAX_USERS:
                 # Oldest first: a dict keeps insertion order.
                 del self._matchers[next(iter(self._matchers))]
-            m = _Matcher(("u" + user.name, *("g" + g for g in user.groups)), self._epoch)
+            m = Matcher(("u" + user.name, *("g" + g for g in user.groups)), self.epoch)
             self._matchers[user.key] = m
         user.compiled = m
         return m
 
-    def _scope_rules(self, m: _Matcher, namespace: str) -> tuple[list[tuple[CompiledRule, str]], list[str]]:
+    def _scope_rules(self, m: Matcher, namespace: str) -> tuple[list[tuple[PolicyRule, str]], list[str]]:
         """The user's rules in one scope, each with the reason it will give, and the errors met on the way."""
         known = m.scopes.get(namespace)
         if known is not None:
             return known
-        rules: list[tuple[CompiledRule, str]] = []
+        rules: list[tuple[PolicyRule, str]] = []
         errs: list[str] = []
         scope = self._scopes.get(namespace)
         if scope is not None:
@@ -273,14 +248,15 @@ class RbacIndex:
             m.scopes[namespace] = rules, errs
         return rules, errs
 
-    def _all_rules(self, m: _Matcher, namespace: str) -> tuple[list[tuple[CompiledRule, str]], list[str]]:
+    def _all_rules(self, m: Matcher, namespace: str) -> tuple[list[tuple[PolicyRule, str]], list[str]]:
         rules, errs = self._scope_rules(m, "")
         if namespace:
             more, more_errs = self._scope_rules(m, namespace)
             rules, errs = rules + more, errs + more_errs
         return rules, errs
 
-    def _compile_shape(self, m: _Matcher, a: Attributes) -> Row:
+    def compile_shape(self, m: Matcher, a: Attributes) -> Row:
+        """What the user's rules say of every resource request like this one but for its name; asked once for each shape."""
         rules, errs = self._all_rules(m, a.namespace)
         row: list[tuple[frozenset[str] | None, Outcome]] = []
         for rule, reason in rules:
@@ -295,7 +271,8 @@ class RbacIndex:
         done = m.shapes[a.verb, a.api_group, a.resource, a.subresource, a.namespace] = tuple(row)
         return done
 
-    def _compile_path(self, m: _Matcher, a: Attributes) -> Outcome:
+    def compile_path(self, m: Matcher, a: Attributes) -> Outcome:
+        """What the user's rules say of a non-resource path; asked once for each path."""
         rules, errs = self._all_rules(m, a.namespace)
         for rule, reason in rules:
             if rule.matches_path(a.verb, a.path):

@@ -1,7 +1,7 @@
-"""Policy rules: does one allow a request, and do some cover others.
+"""Policy rules: do some cover others, and what they look like in a message.
 
-Pure functions over PolicyRule dicts; the behaviour of component-helpers' ``auth/rbac/validation`` (Covers, CompactRules)
-and ``plugin/pkg/auth/authorizer/rbac`` (RuleAllows).
+Pure functions over PolicyRule dicts; the behaviour of component-helpers' ``auth/rbac/validation`` (Covers, CompactRules).
+Whether a rule allows a request is the compiled ``PolicyRule``'s (``plugin/pkg/auth/authorizer/rbac``: RuleAllows).
 """
 
 from __future__ import annotations
@@ -9,63 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kas.api.field import go_quote
-from kas.auth.attributes import Attributes
+from kas._fastpath import Rule as PolicyRule
+from kas.meta.field import go_quote
 
 Rule = dict[str, Any]
-
-
-class CompiledRule:
-    """A PolicyRule prepared for matching. None instead of a set means "all"."""
-
-    __slots__ = ("groups", "names", "resources", "source", "subresources", "url_prefixes", "urls", "verbs")
-
-    def __init__(self, rule: Rule) -> None:
-        self.source = rule
-        self.verbs = _set_or_all(rule.get("verbs"))
-        self.groups = _set_or_all(rule.get("apiGroups"))
-        resources = rule.get("resources") or ()
-        self.resources = _set_or_all(resources)
-        # "*/scale" grants the subresource of every resource.
-        self.subresources = frozenset(r[2:] for r in resources if r.startswith("*/"))
-        names = rule.get("resourceNames")
-        self.names = frozenset(names) if names else None
-        urls = rule.get("nonResourceURLs") or ()
-        self.urls = _set_or_all(urls)
-        self.url_prefixes = tuple(u.rstrip("*") for u in urls if u.endswith("*"))
-
-    def matches_resource(self, verb: str, group: str, resource: str, subresource: str) -> bool:
-        """Everything but the name."""
-        if self.verbs is not None and verb not in self.verbs:
-            return False
-        if self.groups is not None and group not in self.groups:
-            return False
-        if self.resources is None:
-            return True
-        if subresource:
-            return f"{resource}/{subresource}" in self.resources or subresource in self.subresources
-        return resource in self.resources
-
-    def matches_path(self, verb: str, path: str) -> bool:
-        if self.verbs is not None and verb not in self.verbs:
-            return False
-        return self.urls is None or path in self.urls or (bool(self.url_prefixes) and path.startswith(self.url_prefixes))
-
-    def allows(self, a: Attributes) -> bool:
-        if not a.resource_request:
-            return self.matches_path(a.verb, a.path)
-        if not self.matches_resource(a.verb, a.api_group, a.resource, a.subresource):
-            return False
-        return self.names is None or a.name in self.names
-
-
-def _set_or_all(values: Iterable[str] | None) -> frozenset[str] | None:
-    out = frozenset(values or ())
-    return None if "*" in out else out
-
-
-def rules_allow(a: Attributes, rules: Sequence[Rule]) -> bool:
-    return any(CompiledRule(r).allows(a) for r in rules)
 
 
 # --- does one set of rules cover another -----------------------------------------------------------------------------
@@ -89,11 +36,11 @@ def breakdown(rule: Rule) -> list[Rule]:
 
 def covers(owner: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
     """The atoms of ``wanted`` that no single rule of ``owner`` grants; empty when all is covered."""
-    owners = [CompiledRule(r) for r in owner]
+    owners = [PolicyRule(r) for r in owner]
     return [atom for rule in wanted for atom in breakdown(rule) if not any(_rule_covers(o, atom) for o in owners)]
 
 
-def _rule_covers(owner: CompiledRule, atom: Rule) -> bool:
+def _rule_covers(owner: PolicyRule, atom: Rule) -> bool:
     # "*" in the atom is an ordinary word here: only an owner's own "*" covers it.
     if owner.verbs is not None and atom["verbs"][0] not in owner.verbs:
         return False

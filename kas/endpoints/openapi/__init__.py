@@ -47,6 +47,7 @@ class Document:
 
     @property
     def body(self) -> bytes:
+        """The document, decompressed anew on each call."""
         return gzip.decompress(self.gzipped)
 
 
@@ -148,6 +149,7 @@ class OpenAPI:
         return self._digest(path) if path in self._paths else None
 
     def v3_address(self, path: str) -> str:
+        """Path and query of the document, with the digest of its contents."""
         return f"/openapi/v3/{path}?hash={self._digest(path)}"
 
     def v3_index(self) -> Document:

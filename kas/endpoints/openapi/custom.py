@@ -14,8 +14,8 @@ from kas.endpoints.openapi.schemas import GVK, META, V2_PREFIX, Schema
 
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
 _TYPE_FIELDS: dict[str, Schema] = {
-    "apiVersion": {"type": "string", "description": "Group and version of the object's schema, for example apps/v1."},
-    "kind": {"type": "string", "description": "Name of the object's kind, in CamelCase."},
+    "apiVersion": {"type": "string", "description": "Group and version this object is written in, for example example.com/v1."},
+    "kind": {"type": "string", "description": "Name of the object's type in CamelCase, for example Widget."},
 }
 
 
@@ -25,7 +25,13 @@ def definition_name(group: str, version: str, kind: str) -> str:
 
 
 def _object_meta() -> Schema:
-    return {"$ref": f"{V2_PREFIX}{META}ObjectMeta", "description": "The object's or list's metadata."}
+    text = "What every object carries whatever its kind, such as name, namespace, labels, annotations and owners."
+    return {"$ref": f"{V2_PREFIX}{META}ObjectMeta", "description": text}
+
+
+def _list_meta() -> Schema:
+    text = "What belongs to the list as a whole, such as the resource version it shows and the token for its next part."
+    return {"$ref": f"{V2_PREFIX}{META}ListMeta", "description": text}
 
 
 def _embedded(schema: Schema) -> Schema:
@@ -84,12 +90,12 @@ def describe(crd: dict[str, Any]) -> tuple[list[Served], dict[str, Schema]]:
         definitions[own] = root
         definitions[own_list] = {
             "type": "object",
-            "description": f"{list_kind} is a list of {kind}",
+            "description": f"A list of {names['plural']}.",
             "required": ["items"],
             "properties": _TYPE_FIELDS
             | {
-                "items": {"type": "array", "items": {"$ref": V2_PREFIX + own}},
-                "metadata": {"$ref": f"{V2_PREFIX}{META}ListMeta"},
+                "items": {"type": "array", "items": {"$ref": V2_PREFIX + own}, "description": f"The {names['plural']} that were found."},
+                "metadata": _list_meta(),
             },
             GVK: [{"group": group, "kind": list_kind, "version": name}],
         }

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from kas._fast_types import varint
+from kas._codecs import varint
 
 Encoder = Callable[[Any], bytes]
 
@@ -69,6 +69,7 @@ class Message:
         self.fields: dict[str, tuple[int, Writer]] = {}
 
     def encode(self, value: dict[str, Any]) -> bytes:
+        """The message in protobuf, its fields by number; KeyError for a key the table does not have."""
         parts: list[tuple[int, bytes]] = []
         for key, item in value.items():
             if key.startswith("x-"):

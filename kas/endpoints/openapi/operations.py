@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kas.endpoints.openapi.schemas import META
 
 if TYPE_CHECKING:
-    from kas.api.scheme import Resource
+    from kas.types.scheme import Resource
 
 _LIST_PARAMETERS = (
     "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch",
@@ -66,6 +66,7 @@ class Served:
 
     @property
     def base(self) -> str:
+        """``/apis/group/version``, or ``/api/version`` of the core group."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
 
@@ -117,6 +118,7 @@ def group_title(group: str) -> str:
 
 
 def tag(group: str, version: str) -> str:
+    """The tag operations of a group version are listed under: ``apps_v1``."""
     title = group_title(group)
     return f"{title[:1].lower()}{title[1:]}_{version}"
 

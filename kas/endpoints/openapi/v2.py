@@ -13,11 +13,13 @@ CODES = {200: "OK", 201: "Created", 202: "Accepted"}
 
 
 def query(name: str, kind: str, text: str = "") -> dict[str, Any]:
+    """A query parameter of Swagger 2.0; ``kind`` is its JSON type."""
     out: dict[str, Any] = {"in": "query", "name": name, "type": kind, "uniqueItems": True}
     return out | ({"description": text} if text else {})
 
 
 def gvk_extension(gvk: tuple[str, str, str]) -> dict[str, str]:
+    """The value of ``x-kubernetes-group-version-kind``."""
     return {"group": gvk[0], "kind": gvk[2], "version": gvk[1]}
 
 

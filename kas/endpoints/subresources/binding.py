@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.api import errors
-from kas.api.scheme import SCHEME
-from kas.api.validation import pods
-from kas.edge.http import Request, Response
 from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
-from kas.registry.core.pod_registry import PodRegistry
+from kas.kinds.core.pod import validation as pods
+from kas.kinds.core.pod.storage import PodRegistry
+from kas.meta import errors
+from kas.request.http import Request, Response
+from kas.types.scheme import BUILTIN
 
-BINDING = SCHEME.known("", "v1", "Binding")
+BINDING = BUILTIN.known("", "v1", "Binding")
 
 
 class Binding:
@@ -31,6 +31,6 @@ class Binding:
         if found:
             # Upstream hands on the bare list, which becomes a server error.
             raise errors.ApiError(500, "", errors.aggregate(found))
-        await posted.judge()
+        await posted.validate()
         await self.pods.bind(posted.ctx, name, posted.obj)
         return named.done(req)

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from kas.api import printers
-from kas.api.errors import ApiError
-from kas.api.scheme import SCHEME
-from kas.edge.http import Request, Response
+from kas.client.http import BackendError, Target, connect, insecure_tls
 from kas.endpoints import respond
-from kas.http_client import BackendError, Target, connect, insecure_tls
+from kas.meta.errors import ApiError
+from kas.registry import printing as printers
 from kas.registry.strategy import Obj
+from kas.request.http import Request, Response
+from kas.types.scheme import BUILTIN
 
 SCHEDULER, CONTROLLER_MANAGER, STORE = "scheduler", "controller-manager", "etcd-0"
 PORTS = {SCHEDULER: "10259", CONTROLLER_MANAGER: "10257"}
@@ -31,11 +31,13 @@ class ComponentStatuses:
         self._store_check = store_check
 
     async def get(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """Serve GET of one component; 500, as upstream, for one that does not exist."""
         if name not in (*PORTS, STORE):
             raise ApiError(500, "", f"Component not found: {name}")
         return respond.transformed(req, respond.media(req), served, await self._status(name), 200)
 
     async def list(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """Serve the components, all asked at the same time."""
         items = await asyncio.gather(*(self._status(n) for n in (*PORTS, STORE)))
         m = respond.media(req)
         if m.convert is not None and m.convert.kind == respond.TABLE:
@@ -52,7 +54,7 @@ class ComponentStatuses:
                 "items": [respond.partial(i, m.convert.version) for i in items],
             }  # fmt: skip
             return respond.generic(req, m, value)
-        kind = SCHEME.known("", "v1", "ComponentStatusList")
+        kind = BUILTIN.known("", "v1", "ComponentStatusList")
         value = {"metadata": {}, "items": [{k: v for k, v in i.items() if k not in ("kind", "apiVersion")} for i in items]}
         return respond.typed(req, m, kind.type, "v1", kind.kind, value, 200)
 

@@ -11,19 +11,20 @@ from typing import Any
 from urllib.parse import quote_plus, urlencode
 
 from kas.admission import CONNECT
-from kas.api import errors
-from kas.api.errors import ApiError, bad_request
 from kas.auth.attributes import ALLOW, Attributes, Authorizer
-from kas.edge.http import Headers, Request, Response
-from kas.edge.websocket import Socket, Upgrade, WebSocketRequest
+from kas.client.http import BackendError, Target, connect
 from kas.endpoints import proxy
 from kas.endpoints.options import number
 from kas.endpoints.proxy_locations import Locations
 from kas.endpoints.proxy_websocket import open_websocket, tunnel
 from kas.endpoints.subresources.containers import chosen
 from kas.endpoints.write import Writer
-from kas.http_client import BackendError, Target, connect
+from kas.meta import errors
+from kas.meta.errors import ApiError, bad_request
+from kas.meta.waiting import awaited
 from kas.registry.strategy import Obj
+from kas.request.http import Headers, Request, Response
+from kas.request.websocket import Socket, Upgrade, WebSocketRequest
 
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 SPDY_TUNNEL = "SPDY/3.1+"
@@ -42,20 +43,23 @@ class Connects:
     # --- streams to a container
 
     async def exec(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """Serve /exec: stream to a command in the pod's container."""
         options = _stream_options(req)
         options["command"] = req.params.values("command")
         return await self._stream(req, served, namespace, name, "exec", "PodExecOptions", options)
 
     async def attach(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """Serve /attach: stream to what runs in the pod's container."""
         return await self._stream(req, served, namespace, name, "attach", "PodAttachOptions", _stream_options(req))
 
     async def portforward(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """Serve /portforward: stream to the pod's ports."""
         ports = [number(p) for p in req.params.values("ports")]
         return await self._stream(req, served, namespace, name, "portForward", "PodPortForwardOptions", {"ports": ports})
 
     async def _stream(self, req: Request, served: Any, namespace: str, name: str, path: str, kind: str, options: Obj) -> Response:
         await self._admit(req, served, namespace, name, kind, options)
-        self._authorize_create(req)
+        await self._authorize_create(req)
         pod = self._pods.object(self._pods.get(namespace, name))
         at = f"/{path}/{namespace}/{name}"
         if path != "portForward":
@@ -74,7 +78,7 @@ class Connects:
             return await _tunnelled(target, tunnelled)
         return await _relayed(req, target)
 
-    def _authorize_create(self, req: Request) -> None:
+    async def _authorize_create(self, req: Request) -> None:
         """A WebSocket comes as GET, yet does what SPDY's POST does: it needs the right to create (kubernetes#133515)."""
         info = req.info
         if info.verb == "create" or req.read_only_port:
@@ -83,23 +87,26 @@ class Connects:
             req.user, "create", info.namespace, info.api_group, info.api_version, info.resource, info.subresource, info.name, True,
             info.path,
         )  # fmt: skip
-        decision, reason, _ = self._authorizer.authorize(a)
+        decision, reason, _ = await awaited(self._authorizer.authorize(a))
         if decision != ALLOW:
             raise errors.forbidden(info.api_group, info.resource, info.name, reason)
 
     # --- proxies
 
     async def node_proxy(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """Serve a node's /proxy: the request goes on to its kubelet."""
         path = _sub_path(req)
         await self._admit(req, served, namespace, name, "NodeProxyOptions", {"path": path})
         return await proxy.forward(req, await self._locations.node(name), path)
 
     async def pod_proxy(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """Serve a pod's /proxy: the request goes on to one of its ports."""
         path = _sub_path(req)
         await self._admit(req, served, namespace, name, "PodProxyOptions", {"path": path})
         return await proxy.forward(req, self._locations.pod(namespace, name), path)
 
     async def service_proxy(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """Serve a service's /proxy: the request goes on to one of its endpoints."""
         path = _sub_path(req)
         await self._admit(req, served, namespace, name, "ServiceProxyOptions", {"path": path})
         return await proxy.forward(req, self._locations.service(namespace, name), path)
@@ -110,10 +117,11 @@ class Connects:
             raise errors.forbidden(served.group, served.resource, name, "the read-only port connects to nothing")
         ctx = self._writer.context(req, namespace, False, req.info.subresource)
         obj = {"kind": kind, "apiVersion": "v1", **options}
-        attributes = self._writer.attributes(req, served, CONNECT, ctx, name, obj, None, {})
-        attributes.kind = kind
-        await self._writer.admission.mutate(attributes)
-        await self._writer.admission.validate(attributes)
+        admission = self._writer.asked(req, served, CONNECT, ctx, name, {}, kind)
+        for step in (admission.admit, admission.validate):
+            pending = step(CONNECT, obj, None)
+            if pending is not None:
+                await pending
 
 
 def _stream_options(req: Request) -> Obj:
@@ -134,7 +142,7 @@ def _kubelet_query(options: Obj) -> list[tuple[str, str]]:
 
 def _sub_path(req: Request) -> str:
     """What follows the subresource in the URL, with its slashes."""
-    path = "/".join(req.info.parts[3:])
+    path = "/".join((req.info.parts or ())[3:])
     if path and not path.startswith("/"):
         path = "/" + path
     if req.path.endswith("/") and not path.endswith("/"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.api.errors import bad_request
+from kas.meta.errors import bad_request
 from kas.registry.strategy import Obj
 
 

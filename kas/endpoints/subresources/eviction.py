@@ -6,17 +6,17 @@ from typing import Any
 
 import orjson
 
-from kas.api import errors
-from kas.api.scheme import SCHEME
-from kas.api.validation.options import validate_delete_options
-from kas.edge.http import Request, Response
 from kas.endpoints import respond
+from kas.endpoints.optionsvalidation import validate_delete_options
 from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
-from kas.registry.core.eviction import Evictions, TooManyBudgets
+from kas.kinds.core.pod.eviction import Evictions, TooManyBudgets
+from kas.meta import errors
+from kas.request.http import Request, Response
+from kas.types.scheme import BUILTIN
 
-EVICTION = SCHEME.known("policy", "v1", "Eviction")
-EVICTION_BETA = SCHEME.kind("policy", "v1beta1", "Eviction") or EVICTION
+EVICTION = BUILTIN.known("policy", "v1", "Eviction")
+EVICTION_BETA = BUILTIN.kind("policy", "v1beta1", "Eviction") or EVICTION
 
 
 class Eviction:
@@ -24,6 +24,7 @@ class Eviction:
         self.writer, self.evictions = writer, evictions
 
     async def create(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """Serve POST of /eviction: delete the pod if its disruption budgets allow it."""
         posted = await named.read(self.writer, req, served, _kind(req), namespace, name, "eviction")
         if name != (posted.obj["metadata"].get("name") or ""):
             raise errors.bad_request("name in URL does not match name in Eviction object")
@@ -38,7 +39,7 @@ class Eviction:
         found = validate_delete_options(options)
         if found:
             raise errors.invalid("meta.k8s.io", "DeleteOptions", "", found)
-        await posted.judge()
+        await posted.validate()
         try:
             await self.evictions.evict(posted.ctx, name, options)
         except TooManyBudgets as e:

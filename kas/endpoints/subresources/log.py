@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
-from kas.api import errors, field, scalars
-from kas.api.errors import ApiError
-from kas.api.requestinfo import Query
-from kas.edge.http import Request, Response
+from kas.client.http import BackendError, Connection, Target, connect
 from kas.endpoints.options import number
 from kas.endpoints.proxy import piped
 from kas.endpoints.proxy_locations import Locations
 from kas.endpoints.subresources.containers import chosen
-from kas.http_client import BackendError, Connection, Target, connect
+from kas.meta import errors, field, scalars
+from kas.meta.errors import ApiError
+from kas.request.http import Request, Response
+from kas.request.requestinfo import Query
 
 MAX_REFUSAL = 10 << 10
 NUMBERS = ("sinceSeconds", "tailLines", "limitBytes")

@@ -4,37 +4,41 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kas.admission import CREATE, Attributes
-from kas.api.fieldmanager import builtin, update
-from kas.edge.http import Request, Response
+from kas.admission import CREATE
 from kas.endpoints import managedfields, respond
+from kas.endpoints.admission import RequestAdmission
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.write import Writer, options_dict
+from kas.patch.fieldmanager import builtin, update
 from kas.registry import pipeline
 from kas.registry.strategy import Context, Obj
+from kas.registry.write import admit
+from kas.request.http import Request, Response
 
 SYSTEM_FIELDS = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 
 
 class Posted(NamedTuple):
-    """What was sent, read and admitted. ``judge`` runs the validating plug-ins and is due before anything is written."""
+    """What was sent, read and past mutating admission. ``validate`` runs the validating plug-ins and is due before anything is written."""
 
     obj: Obj
     ctx: Context
     options: WriteOptions
-    attributes: Attributes
-    writer: Writer
+    admission: RequestAdmission
 
-    async def judge(self) -> None:
-        await self.writer.admission.validate(self.attributes)
+    async def validate(self) -> None:
+        """Run the validating plug-ins over the object."""
+        pending = self.admission.validate(CREATE, self.obj, None)
+        if pending is not None:
+            await pending
 
 
 async def read(
     writer: Writer, req: Request, served: Any, kind: Any, namespace: str, name: str, subresource: str, *, keep_system: bool = False
 ) -> Posted:
     """The posted object of ``kind``, admitted. ``keep_system``: uid and its like stay, as preconditions. Raises what a create raises."""
-    respond.media(req)
+    respond.media_without_table(req)
     o = write_options(req.params, "CreateOptions")
     obj = decode_body(req, kind, strictness=o.field_validation)
     assert obj is not None
@@ -47,12 +51,8 @@ async def read(
     pipeline.match_namespace(served.record, meta, namespace)
     ctx = writer.context(req, namespace, o.dry_run, subresource)
     own(req, obj, kind, ctx, o)
-    attrs = Attributes(
-        CREATE, served.group, served.version, served.resource, subresource, kind.kind, namespace, name or meta.get("name", ""), obj, None,
-        req.user, options_dict("CreateOptions", o), o.dry_run, ctx.now, req.warn, req.annotate,
-    )  # fmt: skip
-    await writer.admission.mutate(attrs)
-    return Posted(attrs.obj or obj, ctx, o, attrs, writer)
+    admission = writer.asked(req, served, CREATE, ctx, name or meta.get("name", ""), options_dict("CreateOptions", o), kind.kind)
+    return Posted(await admit(admission, CREATE, obj, None), ctx, o, admission)
 
 
 def own(req: Request, obj: Obj, kind: Any, ctx: Context, o: WriteOptions) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import orjson
 
-from kas.api.scheme import SCHEME
-from kas.edge.http import Request, Response
 from kas.endpoints import respond
 from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
-from kas.registry.authentication import token_request
+from kas.kinds.authentication import tokenrequest as token_request
+from kas.request.http import Request, Response
+from kas.types.scheme import BUILTIN
 
-TOKEN_REQUEST = SCHEME.known("authentication.k8s.io", "v1", "TokenRequest")
+TOKEN_REQUEST = BUILTIN.known("authentication.k8s.io", "v1", "TokenRequest")
 ISSUED = "authentication.kubernetes.io/issued-credential-id"
 
 
@@ -27,16 +27,16 @@ class Token:
         self._issuer: token_request.Issuer | None = None
 
     async def create(self, req: Request, served: Any, namespace: str, name: str) -> Response:
+        """Serve POST of /token: sign a token for the service account; its id goes to the audit log."""
         posted = await named.read(self.writer, req, served, TOKEN_REQUEST, namespace, name, "token")
-        await posted.judge()
+        await posted.validate()
         if self._issuer is None:
             self._issuer = self._make()
         answer, warnings = token_request.create(posted.ctx, name, posted.obj, self._issuer, self._get)
         for text in warnings:
             req.warn(text)
         req.annotate(ISSUED, f"JTI={jti_of(answer['status']['token'])}")
-        kind = TOKEN_REQUEST
-        return respond.typed(req, respond.media_without_conversion(req), kind.type, kind.api_version, kind.kind, answer, 201)
+        return respond.virtual(req, TOKEN_REQUEST, answer, 201)
 
 
 def jti_of(token: str) -> str:

@@ -1,7 +1,7 @@
 """Audit policies: what is wrong with them, and what they decide."""
 
+from kas.audit.policy import AuditPolicy, validate
 from kas.auth.user import UserInfo
-from kas.observe.audit_policy import AuditPolicy, validate
 from tests.vectors.kinds.rbac import attributes
 
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from kas.api import cel
-from kas.api.cel.library.standard import double_text
-from kas.api.cel.types import DYN, INT, STRING
-from kas.api.cel.values import Duration, Optional, Timestamp, TypeValue, duration_text, type_of_value
+from kas import cel
+from kas.cel.library.standard import double_text
+from kas.cel.types import DYN, INT, STRING
+from kas.cel.values import Duration, Optional, Timestamp, TypeValue, duration_text, type_of_value
 
 ENV = cel.BASE.extended({"n": INT, "s": STRING, "object": DYN, "oldObject": DYN})
 

@@ -1,6 +1,6 @@
 """Continue tokens: what is in them, and what is none."""
 
-from kas.api import continuetoken
+from kas.store import continuetoken
 
 
 def check(vector, group):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from kas.api.scheme import SCHEME
 from kas.registry.strategy import Context
+from kas.types.scheme import BUILTIN
 from tests.vectors.kinds.strategy import written
 
 
 def run(vector: dict) -> dict:
-    resource = SCHEME.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    resource = BUILTIN.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     ctx = Context(now="2024-01-02T03:04:05Z", uid="00000000-0000-4000-8000-000000000001")
     return written(resource, vector["in"], ctx)
 

@@ -2,7 +2,7 @@
 
 import copy
 
-from kas.api import jsonpatch, mergepatch
+from kas.patch import jsonpatch, mergepatch
 
 
 def check(vector, group):
@@ -11,10 +11,10 @@ def check(vector, group):
     stage = None
     try:
         if "/merge7386" in vector["id"]:
-            got = mergepatch.apply(given["document"], given["patchText"])
+            got = mergepatch.merged(given["document"], mergepatch.decode(given["patchText"].encode()))
         else:
             stage = "decode"
-            patch = jsonpatch.decode(given["patchText"])
+            patch = jsonpatch.decode(given["patchText"].encode())
             stage = "apply"
             got = jsonpatch.apply(given["document"], patch)
     except (jsonpatch.DecodeError, jsonpatch.ApplyError, mergepatch.MergePatchError) as e:

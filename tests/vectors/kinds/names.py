@@ -1,8 +1,9 @@
 """Validators of names, keys, values and options."""
 
-from kas.api.validation import ip, names, options
-from kas.api.validation.labelselectors import label_selector
-from kas.api.validation.metadata import validate_object_meta
+from kas.endpoints import optionsvalidation as options
+from kas.meta import ip, names
+from kas.meta.labelselectors import label_selector
+from kas.meta.objectmeta import validate_object_meta
 
 TEXT = {
     "cIdentifier": names.is_c_identifier,

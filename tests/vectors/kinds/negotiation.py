@@ -1,7 +1,7 @@
 """Content negotiation by the Accept header."""
 
-from kas.api.errors import ApiError
-from kas.api.negotiation import negotiate
+from kas.meta.errors import ApiError
+from kas.request.negotiation import negotiate
 
 
 def check(vector, group):

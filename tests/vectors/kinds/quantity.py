@@ -7,10 +7,11 @@ import math
 
 import pytest
 
-from kas.api import quantity
-from kas.api.scheme import SCHEME, DecodeError, decode_protobuf, encode_protobuf
+from kas.meta import gojson, quantity
+from kas.types.scheme import BUILTIN, DecodeError, decode, decode_plain, decode_protobuf, encode_protobuf
 
-HOLDER = SCHEME.type("core.v1.EmptyDirVolumeSource")  # sizeLimit is field 2
+HOLDER = BUILTIN.type("core.v1.EmptyDirVolumeSource")  # sizeLimit is field 2
+MAP_HOLDER = BUILTIN.type("core.v1.ResourceRequirements")
 
 
 def check(vector: dict, group: list[dict]) -> None:
@@ -28,12 +29,16 @@ def check(vector: dict, group: list[dict]) -> None:
 
 
 def check_json(text: str, want: dict) -> None:
+    """A JSON value where an object has a quantity."""
+    body = f'{{"limits":{{"cpu":{text}}}}}'.encode()
     if want["error"] is not None:
         with pytest.raises(DecodeError) as caught:
-            quantity.parse_json(text)
+            decode(MAP_HOLDER, gojson.loads(body), body)
         assert str(caught.value) == want["error"]
-    else:
-        assert str(quantity.parse_json(text)) == want["string"]
+        return
+    held = {"limits": {"cpu": want["string"]}}
+    assert decode(MAP_HOLDER, gojson.loads(body), body) == (held, [])
+    assert decode_plain(MAP_HOLDER, body) in (held, None)
 
 
 def check_arithmetic(a: quantity.Quantity, b: quantity.Quantity, want: dict) -> None:

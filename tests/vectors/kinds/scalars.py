@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
-from kas.api import gojson, scalars
-from kas.api.scheme import SCHEME, DecodeError, decode, decode_protobuf, encode_json, encode_protobuf
+from kas.meta import gojson, scalars
+from kas.types.scheme import BUILTIN, DecodeError, decode, decode_protobuf, encode_json, encode_protobuf
 
 # kind -> (type with such a field, its JSON name)
 HOLDERS = {
@@ -24,7 +24,7 @@ def check(vector: dict, group: list[dict]) -> None:
     if kind == "duration":
         return check_duration(value, want)
     name, field = HOLDERS[kind]
-    type = SCHEME.type(name)
+    type = BUILTIN.type(name)
     if want["error"] is not None:
         with pytest.raises(DecodeError) as caught:
             decode(type, {field: value}, f'{{"{field}":{text}}}'.encode())
@@ -52,7 +52,7 @@ def check_duration(value: object, want: dict) -> None:
     if value is None:
         value = ""  # null leaves the text that Go parses empty
     if not isinstance(value, str):
-        holder = SCHEME.type("io.k8s.metrics.pkg.apis.metrics.v1beta1.NodeMetrics")
+        holder = BUILTIN.type("io.k8s.metrics.pkg.apis.metrics.v1beta1.NodeMetrics")
         with pytest.raises(DecodeError) as caught:
             decode(holder, {"window": value})
         assert str(caught.value).replace("Go struct field NodeMetrics.window", "Go value") == want["error"]

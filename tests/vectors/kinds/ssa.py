@@ -2,9 +2,10 @@
 
 from functools import cache
 
-from kas.api.errors import ApiError
-from kas.api.fieldmanager import Schema, apply, crd_schema, deduced_schema, type_node, update
-from kas.api.scheme import SCHEME
+from kas.apiextensions.mergeschema import crd_schema
+from kas.meta.errors import ApiError
+from kas.patch.fieldmanager import Schema, apply, deduced_schema, type_node, update
+from kas.types.scheme import BUILTIN, schema_type
 
 NOW = "2024-01-02T03:04:05Z"
 
@@ -55,11 +56,11 @@ WIDGET = {
 def schema_of(kind: str) -> Schema:
     """The vectors hold unstructured objects, so built-in types are compared without Go's zero values."""
     if kind == "Widget":
-        return crd_schema(WIDGET, "example.com/v1", kind)
+        return crd_schema(schema_type("Widget", WIDGET), "example.com/v1", kind)
     if kind == "Schemaless":
         return deduced_schema("example.com/v1", kind)
     group = "apps" if kind == "Deployment" else ""
-    found = SCHEME.kind(group, "v1", kind)
+    found = BUILTIN.kind(group, "v1", kind)
     return Schema(type_node(found.type, structured=False), found.api_version, kind)
 
 

@@ -2,13 +2,13 @@
 
 import copy
 
-from kas.api import strategicmerge
-from kas.api.scheme import SCHEME
+from kas.patch import strategicmerge
+from kas.types.scheme import BUILTIN
 
 
 def check(vector, group):
     given, want = vector["in"], vector["out"]
-    kind = SCHEME.kind_for(given["original"]["apiVersion"], given["kind"])
+    kind = BUILTIN.kind_for(given["original"]["apiVersion"], given["kind"])
     before = copy.deepcopy((given["original"], given["patch"]))
     try:
         got = strategicmerge.apply(given["original"], given["patch"], kind.type)

@@ -1,7 +1,8 @@
 """strategy/create and strategy/update: what the registry stores, refuses and warns of.
 
-The real pipeline runs: decode, default, convert, prepare, validate, warn, canonicalize. Values the reference drew at
-random or from its clock (a LimitRange's generated name, a volume's phase transition time) are compared by shape.
+Objects come in as bodies of requests do, and the real pipeline runs: decode, default, convert, prepare, validate, warn, canonicalize.
+Values kube-apiserver drew at random or from its clock (a LimitRange's generated name, a volume's phase transition time) are compared by
+shape.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import json
 import re
 
-from kas.api.errors import ApiError
-from kas.api.scheme import SCHEME, DecodeError, encode_json
+from kas.endpoints.codec import BodyError, decode_body
+from kas.meta.errors import ApiError
 from kas.registry import pipeline
 from kas.registry.strategy import Context
+from kas.request.http import JSON_TYPE, Request
+from kas.types.scheme import BUILTIN, encode_json
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
@@ -21,7 +24,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
 def run(vector) -> dict:
     parts = vector["in"]["resource"].split("/")
     group, version, plural = parts if len(parts) == 3 else ("", *parts)
-    resource = SCHEME.resource(group, version, plural)
+    resource = BUILTIN.resource(group, version, plural)
     ctx = Context(
         now="2024-01-02T03:04:05Z", namespace="ns1" if resource.namespaced else "",
         uid="00000000-0000-4000-8000-000000000001", user={"username": "admin", "groups": ["system:masters", "system:authenticated"]},
@@ -29,19 +32,26 @@ def run(vector) -> dict:
     return written(resource, vector["in"], ctx)
 
 
+def sent(resource, obj: dict) -> dict:
+    """The object as a request brings it, in the version it is stored as. Raises BodyError."""
+    request = Request("POST", "/", "", [JSON_TYPE], json.dumps(obj).encode())
+    kind = BUILTIN.kind(resource.group, resource.version, resource.kind)
+    return pipeline.to_storage(resource, decode_body(request, kind, strictness="Ignore"))
+
+
 def written(resource, given: dict, ctx: Context) -> dict:
     """What comes of writing ``given["object"]``, over ``given["oldObject"]`` when there is one."""
     try:
-        obj, _ = pipeline.decode_input(resource, json.loads(json.dumps(given["object"])))
+        obj = sent(resource, given["object"])
         if "oldObject" in given:
-            old, _ = pipeline.decode_input(resource, json.loads(json.dumps(given["oldObject"])))
+            old = sent(resource, given["oldObject"])
             for o in (obj, old):
                 o.setdefault("metadata", {})["resourceVersion"] = "1"
             obj, warnings = pipeline.build_update(resource, obj, old, ctx)
         else:
             obj, warnings = pipeline.build_create(resource, obj, ctx)
-    except DecodeError as err:
-        return {"decodeError": str(err)}
+    except BodyError as err:
+        return {"decodeError": err.why}
     except ApiError as err:
         status = err.status()
         del status["kind"], status["apiVersion"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 
-from kas.api import printers
-from kas.api.printers.age import parse_time
-from kas.api.scheme import SCHEME, decode
+from kas.meta.age import parse_time
+from kas.registry import printing as printers
 from kas.registry.pipeline import apply_defaults
+from kas.types.scheme import BUILTIN, decode
 
-# How the real server names the internal type of a kind without a printer.
+# How kube-apiserver names the internal type of a kind without a printer.
 _PACKAGES = {"": "core", "rbac.authorization.k8s.io": "rbac"}
 NOW = 1_790_000_000.0  # ages in the recorded answers are whole years or unknown
 
@@ -23,7 +23,7 @@ def _defaulted(resource, obj):
 def check(vector, group):
     group_version, _, plural = vector["in"]["resource"].rpartition("/")
     api_group, _, version = group_version.rpartition("/")
-    resource = SCHEME.resource(api_group, version, plural)
+    resource = BUILTIN.resource(api_group, version, plural)
     columns = printers.registered_columns(api_group, resource.kind)
     if vector["out"].get("error"):
         assert columns is None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kas.admission.plugins._podsecurity.policy import BASELINE, PRIVILEGED, RESTRICTED, LevelVersion
-from kas.api.field import go_quote
+from kas.meta.field import go_quote
 
 Obj = dict[str, Any]
 Finding = tuple[str, str]
@@ -45,14 +45,17 @@ RESTRICTED_VOLUMES = (
 
 
 def quoted(items: Iterable[str]) -> str:
+    """Each item in double quotes, with commas between them."""
     return ", ".join(f'"{i}"' for i in items)
 
 
 def plural(one: str, many: str, count: int) -> str:
+    """The word that goes with this count."""
     return one if count == 1 else many
 
 
 def named(containers: list[str]) -> str:
+    """"container" or "containers" with the quoted names."""
     return f"{plural('container', 'containers', len(containers))} {quoted(containers)}"
 
 
@@ -64,14 +67,17 @@ def containers(spec: Obj) -> Iterator[tuple[str, Obj, Obj]]:
 
 
 def pod_context(spec: Obj) -> Obj:
+    """The pod's securityContext; an empty one when it has none."""
     return spec.get("securityContext") or {}
 
 
 def setters(pod: bool, bad: list[str]) -> list[str]:
+    """Who sets a field, in words: the pod, some containers, both or nobody."""
     return (["pod"] if pod else []) + ([named(bad)] if bad else [])
 
 
 def in_user_namespace(spec: Obj) -> bool:
+    """Whether the pod has a user namespace of its own (KEP-127)."""
     return spec.get("hostUsers") is False
 
 
@@ -79,6 +85,7 @@ def in_user_namespace(spec: Obj) -> bool:
 
 
 def app_armor_annotations(meta: Obj) -> list[str]:
+    """The annotations that ask for a profile neither the runtime's default nor local, as ``key="value"``."""
     return [
         f"{key}={go_quote(value)}"
         for key, value in (meta.get("annotations") or {}).items()
@@ -103,6 +110,7 @@ def _wrong_profile(spec: Obj, key: str) -> tuple[list[str], set[str]]:
 
 
 def app_armor(meta: Obj, spec: Obj) -> Finding | None:
+    """Baseline: only AppArmor profiles of the runtime or the node, by field and by annotation."""
     who, values = _wrong_profile(spec, "appArmorProfile")
     shown = sorted(values)
     annotations = sorted(app_armor_annotations(meta))
@@ -116,6 +124,7 @@ def app_armor(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def capabilities_baseline(meta: Obj, spec: Obj) -> Finding | None:
+    """Baseline: containers add only capabilities the runtimes give anyway."""
     bad, forbidden = [], set()
     for name, _, context in containers(spec):
         extra = set((context.get("capabilities") or {}).get("add") or ()) - DEFAULT_CAPABILITIES
@@ -128,16 +137,19 @@ def capabilities_baseline(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def host_namespaces(meta: Obj, spec: Obj) -> Finding | None:
+    """Baseline: none of the node's network, PID and IPC namespaces."""
     found = [f"{name}=true" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
     return ("host namespaces", ", ".join(found)) if found else None
 
 
 def host_path_volumes(meta: Obj, spec: Obj) -> Finding | None:
+    """Baseline: no volume is a directory of the node."""
     found = [v.get("name") or "" for v in spec.get("volumes") or () if v.get("hostPath") is not None]
     return ("hostPath volumes", f"{plural('volume', 'volumes', len(found))} {quoted(found)}") if found else None
 
 
 def host_ports(meta: Obj, spec: Obj) -> Finding | None:
+    """Baseline: no container takes a port of the node."""
     bad, ports = [], set()
     for name, c, _ in containers(spec):
         own = {str(p["hostPort"]) for p in c.get("ports") or () if p.get("hostPort")}
@@ -151,6 +163,7 @@ def host_ports(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def host_probes(meta: Obj, spec: Obj) -> Finding | None:
+    """Baseline: probes and lifecycle handlers name no host of their own."""
     bad, hosts = [], set()
     for name, c, _ in containers(spec):
         lifecycle = c.get("lifecycle") or {}
@@ -174,11 +187,13 @@ def host_probes(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def privileged(meta: Obj, spec: Obj) -> Finding | None:
+    """Baseline: no container is privileged."""
     bad = [name for name, _, context in containers(spec) if context.get("privileged")]
     return ("privileged", f"{named(bad)} must not set securityContext.privileged=true") if bad else None
 
 
 def proc_mount(meta: Obj, spec: Obj) -> Finding | None:
+    """Baseline: /proc is masked as by default."""
     bad, values = [], set()
     for name, _, context in containers(spec):
         value = context.get("procMount")
@@ -196,6 +211,7 @@ def relaxed(check: Check) -> Check:
 
 
 def se_linux(types: frozenset[str]) -> Check:
+    """The check that SELinux types are among ``types`` and no user or role is set."""
     def check(meta: Obj, spec: Obj) -> Finding | None:
         bad_types: set[str] = set()
         user = role = False
@@ -232,6 +248,7 @@ def _seccomp_annotation_ok(value: str) -> bool:
 
 
 def seccomp_annotations(meta: Obj, spec: Obj) -> Finding | None:
+    """Baseline of old versions: the annotations ask for no forbidden seccomp profile."""
     annotations = meta.get("annotations") or {}
     keys = [SECCOMP_POD, *(SECCOMP_CONTAINER + name for name, _, _ in containers(spec))]
     found = sorted({f"{k}={go_quote(annotations[k])}" for k in keys if k in annotations and not _seccomp_annotation_ok(annotations[k])})
@@ -241,6 +258,7 @@ def seccomp_annotations(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def seccomp_baseline(meta: Obj, spec: Obj) -> Finding | None:
+    """Baseline: nobody sets a forbidden seccomp profile."""
     who, values = _wrong_profile(spec, "seccompProfile")
     if not who:
         return None
@@ -248,6 +266,7 @@ def seccomp_baseline(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def sysctls(allowed: frozenset[str]) -> Check:
+    """The check that a pod sets only kernel parameters in ``allowed``."""
     def check(meta: Obj, spec: Obj) -> Finding | None:
         found = [s.get("name") or "" for s in pod_context(spec).get("sysctls") or () if s.get("name") not in allowed]
         return ("forbidden sysctls", ", ".join(found)) if found else None
@@ -256,6 +275,7 @@ def sysctls(allowed: frozenset[str]) -> Check:
 
 
 def windows_host_process(meta: Obj, spec: Obj) -> Finding | None:
+    """Baseline: no host process of Windows, for the pod or for a container."""
     def asks(context: Obj) -> bool:
         return bool((context.get("windowsOptions") or {}).get("hostProcess"))
 
@@ -267,6 +287,7 @@ def windows_host_process(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def allow_privilege_escalation(meta: Obj, spec: Obj) -> Finding | None:
+    """Restricted: every container says that it cannot gain privileges."""
     bad = [name for name, _, context in containers(spec) if context.get("allowPrivilegeEscalation") is not False]
     if not bad:
         return None
@@ -274,6 +295,7 @@ def allow_privilege_escalation(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def capabilities_restricted(meta: Obj, spec: Obj) -> Finding | None:
+    """Restricted: every container drops all capabilities and adds none but NET_BIND_SERVICE."""
     undropped, adding, forbidden = [], [], set()
     for name, _, context in containers(spec):
         capabilities = context.get("capabilities") or {}
@@ -292,6 +314,7 @@ def capabilities_restricted(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def restricted_volumes(meta: Obj, spec: Obj) -> Finding | None:
+    """Restricted: only the kinds of volumes that do not reach beyond the pod's own."""
     bad: list[str] = []
     kinds: set[str] = set()
     for volume in spec.get("volumes") or ():
@@ -308,6 +331,7 @@ def restricted_volumes(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def run_as_non_root(meta: Obj, spec: Obj) -> Finding | None:
+    """Restricted: pod or every container says that it does not run as root; nobody says the opposite."""
     pod = pod_context(spec).get("runAsNonRoot")
     said, silent = [], []
     for name, _, context in containers(spec):
@@ -323,11 +347,13 @@ def run_as_non_root(meta: Obj, spec: Obj) -> Finding | None:
 
 
 def run_as_user(meta: Obj, spec: Obj) -> Finding | None:
+    """Restricted: nobody asks for user 0."""
     who = setters(pod_context(spec).get("runAsUser") == 0, [name for name, _, context in containers(spec) if context.get("runAsUser") == 0])
     return ("runAsUser=0", f"{' and '.join(who)} must not set runAsUser=0") if who else None
 
 
 def seccomp_restricted(meta: Obj, spec: Obj) -> Finding | None:
+    """Restricted: pod or every container asks for a seccomp profile that is allowed."""
     found = seccomp_baseline(meta, spec)
     if found:
         return found
@@ -399,4 +425,5 @@ def evaluate(policy: LevelVersion, meta: Obj, spec: Obj) -> list[Finding]:
 
 
 def detail(found: list[Finding]) -> str:
+    """All findings in one line: each reason, what more there is to say of it in parentheses."""
     return ", ".join(f"{reason} ({more})" if more else reason for reason, more in found)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from kas.admission.configuration import STRING, Section, Struct, check, versioned
 from kas.admission.plugins._podsecurity.policy import PREFIX, PRIVILEGED, STRICTNESS, LevelVersion, Policy, parse_version
-from kas.api.field import FieldError, duplicate, invalid, required
-from kas.api.validation.names import is_dns1123_label, is_dns1123_subdomain
+from kas.meta.field import FieldError, duplicate, invalid, required
+from kas.meta.names import is_dns1123_label, is_dns1123_subdomain
 
 MODES = ("enforce", "audit", "warn")
 _SHAPE = Struct("PodSecurityConfiguration", {

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kas.api import field
-from kas.api.field import FieldError
+from kas.meta import field
+from kas.meta.field import FieldError
 
 PRIVILEGED, BASELINE, RESTRICTED = "privileged", "baseline", "restricted"
 STRICTNESS = {PRIVILEGED: 0, BASELINE: 1, RESTRICTED: 2}

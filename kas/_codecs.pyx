@@ -1,0 +1,84 @@
+"""Table-driven codecs of typed objects: JSON and Kubernetes protobuf, in both directions, without a class per kind.
+
+A type is a ``TypeDesc`` made from a row of ``kas/types/tables/types.json``; an object is a plain ``dict``. One walk over a decoded
+JSON document checks it against its type, drops what is unknown, canonicalises scalars and gives the form the encoders expect.
+
+The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``tape`` (tokens), ``strings`` (JSON text), ``scan`` (raw JSON: duplicate
+fields), ``decode``, ``schema`` (types made while serving), ``plain``, ``encode``, ``protobuf``, ``transcode``; ``meta`` stands alone. Bounds checks are off in the whole unit; each part says what makes that safe.
+"""
+
+from cpython.dict cimport PyDict_Next, PyDict_GetItem, PyDict_SetItem, PyDict_Size
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset
+
+import base64
+import json
+import sys
+import threading
+
+cdef extern from *:
+    """
+    /* The bytes of a str whose UTF-8 form is its own memory, as nearly all keys and values are; else NULL. */
+    static inline const char *kas_ascii(PyObject *s, Py_ssize_t *n)
+    {
+        if (!PyUnicode_Check(s) || !PyUnicode_IS_COMPACT_ASCII(s))
+            return NULL;
+        *n = PyUnicode_GET_LENGTH(s);
+        return (const char *)PyUnicode_DATA(s);
+    }
+
+    /* Copies bytes up to the first that JSON text must escape, or that may begin U+2028; says how many. Eight at a time: */
+    /* (y - 0x01...) & ~y & 0x80... is not zero where a byte of y is, and perhaps behind it, which only costs the slow loop. */
+    static inline Py_ssize_t kas_copy_plain(char *out, const char *s, Py_ssize_t n, const uint8_t *escape)
+    {
+        const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+        Py_ssize_t i = 0;
+        for (; n - i >= 8; i += 8) {
+            uint64_t x, quote, angle, slash, line;
+            memcpy(&x, s + i, 8);
+            quote = (x | ones * 4) ^ ones * 0x26;  /* " and & */
+            angle = (x | ones * 2) ^ ones * 0x3E;  /* < and > */
+            slash = x ^ ones * 0x5C;
+            line = x ^ ones * 0xE2;
+            if ((((x - ones * 0x20) & ~x) | ((quote - ones) & ~quote) | ((angle - ones) & ~angle) | ((slash - ones) & ~slash)
+                 | ((line - ones) & ~line)) & high)
+                break;
+            memcpy(out + i, &x, 8);
+        }
+        for (; i < n && !escape[(unsigned char)s[i]]; i++)
+            out[i] = s[i];
+        return i;
+    }
+    """
+    const char* kas_ascii(PyObject* s, Py_ssize_t* n) noexcept
+    Py_ssize_t kas_copy_plain(char* out, const char* s, Py_ssize_t n, const uint8_t* escape) noexcept
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object o, Py_ssize_t* size) except NULL
+    int PyUnicode_Compare(PyObject* a, PyObject* b)
+    bint PyUnicode_CheckExact(object o)
+    Py_ssize_t PyUnicode_GET_LENGTH(object o)
+    object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
+    void* PyUnicode_DATA(object o)
+
+include "fastpath/codecs/buffer.pxi"
+include "fastpath/codecs/desc.pxi"
+include "fastpath/codecs/tape.pxi"
+include "fastpath/codecs/strings.pxi"
+include "fastpath/codecs/scalar.pxi"
+include "fastpath/codecs/decode.pxi"
+include "fastpath/codecs/schema.pxi"
+include "fastpath/codecs/plain.pxi"
+include "fastpath/codecs/encode.pxi"
+include "fastpath/codecs/wire.pxi"
+include "fastpath/codecs/protobuf.pxi"
+include "fastpath/codecs/pbdecode.pxi"
+include "fastpath/codecs/transcode.pxi"
+include "fastpath/codecs/scan.pxi"
+include "fastpath/codecs/meta.pxi"

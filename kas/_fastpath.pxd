@@ -1,0 +1,139 @@
+# The hot path of a request, in the order in which a request meets it. What is declared here is all that other compiled
+# units may rely on, and the page to read first; the rules and their sources are told where the functions are.
+#
+#   Request       the record the edge makes of a request's head; filters fill it in            fastpath/record.pxi
+#   RequestInfo   what the request line means to the API: parse()                               _fastpath.pyx
+#   audit_id()    the id of a request                                                           fastpath/identity.pxi
+#   Attributes    what authorizers are asked: attributes_of()                                   fastpath/attributes.pxi
+#   forbidden_message(), failure_json(), go_quote()   what a refusal says                   fastpath/status.pxi
+#   Rule, Matcher, Decisions   RBAC: does a rule match; what was compiled for a user            fastpath/rbac.pxi
+#   PathTable     who answers a path that is no resource's                                      fastpath/mux.pxi
+#   Tally         what was answered, counted                                                    fastpath/tally.pxi
+#
+# Ownership: every object here is an ordinary Python object; none keeps a pointer into another. Strings are never copied
+# where a reference does. Nothing does I/O, nothing waits, nothing is safe for threads: a worker has one loop.
+# Input is what clients sent: lengths are unbounded, any code point and any byte may come; no function here costs more than a
+# look at each character, and no table grows with it (RBAC's are bounded by their owner).
+
+
+cdef class RequestInfo:
+    """upstream's request.RequestInfo, field by field; strings are never None."""
+
+    cdef public bint is_resource_request
+    cdef public bint by_prefix          # the deprecated /watch/ and /proxy/ forms
+    cdef int first_part                 # index of the resource among the path's segments, -1 for a non-resource request
+    cdef public str path
+    cdef public str verb
+    cdef public str api_prefix
+    cdef public str api_group
+    cdef public str api_version
+    cdef public str namespace
+    cdef public str resource
+    cdef public str subresource
+    cdef public str name
+    cdef public str field_selector
+    cdef public str label_selector
+
+
+cdef class Request:
+    cdef public str method
+    cdef public str path                # percent-decoded
+    cdef public str query               # raw
+    cdef public str raw_path
+    cdef public str client              # address
+    cdef public str scheme
+    cdef public str http_version
+    cdef public str audit_id
+    cdef public object body             # bytes
+    cdef public object incoming         # kas.request.http.Incoming while the body is still to be read, else None
+    cdef public object info             # RequestInfo
+    cdef public object params           # kas.request.requestinfo.Query
+    cdef public object user             # kas.auth.user.UserInfo
+    cdef public object warnings         # list of str, or None
+    cdef public object annotations      # dict of str, or None
+    cdef public double started          # time.monotonic()
+    cdef public double deadline         # likewise
+    cdef public bint long_running
+    cdef public bint known              # the resource is one that is served
+    cdef public bint read_only_port
+    cdef public int in_flight           # what the max-in-flight filter counted it as
+    cdef list _raw                      # header pairs as received
+    cdef dict _map                      # name -> joined values, made on first use
+    cdef bint _dropped
+    cdef bint _impersonates
+
+    cdef dict names(self)
+
+
+cdef class Attributes:
+    cdef public object user
+    cdef public str verb
+    cdef public str namespace
+    cdef public str api_group
+    cdef public str api_version
+    cdef public str resource
+    cdef public str subresource
+    cdef public str name
+    cdef public bint resource_request
+    cdef public str path
+    cdef public object field_requirements
+    cdef public object label_requirements
+    cdef public str field_error
+    cdef public str label_error
+
+
+cdef class Rule:
+    """A PolicyRule; None instead of a set means "all"."""
+
+    cdef readonly dict source
+    cdef readonly frozenset verbs
+    cdef readonly frozenset groups
+    cdef readonly frozenset resources
+    cdef readonly frozenset subresources  # of "*/scale"
+    cdef readonly frozenset names         # None: any name
+    cdef readonly frozenset urls
+    cdef readonly tuple url_prefixes
+
+    cpdef bint matches_resource(self, str verb, str group, str resource, str subresource)
+    cpdef bint matches_path(self, str verb, str path)
+
+
+cdef class Matcher:
+    cdef readonly tuple keys
+    cdef readonly object epoch
+    cdef readonly dict scopes           # namespace -> ([(Rule, reason)], [error])
+    cdef readonly dict shapes           # (verb, group, resource, subresource, namespace) -> ((names or None, outcome), ...)
+    cdef readonly dict paths            # (verb, path, namespace) -> outcome
+
+
+cdef class Decisions:
+    cdef public object epoch
+
+
+cdef class PathTable:
+    cdef dict _exact
+    cdef dict _prefixes
+    cdef Py_ssize_t _longest
+
+
+cdef enum:
+    MAX_BUCKETS = 32
+
+
+cdef class TallyRow:
+    """Counts of one combination of labels. Buckets are not cumulative; the last is what is above all bounds."""
+
+    cdef readonly tuple labels
+    cdef readonly long count
+    cdef readonly double seconds
+    cdef readonly double bytes_sent
+    cdef readonly long sized
+    cdef long durations[MAX_BUCKETS]
+    cdef long sizes[MAX_BUCKETS]
+
+
+cdef class Tally:
+    cdef dict _rows                     # labels -> TallyRow
+    cdef int _n, _m
+    cdef double _bounds[MAX_BUCKETS]
+    cdef double _sizes[MAX_BUCKETS]

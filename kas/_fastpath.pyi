@@ -1,0 +1,165 @@
+"""What mypy sees of the compiled unit; ``_fastpath.pxd`` is the page to read."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kas.auth.user import UserInfo
+from kas.meta.selectors import FieldTerm, Requirement
+from kas.request.http import Incoming
+from kas.request.requestinfo import Query
+
+Outcome = tuple[int, str, str]
+
+class RequestInfo:
+    is_resource_request: bool
+    by_prefix: bool
+    path: str
+    verb: str
+    api_prefix: str
+    api_group: str
+    api_version: str
+    namespace: str
+    resource: str
+    subresource: str
+    name: str
+    field_selector: str
+    label_selector: str
+    @property
+    def parts(self) -> list[str] | None: ...
+
+class RequestInfoError(ValueError):
+    info: RequestInfo
+    def __init__(self, message: str, info: RequestInfo) -> None: ...
+
+def install(
+    reader: Callable[[RequestInfo, Query | bytes | str], None], describe: Callable[[str, Query | bytes | str], str]
+) -> None: ...
+def parse(method: str, path: str, query: Query | bytes | str = b"") -> RequestInfo: ...
+
+class Request:
+    method: str
+    path: str
+    query: str
+    raw_path: str
+    client: str
+    scheme: str
+    http_version: str
+    audit_id: str
+    body: bytes
+    incoming: Incoming | None
+    # Set by the filters request_info and authentication, before whoever asks for them.
+    info: RequestInfo
+    params: Query
+    user: UserInfo
+    warnings: list[str] | None
+    annotations: dict[str, str] | None
+    started: float
+    deadline: float
+    long_running: bool
+    known: bool
+    read_only_port: bool
+    in_flight: int
+    headers: list[tuple[bytes, bytes]]
+    def __init__(self, method: str, path: str, query: str, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None: ...
+    @property
+    def impersonates(self) -> bool: ...
+    def header(self, name: bytes) -> str: ...
+    def raw_header(self, name: bytes) -> bytes: ...
+    def get(self, name: str) -> str | None: ...
+    def has_header(self, name: bytes) -> bool: ...
+    def drop_header(self, name: bytes) -> None: ...
+    def warn(self, text: str) -> None: ...
+    def annotate(self, key: str, value: str) -> None: ...
+
+def reseed() -> None: ...
+def audit_id() -> str: ...
+
+class Attributes:
+    user: UserInfo
+    verb: str
+    namespace: str
+    api_group: str
+    api_version: str
+    resource: str
+    subresource: str
+    name: str
+    resource_request: bool
+    path: str
+    field_requirements: Sequence[FieldTerm] | None
+    label_requirements: Sequence[Requirement] | None
+    field_error: str
+    label_error: str
+    def __init__(
+        self,
+        user: UserInfo,
+        verb: str,
+        namespace: str = "",
+        api_group: str = "",
+        api_version: str = "",
+        resource: str = "",
+        subresource: str = "",
+        name: str = "",
+        resource_request: bool = True,
+        path: str = "",
+        field_requirements: Sequence[FieldTerm] | None = None,
+        label_requirements: Sequence[Requirement] | None = None,
+        field_error: str = "",
+        label_error: str = "",
+    ) -> None: ...
+    def is_read_only(self) -> bool: ...
+
+def attributes_of(req: Request) -> Attributes: ...
+def go_quote(s: str) -> str: ...
+def forbidden_message(a: Attributes) -> str: ...
+def failure_json(code: int, reason: str, message: str, details: dict[str, Any] | None) -> bytes | None: ...
+
+class Rule:
+    source: dict[str, Any]
+    verbs: frozenset[str] | None
+    groups: frozenset[str] | None
+    resources: frozenset[str] | None
+    subresources: frozenset[str]
+    names: frozenset[str] | None
+    urls: frozenset[str] | None
+    url_prefixes: tuple[str, ...]
+    def __init__(self, rule: dict[str, Any]) -> None: ...
+    def matches_resource(self, verb: str, group: str, resource: str, subresource: str) -> bool: ...
+    def matches_path(self, verb: str, path: str) -> bool: ...
+    def allows(self, a: Attributes) -> bool: ...
+
+Row = tuple[tuple[frozenset[str] | None, Outcome], ...]
+
+class Matcher:
+    keys: tuple[str, ...]
+    epoch: object
+    scopes: dict[str, tuple[list[tuple[Rule, str]], list[str]]]
+    shapes: dict[tuple[str, str, str, str, str], Row]
+    paths: dict[tuple[str, str, str], Outcome]
+    def __init__(self, keys: tuple[str, ...], epoch: object) -> None: ...
+
+class Decisions:
+    epoch: object
+    def authorize(self, a: Attributes) -> Outcome: ...
+    def matcher(self, user: UserInfo) -> Matcher: ...
+    def compile_shape(self, m: Matcher, a: Attributes) -> Row: ...
+    def compile_path(self, m: Matcher, a: Attributes) -> Outcome: ...
+
+class PathTable:
+    def exact(self, path: str, handler: Any) -> None: ...
+    def prefix(self, path: str, handler: Any) -> None: ...
+    def find(self, path: str) -> Any: ...
+    def paths(self) -> list[str]: ...
+
+class TallyRow:
+    labels: tuple[int, str, str, str, str, str, str, bool]
+    count: int
+    seconds: float
+    bytes_sent: float
+    sized: int
+    def duration_buckets(self, n: int) -> list[int]: ...
+    def size_buckets(self, n: int) -> list[int]: ...
+
+class Tally:
+    def __init__(self, duration_bounds: Iterable[float], size_bounds: Iterable[float]) -> None: ...
+    def add(self, req: Request, status: int, size: int, verb: str, anonymous: bool, timed: bool, sized: bool) -> None: ...
+    def rows(self) -> list[TallyRow]: ...

@@ -1,0 +1,47 @@
+"""What plug-ins may ask for, and how they get it (upstream's ``admission/initializer``: ``WantsAuthorizer`` and its kin)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from kas.auth.attributes import Authorizer
+from kas.auth.authz.rbac import RbacIndex
+from kas.informers import Informers, Objects
+from kas.meta import inject
+from kas.registry.registries import Registries
+
+# (group, version, kind) -> the records of the served resources of that kind; empty for a kind that is not served.
+RESTMapper = Callable[[str, str, str], list[Any]]
+
+
+class Settings(Protocol):
+    """The flags that concern plug-ins."""
+
+    default_not_ready_toleration_seconds: int
+    default_unreachable_toleration_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Initializer:
+    """A plug-in's constructor names what it wants by these names, and is given that and nothing else.
+
+    ``objects`` and ``informers`` read (see ``kas.informers`` for how fresh and what is raised); ``registries`` is for the few that write;
+    ``rules`` tells what a user holds by RBAC; ``run_dir`` is the directory that the workers of one server share while it runs;
+    ``settings`` are flags.
+    """
+
+    objects: Objects
+    informers: Informers
+    registries: Registries
+    authorizer: Authorizer
+    rules: RbacIndex
+    mapper: RESTMapper
+    run_dir: Path
+    settings: Settings
+
+    def make(self, plugin: type, **more: Any) -> Any:
+        """``plugin`` with what it wants; ``more`` are further arguments it may name."""
+        return inject.make(plugin, {name: getattr(self, name) for name in self.__slots__} | more)

@@ -1,0 +1,204 @@
+"""What several plug-ins ask of a pod: its containers, what it refers to, what it needs.
+
+Upstream: ``pkg/api/pod/util.go`` (the visitors) and ``component-helpers/resource/helpers.go`` (the sums).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kas.meta.quantity import Quantity
+from kas.meta.quantity import cached as quantity
+
+Obj = dict[str, Any]
+Amounts = dict[str, Quantity]
+
+MIRROR = "kubernetes.io/config.mirror"
+# Volume sources that name a secret in a reference of their own.
+SECRET_REFS = {
+    "cephfs": "secretRef", "cinder": "secretRef", "flexVolume": "secretRef", "rbd": "secretRef", "scaleIO": "secretRef",
+    "iscsi": "secretRef", "storageos": "secretRef", "csi": "nodePublishSecretRef",
+}  # fmt: skip
+
+
+def is_mirror(pod: Obj) -> bool:
+    """Whether the pod shows one that a kubelet runs from a file."""
+    return MIRROR in (pod["metadata"].get("annotations") or {})
+
+
+def containers(spec: Obj) -> Iterator[Obj]:
+    """Init, regular and ephemeral containers, in upstream's order of visiting."""
+    for kind in ("initContainers", "containers", "ephemeralContainers"):
+        yield from spec.get(kind) or ()
+
+
+def secret_names(spec: Obj) -> Iterator[str]:
+    """Every secret the pod refers to, pull secrets and volumes included."""
+    for ref in spec.get("imagePullSecrets") or ():
+        yield ref.get("name") or ""
+    yield from _from_containers(spec, "secretRef", "secretKeyRef")
+    for volume in spec.get("volumes") or ():
+        if volume.get("azureFile"):
+            yield volume["azureFile"].get("secretName") or ""
+        for kind, field in SECRET_REFS.items():
+            ref = (volume.get(kind) or {}).get(field)
+            if ref:
+                yield ref.get("name") or ""
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if source.get("secret"):
+                yield source["secret"].get("name") or ""
+        if volume.get("secret"):
+            yield volume["secret"].get("secretName") or ""
+
+
+def config_map_names(spec: Obj) -> Iterator[str]:
+    """The ConfigMaps the pod refers to, once for each reference; "" for one without a name."""
+    yield from _from_containers(spec, "configMapRef", "configMapKeyRef")
+    for volume in spec.get("volumes") or ():
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if source.get("configMap"):
+                yield source["configMap"].get("name") or ""
+        if volume.get("configMap"):
+            yield volume["configMap"].get("name") or ""
+
+
+# Volumes that need another object, in upstream's words.
+VOLUME_REFS = {
+    "csi": "csidrivers (via CSI volumes)", "glusterfs": "endpoints (via glusterFS volumes)",
+    "persistentVolumeClaim": "persistentvolumeclaims", "ephemeral": "persistentvolumeclaims (via ephemeral volumes)",
+    "azureFile": "secrets (via azureFile volumes)",
+}  # fmt: skip
+PROJECTED_REFS = {
+    "configMap": "configmaps (via projected volumes)", "secret": "secrets (via projected volumes)",
+    "serviceAccountToken": "serviceaccounts (via projected volumes)", "clusterTrustBundle": "clustertrustbundles",
+    "podCertificate": "podcertificates",
+}  # fmt: skip
+
+
+def api_references(spec: Obj) -> Iterator[str]:
+    """Which resources the pod refers to, in upstream's order (``HasAPIObjectReference``); may repeat."""
+    if spec.get("serviceAccountName"):
+        yield "serviceaccounts"
+    for what, names in (("secrets", secret_names(spec)), ("configmaps", config_map_names(spec))):
+        if next(names, None) is not None:
+            yield what
+    if spec.get("resourceClaims"):
+        yield "resourceclaims"
+    for volume in spec.get("volumes") or ():
+        yield from (what for kind, what in VOLUME_REFS.items() if volume.get(kind) is not None)
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            yield from (what for kind, what in PROJECTED_REFS.items() if source.get(kind) is not None)
+
+
+def _from_containers(spec: Obj, all_of: str, key_of: str) -> Iterator[str]:
+    for container in containers(spec):
+        for source in container.get("envFrom") or ():
+            if source.get(all_of):
+                yield source[all_of].get("name") or ""
+        for env in container.get("env") or ():
+            ref = (env.get("valueFrom") or {}).get(key_of)
+            if ref:
+                yield ref.get("name") or ""
+
+
+def amounts(items: dict[str, str] | None) -> Amounts:
+    """The quantities, parsed; nothing for None."""
+    return {name: quantity(text) for name, text in (items or {}).items()}
+
+
+def add(total: Amounts, more: Amounts) -> None:
+    """Add ``more`` to ``total``, in place."""
+    for name, need in more.items():
+        total[name] = total[name] + need if name in total else need
+
+
+def _at_least(total: Amounts, other: Amounts) -> None:
+    for name, need in other.items():
+        if name not in total or total[name] < need:
+            total[name] = need
+
+
+def pod_level(name: str) -> bool:
+    """Whether the pod as a whole may say how much it needs of a resource."""
+    return name in ("cpu", "memory") or name.startswith("hugepages-")
+
+
+def _held(container: Obj, kind: str, status: Obj) -> Amounts:
+    """What a container may use: what it asks for, what it was given, what it has; the first counts not where it cannot be had."""
+    own = amounts((container.get("resources") or {}).get(kind))
+    known = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
+    found = next((s for s in known if s.get("name") == container.get("name")), None)
+    if found is None or found.get("resources") is None:
+        return own
+    pending: Obj = next((c for c in status.get("conditions") or () if c.get("type") == "PodResizePending"), {})
+    total: Amounts = {} if pending.get("reason") == "Infeasible" else own
+    _at_least(total, amounts(found["resources"].get(kind)))
+    if kind == "requests":
+        _at_least(total, amounts(found.get("allocatedResources")))
+    return total
+
+
+def effective(
+    spec: Obj, kind: str, overhead: bool = False, status: Obj | None = None, whole: Callable[[str], bool] = pod_level
+) -> Amounts:
+    """What the scheduler counts of ``kind`` ("requests" or "limits"): containers and sidecars together, or the largest init step.
+
+    With ``status`` a running container counts at least what it has. ``whole`` are the resources that the pod may say for all.
+    """
+    status = status or {}
+    total: Amounts = {}
+    for container in spec.get("containers") or ():
+        add(total, _held(container, kind, status))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        sidecar = container.get("restartPolicy") == "Always"
+        own = _held(container, kind, status if sidecar else {})
+        step = dict(sidecars)
+        add(step, own)
+        if sidecar:
+            add(total, own)
+            sidecars = step
+        _at_least(peak, step)
+    _at_least(total, peak)
+    for name, need in amounts((spec.get("resources") or {}).get(kind)).items():
+        if whole(name):
+            total[name] = need
+    if overhead:
+        for name, need in amounts(spec.get("overhead")).items():
+            if kind == "requests":
+                add(total, {name: need})
+            elif name in total and not total[name].is_zero():
+                total[name] = total[name] + need
+    return total
+
+
+def merge_tolerations(first: list[Obj], second: list[Obj]) -> list[Obj]:
+    """Both lists without what another one covers (``pkg/util/tolerations.MergeTolerations``)."""
+    out: list[Obj] = []
+    everything = [*first, *second]
+    for i, one in enumerate(everything):
+        covered = any(tolerates_all_of(t, one) for t in out) or any(
+            one != other and tolerates_all_of(other, one) for other in everything[i + 1 :]
+        )
+        if not covered:
+            out.append(one)
+    return out
+
+
+def tolerates_all_of(a: Obj, b: Obj) -> bool:
+    """Whether ``a`` tolerates everything ``b`` does (``isSuperset``)."""
+    if a == b:
+        return True
+    operator = a.get("operator") or "Equal"
+    if a.get("key", "") != b.get("key", "") and not (not a.get("key") and operator == "Exists"):
+        return False
+    if a.get("effect") and a["effect"] != b.get("effect", ""):
+        return False
+    if a.get("effect") == "NoExecute" and a.get("tolerationSeconds") is not None:
+        if b.get("tolerationSeconds") is None or a["tolerationSeconds"] < b["tolerationSeconds"]:
+            return False
+    if operator == "Equal":
+        return (b.get("operator") or "Equal") == "Equal" and a.get("value", "") == b.get("value", "")
+    return True

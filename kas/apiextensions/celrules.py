@@ -1,0 +1,291 @@
+"""The rules in CEL of a schema, applied to objects: apiextensions-apiserver ``pkg/apiserver/schema/cel`` (Validator).
+
+A rule sees the value it stands at as ``self`` and, in an update, what was there as ``oldSelf``, where it can be told. All rules of one
+object share a budget; when it is spent, no more are asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from kas import cel
+from kas.apiextensions.celvalues import field_value, struct_value
+from kas.apiextensions.schema import RULES, Schema, path_steps
+from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, Correlated, same
+from kas.cel.literals import walk
+from kas.cel.schemas import Structs, declare
+from kas.cel.syntax import Ident
+from kas.cel.types import BOOL, STRING, optional_of
+from kas.cel.values import NONE, Optional
+from kas.meta import field
+from kas.meta.field import FieldError
+from kas.types.scheme import Field, TypeDesc
+
+BUDGET = 10_000_000
+MAX_MESSAGE_B = 5 * 1024
+_OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+
+
+class OutOfBudget(Exception):
+    """No further rule may run; what is to be told has been added."""
+
+
+class _Rule:
+    """One rule, compiled. ``error`` says why it is none; ``path`` is where its error stands, below the value."""
+
+    __slots__ = ("error", "message", "optional_old", "path", "program", "reason", "shown", "uses_old", "words")
+
+    def __init__(self, rule: Schema, schema: Schema, is_root: bool) -> None:
+        structs: Structs = {}
+        found = declare(schema, "selfType", structs, is_root)
+        text, self.error = rule.get("rule") or "", ""
+        self.optional_old = rule.get("optionalOldSelf") is True
+        self.program: cel.Program | None = None
+        self.message: cel.Program | None = None
+        given = (rule.get("message") or "").strip(field.GO_SPACE)
+        self.shown = given or text.strip(field.GO_SPACE)
+        self.words = given or f"failed rule: {self.shown}"
+        self.reason = rule.get("reason")
+        self.path = _below(rule.get("fieldPath") or "", schema)
+        self.uses_old = False
+        if found is None or not text.strip():
+            return
+        shape = found[0].type
+        env = cel.BASE.extended({"self": shape, "oldSelf": optional_of(shape) if self.optional_old else shape}, structs)
+        try:
+            self.program = cel.compile(text, env)
+            if self.program.type != BOOL:
+                self.error = "cel expression must evaluate to a bool"
+            if (rule.get("messageExpression") or "").strip():
+                self.message = cel.compile(rule["messageExpression"], env)
+                self.message = self.message if self.message.type == STRING else None
+        except cel.CompileError as e:
+            self.error = f"compilation failed: {e}"
+        except cel.ProgramError as e:
+            self.error = f"program instantiation failed: {e}"
+        if self.program is not None:
+            names = (node.variable.name for node in walk(self.program.root) if isinstance(node, Ident) and node.variable is not None)
+            self.uses_old = "oldSelf" in names
+
+
+def _below(text: str, schema: Schema) -> str:
+    """A rule's field path as it is added to the path of its value: names of maps' entries in brackets."""
+    out = ""
+    for step in path_steps(text) or ():
+        properties = schema.get("properties") or {}
+        if step in properties:
+            out, schema = field.child(out, step), properties[step]
+        else:
+            out, schema = field.key(out, step), schema.get("additionalProperties") or {}
+    return out
+
+
+class _Change:
+    """A value and what was there before, with the change it is part of."""
+
+    __slots__ = ("new", "old", "parent", "same")
+
+    def __init__(self, new: Any, old: Any, parent: _Change | None) -> None:
+        self.new, self.old, self.parent = new, old, parent
+        self.same: bool | None = None
+
+    def is_none(self) -> bool:
+        """Whether nothing changed here, or in the nearest parent of which it can be told."""
+        if self.same is None:
+            if self.old is ABSENT:
+                self.same = self.parent is not None and self.parent.is_none()
+            else:
+                self.same = same(self.new, self.old)
+        return self.same
+
+
+class Node:
+    """The rules of a schema and of what is below it; None where there are none."""
+
+    __slots__ = ("additional", "items", "keys", "kind", "properties", "rules")
+
+    def __init__(self, schema: Schema, is_root: bool) -> None:
+        self.kind: str = schema.get("type") or ""
+        self.rules = [_Rule(rule, schema, is_root) for rule in schema.get(RULES) or ()]
+        self.properties: dict[str, Node] = {}
+        self.items: Node | None = None
+        self.additional: Node | None = None
+        self.keys: tuple[str, ...] = ()
+
+    def is_empty(self) -> bool:
+        """Whether neither this place nor one below it has a rule."""
+        return not (self.rules or self.properties or self.items or self.additional)
+
+
+def of_type(type: TypeDesc) -> Node | None:
+    """The compiled rules of a type, made once; None when it has none."""
+    if "rules" not in type.derived:
+        node = _struct_node(type, type.schema)
+        type.derived["rules"] = None if node.is_empty() else node
+    found: Node | None = type.derived["rules"]
+    return found
+
+
+def _struct_node(type: TypeDesc, schema: Schema) -> Node:
+    node = Node(schema, type.embedded)
+    node.properties = {f.name: below for f in type.fields if (below := _field_node(f)) is not None}
+    node.additional = _field_node(type.additional) if type.additional is not None else None
+    return node
+
+
+def _field_node(f: Field) -> Node | None:
+    if not f.schema.get("type") and f.type != "intOrString":  # expressions see nothing of it
+        return None
+    if f.card == "single" and f.message is not None:
+        node = _struct_node(f.message, f.schema)
+    else:
+        node = Node(f.schema, False)
+        if f.card == "list":
+            node.items = _field_node(f.element)
+            node.keys = f.list_map_keys if f.list_type == "map" else ()
+        elif f.card == "map":
+            node.additional = _field_node(f.element)
+    return None if node.is_empty() else node
+
+
+class _Run:
+    """One object: what is left of the budget, and what was found."""
+
+    def __init__(self, budget: int, ratchet: bool) -> None:
+        self.left, self.ratchet = budget, ratchet
+        self.errors: list[FieldError] = []
+        self.warnings: list[str] = []
+
+    def node(self, node: Node, f: TypeDesc | Field | None, value: Any, change: _Change, path: str) -> None:
+        if value is None:
+            return
+        if node.rules:
+            self.rules(node, f, value, change, path)
+        if isinstance(value, list) and node.items is not None and isinstance(f, Field):
+            found = Correlated(node.keys, change.old)
+            for i, item in enumerate(value):
+                self.node(node.items, f.element, item, _Change(item, found.of(item), change), field.index(path, i))
+        elif isinstance(value, dict):
+            self.object(node, f, value, change, path)
+
+    def object(self, node: Node, f: TypeDesc | Field | None, value: dict[str, Any], change: _Change, path: str) -> None:
+        old = change.old if isinstance(change.old, dict) else {}
+        type = f.message if isinstance(f, Field) and f.card == "single" else f
+        for key in sorted(value):
+            below, at = node.properties.get(key), key if path == NIL_PATH else f"{path}.{key}"
+            inner = type.by_name.get(key) if isinstance(type, TypeDesc) else None
+            if below is None and inner is None:
+                below, at = node.additional, field.key("" if path == NIL_PATH else path, key)
+                inner = type.additional if isinstance(type, TypeDesc) else type.element if isinstance(type, Field) else None
+            if below is not None:
+                self.node(below, inner, value[key], _Change(value[key], old.get(key, ABSENT), change), at)
+
+    def rules(self, node: Node, f: TypeDesc | Field | None, value: Any, change: _Change, path: str) -> None:
+        def seen(v: Any) -> Any:
+            return struct_value(f, v) if isinstance(f, TypeDesc) else field_value(f, v) if f is not None else v
+
+        if self.left <= 0:
+            self.stop(field.invalid(path, node.kind, _OUT_OF_BUDGET))
+        me = seen(value)
+        was = seen(change.old) if change.old is not ABSENT and change.old is not None else None
+        for rule in node.rules:
+            if rule.error:
+                self.errors.append(field.invalid(path, node.kind, f"rule compile error: {rule.error}"))
+            elif rule.program is not None and not (rule.uses_old and was is None and not rule.optional_old):
+                old = (Optional(was) if was is not None else NONE) if rule.optional_old else was
+                if not self.holds(rule, {"self": me, "oldSelf": old}, node.kind, path):
+                    self.failed(rule, {"self": me, "oldSelf": was}, node, value, change, path)
+
+    def holds(self, rule: _Rule, variables: dict[str, Any], kind: str, path: str) -> bool:
+        assert rule.program is not None
+        found, cost = rule.program.run(variables)
+        if cost > self.left:
+            self.stop(field.invalid(path, kind, _OUT_OF_BUDGET))
+        self.left -= cost
+        if not isinstance(found, cel.EvaluationError):
+            return found is True
+        text = str(found)
+        if isinstance(found, cel.CostLimitError):
+            why = f"'{text}': no further validation rules will be run due to call cost exceeds limit for rule: {rule.shown}"
+            self.stop(field.invalid(path, kind, why))
+        if text.startswith("no such overload"):
+            text = f"'{text}': call arguments did not match a supported operator, function or macro signature for rule: {rule.shown}"
+        else:
+            text = f"{text} evaluating rule: {rule.shown}"
+        self.errors.append(field.invalid(path, kind, text))
+        return True
+
+    def failed(self, rule: _Rule, variables: dict[str, Any], node: Node, value: Any, change: _Change, path: str) -> None:
+        at = path
+        if rule.path:
+            at = rule.path if path == NIL_PATH else path + rule.path if rule.path.startswith("[") else f"{path}.{rule.path}"
+        unchanged = self.ratchet and not rule.uses_old and change.is_none()
+
+        def tell(error: FieldError) -> None:
+            if unchanged:
+                self.warnings.append(str(error))
+            else:
+                self.errors.append(error)
+
+        words = rule.words
+        if rule.message is not None:
+            text, cost = rule.message.run(variables)
+            why = ""
+            if cost > self.left:
+                why = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run"
+            elif isinstance(text, cel.CostLimitError):
+                why = "no further validation rules will be run due to call cost exceeds limit for messageExpression"
+            if why:
+                tell(field.invalid(at, node.kind, why))
+                raise OutOfBudget
+            self.left -= cost
+            words = _message(text) or words
+        shown = field.OMIT_VALUE if node.kind in ("object", "array") else value
+        tell(_error(rule.reason, at, shown, words))
+
+    def stop(self, error: FieldError) -> None:
+        self.errors.append(error)
+        raise OutOfBudget
+
+
+def _message(found: Any) -> str:
+    """What a message expression came to, if it can be shown."""
+    text = found.strip(field.GO_SPACE) if isinstance(found, str) else ""
+    return text if len(text.encode()) <= MAX_MESSAGE_B and "\n" not in text else ""
+
+
+def _error(reason: str | None, path: str, value: Any, words: str) -> FieldError:
+    if reason == field.FORBIDDEN:
+        return field.forbidden(path, words)
+    if reason == field.REQUIRED:
+        return field.required(path, words)
+    if reason == field.DUPLICATE:
+        return field.duplicate(path, value)
+    return field.invalid(path, value, words)
+
+
+def errors(
+    type: TypeDesc, obj: dict[str, Any], old: Any = ABSENT, budget: int = BUDGET, ratchet: bool = True
+) -> tuple[list[FieldError], list[str]]:
+    """The errors of the type's rules, and the warnings for rules that fail where nothing changed. ``budget`` is in cost units."""
+    node = of_type(type)
+    if node is None:
+        return [], []
+    run = _Run(budget, ratchet and old is not ABSENT)
+    with contextlib.suppress(OutOfBudget):
+        run.node(node, type, obj, _Change(obj, old, None), NIL_PATH)
+    return run.errors, run.warnings
+
+
+def value_errors(f: Field, value: Any, old: Any, budget: int, path: str) -> tuple[list[FieldError], int]:
+    """As ``errors``, of one value that stands at ``path``; and what is left of the budget, which may be below 0."""
+    node = _field_node(f)
+    if node is None:
+        return [], budget
+    run = _Run(budget, False)
+    try:
+        run.node(node, f, value, _Change(value, old, None), path)
+    except OutOfBudget:
+        return run.errors, -1
+    return run.errors, run.left

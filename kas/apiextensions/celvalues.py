@@ -1,0 +1,73 @@
+"""Values of a schema as expressions see them: apiserver ``pkg/cel/common/values.go``."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from kas.cel.schemas import escape
+from kas.cel.values import NS, Duration, MapList, SetList, Timestamp
+from kas.meta.scalars import days_from_civil, parse_duration, parse_time
+from kas.types.scheme import DecodeError, Field, TypeDesc
+
+_ROOT_META = ("name", "generateName")
+
+
+def struct_value(type: TypeDesc, obj: dict[str, Any]) -> dict[str, Any]:
+    """An object with the fields that its type knows, by their names in expressions. Of metadata there are the names only."""
+    out: dict[str, Any] = {}
+    for key, inner in obj.items():
+        f = type.by_name.get(key)
+        if type.embedded and key in ("apiVersion", "kind"):
+            out[key] = inner
+        elif type.embedded and key == "metadata":
+            out[key] = {k: inner[k] for k in _ROOT_META if k in inner} if isinstance(inner, dict) else inner
+        elif f is not None and (name := escape(key)):
+            out[name] = field_value(f, inner)
+    return out
+
+
+def field_value(f: Field, value: Any) -> Any:
+    """A value that ``f`` describes. What does not fit its type, or has not its format, stays what it is."""
+    if isinstance(value, dict):
+        if f.card == "map":
+            return {key: field_value(f.element, inner) for key, inner in value.items()}
+        return struct_value(f.message, value) if f.card == "single" and f.message is not None else value
+    if isinstance(value, list):
+        if f.card != "list":
+            return value
+        items = [field_value(f.element, item) for item in value]
+        if f.list_type == "map":
+            return MapList(items, tuple(map(escape, f.list_map_keys)))
+        return SetList(items) if f.list_type == "set" else items
+    if f.type == "double" and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if f.type == "int64" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if f.type == "string" and isinstance(value, str) and f.format in _TEXTS:
+        try:
+            return _TEXTS[f.format](value)
+        except (DecodeError, ValueError):
+            return value
+    return value
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as e:
+        raise ValueError(str(e)) from None
+
+
+def _date(text: str) -> Timestamp:
+    year, month, day = map(int, text.split("-"))
+    return Timestamp(days_from_civil(year, month, day) * 86400 * NS)
+
+
+def _time(text: str) -> Timestamp:
+    seconds, nanos = parse_time(text)
+    return Timestamp(seconds * NS + nanos)
+
+
+_TEXTS = {"byte": _bytes, "date": _date, "date-time": _time, "duration": lambda text: Duration(parse_duration(text))}

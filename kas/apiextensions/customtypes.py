@@ -1,0 +1,84 @@
+"""Everything a custom resource needs of its type, made from the one descriptor (``schema_type``) when it is first asked for.
+
+What is made is kept in the descriptor's ``derived`` and goes with it. The order in which a request's object passes: ``decode``, the
+request's own changes, ``default``, ``errors``. Upstream: apiextensions-apiserver ``pkg/registry/customresource`` and
+``pkg/apiserver/customresource_handler.go`` (schemaCoercingConverter, unstructuredDefaulter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kas.apiextensions import celrules, embeddedmeta, listtypes
+from kas.apiextensions.schema import path_steps
+from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, SchemaValidator
+from kas.meta import field
+from kas.meta.field import FieldError
+from kas.types.scheme import Field, TypeDesc, apply_schema_defaults, drop_nulls, prune
+
+Obj = dict[str, Any]
+NOT_ALL_CHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
+)
+# After these, rules might see values of types they were not compiled for, or more than their costs were estimated for.
+_BLOCKING = frozenset((field.NOT_SUPPORTED, field.REQUIRED, field.TOO_LONG, field.TOO_MANY, field.TYPE_INVALID))
+
+
+def decode(type: TypeDesc, obj: Obj) -> list[str]:
+    """Bring a parsed object into the form it is worked with, in place: unknown fields are gone, metadata is typed.
+
+    Answers the paths of the unknown fields, those of metadata last. Raises embeddedmeta.MetadataError. Values of wrong types stay, for
+    ``errors`` to find.
+    """
+    unknown = prune(type, obj)
+    return unknown + embeddedmeta.coerce(type, obj)
+
+
+def default(type: TypeDesc, obj: Obj) -> None:
+    """Fill in what the schema says of absent fields, in place; also objects from the store, whose schema may have been another."""
+    drop_nulls(type, obj)
+    apply_schema_defaults(type, obj)
+
+
+def validator(type: TypeDesc) -> SchemaValidator:
+    """The validator of the type's schema, made once for each type."""
+    found: SchemaValidator | None = type.derived.get("validator")
+    if found is None:
+        found = type.derived["validator"] = SchemaValidator(type.schema)
+    return found
+
+
+def schema_errors(type: TypeDesc, obj: Obj, old: Any = ABSENT) -> list[FieldError]:
+    """What the schema finds wrong with the object; with ``old`` faults in parts that did not change are tolerated."""
+    return validator(type).errors(obj, old)
+
+
+def errors(type: TypeDesc, obj: Obj, old: Any = ABSENT, found: Sequence[FieldError] = ()) -> tuple[list[FieldError], list[str]]:
+    """What is wrong with a defaulted object, and warnings for rules that fail on what an update leaves alone.
+
+    ``found`` is what is wrong with its metadata, and comes first. When there are errors of types or sizes, rules are not asked.
+    """
+    errs = [*found, *schema_errors(type, obj, old), *embeddedmeta.errors(type, obj), *listtypes.errors(type, obj)]
+    if celrules.of_type(type) is None:
+        return errs, []
+    if any(e.type in _BLOCKING for e in errs):
+        return [*errs, field.invalid(NIL_PATH, None, NOT_ALL_CHECKED)], []
+    more, warnings = celrules.errors(type, obj, old)
+    return errs + more, warnings
+
+
+def field_at(type: TypeDesc, path: str) -> Field | None:
+    """The field that a simple JSON path (``.spec.replicas``) leads to: of selectable fields, scale and columns. None when it leads
+    nowhere, or through a list."""
+    found: Field | None = None
+    place: TypeDesc | None = type
+    for step in path_steps(path) or ():
+        if place is not None:
+            found = place.by_name.get(step) or place.additional
+        else:
+            found = found.element if found is not None and found.card == "map" else None
+        if found is None:
+            return None
+        place = found.message if found.card == "single" else None
+    return found

@@ -1,0 +1,124 @@
+"""apiVersion, kind and metadata of custom resources and of the objects embedded in them.
+
+Upstream: apiextensions-apiserver ``pkg/apiserver/schema/objectmeta``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from kas.apiextensions.schemavalues import in_go_order
+from kas.meta import field, names
+from kas.meta.field import FieldError
+from kas.meta.objectmeta import validate_object_meta
+from kas.types.scheme import BUILTIN, DecodeError, Field, TypeDesc, decode, write_json
+
+Obj = dict[str, Any]
+
+
+class MetadataError(ValueError):
+    """What stands where the metadata of an object should be; ``error`` is the field error upstream answers as a 400."""
+
+    def __init__(self, error: FieldError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@cache
+def _object_meta() -> TypeDesc:
+    return BUILTIN.type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+
+
+def embedded(type: TypeDesc, obj: Obj) -> Iterator[tuple[str, Obj]]:
+    """The objects with metadata of their own inside ``obj``, with their paths; not ``obj`` itself. Follows the object."""
+    return _inside(type, None, obj, "")
+
+
+def _inside(type: TypeDesc | None, f: Field | None, value: Any, path: str) -> Iterator[tuple[str, Obj]]:
+    if isinstance(value, dict):
+        if f is not None and f.card == "map":
+            for key, inner in value.items():
+                yield from _below(f.element, inner, field.key(path, key))
+            return
+        t = type if f is None else f.message
+        if t is None:
+            return
+        for key, inner in value.items():
+            known = t.by_name.get(key)
+            if known is not None:
+                yield from _below(known, inner, field.child(path, key))
+            elif t.additional is not None:
+                yield from _below(t.additional, inner, field.key(path, key))
+    elif isinstance(value, list) and f is not None and f.card == "list":
+        for i, item in enumerate(value):
+            yield from _below(f.element, item, field.index(path, i))
+
+
+def _below(f: Field, value: Any, path: str) -> Iterator[tuple[str, Obj]]:
+    if f.card == "single" and f.message is not None and f.message.embedded and isinstance(value, dict):
+        yield path, value
+    yield from _inside(None, f, value, path)
+
+
+def coerce(type: TypeDesc, obj: Obj, is_root: bool = True) -> list[str]:
+    """Give metadata its typed form, in place, the object's own and those inside it; the paths of fields nobody knows.
+
+    Raises MetadataError for metadata, an apiVersion or a kind of another type.
+    """
+    unknown: list[str] = []
+    if is_root:
+        unknown += _coerce(obj, "")
+    for path, inner in embedded(type, obj):
+        unknown += _coerce(inner, path)
+    return sorted(unknown)
+
+
+def _coerce(obj: Obj, path: str) -> list[str]:
+    for key in ("apiVersion", "kind"):
+        if key in obj and not isinstance(obj[key], str):
+            raise MetadataError(field.invalid(field.child(path, key), in_go_order(obj[key]), "must be a string"))
+    if "metadata" not in obj:
+        return []
+    at = field.child(path, "metadata")
+    try:
+        obj["metadata"], found = decode(_object_meta(), obj["metadata"], write_json(obj["metadata"]))
+    except DecodeError as e:
+        raise MetadataError(field.invalid(at, in_go_order(obj["metadata"]), str(e))) from None
+    return [f"{at}.{text.removeprefix('unknown field ')[1:-1]}" for text in found]
+
+
+def errors(type: TypeDesc, obj: Obj) -> list[FieldError]:
+    """What is wrong with the types and metadata of the objects inside ``obj``."""
+    errs: list[FieldError] = []
+    for path, inner in embedded(type, obj):
+        errs += resource_errors(inner, path)
+    return errs
+
+
+def resource_errors(obj: Obj, path: str) -> list[FieldError]:
+    """As ``errors``, of one object, which must have an apiVersion and a kind but may go without metadata."""
+    errs = _type_errors(obj, "apiVersion", path) + _type_errors(obj, "kind", path)
+    if "metadata" in obj:
+        at = field.child(path, "metadata")
+        try:
+            meta, _ = decode(_object_meta(), obj["metadata"], write_json(obj["metadata"]))
+        except DecodeError as e:
+            return [*errs, field.invalid(at, in_go_order(obj["metadata"]), str(e))]
+        named = meta if meta.get("name") else {**meta, "name": "fakename"}
+        errs += validate_object_meta(named, bool(meta.get("namespace")), names.path_segment, at)
+    return errs
+
+
+def _type_errors(obj: Obj, key: str, path: str) -> list[FieldError]:
+    at, value = field.child(path, key), obj.get(key, "")
+    if not isinstance(value, str):
+        return [field.invalid(at, in_go_order(value), "must be a string")]
+    if not value:
+        return [field.required(at)]
+    if key == "kind":
+        found = names.is_dns1035_label(value.lower())
+        text = "may have mixed case, but should otherwise match: " + ",".join(found)
+        return [field.invalid(at, value, text)] if found else []
+    return [field.invalid(at, value, f"unexpected GroupVersion string: {value}")] if value.count("/") > 1 else []

@@ -1,0 +1,67 @@
+"""Lists that are sets or maps have no item twice: apiextensions-apiserver ``pkg/apiserver/schema/listtype``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from kas.apiextensions.schemavalues import in_go_order
+from kas.meta import field
+from kas.meta.field import FieldError
+from kas.types.scheme import Field, TypeDesc
+
+
+def errors(type: TypeDesc, obj: dict[str, Any]) -> list[FieldError]:
+    """The items that stand in a set or map of ``obj`` for the second time; each at its first repetition."""
+    return _struct(type, obj, "")
+
+
+def _struct(type: TypeDesc, obj: dict[str, Any], path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    for key in sorted(obj):
+        known = type.by_name.get(key)
+        if known is not None:
+            errs += _value(known, obj[key], field.child(path, key))
+        elif type.additional is not None:
+            errs += _value(type.additional, obj[key], field.key(path, key))
+    return errs
+
+
+def _value(f: Field, value: Any, path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    if isinstance(value, list):
+        if f.list_type == "set":
+            errs += [field.duplicate(field.index(path, i), in_go_order(value[i])) for i in _repeated(value)]
+        elif f.list_type == "map":
+            errs += _map(f, value, path)
+        if f.card == "list":
+            for i, item in enumerate(value):
+                errs += _value(f.element, item, field.index(path, i))
+    elif isinstance(value, dict):
+        if f.card == "map":
+            for key in sorted(value):
+                errs += _value(f.element, value[key], field.key(path, key))
+        elif f.message is not None and f.card == "single":
+            errs += _struct(f.message, value, path)
+    return errs
+
+
+def _map(f: Field, items: list[Any], path: str) -> list[FieldError]:
+    for i, item in enumerate(items):
+        if item is not None and not isinstance(item, dict):
+            return [field.invalid(field.index(path, i), in_go_order(item), "must be an object for an array of list-type map")]
+    keys = [{k: item[k] for k in f.list_map_keys if k in item} if item else {} for item in items]
+    return [field.duplicate(field.index(path, i), in_go_order(keys[i])) for i in _repeated(keys)]
+
+
+def _repeated(items: Iterable[Any]) -> list[int]:
+    """Where an item stands for the second time. Types matter, as in Go: 1 is not true."""
+    seen: dict[str, int] = {}
+    out = []
+    for i, item in enumerate(items):
+        key = json.dumps(item, sort_keys=True)
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] == 2:
+            out.append(i)
+    return out

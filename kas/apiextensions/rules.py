@@ -1,0 +1,155 @@
+"""The rules in CEL of a CustomResourceDefinition's schema: that they compile, and what they may cost at most.
+
+Upstream: apiextensions-apiserver ``pkg/apis/apiextensions/validation`` (CELSchemaContext) and ``pkg/apiserver/schema/cel``.
+For structural schemas only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import field as attribute
+
+from kas import cel
+from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, RULES, Schema, shown_rule
+from kas.cel.cost import MAX
+from kas.cel.declared import sizes_of
+from kas.cel.literals import walk
+from kas.cel.schemas import Structs, declare, most_often
+from kas.cel.syntax import Ident
+from kas.cel.types import BOOL, STRING, optional_of
+from kas.meta import field
+from kas.meta.field import FieldError
+
+RULE_LIMIT, TOTAL_LIMIT = 10_000_000, 100_000_000
+MOST_EXPENSIVE = 10
+_HINT = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+
+
+@dataclass(slots=True)
+class _Place:
+    """A schema and what stands around it. ``often``: how many of it there may be, None when nothing bounds that; ``apart``: the path of
+    the list whose items cannot be told from one another when they change."""
+
+    schema: Schema
+    path: str
+    often: int | None
+    apart: str = ""
+    is_root: bool = False
+
+
+@dataclass(slots=True)
+class _Budget:
+    total: int = 0
+    spent: list[tuple[int, str]] = attribute(default_factory=list)
+
+    def spend(self, path: str, cost: int) -> None:
+        self.total = min(self.total + cost, MAX)
+        self.spent.append((cost, path))
+
+
+def rules(schema: Schema, path: str) -> list[FieldError]:
+    """Compile each ``x-kubernetes-validations`` rule of the schema and hold its estimated cost, and that of all, against the limits."""
+    errs: list[FieldError] = []
+    budget = _Budget()
+    for place in _places(_Place(schema, path, 1, is_root=True)):
+        if place.schema.get(RULES):
+            errs += _rules_of(place, budget)
+    if budget.total > TOTAL_LIMIT:
+        text = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
+        dearest = sorted(budget.spent, key=lambda x: -x[0])[:MOST_EXPENSIVE]
+        errs += [field.forbidden(at, text) for _, at in dearest]
+        name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
+        errs.append(field.forbidden(path, _exceeds(name, budget.total, TOTAL_LIMIT)))
+    return errs
+
+
+def _places(place: _Place) -> Iterator[_Place]:
+    """What is below, then the schema itself."""
+    schema, path = place.schema, place.path
+    additional, items = schema.get("additionalProperties"), schema.get("items")
+    if isinstance(additional, dict):
+        often = _times(place.often, schema.get("maxProperties"))
+        yield from _places(_Place(additional, f"{path}.additionalProperties", often, place.apart, bool(additional.get(EMBEDDED))))
+    for name, inner in (schema.get("properties") or {}).items():
+        at = field.key(f"{path}.properties", name)
+        yield from _places(_Place(inner, at, place.often, place.apart, bool(inner.get(EMBEDDED))))
+    if isinstance(items, dict):
+        apart = place.apart or ("" if schema.get(LIST_TYPE) == "map" else path)
+        yield from _places(_Place(items, f"{path}.items", _times(place.often, schema.get("maxItems")), apart, bool(items.get(EMBEDDED))))
+    yield place
+
+
+def _times(often: int | None, most: int | None) -> int | None:
+    return None if often is None or most is None else min(often * max(most, 0), MAX)
+
+
+def _rules_of(place: _Place, budget: _Budget) -> list[FieldError]:
+    structs: Structs = {}
+    found = declare(place.schema, "selfType", structs, place.is_root)
+    if found is None:
+        why = "unable to convert structural schema to CEL declarations"
+        text = f"internal error: failed to construct type information for x-kubernetes-validations rules: {why}"
+        return [field.internal(f"{place.path}.{RULES}", text)]
+    shape, least = found
+    often = place.often if place.often is not None else most_often(least)
+    sizes = sizes_of({"self": shape, "oldSelf": shape})
+    errs: list[FieldError] = []
+    for i, rule in enumerate(place.schema[RULES]):
+        at, text = field.index(f"{place.path}.{RULES}", i), rule.get("rule") or ""
+        old = optional_of(shape.type) if rule.get("optionalOldSelf") else shape.type
+        env = cel.BASE.extended({"self": shape.type, "oldSelf": old}, structs)
+        if not text.strip():
+            continue
+        program, why = _compiled(text, env)
+        if program is not None and program.type != BOOL:
+            program, why = None, "cel expression must evaluate to a bool"
+        cost = min(program.estimate(sizes).high * often, MAX) if program is not None else 0
+        errs += _within(f"{at}.rule", "estimated rule cost", cost)
+        budget.spend(f"{at}.rule", cost)
+        if program is None:
+            errs.append(field.invalid(f"{at}.rule", shown_rule(rule), why))
+            continue
+        errs += _message(rule, env, sizes, at, budget)
+        if any(isinstance(node, Ident) and node.variable is not None and node.variable.name == "oldSelf" for node in walk(program.root)):
+            if place.apart:
+                text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place.apart}"
+                errs.append(field.invalid(f"{at}.rule", rule.get("rule"), text))
+        elif rule.get("optionalOldSelf") is not None:
+            errs.append(field.invalid(f"{at}.optionalOldSelf", rule["optionalOldSelf"], "may not be set if oldSelf is not used in rule"))
+    return errs
+
+
+def _compiled(text: str, env: cel.Environment) -> tuple[cel.Program | None, str]:
+    try:
+        return cel.compile(text, env), ""
+    except cel.CompileError as e:
+        return None, f"compilation failed: {e}"
+    except cel.ProgramError as e:
+        return None, f"program instantiation failed: {e}"
+
+
+def _message(rule: Schema, env: cel.Environment, sizes: cel.Sizes, at: str, budget: _Budget) -> list[FieldError]:
+    text, path = rule.get("messageExpression") or "", f"{at}.messageExpression"
+    if not text.strip():
+        return []
+    program, why = _compiled(text, env)
+    if program is not None and program.type != STRING:
+        program, why = None, "messageExpression must evaluate to a string"
+    elif program is None:
+        why = f"messageExpression {why}"
+    if program is None:
+        return [field.invalid(path, shown_rule(rule), why)]
+    cost = program.estimate(sizes).high
+    budget.spend(path, cost)
+    return _within(path, "estimated messageExpression cost", cost)
+
+
+def _within(path: str, name: str, cost: int) -> list[FieldError]:
+    return [field.forbidden(path, _exceeds(name, cost, RULE_LIMIT))] if cost > RULE_LIMIT else []
+
+
+def _exceeds(name: str, cost: int, limit: int) -> str:
+    factor = cost / limit
+    shown = "more than 100x" if factor > 100 else f"{factor:f}x" if factor < 1.5 else f"{factor:.1f}x"
+    return f"{name} exceeds budget by factor of {shown} {_HINT}"

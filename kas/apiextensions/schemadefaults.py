@@ -1,0 +1,100 @@
+"""Defaults in a CustomResourceDefinition's schema: each must be pruned and valid for its place.
+
+Upstream: ``apiextensions-apiserver/pkg/apiserver/schema/defaulting`` (ValidateDefaults).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kas.apiextensions import celrules, embeddedmeta
+from kas.apiextensions.schema import Schema
+from kas.apiextensions.schemavalues import SchemaValidator
+from kas.meta import field
+from kas.meta.field import FieldError
+from kas.types.scheme import Field, TypeDesc, prune_value, schema_type
+
+_META = ("apiVersion", "kind", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A field with a default. Inside the metadata of an object, ``steps`` leads there from that object (0: into a list)."""
+
+    field: Field
+    path: str
+    steps: tuple[str | int, ...] = ()
+
+
+def _places(type: TypeDesc, path: str, steps: tuple[str | int, ...] = ()) -> Iterator[_Place]:
+    """Every default of a type; additionalProperties cannot have one."""
+    for f in type.fields:
+        at = field.key(f"{path}.properties", f.name)
+        yield from _field_places(f, at, (*steps, f.name) if steps or (type.embedded and f.name in _META) else ())
+
+
+def _field_places(f: Field, path: str, steps: tuple[str | int, ...]) -> Iterator[_Place]:
+    if f.has_default:
+        yield _Place(f, path, steps)
+    if f.card == "list":
+        yield from _field_places(f.element, f"{path}.items", (*steps, 0) if steps else ())
+    elif f.card == "single" and f.message is not None:
+        yield from _places(f.message, path, () if f.message.embedded else steps)
+
+
+def unpruned(schema: Schema) -> bool:
+    """Whether some default in the schema holds fields that pruning would drop."""
+    return any(prune_value(p.field, copy.deepcopy(p.field.default)) for p in _places(schema_type("", schema), ""))
+
+
+def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[FieldError]:
+    """What is wrong with the defaults of a structural schema that stands at ``path``."""
+    errs: list[FieldError] = []
+    budget = celrules.BUDGET
+    if isinstance(schema.get("default"), dict):
+        errs += embeddedmeta.resource_errors(schema["default"], f"{path}.default")
+    for place in _places(schema_type("", schema), path):
+        at, value = f"{place.path}.default", copy.deepcopy(place.field.default)
+        found = _in_metadata(place, value, at) if place.steps else _embedded(place.field, value, at)
+        if not place.steps and must_be_pruned and prune_value(place.field, copy.deepcopy(value)):
+            errs.append(field.invalid(at, value, "must not have unknown fields"))
+        if not found:
+            found = SchemaValidator(place.field.schema).errors(value, path=at)
+        if not found and not place.steps and budget >= 0:
+            found, budget = celrules.value_errors(place.field, value, value, budget, at)
+        errs += found
+    return errs
+
+
+def _embedded(f: Field, value: Any, path: str) -> list[FieldError]:
+    """Metadata of objects in the default."""
+    holder = schema_type("", {"properties": {"default": f.schema}})
+    try:
+        embeddedmeta.coerce(holder, {"default": copy.deepcopy(value)}, is_root=False)
+    except embeddedmeta.MetadataError as e:
+        return [_moved(e.error, path)]
+    return [_moved(e, path) for e in embeddedmeta.errors(holder, {"default": value})]
+
+
+def _moved(error: FieldError, path: str) -> FieldError:
+    return FieldError(error.type, path + error.field.removeprefix("default"), error.value, error.detail)
+
+
+def _in_metadata(place: _Place, value: Any, path: str) -> list[FieldError]:
+    """A default inside metadata is tried in an object around it."""
+    inner = value
+    for step in reversed(place.steps):
+        inner = [inner] if step == 0 else {step: inner}
+    obj = {"apiVersion": "validation/v1", "kind": "Validation", **inner}
+    try:
+        embeddedmeta.coerce(schema_type("", {}), obj)
+        found = embeddedmeta.resource_errors(obj, "")
+    except embeddedmeta.MetadataError as e:
+        found = [e.error]
+    if not found:
+        return []
+    shown = str(found[0]) if len(found) == 1 else "[" + ", ".join(map(str, found)) + "]"
+    return [field.invalid(path, value, f"must result in valid metadata: {shown}")]

@@ -1,0 +1,407 @@
+"""Values against a schema, with the messages of kube-openapi's validator.
+
+Upstream: ``k8s.io/kube-openapi/pkg/validation/validate`` and what apiextensions-apiserver's ``pkg/apiserver/validation`` makes of its
+results: field errors, of which those of unchanged parts do not count on an update (ratcheting).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
+from kas.meta import field
+from kas.meta.field import FieldError
+from kas.meta.regex import RegexError, compiled
+from kas.meta.strfmt import FORMATS, is_known
+
+# The path of what stands nowhere, as Go prints it.
+NIL_PATH = "<nil>"
+# Where nothing was before, or it cannot be told what was.
+ABSENT: Any = object()
+_MAX_EXACT = float((1 << 53) - 1)
+_INT_BITS = {"int32": 32}
+
+
+class Result:
+    """What was found. ``matches`` counts what held: of alternatives that all fail, those of the one with most of it are told."""
+
+    __slots__ = ("errors", "matches", "texts")
+
+    def __init__(self, matches: int = 0) -> None:
+        self.errors: list[FieldError] = []
+        self.texts: set[tuple[str, str]] = set()
+        self.matches = matches
+
+    def add(self, error: FieldError) -> None:
+        """Each error once."""
+        key = (error.field, error.detail or error.type)
+        if key not in self.texts:
+            self.texts.add(key)
+            self.errors.append(error)
+
+    def merge(self, other: Result) -> None:
+        """Count the matches and take over the errors of ``other``."""
+        self.matches += other.matches
+        for error in other.errors:
+            self.add(error)
+
+
+class SchemaValidator:
+    """A compiled schema; immutable and safe to share. Properties and items are compiled when first needed."""
+
+    __slots__ = (
+        "_additional", "_items", "_properties", "additional", "all_of", "any_of", "enum", "format", "format_check", "items", "junctors",
+        "limits", "list_keys", "negated", "nullable", "one_of", "pattern", "pattern_text", "properties", "required", "size", "types",
+    )  # fmt: skip
+
+    def __init__(self, schema: Schema) -> None:
+        get = schema.get
+        kind = get("type") or ""
+        self.types: tuple[str, ...] = ("integer", "string") if get(INT_OR_STRING) else (kind,) if kind else ()
+        name = get("format") or ""
+        self.format = name if name and is_known("" if get(INT_OR_STRING) else kind, name) else ""
+        self.format_check: Callable[[str], bool] | None = FORMATS.get(self.format.replace("-", ""))
+        self.nullable = bool(get("nullable"))
+        self.enum: list[Any] = get("enum") or []
+        self.pattern_text: str = get("pattern") or ""
+        self.pattern: Any = None
+        if self.pattern_text:
+            try:
+                self.pattern = compiled(self.pattern_text)
+            except RegexError as e:  # of a definition that is being refused for it
+                self.pattern_text += f", but pattern is invalid: {e}"
+        self.limits = _Limits(schema) if any(get(k) is not None for k in ("maximum", "minimum", "multipleOf")) else None
+        self.size = tuple(get(k) for k in ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"))
+        self.required: tuple[str, ...] = tuple(get("required") or ())
+        self.properties: dict[str, Schema] = get("properties") or {}
+        self.additional = get("additionalProperties")
+        items = get("items")
+        self.items: Schema | None = items if isinstance(items, dict) else None
+        self.list_keys: tuple[str, ...] = tuple(get(KEYS) or ()) if get(LIST_TYPE) == "map" else ()
+        self.all_of, self.any_of, self.one_of = ([SchemaValidator(s) for s in get(k) or ()] for k in ("allOf", "anyOf", "oneOf"))
+        negated: Schema | None = get("not")
+        self.negated = SchemaValidator(negated) if negated is not None else None
+        self.junctors = bool(self.all_of or self.any_of or self.one_of or self.negated)
+        self._properties: dict[str, SchemaValidator] = {}
+        self._items: SchemaValidator | None = None
+        self._additional: SchemaValidator | None = None
+
+    def errors(self, value: Any, old: Any = ABSENT, path: str = NIL_PATH) -> list[FieldError]:
+        """What is wrong with ``value``; ``old`` is what it replaces. ``path`` is where the whole value stands."""
+        return self.check(value, "", old, path).errors
+
+    def check(self, value: Any, name: str, old: Any, base: str) -> Result:
+        """``name`` is the place inside the whole value, as the messages show it. What is unchanged is not told."""
+        out = self._check(value, name, old, base)
+        return Result(out.matches) if out.errors and old is not ABSENT and same(value, old) else out
+
+    def _check(self, value: Any, name: str, old: Any, base: str) -> Result:
+        out = Result(1)
+        if value is None:
+            out.matches = 1
+            self._null(name, base, out)
+            return out
+        if self.types or self.format:
+            out.matches += 1
+            error = self._type(value, name, base)
+            if error is None:
+                out.matches += 1
+            else:
+                out.add(error)
+        out.matches += 2
+        if self.junctors:
+            self._junctors(value, name, old, base, out)
+        if isinstance(value, str):
+            self._text(value, name, base, out)
+        elif _is_number(value):
+            out.matches += 2
+            self._number(value, name, base, out)
+        elif isinstance(value, list):
+            out.matches += 2
+            self._list(value, name, old, base, out)
+        out.matches += 1
+        if self.enum and not any(_is_option(value, option) for option in self.enum):
+            out.add(_enum(value, self.enum, name, base))
+        if isinstance(value, dict):
+            out.matches += 1
+            self._object(value, name, old, base, out)
+        return out
+
+    def _null(self, name: str, base: str, out: Result) -> None:
+        if self.types and not self.nullable:
+            out.matches = 0
+            out.add(_type_error(name, base, ",".join(self.types), "null"))
+        if self.enum:
+            out.add(_enum(None, self.enum, name, base))
+
+    def _type(self, value: Any, name: str, base: str) -> FieldError | None:
+        kind, form = _kind_of(value)
+        types, wanted = self.types, self.format
+        lenient = (isinstance(value, float) and "integer" in types and is_integral(value)) or (kind == "integer" and "number" in types)
+        texts = isinstance(value, (str, list))
+        if not texts and wanted and not (kind in types or form == wanted or lenient):
+            return _type_error(name, base, wanted, form)
+        if texts and wanted and "number" not in types and "integer" not in types:
+            return None
+        if kind in types or lenient:
+            return None
+        return _type_error(name, base, ",".join(types), kind)
+
+    def _text(self, value: str, name: str, base: str, out: Result) -> None:
+        out.matches += 1
+        least, most = self.size[0], self.size[1]
+        if most is not None and len(value) > most:
+            out.add(field.too_long(_path(base, name), most))
+        elif least is not None and len(value) < least:
+            out.add(_invalid(name, base, value, f"should be at least {least} chars long"))
+        elif self.pattern_text and (self.pattern is None or self.pattern.search(value) is None):
+            out.add(_invalid(name, base, value, f"should match '{self.pattern_text}'"))
+        if self.format_check is not None:
+            out.matches += 1
+            if not self.format_check(value):
+                out.add(_type_error(name, base, self.format, value))
+
+    def _number(self, value: float, name: str, base: str, out: Result) -> None:
+        kind = self.types[0] if self.types in (("integer",), ("number",)) else ""
+        if not in_range(value, kind, self.format):
+            out.add(_out_of_range("Checked", kind, self.format, name, base))
+        if self.limits is not None:
+            self.limits.check(value, kind, self.format, name, base, out)
+
+    def _list(self, value: list[Any], name: str, old: Any, base: str, out: Result) -> None:
+        if self.items is not None:
+            inner = self._items
+            if inner is None:
+                inner = self._items = SchemaValidator(self.items)
+            before = Correlated(self.list_keys, old)
+            for i, item in enumerate(value):
+                out.merge(inner.check(item, f"{name}[{i}]", before.of(item), base))
+        least, most = self.size[2], self.size[3]
+        if least is not None and len(value) < least:
+            out.add(_invalid(name, base, len(value), f"should have at least {least} items"))
+        if most is not None and len(value) > most:
+            out.add(field.too_many(_path(base, name), len(value), most))
+
+    def _object(self, value: dict[str, Any], name: str, old: Any, base: str, out: Result) -> None:
+        least, most = self.size[4], self.size[5]
+        if least is not None and len(value) < least:
+            out.add(_invalid(name, base, len(value), f"should have at least {least} properties"))
+            return
+        if most is not None and len(value) > most:
+            out.add(field.too_many(_path(base, name), len(value), most))
+            return
+        before = old if isinstance(old, dict) else {}
+        for key in sorted(value):
+            inner = self._property(key)
+            if inner is not None:
+                at = f"{name}.{key}" if name or key not in self.properties else key
+                out.merge(inner.check(value[key], at, before.get(key, ABSENT), base))
+            elif self.additional is False and key not in self.properties:
+                out.add(FieldError(field.INVALID, _path(base, name), key, f"{name}.{key} in body is a forbidden property"))
+        for key in self.required:
+            if key not in value:
+                out.add(field.required(_path(base, f"{name}.{key}")))
+
+    def _property(self, key: str) -> SchemaValidator | None:
+        found = self._properties.get(key)
+        if found is None and key in self.properties:
+            found = self._properties[key] = SchemaValidator(self.properties[key])
+        if found is None and isinstance(self.additional, dict):
+            if self._additional is None:
+                self._additional = SchemaValidator(self.additional)
+            return self._additional
+        return found
+
+    def _junctors(self, value: Any, name: str, old: Any, base: str, out: Result) -> None:
+        shown = field.go_quote(name)
+        if self.any_of:
+            best, held = _best([s._check(value, name, old, base) for s in self.any_of])
+            if not held:
+                out.add(_whole(base, f"{shown} must validate at least one schema (anyOf)"))
+            out.merge(best)
+        if self.one_of:
+            best, held = _best([s._check(value, name, old, base) for s in self.one_of])
+            if held != 1:
+                found = f"Found {held} valid alternatives" if held else "Found none valid"
+                out.add(_whole(base, f"{shown} must validate one and only one schema (oneOf). {found}"))
+            if held < 2:
+                out.merge(best)
+        if self.all_of:
+            results = [s._check(value, name, old, base) for s in self.all_of]
+            for result in results:
+                out.merge(result)
+            held = sum(not r.errors for r in results)
+            if held != len(results):
+                out.add(_whole(base, f"{shown} must validate all the schemas (allOf){'' if held else '. None validated'}"))
+        if self.negated is not None and not self.negated._check(value, name, old, base).errors:
+            out.add(_whole(base, f"{shown} must not validate the schema (not)"))
+
+
+class _Limits:
+    """Bounds of numbers. A bound that does not fit the type of its schema is an error with every value."""
+
+    __slots__ = ("exclusive_maximum", "exclusive_minimum", "maximum", "minimum", "step")
+
+    def __init__(self, schema: Schema) -> None:
+        self.maximum, self.minimum, self.step = schema.get("maximum"), schema.get("minimum"), schema.get("multipleOf")
+        self.exclusive_maximum, self.exclusive_minimum = bool(schema.get("exclusiveMaximum")), bool(schema.get("exclusiveMinimum"))
+
+    def check(self, value: float, kind: str, form: str, name: str, base: str, out: Result) -> None:
+        if self.step is not None:
+            step = self._bound(self.step, value, "MultipleOf", kind, form, name, base, out)
+            whole = isinstance(step, int)
+            if step < 0:
+                why = f"factor MultipleOf declared for {name} must be positive: {field.go_value(step)}"
+                out.add(FieldError(field.INVALID, _path(base, name), step, why))
+            elif step and not (int(value) % step == 0 if whole else is_integral(1 / step * value if step < 1 else value / step)):
+                out.add(_invalid(name, base, value, f"should be a multiple of {field.go_value(step)}"))
+        if self.minimum is not None:
+            bound = self._bound(self.minimum, value, "Minimum boundary", kind, form, name, base, out)
+            if value <= bound if self.exclusive_minimum else value < bound:
+                words = "greater than" if self.exclusive_minimum else "greater than or equal to"
+                out.add(_invalid(name, base, value, f"should be {words} {field.go_value(bound)}"))
+        if self.maximum is not None:
+            bound = self._bound(self.maximum, value, "Maximum boundary", kind, form, name, base, out)
+            if value >= bound if self.exclusive_maximum else value > bound:
+                words = "less than" if self.exclusive_maximum else "less than or equal to"
+                out.add(_invalid(name, base, value, f"should be {words} {field.go_value(bound)}"))
+
+    @staticmethod
+    def _bound(bound: float, value: float, which: str, kind: str, form: str, name: str, base: str, out: Result) -> float:
+        """The bound as a value of this type is compared with it: integers know whole bounds only."""
+        if not in_range(float(bound), kind, form):
+            out.add(_out_of_range(which, kind, form, name, base))
+            return float(bound)
+        return int(bound) if isinstance(value, int) and not math.isinf(bound) else float(bound)
+
+
+class Correlated:
+    """Which item of the old list an item of the new one stands for: only lists of type map tell."""
+
+    __slots__ = ("found", "keys")
+
+    def __init__(self, keys: tuple[str, ...], old: Any) -> None:
+        self.keys = keys
+        self.found: dict[str, Any] = {}
+        if keys and isinstance(old, list):
+            for item in old:
+                if isinstance(item, dict):
+                    self.found.setdefault(self._key(item), item)
+
+    def _key(self, item: dict[str, Any]) -> str:
+        return json.dumps([item.get(key) for key in self.keys], sort_keys=True)
+
+    def of(self, item: Any, otherwise: Any = ABSENT) -> Any:
+        """The stored item with the same key; ``otherwise`` when there is none."""
+        return self.found.get(self._key(item), otherwise) if self.found and isinstance(item, dict) else otherwise
+
+
+# -- values ---------------------------------------------------------------------------------------------------------------
+
+
+def same(a: Any, b: Any) -> bool:
+    """Go's ``reflect.DeepEqual`` of JSON values: types matter."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return len(a) == len(b) and all(k in b and same(v, b[k]) for k, v in a.items())
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)
+
+
+def in_go_order(value: Any) -> Any:
+    """A JSON value with the keys of its objects sorted, as Go prints maps."""
+    if isinstance(value, dict):
+        return {key: in_go_order(value[key]) for key in sorted(value)}
+    return [in_go_order(item) for item in value] if isinstance(value, list) else value
+
+
+def is_integral(value: float) -> bool:
+    """swag's ``IsFloat64AJSONInteger``: whole, as far as a float can tell."""
+    if not math.isfinite(value) or abs(value) > _MAX_EXACT:
+        return False
+    whole = float(int(value))
+    if value == whole:
+        return True
+    if whole == 0:
+        return False
+    return abs(value - whole) / (abs(value) + abs(whole)) < 1e-9
+
+
+def in_range(value: float, kind: str, form: str) -> bool:
+    """Whether a number of that type and format can hold the value."""
+    if kind == "integer":
+        half = 1 << (_INT_BITS.get(form, 64) - 1)
+        return (isinstance(value, int) or value.is_integer()) and -half <= value < half
+    if form == "float" and math.isfinite(value):
+        try:
+            struct.pack("<f", value)
+        except OverflowError:
+            return False
+    return True
+
+
+def _kind_of(value: Any) -> tuple[str, str]:
+    """JSON type and format of a value."""
+    if isinstance(value, bool):
+        return "boolean", ""
+    if isinstance(value, int):
+        return ("integer", "int64") if -(1 << 63) <= value < 1 << 63 else ("number", "float64")
+    if isinstance(value, float):
+        return "number", "float64"
+    return ("string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"), ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_option(value: Any, option: Any) -> bool:
+    """Equal, after Go's conversion to the option's type."""
+    if _is_number(value) and _is_number(option):
+        return (int(value) if isinstance(option, int) and math.isfinite(value) else float(value)) == option
+    return same(value, option)
+
+
+def _best(results: list[Result]) -> tuple[Result, int]:
+    """Of alternatives: what to tell, and how many hold."""
+    valid = [r for r in results if not r.errors]
+    return (valid[0] if valid else max(results, key=lambda r: r.matches)), len(valid)
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------------
+
+
+def _path(base: str, name: str) -> str:
+    name = name.removeprefix(".")
+    if not name:
+        return base
+    return name if base == NIL_PATH else f"{base}.{name}"
+
+
+def _invalid(name: str, base: str, value: Any, text: str) -> FieldError:
+    return FieldError(field.INVALID, _path(base, name), value, f"{name} in body {text}")
+
+
+def _type_error(name: str, base: str, wanted: str, found: str) -> FieldError:
+    return FieldError(field.TYPE_INVALID, _path(base, name), found, f"{name} in body must be of type {wanted}: {field.go_quote(found)}")
+
+
+def _enum(value: Any, options: list[Any], name: str, base: str) -> FieldError:
+    shown = (option if isinstance(option, str) else field.write_json(option).decode() for option in options)
+    return FieldError(field.NOT_SUPPORTED, _path(base, name), value, "supported values: " + ", ".join(map(field.go_quote, shown)))
+
+
+def _out_of_range(which: str, kind: str, form: str, name: str, base: str) -> FieldError:
+    shown = f"with format {form}" if form else "(default format)"
+    return _whole(base, f"{which} value must be of type {kind} {shown} in {name}")
+
+
+def _whole(base: str, text: str) -> FieldError:
+    """An error that names its place in its text only."""
+    return FieldError(field.INVALID, base, "", text)

@@ -1,0 +1,167 @@
+"""Which requests are recorded, and how much of them: audit.k8s.io/v1 Policy.
+
+``pkg/audit/policy/{checker,util,reader}.go`` and ``pkg/apis/audit/validation``: the first matching rule decides, none means
+level None.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kas.auth.attributes import Attributes, aggregate
+from kas.meta import field
+from kas.meta.field import FieldError
+from kas.meta.names import is_dns1123_subdomain
+
+Obj = dict[str, Any]
+
+LEVELS = ("None", "Metadata", "Request", "RequestResponse")
+STAGES = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
+API_VERSION = "audit.k8s.io/v1"
+
+
+class PolicyError(ValueError):
+    """The policy cannot be used."""
+
+
+class Verdict(NamedTuple):
+    """``omit_stages`` are recorded for nothing of this request; ``omit_managed_fields`` drops them from recorded bodies."""
+
+    level: str
+    omit_stages: tuple[str, ...]
+    omit_managed_fields: bool
+
+
+class _Rule:
+    __slots__ = ("groups", "namespaces", "paths", "prefixes", "resources", "users", "verbs", "verdict")
+
+    def __init__(self, rule: Obj, policy: Obj) -> None:
+        self.users = _set(rule, "users")
+        self.groups = _set(rule, "userGroups")
+        self.verbs = _set(rule, "verbs")
+        self.namespaces = _set(rule, "namespaces")
+        self.resources = [_Resources(r) for r in rule.get("resources") or ()]
+        urls = rule.get("nonResourceURLs") or ()
+        self.paths = _set(rule, "nonResourceURLs")
+        self.prefixes = tuple(u.rstrip("*") for u in urls if u.endswith("*"))
+        omit = rule.get("omitManagedFields")
+        if omit is None:
+            omit = policy.get("omitManagedFields")
+        stages = {*(policy.get("omitStages") or ()), *(rule.get("omitStages") or ())}
+        self.verdict = Verdict(rule["level"], tuple(sorted(stages)), bool(omit))
+
+    def matches(self, a: Attributes) -> bool:
+        if self.users and a.user.name not in self.users:
+            return False
+        if self.groups and self.groups.isdisjoint(a.user.groups):
+            return False
+        if self.verbs and a.verb not in self.verbs:
+            return False
+        if self.namespaces or self.resources:
+            return a.resource_request and self._matches_resource(a)
+        if self.paths:
+            return not a.resource_request and (a.path in self.paths or (bool(self.prefixes) and a.path.startswith(self.prefixes)))
+        return True
+
+    def _matches_resource(self, a: Attributes) -> bool:
+        # The namespace of a cluster-scoped request is "".
+        if self.namespaces and a.namespace not in self.namespaces:
+            return False
+        return not self.resources or any(r.matches(a) for r in self.resources)
+
+
+class _Resources:
+    __slots__ = ("group", "names", "resources")
+
+    def __init__(self, obj: Obj) -> None:
+        self.group = obj.get("group") or ""
+        self.resources = _set(obj, "resources")
+        self.names = _set(obj, "resourceNames")
+
+    def matches(self, a: Attributes) -> bool:
+        if self.group != a.api_group:
+            return False
+        if not self.resources:
+            return True
+        if self.names and a.name not in self.names:
+            return False
+        if "*" in self.resources or f"{a.resource}/*" in self.resources:
+            return True
+        if not a.subresource:
+            return a.resource in self.resources
+        return f"{a.resource}/{a.subresource}" in self.resources or f"*/{a.subresource}" in self.resources
+
+
+def _set(obj: Obj, key: str) -> frozenset[str]:
+    return frozenset(obj.get(key) or ())
+
+
+class AuditPolicy:
+    """A checked policy, ready to be asked."""
+
+    def __init__(self, policy: Obj) -> None:
+        self._rules = [_Rule(r, policy) for r in policy.get("rules") or ()]
+        self._default = Verdict("None", tuple(policy.get("omitStages") or ()), bool(policy.get("omitManagedFields")))
+
+    def verdict(self, a: Attributes) -> Verdict:
+        """What the first rule that matches says; the default of the policy when none does."""
+        for rule in self._rules:
+            if rule.matches(a):
+                return rule.verdict
+        return self._default
+
+
+def load(policy: Obj) -> AuditPolicy:
+    """``policy`` is the decoded file of --audit-policy-file. Raises ``PolicyError`` with everything that is wrong."""
+    if policy.get("apiVersion") != API_VERSION or policy.get("kind") != "Policy":
+        given = f"{policy.get('apiVersion') or ''}, Kind={policy.get('kind') or ''}"
+        raise PolicyError(f"expected a Policy of {API_VERSION}, found {given}")
+    if not policy.get("rules"):
+        raise PolicyError("loaded illegal policy with 0 rules")
+    errs = validate(policy)
+    if errs:
+        raise PolicyError(aggregate([str(e) for e in errs]))
+    return AuditPolicy(policy)
+
+
+def validate(policy: Obj) -> list[FieldError]:
+    """``ValidatePolicy`` of audit.k8s.io/v1: what is wrong with each of the rules."""
+    errs: list[FieldError] = []
+    for i, rule in enumerate(policy.get("rules") or ()):
+        errs.extend(_validate_rule(rule, f"rules[{i}]"))
+    return errs
+
+
+def _validate_rule(rule: Obj, path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    level = rule.get("level") or ""
+    if not level:
+        errs.append(field.required(f"{path}.level"))
+    elif level not in LEVELS:
+        # Listed by weight, not by name.
+        detail = "supported values: " + ", ".join(map(field.go_quote, LEVELS))
+        errs.append(FieldError(field.NOT_SUPPORTED, f"{path}.level", level, detail))
+    urls = rule.get("nonResourceURLs") or []
+    for i, url in enumerate(urls):
+        if url == "*":
+            continue
+        at = f"{path}.nonResourceURLs[{i}]"
+        if not url.startswith("/"):
+            errs.append(field.invalid(at, url, "non-resource URL rules must begin with a '/' character"))
+        if "*" in url[:-1]:
+            errs.append(field.invalid(at, url, "non-resource URL wildcards '*' must be the final character of the rule"))
+    for resources in rule.get("resources") or ():
+        group = resources.get("group") or ""
+        problems = is_dns1123_subdomain(group) if group else []
+        if problems:
+            errs.append(field.invalid(f"{path}.resources.group", group, ",".join(problems)))
+        if resources.get("resourceNames") and not resources.get("resources"):
+            why = "using resourceNames requires at least one resource"
+            errs.append(field.invalid(f"{path}.resources.resourceNames", resources["resourceNames"], why))
+    for i, stage in enumerate(rule.get("omitStages") or ()):
+        if stage not in STAGES:
+            errs.append(field.invalid(f"{path}.omitStages[{i}]", stage, "allowed stages are " + ",".join(STAGES)))
+    if urls and (rule.get("resources") or rule.get("namespaces")):
+        why = "rules cannot apply to both regular resources and non-resource URLs"
+        errs.append(field.invalid(f"{path}.nonResourceURLs", urls, why))
+    return errs

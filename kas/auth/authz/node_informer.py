@@ -1,0 +1,57 @@
+"""The node graph over the store: filled when a node first asks, followed from then on.
+
+A server that no kubelet talks to pays nothing for it, and one that does starts no later for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kas.auth.authz.node_graph import NodeGraph
+from kas.informers import Source
+from kas.informers.reflector import Reflector, split_key
+from kas.meta.stored import object_of
+from kas.store import Event, Record
+
+# Without one of these in its JSON a pod is on no node, and nothing of it has to be decoded.
+_ON_NODE = b'"nodeName":"'
+
+
+class NodeGraphInformer:
+    """``prefixes`` are the key prefixes of the graph's sources by resource, as ``NodeGraph.put`` names them."""
+
+    def __init__(self, source: Source, prefixes: Mapping[str, str]) -> None:
+        self._graph = NodeGraph()
+        self._reflectors = [Reflector(source, prefix, _Part(self._graph, resource, prefix)) for resource, prefix in prefixes.items()]
+        self.has_synced = False
+
+    def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
+        """Whether something on the node refers to the object."""
+        if not self.has_synced:
+            for reflector in self._reflectors:
+                reflector.start()
+            self.has_synced = True
+        return self._graph.reaches(node, resource, namespace, name)
+
+
+class _Part:
+    """One resource of the graph, as a reflector's target."""
+
+    def __init__(self, graph: NodeGraph, resource: str, prefix: str) -> None:
+        self._graph, self._resource, self._prefix = graph, resource, prefix
+
+    def replace(self, records: Sequence[Record]) -> None:
+        there = [rec for rec in records if self._counts(rec)]
+        self._graph.keep_only(self._resource, {split_key(self._prefix, rec.key) for rec in there})
+        for rec in there:
+            self._graph.put(self._resource, object_of(rec))
+
+    def apply(self, events: Sequence[Event]) -> None:
+        for e in events:
+            if e.record is not None and self._counts(e.record):
+                self._graph.put(self._resource, object_of(e.record))
+            else:
+                self._graph.delete(self._resource, *split_key(self._prefix, e.key))
+
+    def _counts(self, rec: Record) -> bool:
+        return self._resource != "pods" or _ON_NODE in rec.json

@@ -1,0 +1,37 @@
+"""The RBAC index over the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kas.auth.authz.rbac import RbacIndex
+from kas.informers import Source
+from kas.informers.reflector import Reflector, split_key
+from kas.meta.stored import object_of
+from kas.store import Event, Record
+
+RESOURCES = ("clusterroles", "roles", "clusterrolebindings", "rolebindings")
+
+
+def reflectors(index: RbacIndex, source: Source, prefixes: Mapping[str, str]) -> list[Reflector]:
+    """One for each of ``RESOURCES``, by their key ``prefixes``; the index decides rightly once all of them are started."""
+    return [Reflector(source, prefixes[resource], _Part(index, resource, prefixes[resource])) for resource in RESOURCES]
+
+
+class _Part:
+    """One resource of the index, as a reflector's target."""
+
+    def __init__(self, index: RbacIndex, resource: str, prefix: str) -> None:
+        self._index, self._resource, self._prefix = index, resource, prefix
+
+    def replace(self, records: Sequence[Record]) -> None:
+        for rec in records:
+            self._index.put(self._resource, object_of(rec))
+        self._index.keep_only(self._resource, {split_key(self._prefix, rec.key) for rec in records})
+
+    def apply(self, events: Sequence[Event]) -> None:
+        for e in events:
+            if e.record is not None:
+                self._index.put(self._resource, object_of(e.record))
+            else:
+                self._index.delete(self._resource, *split_key(self._prefix, e.key))

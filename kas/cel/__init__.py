@@ -1,0 +1,65 @@
+"""The Common Expression Language as Kubernetes uses it: cel-spec, with the libraries and costs of apiserver ``pkg/cel``.
+
+    program = compile("object.spec.replicas <= 5", BASE.extended({"object": DYN}))   # CompileError
+    program.type                                                                      # bool
+    value, cost = program.evaluate({"object": {...}})                                 # EvaluationError
+
+Expressions come from clients: text, depth, time (RE2) and work (the cost limit) are bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.cel.base import BASE
+from kas.cel.checker import check
+from kas.cel.cost import Sizes, Span, estimate
+from kas.cel.environment import Environment
+from kas.cel.interpreter import PER_CALL_LIMIT, Frame, ProgramError, Step, plan
+from kas.cel.literals import check_literals
+from kas.cel.parser import MAX_DEPTH, parse
+from kas.cel.problems import CompileError, CostLimitError, EvaluationError, Problem
+from kas.cel.syntax import Node
+from kas.cel.types import Type
+
+__all__ = ["BASE", "CompileError", "CostLimitError", "Environment", "EvaluationError", "Program", "ProgramError", "Sizes", "compile"]
+
+
+class Program:
+    """A compiled expression; immutable, safe to share."""
+
+    __slots__ = ("_step", "root", "type")
+
+    def __init__(self, step: Step, type: Type, root: Node) -> None:
+        self._step, self.type, self.root = step, type, root
+
+    def estimate(self, sizes: Sizes) -> Span:
+        """The least and the most it may cost; ``sizes`` knows how large what its variables hold may be."""
+        return estimate(self.root, sizes)
+
+    def run(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
+        """The value, or the EvaluationError it came to, and the cost."""
+        frame = Frame(variables, limit)
+        try:
+            return self._step(frame), frame.cost
+        except EvaluationError as e:
+            return e, frame.cost
+
+    def evaluate(self, variables: dict[str, Any], limit: int = PER_CALL_LIMIT) -> tuple[Any, int]:
+        """(value, cost). Raises EvaluationError."""
+        value, cost = self.run(variables, limit)
+        if isinstance(value, EvaluationError):
+            raise value
+        return value, cost
+
+
+def compile(text: str, env: Environment) -> Program:
+    """Raises CompileError for what does not parse or check, ProgramError where a constant has no value."""
+    try:
+        root = parse(text, env.bindings)
+        t = check(env, text, root)
+        check_literals(text, root)
+        return Program(plan(root, env.functions), t, root)
+    except RecursionError:
+        # Every walk goes down the tree by recursion; what is too deep for one of them is too deep.
+        raise CompileError(text, [Problem(0, f"expression recursion limit exceeded: {MAX_DEPTH}")]) from None

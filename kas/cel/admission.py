@@ -1,0 +1,66 @@
+"""What expressions about admission may name: webhooks' match conditions and admission policies.
+
+Upstream: apiserver ``pkg/admission/plugin/cel/compile.go``.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kas.cel.base import BASE
+from kas.cel.environment import Environment
+from kas.cel.library.objects import AUTHORIZER, RESOURCE_CHECK
+from kas.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of, struct
+
+TEXTS, TEXT_MAP = list_of(STRING), map_of(STRING, STRING)
+STRUCTS: dict[str, dict[str, Type]] = {
+    "kubernetes.GroupVersionKind": {"group": STRING, "version": STRING, "kind": STRING},
+    "kubernetes.GroupVersionResource": {"group": STRING, "version": STRING, "resource": STRING},
+    "kubernetes.UserInfo": {"username": STRING, "uid": STRING, "groups": TEXTS, "extra": map_of(STRING, TEXTS)},
+    "kubernetes.AdmissionRequest": {
+        "kind": struct("kubernetes.GroupVersionKind"), "resource": struct("kubernetes.GroupVersionResource"), "subResource": STRING,
+        "requestKind": struct("kubernetes.GroupVersionKind"), "requestResource": struct("kubernetes.GroupVersionResource"),
+        "requestSubResource": STRING, "name": STRING, "namespace": STRING, "operation": STRING,
+        "userInfo": struct("kubernetes.UserInfo"), "dryRun": BOOL, "options": DYN,
+    },
+    "kubernetes.NamespaceSpec": {"finalizers": TEXTS},
+    "kubernetes.NamespaceCondition": {
+        "status": STRING, "type": STRING, "lastTransitionTime": TIMESTAMP, "message": STRING, "reason": STRING,
+    },
+    "kubernetes.NamespaceStatus": {"conditions": list_of(struct("kubernetes.NamespaceCondition")), "phase": STRING},
+    "kubernetes.NamespaceMetadata": {
+        "name": STRING, "generateName": STRING, "namespace": STRING, "labels": TEXT_MAP, "annotations": TEXT_MAP, "UID": STRING,
+        "creationTimestamp": TIMESTAMP, "deletionGracePeriodSeconds": INT, "deletionTimestamp": TIMESTAMP, "generation": INT,
+        "resourceVersion": STRING, "finalizers": TEXTS,
+    },
+    "kubernetes.Namespace": {
+        "metadata": struct("kubernetes.NamespaceMetadata"), "spec": struct("kubernetes.NamespaceSpec"),
+        "status": struct("kubernetes.NamespaceStatus"),
+    },
+}  # fmt: skip
+# The object that a policy's own variables are fields of.
+VARIABLES = "kubernetes.variables"
+
+
+# What mutations make: an object to be applied, or operations of a JSON patch.
+PATCH, OBJECT = struct("JSONPatch"), struct("Object")
+PATCH_STRUCTS: dict[str, dict[str, Type]] = {"JSONPatch": {"op": STRING, "path": STRING, "from": STRING, "value": DYN}}
+
+
+@cache
+def environment(params: bool, authorizer: bool = True, patches: bool = False) -> Environment:
+    """``params``: whether the policy has a paramKind; ``patches``: whether the expression makes a patch."""
+    variables = {
+        "object": DYN, "oldObject": DYN, "namespaceObject": struct("kubernetes.Namespace"),
+        "request": struct("kubernetes.AdmissionRequest"),
+    }  # fmt: skip
+    if params:
+        variables["params"] = DYN
+    if authorizer:
+        variables |= {"authorizer": AUTHORIZER, "authorizer.requestResource": RESOURCE_CHECK}
+    return BASE.extended(variables, STRUCTS | PATCH_STRUCTS if patches else STRUCTS, "Object" if patches else "")
+
+
+def with_variables(env: Environment, types: dict[str, Type]) -> Environment:
+    """The environment in which a policy's own variables are known."""
+    return env.extended({"variables": struct(VARIABLES)}, {VARIABLES: types})

@@ -1,0 +1,23 @@
+"""The environment every expression starts from: the libraries that Kubernetes 1.36 enables for new expressions."""
+
+from __future__ import annotations
+
+from kas.cel.environment import Environment, Function, Variable
+from kas.cel.library import lists, objects, standard, texts
+from kas.cel.values import TypeValue
+
+
+def _functions() -> dict[str, Function]:
+    out: dict[str, Function] = {}
+    for library in (standard, texts, lists, objects):
+        for name, f in library.LIB.functions.items():
+            if name in out:
+                raise ValueError(f"two libraries declare {name}")
+            out[name] = f
+    return out
+
+
+BASE = Environment(
+    {name: Variable(name, standard.type_declared(name), TypeValue(t)) for name, t in standard.TYPES.items()},
+    _functions(),
+)

@@ -1,0 +1,313 @@
+"""Gives every node its type, names and calls their meaning (cel-go ``checker/checker.go``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kas.cel.problems import CompileError, Problem
+from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select, qualified_name
+from kas.cel.types import (
+    BOOL,
+    DYN,
+    ERROR,
+    INT,
+    Bindings,
+    Type,
+    assignable,
+    assignable_all,
+    is_dyn,
+    list_of,
+    map_of,
+    most_general,
+    optional_of,
+    param,
+    substitute,
+    variables_of,
+)
+from kas.cel.values import type_of_value
+
+if TYPE_CHECKING:
+    from kas.cel.environment import Environment, Function, Variable
+
+
+def check(env: Environment, text: str, root: Node) -> Type:
+    """The type of the whole; the tree is annotated. Raises CompileError."""
+    c = _Checker(env)
+    c.visit(root)
+    if c.problems:
+        raise CompileError(text, c.problems)
+    for node in c.seen:
+        node.type = substitute(c.bound, node.type, True)
+    return root.type
+
+
+class _Checker:
+    def __init__(self, env: Environment) -> None:
+        self.env, self.problems, self.bound = env, list[Problem](), Bindings()
+        self.scopes: list[dict[str, Variable]] = []
+        self.seen: list[Node] = []
+        self.count = 0
+
+    def report(self, at: int, message: str) -> None:
+        self.problems.append(Problem(at, message))
+
+    def variable(self) -> Type:
+        self.count += 1
+        return param(f"_var{self.count - 1}")
+
+    def lookup(self, name: str) -> Variable | None:
+        plain = name.removeprefix(".")
+        if plain == name:
+            for scope in reversed(self.scopes):
+                if name in scope:
+                    return scope[name]
+        return self.env.variables.get(plain)
+
+    def accepts(self, wanted: Type, given: Type) -> bool:
+        bound = assignable(self.bound, wanted, given)
+        if bound is None:
+            return False
+        self.bound = bound
+        return True
+
+    def shown(self, t: Type) -> Type:
+        return substitute(self.bound, t, False)
+
+    def require(self, node: Node, wanted: Type) -> None:
+        if not self.accepts(wanted, node.type):
+            self.report(node.at, f"expected type '{self.shown(wanted)}' but found '{self.shown(node.type)}'")
+
+    def visit(self, node: Node) -> Type:
+        node.type = self._visit(node)
+        self.seen.append(node)
+        return node.type
+
+    def _visit(self, node: Node) -> Type:
+        if isinstance(node, Const):
+            return type_of_value(node.value)
+        if isinstance(node, Ident):
+            return self._ident(node)
+        if isinstance(node, Select):
+            return self._select(node)
+        if isinstance(node, Call):
+            return self._call(node)
+        if isinstance(node, ListOf):
+            return self._list(node)
+        if isinstance(node, MapOf):
+            return self._message(node) if node.name else self._map(node)
+        assert isinstance(node, Fold)
+        return self._fold(node)
+
+    def _undeclared(self, at: int, name: str) -> Type:
+        self.report(at, f"undeclared reference to '{name}' (in container '')")
+        return ERROR
+
+    def _ident(self, node: Ident) -> Type:
+        node.variable = self.lookup(node.name)
+        return node.variable.type if node.variable is not None else self._undeclared(node.at, node.name)
+
+    def _select(self, node: Select) -> Type:
+        name = qualified_name(node)
+        if name and not self._local(name):
+            variable = self.env.variables.get(name.removeprefix("."))
+            if variable is not None:
+                node.variable = variable
+                return variable.type
+        out = self._field(node.at, self.visit(node.operand), node.field, False)
+        return BOOL if node.test else out
+
+    def _local(self, name: str) -> bool:
+        """Whether a dotted name begins with a variable of a macro, which then is what it means."""
+        first = name.split(".", 1)[0]
+        return any(first in scope for scope in self.scopes)
+
+    def _field(self, at: int, operand: Type, field: str, optional: bool) -> Type:
+        t = self.shown(operand)
+        if t.kind == "opaque" and t.name == "optional_type":
+            return optional_of(self._field(at, t.params[0], field, True))
+        if t.kind == "error":
+            return ERROR
+        if t.kind == "dyn":
+            return DYN
+        if t.kind == "map":
+            return t.params[1]
+        if t.kind == "param":
+            # What it stands for is not known yet: from here on anything.
+            self.accepts(DYN, t)
+            return DYN
+        if t.kind == "struct":
+            fields = self.env.fields_of(t.name)
+            found = fields.get(field) if fields is not None else None
+            if found is None:
+                self.report(at, f"undefined field '{field}'")
+                return ERROR
+            return found
+        if not optional:
+            self.report(at, f"type '{t}' does not support field selection")
+        return ERROR
+
+    # --- calls
+
+    def _call(self, node: Call) -> Type:
+        if node.function == "_?._":
+            return self._optional_select(node)
+        for arg in node.args:
+            self.visit(arg)
+        if node.target is None:
+            function = self.env.functions.get(node.function.removeprefix("."))
+            if function is None:
+                return self._undeclared(node.at, node.function)
+            return self._resolve(node, function, None)
+        name = qualified_name(node.target)
+        if name:
+            function = self.env.functions.get(f"{name.removeprefix('.')}.{node.function}")
+            if function is not None:
+                node.function, node.target = function.name, None
+                return self._resolve(node, function, None)
+        self.visit(node.target)
+        function = self.env.functions.get(node.function)
+        if function is None:
+            return self._undeclared(node.at, node.function)
+        return self._resolve(node, function, node.target)
+
+    def _optional_select(self, node: Call) -> Type:
+        operand, field = node.args
+        t = self.visit(operand)
+        if not isinstance(field, Const) or not isinstance(field.value, str):
+            self.report(field.at, "unsupported optional field selection")
+            return ERROR
+        self.visit(field)
+        out = self._field(node.at, t, field.value, True)
+        return out if out.kind == "opaque" and out.name == "optional_type" and self._is_optional(t) else optional_of(out)
+
+    def _is_optional(self, t: Type) -> bool:
+        shown = self.shown(t)
+        return shown.kind == "opaque" and shown.name == "optional_type"
+
+    def _resolve(self, node: Call, function: Function, target: Node | None) -> Type:
+        args = [*([target] if target is not None else []), *node.args]
+        given = [self.shown(a.type) for a in args]
+        if function.name in ("_&&_", "_||_"):
+            ok = True
+            for arg in args:
+                if not self.accepts(BOOL, arg.type):
+                    self.report(arg.at, f"expected type 'bool' but found '{self.shown(arg.type)}'")
+                    ok = False
+            node.overloads = list(function.overloads)
+            return BOOL if ok else ERROR
+        result: Type | None = None
+        for overload in function.overloads:
+            if overload.member != (target is not None):
+                continue
+            wanted, returned = overload.args, overload.result
+            if overload.generic:
+                fresh = {name: self.variable() for name in dict.fromkeys(v for t in (*wanted, returned) for v in variables_of(t))}
+                wanted = tuple(substitute(fresh, t, False) for t in wanted)
+                returned = substitute(fresh, returned, False)
+            bound = assignable_all(self.bound, given, list(wanted))
+            if bound is None:
+                continue
+            self.bound = bound
+            node.overloads.append(overload)
+            found = substitute(self.bound, returned, False)
+            if result is None:
+                result = found
+            elif not is_dyn(result) and found != result:
+                result = DYN
+        if result is None:
+            found_types = [substitute(self.bound, t, True) for t in given]
+            shown = ", ".join(map(str, found_types[1 if target is not None else 0 :]))
+            on = f"{found_types[0]}." if target is not None else ""
+            self.report(node.at, f"found no matching overload for '{function.name}' applied to '{on}({shown})'")
+            return ERROR
+        return result
+
+    # --- containers
+
+    def _join(self, before: Type | None, t: Type) -> Type:
+        if before is None:
+            return t
+        # Mixed elements make a container of anything; literals.py refuses it where nothing asks for that.
+        return most_general(before, t) if self.accepts(before, t) else DYN
+
+    def _unwrapped(self, t: Type) -> Type:
+        shown = self.shown(t)
+        return shown.params[0] if self._is_optional(shown) else t
+
+    def _list(self, node: ListOf) -> Type:
+        t: Type | None = None
+        for i, item in enumerate(node.items):
+            own = self.visit(item)
+            if i in node.optional:
+                if not self._is_optional(own) and not is_dyn(own):
+                    self.report(item.at, f"expected type 'optional_type({self.shown(own)})' but found '{self.shown(own)}'")
+                own = self._unwrapped(own)
+            t = self._join(t, own)
+        return list_of(t if t is not None else self.variable())
+
+    def _map(self, node: MapOf) -> Type:
+        keys: Type | None = None
+        values: Type | None = None
+        for key, value, optional in node.entries:
+            keys = self._join(keys, self.visit(key))
+            own = self.visit(value)
+            if optional:
+                if not self._is_optional(own) and not is_dyn(own):
+                    self.report(value.at, f"expected type 'optional_type({self.shown(own)})' but found '{self.shown(own)}'")
+                own = self._unwrapped(own)
+            values = self._join(values, own)
+        if keys is None or values is None:
+            return map_of(self.variable(), self.variable())
+        return map_of(keys, values)
+
+    def _message(self, node: MapOf) -> Type:
+        name = node.name.removeprefix(".")
+        fields = self.env.fields_of(name)
+        if fields is None:
+            for _, value, _ in node.entries:
+                self.visit(value)
+            return self._undeclared(node.at, node.name)
+        for (field, at), value, optional in node.entries:
+            own = self.visit(value)
+            if optional:
+                own = self._unwrapped(own)
+            wanted = fields.get(field)
+            if wanted is None:
+                self.report(at, f"undefined field '{field}'")
+            elif not self.accepts(wanted, own):
+                self.report(at, f"expected type of field '{field}' is '{self.shown(wanted)}' but provided type is '{self.shown(own)}'")
+        return Type("struct", name)
+
+    def _fold(self, node: Fold) -> Type:
+        from kas.cel.environment import Variable
+
+        ranged = self.shown(self.visit(node.range))
+        accumulated = self.visit(node.init)
+        first, second = ERROR, ERROR
+        if ranged.kind == "list":
+            first, second = (INT, ranged.params[0]) if node.second else (ranged.params[0], ERROR)
+        elif ranged.kind == "map":
+            first, second = ranged.params
+        elif ranged.kind in ("dyn", "error", "param"):
+            if ranged.kind == "param":
+                self.accepts(DYN, ranged)
+            first = second = DYN
+        else:
+            message = f"expression of type '{ranged}' cannot be range of a comprehension (must be list, map, or dynamic)"
+            self.report(node.range.at, message)
+        self.scopes.append({node.accumulator: Variable(node.accumulator, accumulated)})
+        inner = {node.variable: Variable(node.variable, first)}
+        if node.second:
+            inner[node.second] = Variable(node.second, second)
+        self.scopes.append(inner)
+        self.visit(node.condition)
+        self.require(node.condition, BOOL)
+        self.visit(node.step)
+        self.require(node.step, accumulated)
+        self.scopes.pop()
+        result = self.visit(node.result)
+        self.scopes.pop()
+        return self.shown(result)
+
+
+

@@ -1,0 +1,31 @@
+"""Selectors of devices (dynamic-resource-allocation ``cel/compile.go``)."""
+
+from __future__ import annotations
+
+from kas.cel.base import BASE
+from kas.cel.declared import Declared, sizes_of
+from kas.cel.library.objects import QUANTITY
+from kas.cel.types import BOOL, DYN, STRING, map_of, struct
+
+DEVICE = "kubernetes.DRADevice"
+MAX_COST = 1_000_000
+_MAX_ENTRIES, _MAX_DOMAIN, _MAX_ID, _MAX_VALUE, _MAX_DRIVER = 32, 63, 32, 64, 63
+_DOMAIN, _ID = Declared(STRING, _MAX_DOMAIN), Declared(STRING, _MAX_ID)
+
+
+def _layered(value: Declared) -> Declared:
+    """Domain, then name, then value."""
+    inner = Declared(map_of(STRING, value.type), _MAX_ENTRIES, item=value, key=_ID)
+    return Declared(map_of(STRING, inner.type), _MAX_ENTRIES, item=inner, key=_DOMAIN)
+
+
+_FIELDS = {
+    "driver": Declared(STRING, _MAX_DRIVER),
+    "attributes": _layered(Declared(DYN, _MAX_VALUE)),
+    "capacity": _layered(Declared(QUANTITY)),
+    "allowMultipleAllocations": Declared(BOOL),
+}
+ENVIRONMENT = BASE.extended(
+    {"device": struct(DEVICE)}, {DEVICE: {name: declared.type for name, declared in _FIELDS.items()}}, bindings=True
+)
+SIZES = sizes_of({"device": Declared(struct(DEVICE), 0, _FIELDS)})

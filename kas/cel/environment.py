@@ -1,0 +1,85 @@
+"""What an expression may name: variables, functions with their overloads, object types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kas.cel.types import DYN, Type, variables_of
+
+
+class Variable(NamedTuple):
+    """A declared name; ``constant`` is what it always is (types are named so), else None."""
+
+    name: str
+    type: Type
+    constant: Any = None
+
+
+class Overload:
+    """One signature of a function; ``member`` ones are called on their first argument."""
+
+    __slots__ = ("args", "generic", "id", "member", "result")
+
+    def __init__(self, id: str, args: tuple[Type, ...], result: Type, member: bool = False) -> None:
+        self.id, self.args, self.result, self.member = id, args, result, member
+        self.generic = any(True for t in (*args, result) for _ in variables_of(t))
+
+
+# (overload or "" when several are meant, arguments, result) -> cost.
+Cost = Callable[[str, list[Any], Any], int]
+
+
+class Function:
+    """``run(*arguments)`` looks at the values themselves, as what is dyn to the checker may be anything. It raises EvaluationError."""
+
+    __slots__ = ("cost", "name", "overloads", "run")
+
+    def __init__(self, name: str, overloads: Iterable[Overload], run: Callable[..., Any], cost: Cost | None = None) -> None:
+        self.name, self.overloads, self.run, self.cost = name, tuple(overloads), run, cost
+
+
+class _AnyField(Mapping[str, Type]):
+    """The fields of an object of which nothing is known: any name, any value."""
+
+    def __getitem__(self, name: str) -> Type:
+        return DYN
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+ANY_FIELD = _AnyField()
+
+
+class Environment:
+    """Immutable; ``extended`` gives one that knows more. ``open``: a type name that, and whose parts ("Object.spec"), have any fields.
+    ``bindings``: whether there is ``cel.bind``."""
+
+    __slots__ = ("bindings", "functions", "open", "structs", "variables")
+
+    def __init__(
+        self, variables: Mapping[str, Variable], functions: Mapping[str, Function], structs: Mapping[str, Mapping[str, Type]] | None = None,
+        open: str = "", bindings: bool = False,
+    ) -> None:  # fmt: skip
+        self.variables, self.functions, self.structs = dict(variables), dict(functions), dict(structs or {})
+        self.open, self.bindings = open, bindings
+
+    def extended(
+        self, variables: Mapping[str, Type], structs: Mapping[str, Mapping[str, Type]] | None = None, open: str = "",
+        bindings: bool = False,
+    ) -> Environment:  # fmt: skip
+        """This environment with more variables and object types; ``open`` names a type whose fields are not known. This one stays as it is.
+        """
+        own = {name: Variable(name, t) for name, t in variables.items()}
+        structs = {**self.structs, **(structs or {})}
+        return Environment({**self.variables, **own}, self.functions, structs, open or self.open, bindings or self.bindings)
+
+    def fields_of(self, name: str) -> Mapping[str, Type] | None:
+        """The fields of an object type, None when there is no such type."""
+        if self.open and (name == self.open or name.startswith(f"{self.open}.")):
+            return ANY_FIELD
+        return self.structs.get(name)

@@ -1,0 +1,93 @@
+"""CEL expressions in objects: whether they compile, and to what (apiserver ``pkg/admission/plugin/cel``)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kas import cel
+from kas.cel.admission import OBJECT, PATCH, environment, with_variables
+from kas.cel.environment import Environment
+from kas.cel.types import BOOL, DYN, NULL, STRING, Type, list_of
+from kas.meta import field
+from kas.meta.field import FieldError
+
+# Controllers write the same expressions again and again.
+MAX_CACHED = 512
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _compiled(text: str, env: Environment) -> Type | tuple[bool, str]:
+    """The type of the whole, or (whether the text is to blame, why it does not compile)."""
+    try:
+        return cel.compile(text, env).type
+    except cel.CompileError as e:
+        return True, f"compilation failed: {e}"
+    except cel.ProgramError as e:
+        return False, f"program instantiation failed: {e}"
+
+
+def compile_expression(text: str, env: Environment, path: str, *wanted: Type) -> tuple[Type | None, list[FieldError]]:
+    """The type of the expression (None: it does not compile) and what is wrong with it. ``wanted``: what it may be; nothing: anything."""
+    found = _compiled(text, env)
+    if isinstance(found, tuple):
+        invalid, why = found
+        return None, [field.invalid(path, text, why) if invalid else field.internal(path, why)]
+    if wanted and found not in wanted:
+        said = str(wanted[0]) if len(wanted) == 1 else "one of [" + " ".join(map(str, wanted)) + "]"
+        return found, [field.invalid(path, text, f"must evaluate to {said} but got {found}")]
+    return found, []
+
+
+def device_selector(text: str, path: str) -> list[FieldError]:
+    """A selector of devices, which must be sure to end within its cost limit."""
+    from kas.cel import devices
+
+    try:
+        program = cel.compile(text, devices.ENVIRONMENT)
+    except cel.CompileError as e:
+        return [field.invalid(path, text, f"compilation failed: {e}")]
+    except cel.ProgramError as e:
+        return [field.internal(path, f"program instantiation failed: {e}")]
+    if program.type not in (BOOL, DYN):
+        return [field.invalid(path, text, f"must evaluate to {BOOL} or the unknown type, not {program.type}")]
+    if program.estimate(devices.SIZES).high > devices.MAX_COST:
+        return [field.forbidden(path, "too complex, exceeds cost limit")]
+    return []
+
+
+def condition(text: str, path: str, params: bool = False) -> list[FieldError]:
+    """A match condition; ``params``: whether it may name ``params``."""
+    return compile_expression(text, environment(params), path, BOOL)[1]
+
+
+class PolicyExpressions:
+    """The expressions of one admission policy, in which ``variables`` grows with each that is declared."""
+
+    def __init__(self, params: bool) -> None:
+        self._params, self._types = params, dict[str, Type]()
+
+    def _environment(self, params: bool, authorizer: bool = True, patches: bool = False) -> Environment:
+        return with_variables(environment(params, authorizer, patches), self._types)
+
+    def variable(self, name: str, text: str, path: str) -> list[FieldError]:
+        """Compiles ``variables[].expression``; later expressions know its type."""
+        found, errs = compile_expression(text, self._environment(self._params), path)
+        self._types[name] = found if found is not None else DYN
+        return errs
+
+    def validation(self, text: str, path: str) -> list[FieldError]:
+        """Compiles ``validations[].expression``, which must be a bool."""
+        return compile_expression(text, self._environment(self._params), path, BOOL)[1]
+
+    def message(self, text: str, path: str) -> list[FieldError]:
+        """Compiles a ``messageExpression``, which must be a string and may not ask the authorizer."""
+        return compile_expression(text, self._environment(True, authorizer=False), path, STRING)[1]
+
+    def annotation(self, text: str, path: str) -> list[FieldError]:
+        """Compiles an audit annotation's ``valueExpression``: a string or null."""
+        return compile_expression(text, self._environment(self._params), path, STRING, NULL)[1]
+
+    def mutation(self, text: str, path: str, json_patch: bool) -> list[FieldError]:
+        """Compiles a mutation: a list of JSON patches, or the object of an apply configuration."""
+        env = self._environment(self._params, patches=True)
+        return compile_expression(text, env, path, list_of(PATCH) if json_patch else OBJECT)[1]

@@ -1,0 +1,482 @@
+"""Runs a checked expression: the tree becomes functions of a frame, which count what they cost as they go.
+
+Costs are those of cel-go's ``interpreter/runtimecost.go`` as Kubernetes configures it: names and selections cost 1 each, new lists 10,
+maps 30 and messages 40, constants nothing, calls what their function says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kas.cel.environment import Function
+from kas.cel.problems import CostLimitError, EvaluationError
+from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
+from kas.cel.values import NONE, Optional, TypeValue, equal
+
+LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
+# Kubernetes' bound for one evaluation (apiserver ``apis/cel/config.go``: PerCallLimit).
+PER_CALL_LIMIT = 1_000_000
+
+CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
+
+
+class ProgramError(Exception):
+    """A constant part of the expression has no value."""
+
+
+class Frame:
+    """One evaluation: the values of variables, and what it has cost."""
+
+    __slots__ = ("cost", "limit", "variables")
+
+    def __init__(self, variables: dict[str, Any], limit: int) -> None:
+        self.variables, self.cost, self.limit = variables, 0, limit
+
+    def spend(self, n: int) -> None:
+        """Counts ``n`` units of cost. Raises CostLimitError beyond the budget."""
+        self.cost += n
+        if self.cost > self.limit:
+            raise CostLimitError
+
+
+Step = Callable[[Frame], Any]
+
+
+class Constant:
+    """A step that is always the same, and costs nothing."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self, frame: Frame) -> Any:
+        return self.value
+
+
+class Attribute:
+    """A place: a variable, a value or a choice of two places, and a path from there. Each step of the path is (key or what gives it,
+    whether it is computed, whether it may be missing)."""
+
+    __slots__ = ("choice", "operand", "path", "variable")
+
+    def __init__(self, variable: str = "", operand: Step | None = None, choice: tuple[Step, Attribute, Attribute] | None = None) -> None:
+        self.variable, self.operand, self.choice = variable, operand, choice
+        self.path: list[tuple[Any, bool, bool]] = []
+
+    def __call__(self, frame: Frame) -> Any:
+        try:
+            return self.resolve(frame)
+        finally:
+            if self.choice is None:
+                frame.spend(1)
+
+    def resolve(self, frame: Frame) -> Any:
+        """The value the whole chain of selections names, in this frame."""
+        if self.choice is not None:
+            condition, yes, no = self.choice
+            chosen = condition(frame)
+            if chosen is not True and chosen is not False:
+                raise EvaluationError("no such overload")
+            value = (yes if chosen else no).resolve(frame)
+        elif self.operand is not None:
+            value = self.operand(frame)
+        else:
+            try:
+                value = frame.variables[self.variable]
+            except KeyError:
+                raise EvaluationError(f"no such attribute(s): {self.variable}") from None
+            if type(value) is _Failed:
+                raise value.error
+        return self.follow(frame, value) if self.path else value
+
+    def follow(self, frame: Frame, value: Any) -> Any:
+        """The value the chain's steps lead to from ``value``; optional steps end in ``optional.none()`` where a member is missing."""
+        maybe = False
+        for key, computed, optional in self.path:
+            if isinstance(value, Optional):
+                if not value.present:
+                    return NONE
+                value, maybe = value.value, True
+            if computed:
+                key = key.resolve(frame) if isinstance(key, Attribute) else key(frame)
+            maybe = maybe or optional
+            if maybe:
+                found, value = lookup(value, key)
+                if not found:
+                    return NONE
+                frame.spend(1)
+            else:
+                frame.spend(1)
+                value = qualify(value, key)
+        return Optional(value) if maybe and not isinstance(value, Optional) else value
+
+
+def lookup(value: Any, key: Any) -> tuple[bool, Any]:
+    """Whether there is something at ``key``, and what."""
+    if isinstance(value, dict):
+        key = _number(key)
+        return (True, value[key]) if key in value and isinstance(key, bool) is isinstance(_stored(value, key), bool) else (False, None)
+    if isinstance(value, list):
+        i = _index(key)
+        return (True, value[i]) if 0 <= i < len(value) else (False, None)
+    return False, None
+
+
+def _stored(value: dict[Any, Any], key: Any) -> Any:
+    """The key as it stands in the map: True and 1 are one to Python, and two to CEL."""
+    if not isinstance(key, int) or key not in (0, 1):
+        return key
+    return next(k for k in value if k == key)
+
+
+def _number(key: Any) -> Any:
+    return int(key) if isinstance(key, float) and key.is_integer() else key
+
+
+def _index(key: Any) -> int:
+    if isinstance(key, float) and key.is_integer():
+        return int(key)
+    if isinstance(key, int) and not isinstance(key, bool):
+        return int(key)
+    from kas.cel.values import type_of_value
+
+    raise EvaluationError(f"unsupported index type '{type_of_value(key)}' in list")
+
+
+def qualify(value: Any, key: Any) -> Any:
+    """The member, index or field ``key`` of a value. Raises EvaluationError in cel-go's words when there is none."""
+    found, out = lookup(value, key)
+    if found:
+        return out
+    if isinstance(value, list):
+        raise EvaluationError(f"index out of bounds: {_index(key)}")
+    if isinstance(value, dict) or value is None or isinstance(value, (str, bool, int, float, bytes)):
+        shown = str(key).lower() if isinstance(key, bool) else key
+        raise EvaluationError(f"no such key: {shown}")
+    raise EvaluationError("no such overload")
+
+
+def plan(node: Node, functions: dict[str, Function]) -> Step:
+    """The tree as a function. Raises ProgramError."""
+    return _Planner(functions).plan(node)
+
+
+class _Planner:
+    def __init__(self, functions: dict[str, Function]) -> None:
+        self.functions = functions
+
+    def plan(self, node: Node) -> Step:
+        if isinstance(node, Const):
+            return Constant(node.value)
+        if isinstance(node, Ident):
+            return self.named(node.variable)
+        if isinstance(node, Select):
+            return self.select(node)
+        if isinstance(node, Call):
+            return self.call(node)
+        if isinstance(node, ListOf):
+            return self.list_of(node)
+        if isinstance(node, MapOf):
+            return self.message(node) if node.name else self.map_of(node)
+        assert isinstance(node, Fold)
+        return self.fold(node)
+
+    def named(self, variable: Any) -> Step:
+        return Constant(variable.constant) if variable.constant is not None else Attribute(variable.name)
+
+    # --- places
+
+    def place(self, node: Node) -> Attribute:
+        """What the node is as the beginning of a path; a fresh one, to be added to."""
+        step = self.plan(node)
+        if not isinstance(step, Attribute):
+            return Attribute(operand=step)
+        return step
+
+    def select(self, node: Select) -> Step:
+        if node.variable is not None and not node.test:
+            return self.named(node.variable)
+        at = self.place(node.operand)
+        if not node.test:
+            at.path.append((node.field, False, False))
+            return at
+        field = node.field
+
+        def has(frame: Frame) -> bool:
+            try:
+                value = at.resolve(frame)
+            finally:
+                frame.spend(1)
+            if isinstance(value, Optional):
+                value = value.value if value.present else None
+            return lookup(value, field)[0] if isinstance(value, dict) else False
+
+        return has
+
+    def index(self, operand: Node, key: Node, optional: bool) -> Step:
+        at = self.place(operand)
+        if isinstance(key, Const):
+            at.path.append((key.value, False, optional))
+        else:
+            at.path.append((self.plan(key), True, optional))
+        return at
+
+    # --- calls
+
+    def call(self, node: Call) -> Step:
+        name, args = node.function.removeprefix("."), node.args
+        if name in ("_[_]", "_[?_]", "_?._"):
+            return self.index(args[0], args[1], name != "_[_]")
+        if name == "_?_:_":
+            return Attribute(choice=(self.plan(args[0]), self.place(args[1]), self.place(args[2])))
+        if name in ("_&&_", "_||_"):
+            return _logic(self.plan(args[0]), self.plan(args[1]), name == "_||_")
+        steps = [self.plan(a) for a in ([node.target, *args] if node.target is not None else args)]
+        if node.target is not None and name in ("or", "orValue") and len(steps) == 2:
+            return _fallback(steps[0], steps[1], name == "orValue")
+        if name == "@not_strictly_false":
+            return _not_strictly_false(steps[0])
+        function = self.functions[name]
+        if name in CONVERSIONS and len(steps) == 1 and isinstance(steps[0], Constant):
+            try:
+                return Constant(function.run(steps[0].value))
+            except EvaluationError as e:
+                raise ProgramError(str(e)) from None
+        overload = node.overloads[0].id if len(node.overloads) == 1 else ""
+        if name == "@in" and overload == "in_list" and isinstance(steps[1], Constant) and _plain(steps[1].value):
+            return _membership(steps[0], steps[1].value)
+        return _invoke(function, overload, steps)
+
+    # --- containers
+
+    def list_of(self, node: ListOf) -> Step:
+        steps = [self.plan(x) for x in node.items]
+        if not node.optional and all(isinstance(s, Constant) for s in steps):
+            return Constant([s.value for s in steps if isinstance(s, Constant)])
+        optional = node.optional
+
+        def make(frame: Frame) -> list[Any]:
+            out = []
+            for i, step in enumerate(steps):
+                value = step(frame)
+                if i in optional:
+                    if not isinstance(value, Optional):
+                        raise EvaluationError("cannot initialize optional list element from non-optional value")
+                    if not value.present:
+                        continue
+                    value = value.value
+                out.append(value)
+            frame.spend(LIST_COST)
+            return out
+
+        return make
+
+    def map_of(self, node: MapOf) -> Step:
+        entries = [(self.plan(k), self.plan(v), optional) for k, v, optional in node.entries]
+        if all(isinstance(k, Constant) and isinstance(v, Constant) and not o for k, v, o in entries):
+            return Constant({k.value: v.value for k, v, _ in entries if isinstance(k, Constant) and isinstance(v, Constant)})
+
+        def make(frame: Frame) -> dict[Any, Any]:
+            out: dict[Any, Any] = {}
+            for key, step, optional in entries:
+                k, v = key(frame), step(frame)
+                if optional:
+                    v = _entry(k, v)
+                if v is _ABSENT:
+                    out.pop(k, None)
+                else:
+                    out[k] = v
+            frame.spend(MAP_COST)
+            return out
+
+        return make
+
+    def message(self, node: MapOf) -> Step:
+        entries = [(field, self.plan(value), optional) for (field, _), value, optional in node.entries]
+
+        def make(frame: Frame) -> dict[str, Any]:
+            out = {}
+            for field, step, optional in entries:
+                value = _entry(field, step(frame)) if optional else step(frame)
+                if value is not _ABSENT:
+                    out[field] = value
+            frame.spend(STRUCT_COST)
+            return out
+
+        return make
+
+    def fold(self, node: Fold) -> Step:
+        ranged, init, condition = self.plan(node.range), self.plan(node.init), self.plan(node.condition)
+        step, result = self.plan(node.step), self.plan(node.result)
+        first, second, accumulator = node.variable, node.second, node.accumulator
+        names = [n for n in (first, second, accumulator) if n]
+
+        def run(frame: Frame) -> Any:
+            items = ranged(frame)
+            if not isinstance(items, (list, dict)):
+                raise EvaluationError(f"got '{_go_type(items)}', expected iterable type")
+            outer = frame.variables
+            frame.variables = inner = dict(outer)
+            try:
+                inner[accumulator] = _value(init, frame)
+                pairs = items.items() if isinstance(items, dict) else enumerate(items)
+                for k, v in pairs:
+                    if second:
+                        inner[first], inner[second] = k, v
+                    else:
+                        inner[first] = k if isinstance(items, dict) else v
+                    if condition(frame) is not True:
+                        break
+                    inner[accumulator] = _value(step, frame)
+                for name in names[:-1]:
+                    inner.pop(name, None)
+                return result(frame)
+            finally:
+                frame.variables = outer
+
+        return run
+
+
+_ABSENT = object()
+
+
+def _entry(key: Any, value: Any) -> Any:
+    """What an entry written ``?key: value`` holds, or _ABSENT."""
+    if not isinstance(value, Optional):
+        raise EvaluationError(f"cannot initialize optional entry '{key}' from non-optional value")
+    return value.value if value.present else _ABSENT
+
+
+class _Failed:
+    """An error as the value of an accumulator: only one if it is still there at the end."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: EvaluationError) -> None:
+        self.error = error
+
+
+def _value(step: Step, frame: Frame) -> Any:
+    try:
+        return step(frame)
+    except CostLimitError:
+        raise
+    except EvaluationError as e:
+        return _Failed(e)
+
+
+def _go_type(v: Any) -> str:
+    from kas.cel.values import type_of_value
+
+    return str(type_of_value(v))
+
+
+def _logic(left: Step, right: Step, deciding: bool) -> Step:
+    """``||`` when ``deciding`` is true, else ``&&``: a side that decides makes up for an error of the other."""
+
+    def run(frame: Frame) -> bool:
+        failed: EvaluationError | None = None
+        a: Any = None
+        try:
+            a = left(frame)
+            if a is deciding:
+                return deciding
+        except CostLimitError:
+            raise
+        except EvaluationError as e:
+            failed = e
+        b = right(frame) if failed is None else _tried(right, frame, failed)
+        if b is deciding:
+            return deciding
+        if failed is not None:
+            raise failed
+        if not isinstance(a, bool) or not isinstance(b, bool):
+            raise EvaluationError("no such overload")
+        return not deciding
+
+    return run
+
+
+def _tried(step: Step, frame: Frame, failed: EvaluationError) -> Any:
+    """The value, or the error of the other side when there is none."""
+    try:
+        return step(frame)
+    except CostLimitError:
+        raise
+    except EvaluationError:
+        raise failed from None
+
+
+def _not_strictly_false(step: Step) -> Step:
+    def run(frame: Frame) -> bool:
+        value: Any = True
+        try:
+            value = step(frame)
+        except CostLimitError:
+            raise
+        except EvaluationError:
+            pass
+        frame.spend(1)
+        return value if isinstance(value, bool) else True
+
+    return run
+
+
+def _fallback(first: Step, second: Step, unwrap: bool) -> Step:
+    def run(frame: Frame) -> Any:
+        value = first(frame)
+        if not isinstance(value, Optional):
+            raise EvaluationError("no such overload")
+        if value.present:
+            return value.value if unwrap else value
+        return second(frame)
+
+    return run
+
+
+def _plain(values: list[Any]) -> bool:
+    return all(isinstance(v, (str, bytes, bool, int, float)) and not isinstance(v, TypeValue) for v in values) and bool(values)
+
+
+def _membership(step: Step, values: list[Any]) -> Step:
+    def run(frame: Frame) -> bool:
+        value = step(frame)
+        return any(equal(value, v) for v in values)
+
+    return run
+
+
+def _invoke(function: Function, overload: str, steps: list[Step]) -> Step:
+    run, cost = function.run, function.cost
+    patient = len(steps) <= 2
+
+    def call(frame: Frame) -> Any:
+        failed: EvaluationError | None = None
+        values: list[Any] = []
+        for step in steps:
+            try:
+                values.append(step(frame))
+            except CostLimitError:
+                raise
+            except EvaluationError as e:
+                # Of one or two arguments each is evaluated, whatever became of the other.
+                if not patient:
+                    raise
+                failed = failed or e
+                values.append(e)
+        result: Any = None
+        try:
+            if failed is not None:
+                raise failed
+            result = run(*values)
+        except CostLimitError:
+            raise
+        except EvaluationError as e:
+            frame.spend(1 if cost is None else cost(overload, values, e))
+            raise
+        frame.spend(1 if cost is None else cost(overload, values, result))
+        return result
+
+    return call

@@ -1,0 +1,209 @@
+"""Lists: Kubernetes' ``library/lists.go``, cel-go's ``ext/lists.go`` (version 3) and ``ext/sets.go``."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from kas.cel.library.declare import Library, on, plain
+from kas.cel.library.standard import LIB as STANDARD
+from kas.cel.library.texts import by_traversal, index_of, last_index_of
+from kas.cel.problems import EvaluationError
+from kas.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, list_of, param
+from kas.cel.values import Duration, Uint, equal, order, size, type_of_value
+
+LIB = Library()
+T = param("T")
+LIST_T = list_of(T)
+NO_OVERLOAD = "no such overload"
+LIST_COST = 10
+MAX_RANGE = 10_000_000
+ORDERED = {
+    "int": INT, "uint": UINT, "double": DOUBLE, "bool": BOOL, "duration": DURATION, "timestamp": TIMESTAMP, "string": STRING,
+    "bytes": BYTES,
+}  # fmt: skip
+_ADD = STANDARD.functions["_+_"].run
+
+
+def _listed(v: Any) -> list[Any]:
+    if not isinstance(v, list):
+        raise EvaluationError(NO_OVERLOAD)
+    return v
+
+
+@LIB("isSorted", *(on(f"list_{n}_is_sorted_bool", [list_of(t)], BOOL) for n, t in ORDERED.items()), cost=by_traversal)
+def _is_sorted(items: Any) -> bool:
+    return all(order(a, b) <= 0 for a, b in zip(_listed(items), items[1:], strict=False))
+
+
+_ZERO = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
+
+
+@LIB("sum", *(on(f"list_{n}_sum_{n}", [list_of(ORDERED[n])], ORDERED[n]) for n in _ZERO), cost=by_traversal)
+def _sum(items: Any) -> Any:
+    if not _listed(items):
+        return 0
+    return functools.reduce(_ADD, items)
+
+
+def _extreme(name: str, wanted: int) -> None:
+    @LIB(name, *(on(f"list_{n}_{name}_{n}", [list_of(t)], t) for n, t in ORDERED.items()), cost=by_traversal)
+    def run(items: Any) -> Any:
+        if not _listed(items):
+            raise EvaluationError(f"{name} called on empty list")
+        best = items[0]
+        for x in items[1:]:
+            if order(x, best) == wanted:
+                best = x
+        return best
+
+
+_extreme("min", -1)
+_extreme("max", 1)
+
+
+@LIB(
+    "indexOf", on("list_a_index_of_int", [LIST_T, T], INT), on("string_index_of_string", [STRING, STRING], INT),
+    on("string_index_of_string_int", [STRING, STRING, INT], INT), cost=by_traversal,
+)  # fmt: skip
+def _index_of(v: Any, x: Any, offset: Any = 0) -> int:
+    if isinstance(v, str) and isinstance(x, str):
+        return index_of(v, x, offset)
+    return next((i for i, y in enumerate(_listed(v)) if equal(x, y)), -1)
+
+
+@LIB(
+    "lastIndexOf", on("list_a_last_index_of_int", [LIST_T, T], INT), on("string_last_index_of_string", [STRING, STRING], INT),
+    on("string_last_index_of_string_int", [STRING, STRING, INT], INT), cost=by_traversal,
+)  # fmt: skip
+def _last_index_of(v: Any, x: Any, offset: Any = None) -> int:
+    if isinstance(v, str) and isinstance(x, str):
+        return last_index_of(v, x, offset)
+    items = _listed(v)
+    return next((i for i in range(len(items) - 1, -1, -1) if equal(x, items[i])), -1)
+
+
+# --- cel-go's lists
+
+
+def _allocated(n: float) -> int:
+    return int(n) + 1 + LIST_COST
+
+
+def _by_result(overload: str, args: list[Any], result: Any) -> int:
+    return _allocated(size(result))
+
+
+def _by_square(at: int):
+    def cost(overload: str, args: list[Any], result: Any) -> int:
+        items = args[at]
+        n = size(items)
+        texts = isinstance(items, list) and bool(items) and isinstance(items[0], (str, bytes))
+        return _allocated(n * n * (2.1 if texts else 2.0))
+
+    return cost
+
+
+@LIB("slice", on("list_slice", [LIST_T, INT, INT], LIST_T), cost=_by_result)
+def _slice(items: Any, start: Any, end: Any) -> list[Any]:
+    n, said = len(_listed(items)), f"cannot slice({start}, {end}),"
+    if start < 0 or end < 0:
+        raise EvaluationError(f"{said} negative indexes not supported")
+    if start > end:
+        raise EvaluationError(f"{said} start index must be less than or equal to end index")
+    if n < end:
+        raise EvaluationError(f"{said} list is length {n}")
+    return items[start:end]
+
+
+def _flat(items: list[Any], depth: int) -> list[Any]:
+    out: list[Any] = []
+    for x in items:
+        if isinstance(x, list) and depth:
+            out += _flat(x, depth - 1)
+        else:
+            out.append(x)
+    return out
+
+
+@LIB(
+    "flatten", on("list_flatten", [list_of(LIST_T)], LIST_T), on("list_flatten_int", [list_of(DYN), INT], list_of(DYN)),
+    cost=lambda o, args, r: _allocated(size(args[0]) * (args[1] if len(args) == 2 else 1)),
+)  # fmt: skip
+def _flatten(items: Any, depth: Any = 1) -> list[Any]:
+    if depth < 0:
+        raise EvaluationError("level must be non-negative")
+    return _flat(_listed(items), depth)
+
+
+def _sorted_by(items: list[Any], keys: list[Any]) -> list[Any]:
+    if len(items) != len(keys):
+        raise EvaluationError(
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
+            f"but got {len(items)} and {len(keys)} elements respectively"
+        )
+    if not items:
+        return items
+    kind = type_of_value(keys[0]).kind
+    if kind not in ORDERED:
+        raise EvaluationError("list elements must be comparable")
+    if any(type_of_value(k).kind != kind for k in keys):
+        raise EvaluationError("list elements must have the same type")
+    by = functools.cmp_to_key(order)
+    return [items[i] for i in sorted(range(len(items)), key=lambda i: by(keys[i]))]
+
+
+LIB("sort", *(on(f"list_{n}_sort", [list_of(t)], list_of(t)) for n, t in ORDERED.items()), cost=_by_square(0))(
+    lambda items: _sorted_by(_listed(items), items)
+)
+LIB(
+    "@sortByAssociatedKeys", *(on(f"list_{n}_sortByAssociatedKeys", [LIST_T, list_of(t)], LIST_T) for n, t in ORDERED.items()),
+    cost=_by_square(1),
+)(lambda items, keys: _sorted_by(_listed(items), _listed(keys)))  # fmt: skip
+
+
+@LIB("lists.range", plain("lists_range", [INT], list_of(INT)), cost=_by_result)
+def _range(n: Any) -> list[int]:
+    if n < 0:
+        raise EvaluationError(f"lists.range: size must be non-negative, got {n}")
+    if n > MAX_RANGE:
+        raise EvaluationError(f"lists.range: size {n} exceeds maximum allowed ({MAX_RANGE})")
+    return list(range(n))
+
+
+LIB("reverse", on("list_reverse", [LIST_T], LIST_T), cost=_by_result)(lambda items: _listed(items)[::-1])
+
+
+@LIB("distinct", on("list_distinct", [LIST_T], LIST_T), cost=_by_square(0))
+def _distinct(items: Any) -> list[Any]:
+    out: list[Any] = []
+    for x in _listed(items):
+        if not any(equal(x, y) for y in out):
+            out.append(x)
+    return out
+
+
+# --- sets
+
+
+def _product(factor: int):
+    def cost(overload: str, args: list[Any], result: Any) -> int:
+        return size(args[0]) * size(args[1]) * factor + 1
+
+    return cost
+
+
+def _within(items: list[Any], of: list[Any]) -> bool:
+    return all(any(equal(x, y) for y in of) for x in items)
+
+
+LIB("sets.contains", plain("list_sets_contains_list", [LIST_T, LIST_T], BOOL), cost=_product(1))(
+    lambda a, b: _within(_listed(b), _listed(a))
+)
+LIB("sets.equivalent", plain("list_sets_equivalent_list", [LIST_T, LIST_T], BOOL), cost=_product(2))(
+    lambda a, b: _within(_listed(a), _listed(b)) and _within(b, a)
+)
+LIB("sets.intersects", plain("list_sets_intersects_list", [LIST_T, LIST_T], BOOL), cost=_product(1))(
+    lambda a, b: any(equal(x, y) for x in _listed(a) for y in _listed(b))
+)
+

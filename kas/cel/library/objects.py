@@ -1,0 +1,608 @@
+"""The values Kubernetes adds: quantities, URLs, addresses, formats, versions, and the checks of an authorizer.
+
+Upstream: apiserver ``pkg/cel/library/{quantity,urls,ip,cidr,format,semverlib,authz}.go``.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from kas._codecs import DecodeError
+from kas.cel.library.declare import Library, of_first, on, one, plain, regex_cost, traversal
+from kas.cel.problems import EvaluationError
+from kas.cel.types import BOOL, DOUBLE, INT, STRING, Type, list_of, map_of, opaque, optional_of, struct
+from kas.cel.values import NONE, Opaque, Optional, Uint, size
+from kas.meta import names, quantity, strfmt
+from kas.meta.field import go_quote
+from kas.meta.gourl import parse_request_uri
+from kas.meta.ip import IP, parse_ip
+
+LIB = Library()
+QUANTITY, URL, FORMAT, SEMVER = (struct(f"kubernetes.{n}") for n in ("Quantity", "URL", "NamedFormat", "Semver"))
+IP_TYPE, CIDR_TYPE = opaque("net.IP"), opaque("net.CIDR")
+AUTHORIZER, PATH_CHECK, GROUP_CHECK, RESOURCE_CHECK, DECISION = (
+    struct(f"kubernetes.authorization.{n}") for n in ("Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision")
+)
+NO_OVERLOAD = "no such overload"
+
+
+def _of(kind: type, *values: Any) -> None:
+    for v in values:
+        if not isinstance(v, kind) or (kind is int and isinstance(v, (bool, Uint))):
+            raise EvaluationError(NO_OVERLOAD)
+
+
+def _valid(parse: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    def run(text: Any, *more: Any) -> bool:
+        _of(str, text)
+        try:
+            parse(text, *more)
+        except EvaluationError:
+            return False
+        return True
+
+    return run
+
+
+# --- quantities
+
+
+class QuantityValue(Opaque):
+    __slots__ = ("quantity",)
+    cel_type = QUANTITY
+
+    def __init__(self, q: quantity.Quantity) -> None:
+        self.quantity = q
+
+    def key(self) -> quantity.Quantity:
+        """What equality and order go by: the amount."""
+        return self.quantity
+
+    def __str__(self) -> str:
+        return str(self.quantity)
+
+
+@LIB("quantity", plain("string_to_quantity", [STRING], QUANTITY), cost=of_first())
+def to_quantity(text: Any) -> QuantityValue:
+    """``quantity(text)``. Raises EvaluationError for what is no quantity."""
+    _of(str, text)
+    try:
+        return QuantityValue(quantity.parse(text))
+    except DecodeError as e:
+        raise EvaluationError(str(e)) from None
+
+
+LIB("isQuantity", plain("is_quantity_string", [STRING], BOOL), cost=of_first())(_valid(to_quantity))
+
+
+def _as_quantity(v: Any) -> quantity.Quantity:
+    if isinstance(v, int) and not isinstance(v, (bool, Uint)):
+        return quantity.Quantity(v, 0, quantity.DECIMAL_EXPONENT)
+    _of(QuantityValue, v)
+    return v.quantity
+
+
+# Not a member, other than its documentation says: so upstream declares it.
+@LIB("sign", plain("quantity_sign", [QUANTITY], INT), cost=one)
+def _sign(v: Any) -> int:
+    return _as_quantity(v).sign()
+
+
+@LIB("asInteger", on("quantity_get_int", [QUANTITY], INT), cost=one)
+def _as_integer(v: Any) -> int:
+    value, exact = _as_quantity(v).as_int64()
+    if not exact:
+        raise EvaluationError("cannot convert value to integer")
+    return value
+
+
+LIB("isInteger", on("quantity_is_integer", [QUANTITY], BOOL), cost=one)(lambda v: _as_quantity(v).as_int64()[1])
+LIB("asApproximateFloat", on("quantity_get_float", [QUANTITY], DOUBLE), cost=one)(lambda v: _as_quantity(v).approximate())
+for _name in ("add", "sub"):
+    LIB(_name, on(f"quantity_{_name}", [QUANTITY, QUANTITY], QUANTITY), on(f"quantity_{_name}_int", [QUANTITY, INT], QUANTITY), cost=one)(
+        lambda a, b, sign=1 if _name == "add" else -1: QuantityValue(
+            _as_quantity(a) + _as_quantity(b) if sign > 0 else _as_quantity(a) - _as_quantity(b)
+        )
+    )
+
+
+# --- versions
+
+
+@functools.total_ordering
+class SemverValue(Opaque):
+    __slots__ = ("numbers", "pre")
+    cel_type = SEMVER
+
+    def __init__(self, numbers: tuple[int, int, int], pre: tuple[str, ...]) -> None:
+        self.numbers, self.pre = numbers, pre
+
+    def key(self) -> Any:
+        """What equality and order go by (semver.org, section 11)."""
+        # A version without a pre-release comes after those with one; numbers come before texts.
+        return self.numbers, not self.pre, tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in self.pre)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SemverValue) and self.key() == other.key()
+
+    def __lt__(self, other: SemverValue) -> bool:
+        return self.key() < other.key()
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+
+_PART = re.compile(r"[0-9A-Za-z-]+\Z")
+_NAMES = ("Major", "Minor", "Patch")
+
+
+def _version_number(text: str, what: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise EvaluationError(f"Invalid character(s) found in {what.lower()} number {go_quote(text)}")
+    if len(text) > 1 and text[0] == "0":
+        raise EvaluationError(f"{what} number must not contain leading zeroes {go_quote(text)}")
+    return int(text)
+
+
+def _normalized(text: str) -> str:
+    parts = text.removeprefix("v").split(".", 2)
+    for i, p in enumerate(parts):
+        if len(p) > 1:
+            q = p.lstrip("0")
+            parts[i] = q if q and q[0].isascii() and q[0].isdigit() else "0" + q
+    if len(parts) < 3:
+        if "+" in parts[-1] or "-" in parts[-1]:
+            raise EvaluationError("short version cannot contain PreRelease/Build meta data")
+        parts += ["0"] * (3 - len(parts))
+    return ".".join(parts)
+
+
+@LIB("semver", plain("string_to_semver", [STRING], SEMVER), plain("string_bool_to_semver", [STRING, BOOL], SEMVER), cost=of_first())
+def to_semver(text: Any, normalize: Any = False) -> SemverValue:
+    """``semver(text)``; with ``normalize`` a leading "v", missing parts and leading zeros are forgiven."""
+    _of(str, text)
+    _of(bool, normalize)
+    if normalize:
+        text = _normalized(text)
+    if not text:
+        raise EvaluationError("Version string empty")
+    parts = text.split(".", 2)
+    if len(parts) != 3:
+        raise EvaluationError("No Major.Minor.Patch elements found")
+    major, minor = _version_number(parts[0], "Major"), _version_number(parts[1], "Minor")
+    rest, plus, build = parts[2].partition("+")
+    patch, dash, pre = rest.partition("-")
+    number = _version_number(patch, "Patch")
+    pieces = tuple(pre.split(".")) if dash else ()
+    for p in pieces:
+        if not p:
+            raise EvaluationError("Prerelease is empty")
+        if not _PART.match(p):
+            raise EvaluationError(f"Invalid character(s) found in prerelease {go_quote(p)}")
+        if p.isdigit() and len(p) > 1 and p[0] == "0":
+            raise EvaluationError(f"Numeric PreRelease version must not contain leading zeroes {go_quote(p)}")
+    for b in build.split(".") if plus else ():
+        if not b:
+            raise EvaluationError("Build meta data is empty")
+        if not _PART.match(b):
+            raise EvaluationError(f"Invalid character(s) found in build meta data {go_quote(b)}")
+    return SemverValue((major, minor, number), pieces)
+
+
+LIB("isSemver", plain("is_semver_string", [STRING], BOOL), plain("is_semver_string_bool", [STRING, BOOL], BOOL), cost=of_first())(
+    _valid(to_semver)
+)
+for _i, _name in enumerate(("major", "minor", "patch")):
+
+    @LIB(_name, on(f"semver_{_name}", [SEMVER], INT), cost=one)
+    def _number(v: Any, i: int = _i) -> int:
+        _of(SemverValue, v)
+        return v.numbers[i]
+
+
+def _order(a: Any, b: Any) -> int:
+    if isinstance(a, SemverValue) and isinstance(b, SemverValue):
+        return (a > b) - (a < b)
+    _of(QuantityValue, a, b)
+    return a.quantity.cmp(b.quantity)
+
+
+for _name, _suffix, _test, _result in (
+    ("isGreaterThan", "is_greater_than", lambda c: c > 0, BOOL), ("isLessThan", "is_less_than", lambda c: c < 0, BOOL),
+    ("compareTo", "compare_to", lambda c: c, INT),
+):  # fmt: skip
+    LIB(
+        _name, on(f"quantity_{_suffix}", [QUANTITY, QUANTITY], _result), on(f"semver_{_suffix}", [SEMVER, SEMVER], _result), cost=one
+    )(lambda a, b, test=_test: test(_order(a, b)))  # fmt: skip
+
+
+# --- addresses
+
+
+class IPValue(Opaque):
+    __slots__ = ("ip",)
+    cel_type = IP_TYPE
+
+    def __init__(self, ip: IP) -> None:
+        self.ip = ip
+
+    @property
+    def cost_size(self) -> int:
+        """The size that costs are counted by, in bytes."""
+        return self.ip.bits // 8
+
+    @property
+    def address(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        """The address as the standard library's type."""
+        return ipaddress.IPv4Address(self.ip.number) if self.ip.bits == 32 else ipaddress.IPv6Address(self.ip.number)
+
+    def key(self) -> IP:
+        """What equality goes by."""
+        return self.ip
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+
+class CIDRValue(Opaque):
+    __slots__ = ("ip", "prefix")
+    cel_type = CIDR_TYPE
+
+    def __init__(self, ip: IP, prefix: int) -> None:
+        self.ip, self.prefix = ip, prefix
+
+    @property
+    def cost_size(self) -> int:
+        """The size that costs are counted by, in bytes of the prefix."""
+        return -(-self.prefix // 8)
+
+    def masked(self, ip: IP) -> int:
+        """An address without its host bits, as a number; -1 for one of the other family."""
+        return ip.number >> (ip.bits - self.prefix) if ip.bits == self.ip.bits else -1
+
+    def key(self) -> Any:
+        """What equality goes by: the address and the length of the prefix."""
+        return self.ip, self.prefix
+
+    def __str__(self) -> str:
+        return f"{IPValue(self.ip)}/{self.prefix}"
+
+
+def _netip(text: str) -> IP:
+    """``netip.ParseAddr`` for the forms it takes; raises with its words."""
+    failed = f"ParseAddr({go_quote(text)}): "
+    if "." not in text and ":" not in text:
+        raise EvaluationError(failed + "unable to parse IP")
+    if "%" in text:
+        if ":" not in text.partition("%")[0]:
+            raise EvaluationError(failed + "unexpected character")
+        return _netip(text.partition("%")[0])
+    if ":" not in text:
+        _dotted(text, failed)
+    ip = parse_ip(text)
+    if ip is None:
+        raise EvaluationError(failed + "unexpected character, want colon" if ":" in text else failed + "unable to parse IP")
+    return ip
+
+
+def _dotted(text: str, failed: str) -> None:
+    fields = text.split(".")
+    for f in fields:
+        if not f:
+            raise EvaluationError(failed + "IPv4 field must have at least one digit")
+        if not f.isascii() or not f.isdigit():
+            raise EvaluationError(failed + f"unexpected character (at {go_quote(text[text.index(f) :])})")
+        if len(f) > 1 and f[0] == "0":
+            raise EvaluationError(failed + "IPv4 field has octet with leading zero")
+        if int(f) > 255:
+            raise EvaluationError(failed + "IPv4 field has value >255")
+    if len(fields) != 4:
+        raise EvaluationError(failed + ("IPv4 address too short" if len(fields) < 4 else "IPv4 address too long"))
+
+
+def _address(text: Any) -> IP:
+    _of(str, text)
+    try:
+        ip = _netip(text)
+    except EvaluationError as e:
+        raise EvaluationError(f"IP Address {go_quote(text)} parse error during conversion from string: {e}") from None
+    if "%" in text:
+        raise EvaluationError(f"IP address {go_quote(text)} with zone value is not allowed")
+    if ip.is_mapped:
+        raise EvaluationError(f"IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
+    return ip
+
+
+def _ip_cost(overload: str, args: list[Any], result: Any) -> int:
+    return 1 if overload == "cidr_ip" else traversal(size(args[0]))
+
+
+@LIB("ip", plain("string_to_ip", [STRING], IP_TYPE), on("cidr_ip", [CIDR_TYPE], IP_TYPE), cost=_ip_cost)
+def to_ip(v: Any) -> IPValue:
+    """``ip(text)``, or the address of a CIDR."""
+    return IPValue(v.ip) if isinstance(v, CIDRValue) else IPValue(_address(v))
+
+
+LIB("isIP", plain("is_ip", [STRING], BOOL), cost=of_first())(_valid(_address))
+LIB("ip.isCanonical", plain("ip_is_canonical", [STRING], BOOL), cost=of_first(2))(lambda v: str(to_ip(v)) == v)
+
+
+@LIB("family", on("ip_family", [IP_TYPE], INT), cost=one)
+def _family(v: Any) -> int:
+    _of(IPValue, v)
+    return 4 if v.ip.bits == 32 else 6
+
+
+def _link_local_multicast(a: Any) -> bool:
+    if a.version == 4:
+        return a in ipaddress.IPv4Network("224.0.0.0/24")
+    return a.packed[0] == 0xFF and a.packed[1] & 0x0F == 2
+
+
+_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
+for _name, _id, _test in (
+    ("isUnspecified", "ip_is_unspecified", lambda a: a.is_unspecified), ("isLoopback", "ip_is_loopback", lambda a: a.is_loopback),
+    ("isLinkLocalMulticast", "ip_is_link_local_multicast", _link_local_multicast),
+    ("isLinkLocalUnicast", "ip_is_link_local_unicast", lambda a: a.is_link_local),
+    ("isGlobalUnicast", "ip_is_global_unicast",
+     lambda a: not (a.is_unspecified or a.is_loopback or a.is_multicast or a.is_link_local or a == _BROADCAST)),
+):  # fmt: skip
+
+    @LIB(_name, on(_id, [IP_TYPE], BOOL), cost=one)
+    def _is(v: Any, test: Any = _test) -> bool:
+        _of(IPValue, v)
+        return bool(test(v.address))
+
+
+_TWICE = "network address parse error during conversion from string: "
+
+
+@LIB("cidr", plain("string_to_cidr", [STRING], CIDR_TYPE), cost=of_first())
+def to_cidr(text: Any) -> CIDRValue:
+    """``cidr(text)``. Raises EvaluationError in ``netip.ParsePrefix``'s words."""
+    _of(str, text)
+    failed = f"{_TWICE}{_TWICE}netip.ParsePrefix({go_quote(text)}): "
+    address, slash, bits = text.rpartition("/")
+    if not slash:
+        raise EvaluationError(failed + "no '/'")
+    try:
+        ip = _netip(address)
+    except EvaluationError as e:
+        raise EvaluationError(failed + str(e)) from None
+    if "%" in address:
+        raise EvaluationError(failed + "IPv6 zones cannot be present in a prefix")
+    if not bits.isascii() or not bits.isdigit() or (len(bits) > 1 and bits[0] == "0"):
+        raise EvaluationError(failed + f"bad bits after slash: {go_quote(bits)}")
+    if int(bits) > ip.bits:
+        raise EvaluationError(failed + "prefix length out of range")
+    if ip.is_mapped:
+        raise EvaluationError(f"{_TWICE}IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
+    return CIDRValue(ip, int(bits))
+
+
+LIB("isCIDR", plain("is_cidr", [STRING], BOOL), cost=of_first())(_valid(to_cidr))
+
+
+def _contains_cost(extra: bool, by_text: str):
+    def cost(overload: str, args: list[Any], result: Any) -> int:
+        n = size(args[0])
+        total = traversal(2 * n) + (traversal(n) + 1 if extra else 0)
+        return total + (traversal(size(args[1])) if overload == by_text else 0)
+
+    return cost
+
+
+@LIB(
+    "containsIP", on("cidr_contains_ip_string", [CIDR_TYPE, STRING], BOOL), on("cidr_contains_ip_ip", [CIDR_TYPE, IP_TYPE], BOOL),
+    cost=_contains_cost(False, "cidr_contains_ip_string"),
+)  # fmt: skip
+def _contains_ip(c: Any, v: Any) -> bool:
+    _of(CIDRValue, c)
+    ip = v if isinstance(v, IPValue) else to_ip(v)
+    return c.masked(ip.ip) == c.masked(c.ip)
+
+
+@LIB(
+    "containsCIDR", on("cidr_contains_cidr_string", [CIDR_TYPE, STRING], BOOL), on("cidr_contains_cidr", [CIDR_TYPE, CIDR_TYPE], BOOL),
+    cost=_contains_cost(True, "cidr_contains_cidr_string"),
+)  # fmt: skip
+def _contains_cidr(c: Any, v: Any) -> bool:
+    _of(CIDRValue, c)
+    other = v if isinstance(v, CIDRValue) else to_cidr(v)
+    return c.prefix <= other.prefix and c.masked(other.ip) == c.masked(c.ip)
+
+
+@LIB("prefixLength", on("cidr_prefix_length", [CIDR_TYPE], INT), cost=one)
+def _prefix_length(c: Any) -> int:
+    _of(CIDRValue, c)
+    return c.prefix
+
+
+@LIB("masked", on("cidr_masked", [CIDR_TYPE], CIDR_TYPE), cost=one)
+def _masked(c: Any) -> CIDRValue:
+    _of(CIDRValue, c)
+    shift = c.ip.bits - c.prefix
+    return CIDRValue(IP(c.ip.number >> shift << shift, c.ip.bits), c.prefix)
+
+
+# --- URLs: Go's ``url.ParseRequestURI``
+
+
+class URLValue(Opaque):
+    __slots__ = ("host", "path", "query", "scheme", "text")
+    cel_type = URL
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.scheme, self.host, self.path, self.query = parse_request_uri(text)
+
+    def key(self) -> str:
+        """What equality goes by: the text."""
+        return self.text
+
+
+_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+@LIB("url", plain("string_to_url", [STRING], URL), cost=of_first())
+def to_url(text: Any) -> URLValue:
+    """``url(text)``. Raises EvaluationError for what is no absolute URL or path."""
+    _of(str, text)
+    try:
+        return URLValue(text)
+    except ValueError as e:
+        raise EvaluationError(f"URL parse error during conversion from string: parse {go_quote(text)}: {e}") from None
+
+
+LIB("isURL", plain("is_url_string", [STRING], BOOL))(_valid(to_url))
+
+
+def _hostname(u: URLValue) -> str:
+    if u.host.startswith("["):
+        return u.host[1 : u.host.rfind("]")]
+    return u.host.rpartition(":")[0] if ":" in u.host else u.host
+
+
+def _port(u: URLValue) -> str:
+    rest = u.host[u.host.rfind("]") + 1 :]
+    return rest.rpartition(":")[2] if ":" in rest else ""
+
+
+_UNSAFE = re.compile(rb"[^A-Za-z0-9\-_.~$&+,/:;=@!'()*%\[\]]")
+
+
+def _escaped_path(u: URLValue) -> str:
+    return _UNSAFE.sub(lambda m: b"%%%02X" % m.group()[0], u.path.encode()).decode()
+
+
+def _query(u: URLValue) -> dict[str, list[str]]:
+    out: dict[str, list[str]] = {}
+    for pair in u.query.split("&"):
+        if not pair or ";" in pair or _ESCAPE.search(pair):
+            continue
+        key, _, value = (unquote_to_bytes(p.replace("+", " ")).decode("utf-8", "replace") for p in pair.partition("="))
+        out.setdefault(key, []).append(value)
+    return out
+
+
+for _name, _suffix, _result, _get in (
+    ("getScheme", "get_scheme", STRING, lambda u: u.scheme), ("getHost", "get_host", STRING, lambda u: u.host),
+    ("getHostname", "get_hostname", STRING, _hostname), ("getPort", "get_port", STRING, _port),
+    ("getEscapedPath", "get_escaped_path", STRING, _escaped_path), ("getQuery", "get_query", map_of(STRING, list_of(STRING)), _query),
+):  # fmt: skip
+
+    @LIB(_name, on(f"url_{_suffix}", [URL], _result), cost=one)
+    def _part(u: Any, get: Any = _get) -> Any:
+        _of(URLValue, u)
+        return get(u)
+
+
+# --- formats
+
+
+class FormatValue(Opaque):
+    __slots__ = ("check", "name", "regex_size")
+    cel_type = FORMAT
+
+    def __init__(self, name: str, check: Callable[[str], list[str]], regex_size: int) -> None:
+        self.name, self.check, self.regex_size = name, check, regex_size
+
+    def key(self) -> str:
+        """What equality goes by: the name."""
+        return self.name
+
+
+def _uri(text: str) -> list[str]:
+    try:
+        parse_request_uri(text)
+    except ValueError as e:
+        return [f"parse {go_quote(text)}: {e}"]
+    return []
+
+
+def _said(valid: Callable[[str], object], message: str) -> Callable[[str], list[str]]:
+    return lambda text: [] if valid(text) else [message]
+
+
+# The sizes of upstream's expressions, by which a check is charged: of the last five the lengths of the patterns that stand for them
+# in govalidator (URL, Base64) and strfmt (UUIDPattern, DateTimePattern), whatever checks them.
+FORMATS = {
+    name: FormatValue(shown, check, n)
+    for name, shown, check, n in (
+        ("dns1123Label", "DNS1123Label", lambda s: names.dns_label(s, False), 30),
+        ("dns1123Subdomain", "DNS1123Subdomain", lambda s: names.dns_subdomain(s, False), 60),
+        ("dns1035Label", "DNS1035Label", lambda s: names.dns1035_label(s, False), 30),
+        ("qualifiedName", "QualifiedName", names.is_qualified_name, 60),
+        ("dns1123LabelPrefix", "DNS1123LabelPrefix", lambda s: names.dns_label(s, True), 30),
+        ("dns1123SubdomainPrefix", "DNS1123SubdomainPrefix", lambda s: names.dns_subdomain(s, True), 60),
+        ("dns1035LabelPrefix", "DNS1035LabelPrefix", lambda s: names.dns1035_label(s, True), 30),
+        ("labelValue", "LabelValue", names.is_label_value, 40),
+        ("uri", "URI", _uri, 1103),
+        ("uuid", "uuid", _said(strfmt.FORMATS["uuid"], "does not match the UUID format"), 70),
+        ("byte", "byte", _said(strfmt.FORMATS["byte"], "invalid base64"), 84),
+        ("date", "date", _said(strfmt.FORMATS["date"], "invalid date"), 71),
+        ("datetime", "datetime", _said(strfmt.FORMATS["datetime"], "invalid datetime"), 71),
+    )
+}
+
+
+def _validate_cost(overload: str, args: list[Any], result: Any) -> int:
+    return regex_cost(size(args[1]), args[0].regex_size) if isinstance(args[0], FormatValue) else 1
+
+
+@LIB("validate", on("format-validate", [FORMAT, STRING], optional_of(list_of(STRING))), cost=_validate_cost)
+def _validate(f: Any, text: Any) -> Optional:
+    _of(FormatValue, f)
+    _of(str, text)
+    found = f.check(text)
+    return Optional(found) if found else NONE
+
+
+@LIB("format.named", plain("format-named", [STRING], optional_of(FORMAT)), cost=one)
+def _named(name: Any) -> Optional:
+    _of(str, name)
+    return Optional(FORMATS[name]) if name in FORMATS else NONE
+
+
+for _name, _format in FORMATS.items():
+    LIB(f"format.{_name}", plain(f"format.{_name}", [], FORMAT))(lambda f=_format: f)
+
+
+# --- authorizers. What runs them brings a value with these methods.
+
+
+def _asked(method: str) -> Callable[..., Any]:
+    def run(target: Any, *args: Any) -> Any:
+        found = getattr(target, f"cel_{method}", None)
+        if found is None:
+            raise EvaluationError(NO_OVERLOAD)
+        return found(*args)
+
+    return run
+
+
+def _authz(name: str, *overloads: tuple[str, list[Type], Type], cost: int = 1) -> None:
+    LIB(name, *(on(*o) for o in overloads), cost=lambda o, args, r: cost)(_asked(name))
+
+
+_authz("path", ("authorizer_path", [AUTHORIZER, STRING], PATH_CHECK))
+_authz("group", ("authorizer_group", [AUTHORIZER, STRING], GROUP_CHECK))
+_authz("serviceAccount", ("authorizer_serviceaccount", [AUTHORIZER, STRING, STRING], AUTHORIZER))
+_authz("resource", ("groupcheck_resource", [GROUP_CHECK, STRING], RESOURCE_CHECK))
+_authz("subresource", ("resourcecheck_subresource", [RESOURCE_CHECK, STRING], RESOURCE_CHECK))
+_authz("namespace", ("resourcecheck_namespace", [RESOURCE_CHECK, STRING], RESOURCE_CHECK))
+_authz("name", ("resourcecheck_name", [RESOURCE_CHECK, STRING], RESOURCE_CHECK))
+_authz("fieldSelector", ("authorizer_fieldselector", [RESOURCE_CHECK, STRING], RESOURCE_CHECK))
+_authz("labelSelector", ("authorizer_labelselector", [RESOURCE_CHECK, STRING], RESOURCE_CHECK))
+_authz(
+    "check", ("pathcheck_check", [PATH_CHECK, STRING], DECISION), ("resourcecheck_check", [RESOURCE_CHECK, STRING], DECISION), cost=350_000
+)  # fmt: skip
+_authz("errored", ("decision_errored", [DECISION], BOOL))
+_authz("error", ("decision_error", [DECISION], STRING))
+_authz("allowed", ("decision_allowed", [DECISION], BOOL))
+_authz("reason", ("decision_reason", [DECISION], STRING))

@@ -1,0 +1,126 @@
+"""Literals that can be judged before anything runs (cel-go ``cel/validator.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kas.cel.library.standard import duration_ns, timestamp_ns
+from kas.cel.library.texts import CLAUSES, misfit, render
+from kas.cel.problems import CompileError, EvaluationError, Problem
+from kas.cel.syntax import Call, Const, Fold, ListOf, MapOf, Node, Select
+from kas.cel.types import Type
+from kas.meta.regex import RegexError, compiled
+
+
+def check_literals(text: str, root: Node) -> None:
+    """Raises CompileError for durations, timestamps, patterns and formats written out that are none, and for lists and maps of mixed
+    types (``format`` may take those)."""
+    problems = [p for node in walk(root) if isinstance(node, Call) and (p := _judge(node)) is not None]
+    _mixed(root, problems)
+    if problems:
+        raise CompileError(text, problems)
+
+
+def _mixed(node: Node, problems: list[Problem]) -> None:
+    if isinstance(node, Call) and node.function == "format":
+        return
+    if isinstance(node, ListOf):
+        items = [(x, _inner(x.type) if i in node.optional else x.type) for i, x in enumerate(node.items)]
+        _alike(items, problems)
+    elif isinstance(node, MapOf) and not node.name:
+        pairs = [(k, v, _inner(v.type) if optional else v.type) for k, v, optional in node.entries]
+        _alike([(k, k.type) for k, _, _ in pairs], problems)
+        _alike([(v, t) for _, v, t in pairs], problems)
+    for child in below(node):
+        _mixed(child, problems)
+
+
+def _inner(t: Type) -> Type:
+    return t.params[0] if t.params else t
+
+
+def _alike(items: list[tuple[Node, Type]], problems: list[Problem]) -> None:
+    for node, t in items[1:]:
+        if t != items[0][1]:
+            problems.append(Problem(node.at, f"expected type '{items[0][1]}' but found '{t}'"))
+            return
+
+
+def _judge(node: Call) -> Problem | None:
+    if node.function == "format" and node.target is not None and len(node.args) == 1:
+        return _format(node, node.target, node.args[0])
+    if node.function == "duration" and len(node.args) == 1:
+        return _literal(node.args[0], "duration", duration_ns)
+    if node.function == "timestamp" and len(node.args) == 1:
+        return _literal(node.args[0], "timestamp", timestamp_ns)
+    if node.function == "matches":
+        return _literal(node.args[-1], "matches", _pattern)
+    return None
+
+
+def _format(node: Call, text: Node, args: Node) -> Problem | None:
+    """A format written out with its arguments: each must fit its clause."""
+    if not isinstance(text, Const) or not isinstance(text.value, str) or not isinstance(args, ListOf):
+        return None
+    items = args.items
+    blamed: Node = node
+
+    def show(i: int, letter: str, precision: int | None) -> str:
+        nonlocal blamed
+        bad = _unfit(items[i], letter)
+        if bad is not None:
+            blamed = bad
+            raise misfit(letter, bad.type)
+        return ""
+
+    try:
+        used = render(text.value, len(items), show)[1]
+    except EvaluationError as e:
+        return Problem(blamed.at, str(e))
+    if used < len(items):
+        return Problem(node.at, f"too many arguments supplied to string.format (expected {used}, got {len(items)})")
+    return None
+
+
+def _unfit(node: Node, letter: str) -> Node | None:
+    """The argument, or what is in it, that the clause does not take."""
+    if node.type.kind != "dyn" and node.type.kind not in CLAUSES[letter][0]:
+        return node
+    if letter == "s" and isinstance(node, (ListOf, MapOf)):
+        return next((bad for child in below(node) if (bad := _unfit(child, letter)) is not None), None)
+    return None
+
+
+def _literal(arg: Node, function: str, parse: Callable[[str], object]) -> Problem | None:
+    if isinstance(arg, Const) and isinstance(arg.value, str) and parse(arg.value) is None:
+        return Problem(arg.at, f"invalid {function} argument")
+    return None
+
+
+def _pattern(text: str) -> object:
+    try:
+        return compiled(text)
+    except RegexError:
+        return None
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it."""
+    yield node
+    for child in below(node):
+        yield from walk(child)
+
+
+def below(node: Node) -> list[Node]:
+    """The nodes an expression is made of, one level down."""
+    if isinstance(node, Select):
+        return [node.operand]
+    if isinstance(node, Call):
+        return [*([node.target] if node.target is not None else []), *node.args]
+    if isinstance(node, ListOf):
+        return node.items
+    if isinstance(node, MapOf):
+        return [x for k, v, _ in node.entries for x in ((v,) if node.name else (k, v))]
+    if isinstance(node, Fold):
+        return [node.range, node.init, node.condition, node.step, node.result]
+    return []

@@ -1,0 +1,195 @@
+"""The types of CEL and how they agree (cel-go ``common/types`` and ``checker/types.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+class Type:
+    """A type: its kind, name and parameters. Kinds are those of cel-go; ``param`` is a type variable, ``struct`` a message or object
+    whose fields the environment knows, ``opaque`` one that only functions look into."""
+
+    __slots__ = ("kind", "name", "params")
+
+    def __init__(self, kind: str, name: str = "", params: tuple[Type, ...] = ()) -> None:
+        self.kind, self.name, self.params = kind, name or kind, params
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Type) and self.kind == other.kind and self.name == other.name and self.params == other.params
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.name, self.params))
+
+    def __str__(self) -> str:
+        if self.kind == "type":
+            return f"type({self.params[0]})" if self.params else "type"
+        return f"{self.name}({', '.join(map(str, self.params))})" if self.params else self.name
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+DYN, ERROR, NULL = Type("dyn"), Type("error", "!error!"), Type("null_type")
+BOOL, INT, UINT, DOUBLE, STRING, BYTES = (Type(k) for k in ("bool", "int", "uint", "double", "string", "bytes"))
+DURATION, TIMESTAMP = Type("duration", "google.protobuf.Duration"), Type("timestamp", "google.protobuf.Timestamp")
+TYPE = Type("type")
+LIST, MAP = Type("list"), Type("map")  # without parameters, as values name their types
+
+
+def list_of(item: Type) -> Type:
+    """``list(item)``."""
+    return Type("list", "list", (item,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """``map(key, value)``."""
+    return Type("map", "map", (key, value))
+
+
+def type_of(target: Type) -> Type:
+    """``type(target)``, the type of a name that denotes a type."""
+    return Type("type", "type", (target,))
+
+
+def optional_of(target: Type) -> Type:
+    """``optional_type(target)``."""
+    return Type("opaque", "optional_type", (target,))
+
+
+def param(name: str) -> Type:
+    """A type parameter of an overload, bound anew at each call."""
+    return Type("param", name)
+
+
+def struct(name: str) -> Type:
+    """An object type, by name; its fields are the environment's."""
+    return Type("struct", name)
+
+
+def opaque(name: str) -> Type:
+    """A type of a library, by name; only that library's functions look inside."""
+    return Type("opaque", name)
+
+
+def is_dyn(t: Type) -> bool:
+    """Whether nothing is known of the type before the expression runs."""
+    return t.kind == "dyn"
+
+
+def is_open(t: Type) -> bool:
+    """Whether anything goes: dyn, or the type of what failed to check."""
+    return t.kind in ("dyn", "error")
+
+
+# Kinds whose values may be null where the checker looks.
+_NULLABLE = frozenset(("opaque", "duration", "struct", "timestamp", "null_type"))
+_PLAIN = frozenset(("bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint", "struct"))
+
+Bindings = dict[str, Type]
+
+
+def assignable(bound: Bindings, t1: Type, t2: Type) -> Bindings | None:
+    """The bindings under which ``t2`` may stand where ``t1`` is expected; None when it may not. ``bound`` is not changed."""
+    trial = dict(bound)
+    return trial if _assignable(trial, t1, t2) else None
+
+
+def assignable_all(bound: Bindings, wanted: list[Type], given: list[Type]) -> Bindings | None:
+    """The bindings under which every given type fits the wanted one, None when they do not."""
+    if len(wanted) != len(given):
+        return None
+    trial = dict(bound)
+    return trial if all(_assignable(trial, a, b) for a, b in zip(wanted, given, strict=True)) else None
+
+
+def _assignable(bound: Bindings, t1: Type, t2: Type) -> bool:
+    if t2.kind == "param":
+        valid, known = _bind(bound, t1, t2)
+        if valid or known:
+            return valid
+    if t1.kind == "param":
+        return _bind(bound, t2, t1)[0]
+    if is_open(t1) or is_open(t2):
+        return True
+    if t1.kind == "null_type":
+        return t2.kind in _NULLABLE
+    if t2.kind == "null_type":
+        return t1.kind in _NULLABLE
+    if t1.kind in _PLAIN:
+        return t1.kind == t2.kind and t1.name == t2.name
+    if t1.kind == "type":
+        return t2.kind == "type"
+    return (
+        t1.kind == t2.kind
+        and t1.name == t2.name
+        and len(t1.params) == len(t2.params)
+        and all(_assignable(bound, a, b) for a, b in zip(t1.params, t2.params, strict=True))
+    )
+
+
+def _bind(bound: Bindings, t1: Type, variable: Type) -> tuple[bool, bool]:
+    """Whether ``t1`` may be what the variable stands for, and whether that was known before."""
+    if t1 == variable:
+        return True, True
+    known = bound.get(variable.name)
+    if known is not None:
+        if t1 == known:
+            return True, True
+        if _assignable(bound, t1, known):
+            general = most_general(t1, known)
+            if not _mentions(bound, variable, general):
+                bound[variable.name] = general
+            return True, True
+        return False, True
+    if _mentions(bound, variable, t1):
+        return False, False
+    bound[variable.name] = t1
+    return True, False
+
+
+def _mentions(bound: Bindings, variable: Type, t: Type) -> bool:
+    if t == variable:
+        return True
+    if t.kind == "param":
+        known = bound.get(t.name)
+        return known is not None and _mentions(bound, variable, known)
+    return any(_mentions(bound, variable, p) for p in t.params)
+
+
+def most_general(t1: Type, t2: Type) -> Type:
+    """Whichever of two types that fit one another says less."""
+    return t1 if _less_specific(t1, t2) else t2
+
+
+def _less_specific(t1: Type, t2: Type) -> bool:
+    if t1.kind in ("dyn", "param"):
+        return True
+    if t2.kind in ("dyn", "param") or t1.kind != t2.kind:
+        return False
+    if t1.kind in ("opaque", "list", "map"):
+        return (
+            t1.name == t2.name
+            and len(t1.params) == len(t2.params)
+            and all(_less_specific(a, b) for a, b in zip(t1.params, t2.params, strict=True))
+        )
+    return t1.kind == "type" or t1 == t2
+
+
+def substitute(bound: Bindings, t: Type, to_dyn: bool) -> Type:
+    """The type with its variables replaced by what they stand for; by dyn, if ``to_dyn``, where that is not known."""
+    if t.kind == "param":
+        known = bound.get(t.name)
+        if known is not None:
+            return substitute(bound, known, to_dyn)
+        return DYN if to_dyn else t
+    if not t.params:
+        return t
+    return Type(t.kind, t.name, tuple(substitute(bound, p, to_dyn) for p in t.params))
+
+
+def variables_of(t: Type) -> Iterator[str]:
+    """The type parameters inside a type, in order."""
+    if t.kind == "param":
+        yield t.name
+    for p in t.params:
+        yield from variables_of(p)

@@ -1,0 +1,230 @@
+"""Values at run time. Booleans, strings, bytes, lists, maps, null, int and double are Python's own; what Python lacks is here."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from kas.cel.problems import EvaluationError
+from kas.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, LIST, MAP, NULL, STRING, TIMESTAMP, TYPE, UINT, Type
+
+MIN_INT, MAX_INT, MAX_UINT = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
+NS = 1_000_000_000
+# 0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999999999Z.
+MIN_TIME, MAX_TIME = -62135596800 * NS, 253402300800 * NS - 1
+
+
+class Uint(int):
+    """An unsigned 64-bit number."""
+
+    __slots__ = ()
+
+
+class Duration:
+    """``ns``: nanoseconds, as Go's time.Duration."""
+
+    __slots__ = ("ns",)
+
+    def __init__(self, ns: int) -> None:
+        if not MIN_INT <= ns <= MAX_INT:
+            raise EvaluationError("duration overflow")
+        self.ns = ns
+
+
+class Timestamp:
+    """``ns``: nanoseconds since the Unix epoch."""
+
+    __slots__ = ("ns",)
+
+    def __init__(self, ns: int) -> None:
+        if not MIN_TIME <= ns <= MAX_TIME:
+            raise EvaluationError("timestamp overflow")
+        self.ns = ns
+
+    def local(self, zone: str) -> datetime.datetime:
+        """The wall clock there; "" is UTC. Raises EvaluationError for zones nobody knows."""
+        at = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=self.ns // 1000)
+        return at.astimezone(_zone(zone))
+
+    def text(self) -> str:
+        """RFC 3339 in UTC, with as many digits below the second as it needs."""
+        at = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=self.ns // NS)
+        fraction = f".{self.ns % NS:09d}".rstrip("0") if self.ns % NS else ""
+        return f"{at.year:04d}-{at.month:02d}-{at.day:02d}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{fraction}Z"
+
+
+def _zone(name: str) -> datetime.tzinfo:
+    if not name or name == "UTC":
+        return datetime.UTC
+    if ":" in name:
+        hours, _, minutes = name.partition(":")
+        try:
+            h, m = int(hours), int(minutes)
+        except ValueError as e:
+            raise EvaluationError(str(e)) from None
+        total = h * 60 + (-m if hours.startswith("-") else m)
+        return datetime.timezone(datetime.timedelta(minutes=total))
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise EvaluationError(f"unknown time zone {name}") from None
+
+
+class TypeValue:
+    """A type as a value: ``type(x)``, ``int``."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: Type) -> None:
+        self.type = type
+
+
+class Optional:
+    """A value, or none."""
+
+    __slots__ = ("present", "value")
+
+    def __init__(self, value: Any = None, present: bool = True) -> None:
+        self.value, self.present = value, present
+
+
+NONE = Optional(None, False)
+
+
+class Opaque:
+    """A value of a library: its CEL type, and what compares equal."""
+
+    __slots__ = ()
+    cel_type: Type = DYN
+
+    def key(self) -> Any:
+        """What equality of the type goes by."""
+        raise NotImplementedError
+
+
+class SetList(list[Any]):
+    """A list of type set: the order does not matter, and what is added is added once (apiserver ``pkg/cel/common/values.go``)."""
+
+    __slots__ = ()
+
+    def same(self, other: list[Any]) -> bool:
+        """Equality of lists of type set: the same members, in whatever order."""
+        return len(self) == len(other) and all(any(equal(x, y) for y in other) for x in self)
+
+    def __add__(self, other: list[Any]) -> SetList:
+        return SetList([*self, *(x for x in other if not any(equal(x, y) for y in self))])
+
+
+class MapList(list[Any]):
+    """A list of type map: its items are known by their keys; an item that is added replaces the one with its keys."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, items: Iterable[Any], keys: tuple[str, ...]) -> None:
+        super().__init__(items)
+        self.keys = keys
+
+    def _by_key(self, items: list[Any]) -> dict[Any, Any]:
+        return {tuple(repr(item.get(k)) for k in self.keys) if isinstance(item, dict) else repr(item): item for item in items}
+
+    def same(self, other: list[Any]) -> bool:
+        """Equality of lists of type map: the same members by key, in whatever order."""
+        mine, theirs = self._by_key(self), self._by_key(other)
+        return len(self) == len(other) and all(k in theirs and equal(v, theirs[k]) for k, v in mine.items())
+
+    def __add__(self, other: list[Any]) -> MapList:
+        return MapList((self._by_key(self) | self._by_key(other)).values(), self.keys)
+
+
+def type_of_value(v: Any) -> Type:
+    """The run-time type: containers without their parameters."""
+    if v is None:
+        return NULL
+    kind = _TYPES.get(type(v))
+    if kind is not None:
+        return kind
+    if isinstance(v, list):
+        return LIST
+    if isinstance(v, Optional):
+        return Type("opaque", "optional_type")
+    return v.cel_type if isinstance(v, Opaque) else DYN
+
+
+_TYPES: dict[type, Type] = {
+    bool: BOOL, int: INT, Uint: UINT, float: DOUBLE, str: STRING, bytes: BYTES, list: LIST, dict: MAP, Duration: DURATION,
+    Timestamp: TIMESTAMP, TypeValue: TYPE,
+}  # fmt: skip
+
+
+def is_number(v: Any) -> bool:
+    """Whether the value is an int, uint or double; booleans are none."""
+    return isinstance(v, (int, float)) and not isinstance(v, bool)
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Heterogeneous equality: numbers by value, anything else only with its own type."""
+    if is_number(a) and is_number(b):
+        return a == b
+    if isinstance(a, (SetList, MapList)) and isinstance(b, list):
+        return a.same(b)
+    if type(a) is not type(b) and not (isinstance(a, list) and isinstance(b, list)):
+        return False
+    if isinstance(a, list):
+        return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, dict):
+        return len(a) == len(b) and all(k in b and equal(v, b[k]) for k, v in a.items())
+    if isinstance(a, (Duration, Timestamp)):
+        return a.ns == b.ns
+    if isinstance(a, TypeValue):
+        return a.type.name == b.type.name
+    if isinstance(a, Optional):
+        return a.present == b.present and (not a.present or equal(a.value, b.value))
+    if isinstance(a, Opaque):
+        return a.cel_type == b.cel_type and a.key() == b.key()
+    return a == b
+
+
+def order(a: Any, b: Any) -> int:
+    """-1, 0 or 1. Raises EvaluationError for what has no order."""
+    if is_number(a) and is_number(b):
+        if (isinstance(a, float) and math.isnan(a)) or (isinstance(b, float) and math.isnan(b)):
+            raise EvaluationError("NaN values cannot be ordered")
+        return (a > b) - (a < b)
+    if type(a) is type(b):
+        if isinstance(a, (str, bytes, bool)):
+            return (a > b) - (a < b)
+        if isinstance(a, (Duration, Timestamp)):
+            return (a.ns > b.ns) - (a.ns < b.ns)
+    raise EvaluationError("no such overload")
+
+
+def size(v: Any) -> int:
+    """What costs count: elements, code points or bytes; 1 for anything else."""
+    if isinstance(v, (str, bytes, list, dict)):
+        return len(v)
+    return getattr(v, "cost_size", 1)
+
+
+def duration_text(ns: int) -> str:
+    """Go's ``Duration.String``: ``1h2m3.5s``."""
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    if ns == 0:
+        return "0s"
+    if ns < NS:
+        for unit, width in (("ns", 1), ("µs", 1000), ("ms", 1_000_000)):
+            if ns < width * 1000:
+                return f"{sign}{_decimal(ns, width)}{unit}"
+    minutes, seconds = divmod(ns, 60 * NS)
+    hours, minutes = divmod(minutes, 60)
+    out = f"{_decimal(seconds, NS)}s"
+    if hours or minutes:
+        out = f"{minutes}m{out}"
+    return sign + (f"{hours}h{out}" if hours else out)
+
+
+def _decimal(n: int, unit: int) -> str:
+    whole, rest = divmod(n, unit)
+    return f"{whole}.{rest:0{len(str(unit)) - 1}d}".rstrip("0") if rest else str(whole)

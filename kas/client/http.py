@@ -1,0 +1,244 @@
+"""A small HTTP/1.1 client over asyncio's streams, for what the API server asks or passes on: kubelets, pods, services, webhooks.
+
+One connection a request, closed with it. An answer's head is bounded, its body is read piece by piece as it is asked for, so
+a slow client slows the backend down instead of filling memory. No redirect is ever followed. Errors to connect are
+``BackendError`` in the words of Go's net package, which clients show to people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from urllib.parse import quote
+
+Headers = list[tuple[bytes, bytes]]
+CHUNK = 64 << 10
+MAX_HEAD = 64 << 10
+CONNECT_TIMEOUT_S = 30.0
+HEAD_TIMEOUT_S = 300.0
+# What Go's URL.EscapedPath leaves alone.
+PATH_SAFE = "$&+,/:;=@~"
+# A raw query is passed on as it is; what could break the request line is escaped.
+QUERY_SAFE = "!\"#$%&'()*+,/:;<=>?@[\\]^`{|}~"
+
+
+class BackendError(Exception):
+    """The backend could not be reached, or did not speak HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes. ``path`` is decoded, ``query`` raw. ``tls`` is None for plain HTTP; ``tls_name`` is the name its
+    certificate has to have, when that is not ``host``."""
+
+    scheme: str
+    host: str
+    port: str
+    path: str = ""
+    query: str = ""
+    tls: ssl.SSLContext | None = None
+    tls_name: str = ""
+
+    @property
+    def authority(self) -> str:
+        """host:port as a URL has it; the port only when one was named."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.port else host
+
+    @property
+    def dial(self) -> tuple[str, int]:
+        """Host and port to connect to; the port is the scheme's own where the URL names none."""
+        return self.host, int(self.port) if self.port else (443 if self.scheme == "https" else 80)
+
+    @property
+    def url(self) -> str:
+        """The whole URL, path and query quoted."""
+        return f"{self.scheme}://{self.authority}{self.request_target}"
+
+    @property
+    def request_target(self) -> str:
+        """What follows the verb on the request line: path and query, quoted."""
+        return quote(self.path, safe=PATH_SAFE) + (f"?{quote(self.query, safe=QUERY_SAFE)}" if self.query else "")
+
+
+class Connection:
+    """An open connection with at most one request on it."""
+
+    __slots__ = ("_method", "headers", "reader", "reason", "status", "writer")
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.status, self.reason = 0, ""
+        self.headers: Headers = []
+        self._method = ""
+
+    async def send(self, method: str, target: Target, headers: Headers, body: bytes = b"", host: str = "") -> None:
+        """Writes the request. ``headers`` hold neither Host (``host``, or the target's) nor framing headers."""
+        head = [f"{method} {target.request_target or '/'} HTTP/1.1\r\nHost: {host or target.authority}\r\n".encode("latin-1")]
+        for name, value in headers:
+            if b"\r" in value or b"\n" in value or b"\r" in name or b"\n" in name:
+                continue
+            head.append(name + b": " + value + b"\r\n")
+        if body or method in ("POST", "PUT", "PATCH"):
+            head.append(b"Content-Length: %d\r\n" % len(body))
+        head.append(b"\r\n")
+        self._method = method
+        try:
+            self.writer.write(b"".join(head) + body)
+            await self.writer.drain()
+        except OSError as e:
+            raise BackendError(f"write: {_os_text(e)}") from e
+
+    async def head(self, timeout_s: float = HEAD_TIMEOUT_S) -> None:
+        """Reads status and headers of the final answer into ``status``, ``reason`` and ``headers`` (names in lower case)."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    await self._read_head()
+                    if self.status >= 200 or self.status == 101:
+                        return
+        except TimeoutError:
+            raise BackendError("net/http: timeout awaiting response headers") from None
+
+    async def _read_head(self) -> None:
+        try:
+            raw = await self.reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            raise BackendError("EOF") from None
+        except asyncio.LimitOverrunError:
+            raise BackendError("net/http: server response headers exceeded the limit") from None
+        except OSError as e:
+            raise BackendError(f"read: {_os_text(e)}") from e
+        first, *lines = raw[:-4].split(b"\r\n")
+        version, _, rest = first.partition(b" ")
+        code, _, reason = rest.partition(b" ")
+        if not version.startswith(b"HTTP/1.") or not code.isdigit() or len(code) != 3:
+            raise BackendError("malformed HTTP response")
+        self.status, self.reason, self.headers = int(code), reason.decode("latin-1"), []
+        for line in lines:
+            name, colon, value = line.partition(b":")
+            if not colon or not name or name != name.strip():
+                raise BackendError("malformed MIME header line")
+            self.headers.append((name.lower(), value.strip()))
+        lengths = {v for k, v in self.headers if k == b"content-length"}
+        if len(lengths) > 1 or not all(v.isdigit() for v in lengths):
+            raise BackendError("bad Content-Length")
+        if lengths and self.header(b"transfer-encoding"):
+            # Two framings: the chunks count (RFC 9112 6.3), and nobody behind shall see the other.
+            self.headers = [h for h in self.headers if h[0] != b"content-length"]
+
+    def header(self, name: bytes) -> bytes:
+        """All values of a header of the response, joined by commas; b"" when it is absent. ``name`` is in lower case."""
+        return b", ".join(v for k, v in self.headers if k == name)
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """The body in pieces of at most ``CHUNK``; raises BackendError when it breaks off."""
+        if self._method == "HEAD" or self.status in (204, 304):
+            return
+        try:
+            if b"chunked" in self.header(b"transfer-encoding").lower():
+                async for piece in self._chunks():
+                    yield piece
+                return
+            length = self.header(b"content-length")
+            left = int(length) if length.isdigit() else None
+            while left != 0:
+                piece = await self.reader.read(CHUNK if left is None else min(CHUNK, left))
+                if not piece:
+                    if left:
+                        raise BackendError("unexpected EOF")
+                    return
+                if left is not None:
+                    left -= len(piece)
+                yield piece
+        except OSError as e:
+            raise BackendError(f"read: {_os_text(e)}") from e
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                line = await self.reader.readuntil(b"\n")
+                size = int(line.partition(b";")[0].strip() or b"x", 16)
+                if size < 0:
+                    raise ValueError(line)
+                if size == 0:
+                    while (await self.reader.readuntil(b"\n")).strip():
+                        pass  # trailers are not passed on
+                    return
+                while size:
+                    piece = await self.reader.read(min(CHUNK, size))
+                    if not piece:
+                        raise BackendError("unexpected EOF")
+                    size -= len(piece)
+                    yield piece
+                await self.reader.readexactly(2)
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            raise BackendError("unexpected EOF") from None
+        except ValueError:
+            raise BackendError("invalid byte in chunk length") from None
+
+    async def read(self, limit: int) -> bytes:
+        """The first ``limit`` bytes of the body."""
+        out = b""
+        async for piece in self.body():
+            out += piece
+            if len(out) >= limit:
+                return out[:limit]
+        return out
+
+    def close(self) -> None:
+        """Give the connection up, whatever is still to come on it."""
+        self.writer.close()
+
+
+async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
+    """Raises BackendError."""
+    host, port = target.dial
+    where = f"{f'[{host}]' if ':' in host else host}:{port}"
+    name = (target.tls_name or host) if target.tls is not None else None
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(host, port, limit=MAX_HEAD, ssl=target.tls, server_hostname=name)
+    except TimeoutError:
+        raise BackendError(f"dial tcp {where}: i/o timeout") from None
+    except socket.gaierror:
+        raise BackendError(f"dial tcp: lookup {host}: no such host") from None
+    except ssl.SSLCertVerificationError as e:
+        raise BackendError(f"tls: failed to verify certificate: x509: {e.verify_message}") from None
+    except ssl.SSLError as e:
+        raise BackendError(f"remote error: tls: {e.reason or e}") from None
+    except OSError as e:
+        raise BackendError(f"dial tcp {where}: connect: {_os_text(e)}") from e
+    return Connection(reader, writer)
+
+
+_TEXTS = {
+    errno.ECONNREFUSED: "connection refused", errno.EHOSTUNREACH: "no route to host", errno.ENETUNREACH: "network is unreachable",
+    errno.ECONNRESET: "connection reset by peer", errno.ETIMEDOUT: "connection timed out", errno.EPIPE: "broken pipe",
+}  # fmt: skip
+
+
+def _os_text(e: OSError) -> str:
+    return _TEXTS.get(e.errno or 0) or (e.strerror or str(e)).lower()
+
+
+def insecure_tls(cert: str = "", key: str = "") -> ssl.SSLContext:
+    """A client context that believes any certificate, as upstream's proxy transport does towards pods."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if cert:
+        context.load_cert_chain(cert, key)
+    return context
+
+
+def verified_tls(ca: str, cert: str = "", key: str = "") -> ssl.SSLContext:
+    """A client context that wants a certificate of ``ca`` with the host's name or address in it."""
+    context = ssl.create_default_context(cafile=ca)
+    if cert:
+        context.load_cert_chain(cert, key)
+    return context

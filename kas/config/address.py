@@ -1,0 +1,67 @@
+"""This host's address, as apimachinery's ``util/net`` chooses it."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+
+_SIOCGIFADDR = 0x8915
+# Of the documentation ranges: a route to them is the default route. Nothing is sent.
+_ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
+
+
+def advertised(asked: str, bind: str) -> str:
+    """The address to advertise: ``asked``; else ``bind``; for an unspecified or loopback one, that of this host.
+
+    A host without any address but loopback has the loopback address.
+    """
+    if asked and not ipaddress.ip_address(asked).is_unspecified:
+        return asked
+    own = ipaddress.ip_address(bind)
+    return host_address(own.version) or _loopback(own.version) if own.is_unspecified or own.is_loopback else bind
+
+
+def reachable(address: str) -> str:
+    """``address``, or this host's for a loopback one: endpoints may not be loopback. Stays loopback when there is no other."""
+    ip = ipaddress.ip_address(address)
+    return host_address(ip.version) or address if ip.is_loopback else address
+
+
+def host_address(version: int) -> str:
+    """The address of the default route's interface, of the family asked for if there is one; else that of any interface that is not
+    loopback (IPv4 only); else empty."""
+    families = (socket.AF_INET, socket.AF_INET6) if version == 4 else (socket.AF_INET6, socket.AF_INET)
+    for family in families:
+        found = _source(family)
+        if found:
+            return found
+    addresses = (_of_interface(name) for _, name in socket.if_nameindex())
+    return next((a for a in addresses if a and not ipaddress.ip_address(a).is_loopback), "")
+
+
+def _source(family: socket.AddressFamily) -> str:
+    """The address a packet to elsewhere would come from; empty without a route."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as s:
+            s.connect((_ELSEWHERE[family], 9))
+            address: str = s.getsockname()[0]
+    except OSError:
+        return ""
+    ip = ipaddress.ip_address(address)
+    return "" if ip.is_loopback or ip.is_link_local or ip.is_unspecified else address
+
+
+def _of_interface(name: str) -> str:
+    """The first IPv4 address of an interface."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            answer = fcntl.ioctl(s, _SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
+        except OSError:
+            return ""
+    return socket.inet_ntoa(answer[20:24])
+
+
+def _loopback(version: int) -> str:
+    return "127.0.0.1" if version == 4 else "::1"

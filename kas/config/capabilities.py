@@ -1,0 +1,15 @@
+"""What pods may ask for at all on this server (upstream ``pkg/capabilities``): one set a process, set once before anything is served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Capabilities:
+    """``allow_privileged``: ``--allow-privileged``."""
+
+    allow_privileged: bool = True
+
+
+CURRENT = Capabilities()

@@ -1,0 +1,160 @@
+"""``--feature-gates``: which features of Kubernetes 1.36 are on (component-base ``featuregate``).
+
+Names, defaults, stages and locks are upstream's. The gates of a process are one set, as upstream's are: ``DEFAULT`` is set
+once, before anything is served, and asked from wherever a gate governs something.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from kas.config.flagtypes import parse_bool
+
+TABLE = Path(__file__).parent / "tables" / "gates.json"
+FIELDS = Path(__file__).parent / "tables" / "gated.json"
+CLASSES = {"AllAlpha": "Alpha", "AllBeta": "Beta"}
+COMPONENTS = ("", "kube")
+
+
+# What gates govern here besides the fields of ``gated_fields``. Where a gate is on for good there is nothing to govern.
+GOVERNED = {
+    "APIResponseCompression": "gzip of large answers",
+    "APIServerIdentity": "the Lease of this API server in kube-system",
+    "ClusterTrustBundle": "clustertrustbundles are served, once their version is on; rules of bootstrap roles",
+    "ComponentFlagz": "/flagz",
+    "ComponentStatusz": "/statusz",
+    "CrossNamespaceVolumeDataSource": "claims name a source in another namespace",
+    "DRADeviceTaintRules": "rules of bootstrap roles",
+    "GenericWorkload": "workloads and podgroups are served, once their version is on; rules of bootstrap roles",
+    "HPAScaleToZero": "minReplicas may be 0",
+    "PodCertificateRequest": "podcertificaterequests are served, once their version is on; rules of bootstrap roles",
+    "PodTopologyLabelsAdmission": "the plug-in PodTopologyLabels",
+    "RelaxedServiceNameValidation": "names of Services may begin with a digit",
+    "SELinuxMount": "seLinuxChangePolicy may be other than Recursive",
+    "StorageVersionHash": "storageVersionHash in discovery",
+    "StorageVersionMigrator": "storageversionmigrations are served, once their version is on",
+    "StrictIPCIDRValidation": "addresses with leading zeros and sloppy ranges are refused in old fields, too",
+    "WatchList": "sendInitialEvents, and initial events of watches that ask for them the old way",
+}
+
+
+class Gate(NamedTuple):
+    """``stage`` is Alpha, Beta, GA or Deprecated; a locked gate keeps its default."""
+
+    default: bool
+    locked: bool
+    stage: str
+
+
+@cache
+def known() -> dict[str, Gate]:
+    """Every gate kube-apiserver knows, by name."""
+    return {name: Gate(*row) for name, row in json.loads(TABLE.read_text()).items()}
+
+
+@cache
+def gated_fields() -> dict[str, list[tuple[list[str], list[str]]]]:
+    """``group/version/Kind`` -> rows of a path and the gates that all have to be on for the field there."""
+    return json.loads(FIELDS.read_text())
+
+
+@cache
+def effective() -> frozenset[str]:
+    """Every gate that governs something here."""
+    return frozenset(GOVERNED) | {gate for rows in gated_fields().values() for _, names in rows for gate in names}
+
+
+class FeatureGate:
+    """The gates that are on."""
+
+    def __init__(self) -> None:
+        self._on: frozenset[str] | None = None
+
+    def set(self, given: Mapping[str, list[str]]) -> None:
+        """Set what the flag says. Raises ValueError for what it may not say."""
+        self._on = enabled(given)
+
+    @property
+    def on(self) -> frozenset[str]:
+        """Those that are on; the same object until they are set anew."""
+        if self._on is None:
+            self._on = enabled({})
+        return self._on
+
+    def enabled(self, name: str) -> bool:
+        """Whether a gate is on; KeyError for one nobody knows."""
+        if name in self.on:
+            return True
+        if name not in known():
+            raise KeyError(name)
+        return False
+
+    @contextlib.contextmanager
+    def overridden(self, **gates: bool) -> Iterator[None]:
+        """For tests: other gates for a while, locked ones too."""
+        before = self.on
+        self._on = (before | {name for name, on in gates.items() if on}) - {name for name, on in gates.items() if not on}
+        try:
+            yield
+        finally:
+            self._on = before
+
+
+DEFAULT = FeatureGate()
+
+
+def problems(given: Mapping[str, list[str]]) -> list[str]:
+    """What is wrong with the values of the flag, with upstream's texts."""
+    gates, out = known(), []
+    for component, entries in given.items():
+        if component not in COMPONENTS:
+            out.append(f"component not registered: {component}")
+            continue
+        for entry in entries:
+            name, sep, value = (part.strip() for part in entry.partition("="))
+            if not sep:
+                out.append(f"missing bool value for {name}")
+                continue
+            try:
+                on = parse_bool(value)
+            except ValueError as e:
+                out.append(f"invalid value of {name}={value}, err: {e}")
+                continue
+            if name not in gates and name not in CLASSES:
+                out.append(f"unrecognized feature gate: {name}")
+            elif name in gates and gates[name].locked and on != gates[name].default:
+                default = str(gates[name].default).lower()
+                out.append(f"cannot set feature gate {name} to {value.lower()}, feature is locked to {default}")
+    return out
+
+
+def wanted(given: Mapping[str, list[str]]) -> dict[str, bool]:
+    """What the flag says of each gate and class it names. Raises ValueError when it may not."""
+    wrong = problems(given)
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    pairs = (entry.partition("=") for entries in given.values() for entry in entries)
+    return {name.strip(): parse_bool(value.strip()) for name, _, value in pairs}
+
+
+def enabled(given: Mapping[str, list[str]]) -> frozenset[str]:
+    """The gates that are on. Raises ValueError for what the flag may not say."""
+    said, out = wanted(given), set()
+    for name, gate in known().items():
+        on = gate.default
+        if not gate.locked and gate.stage in CLASSES.values():
+            on = said.get(f"All{gate.stage}", on)
+        if said.get(name, on):
+            out.add(name)
+    return frozenset(out)
+
+
+def without_effect(given: Mapping[str, list[str]]) -> list[str]:
+    """The gates named that were changed from their default and govern nothing here."""
+    gates, effects = known(), effective()
+    return sorted(name for name, on in wanted(given).items() if name in gates and name not in effects and on != gates[name].default)

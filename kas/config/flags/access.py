@@ -1,0 +1,72 @@
+"""Flags of kube-apiserver's sections "authentication", "authorization" and "admission"."""
+
+from __future__ import annotations
+
+from kas.config.flags.row import Flag, no_effect, refuses
+
+_OIDC = refuses("OpenID Connect")
+_PROXY = refuses("an authenticating proxy")
+_NO_PROXY = no_effect("there is no authenticating proxy yet: such headers are ignored")
+_TOKEN_WEBHOOK = refuses("a webhook that authenticates tokens")
+_NO_TOKEN_WEBHOOK = no_effect("there is no webhook that authenticates tokens yet")
+_AUTHZ_WEBHOOK = refuses("a webhook that authorizes")
+_NO_AUTHZ_WEBHOOK = no_effect("there is no webhook that authorizes yet")
+
+AUTHENTICATION = (
+    Flag("anonymous-auth", "bool", True, "Requests without credentials are system:anonymous instead of 401."),
+    Flag("api-audiences", "strings", (), "Audiences of the API server.", shown="the service-account issuers"),
+    Flag("authentication-config", "path", "", "AuthenticationConfiguration file.", refuses("an authentication configuration")),
+    Flag("authentication-token-webhook-cache-ttl", "duration", 120.0, "How long the webhook's answers are kept.", _NO_TOKEN_WEBHOOK),
+    Flag("authentication-token-webhook-config-file", "path", "", "Kubeconfig of the webhook that is asked about tokens.", _TOKEN_WEBHOOK),
+    Flag("authentication-token-webhook-version", "string", "v1beta1", "Version of TokenReview the webhook is sent.", _NO_TOKEN_WEBHOOK),
+    Flag("client-ca-file", "path", "", "CA whose client certificates name users.", refuses("authentication by client certificates")),
+    Flag("enable-bootstrap-token-auth", "bool", False, "Accept the tokens of Secrets in kube-system that let nodes join.",
+         refuses("bootstrap tokens")),
+    Flag("oidc-ca-file", "path", "", "CA of the issuer's certificate.", _OIDC),
+    Flag("oidc-client-id", "string", "", "Client id the tokens are for.", _OIDC),
+    Flag("oidc-groups-claim", "string", "", "Claim that holds the groups.", _OIDC),
+    Flag("oidc-groups-prefix", "string", "", "What is put before each group.", _OIDC),
+    Flag("oidc-issuer-url", "string", "", "Issuer whose tokens are accepted.", _OIDC),
+    Flag("oidc-required-claim", "mapStringString", {}, "Claims a token has to have.", _OIDC),
+    Flag("oidc-signing-algs", "strings", ("RS256",), "Signature algorithms that are accepted.", _OIDC),
+    Flag("oidc-username-claim", "string", "sub", "Claim that holds the user's name.", _OIDC),
+    Flag("oidc-username-prefix", "string", "", "What is put before the name.", _OIDC),
+    Flag("requestheader-allowed-names", "strings", (), "Common names an authenticating proxy may have.", _NO_PROXY),
+    Flag("requestheader-client-ca-file", "path", "", "CA of authenticating proxies, whose headers name the user.", _PROXY),
+    Flag("requestheader-extra-headers-prefix", "strings", (), "Prefixes of the headers with what else is known of the user.", _NO_PROXY),
+    Flag("requestheader-group-headers", "strings", (), "Headers with the user's groups.", _NO_PROXY),
+    Flag("requestheader-uid-headers", "strings", (), "Headers with the user's uid.", _NO_PROXY),
+    Flag("requestheader-username-headers", "strings", (), "Headers with the user's name.", _NO_PROXY),
+    Flag("service-account-extend-token-expiration", "bool", True, "Extend the tokens of pods to a year."),
+    Flag("service-account-issuer", "stringArray", ("https://kubernetes.default.svc",),
+         "Issuer of service-account tokens. Repeated, the first one issues and all are accepted.", upstream=""),
+    Flag("service-account-jwks-uri", "string", "", "URL of the keys in the discovery document.", shown="that of this server"),
+    Flag("service-account-key-file", "stringArray", (),
+         "Keys (PEM, public or private) that verify service-account tokens, besides the signing key."),
+    Flag("service-account-lookup", "bool", True, "Whether the account and its Secret have to exist for a token to be accepted.",
+         no_effect("they always have to", True)),
+    Flag("service-account-max-token-expiration", "duration", 0.0, "Longest life of a service-account token, at least 1h; 0 = no bound."),
+    Flag("token-auth-file", "path", "", 'CSV of token,user,uid,"group1,group2".'),
+)  # fmt: skip
+
+AUTHORIZATION = (
+    Flag("authorization-config", "path", "", "AuthorizationConfiguration file.", refuses("an authorization configuration")),
+    Flag("authorization-mode", "strings", ("Node", "RBAC"), "Authorizers in order: Node, RBAC, ABAC, AlwaysAllow, AlwaysDeny.",
+         upstream=""),
+    Flag("authorization-policy-file", "path", "", "ABAC policy, one JSON object a line."),
+    Flag("authorization-webhook-cache-authorized-ttl", "duration", 300.0, "How long a webhook's yes is kept.", _NO_AUTHZ_WEBHOOK),
+    Flag("authorization-webhook-cache-unauthorized-ttl", "duration", 30.0, "How long a webhook's no is kept.", _NO_AUTHZ_WEBHOOK),
+    Flag("authorization-webhook-config-file", "path", "", "Kubeconfig of the webhook that authorizes.", _AUTHZ_WEBHOOK),
+    Flag("authorization-webhook-version", "string", "v1beta1", "Version of SubjectAccessReview the webhook is sent.", _NO_AUTHZ_WEBHOOK),
+)  # fmt: skip
+
+ADMISSION = (
+    Flag("admission-control", "strings", (), "All admission plug-ins in order; deprecated.",
+         refuses("a list of all plug-ins", "use --enable-admission-plugins and --disable-admission-plugins")),
+    Flag("admission-control-config-file", "path", "", "AdmissionConfiguration file (YAML or JSON): what plug-ins are told."),
+    Flag("default-not-ready-toleration-seconds", "int", 300, "How long pods stay on a node that is not ready, unless they say otherwise."),
+    Flag("default-unreachable-toleration-seconds", "int", 300,
+         "How long pods stay on a node that cannot be reached, unless they say otherwise."),
+    Flag("disable-admission-plugins", "strings", (), "Admission plug-ins off."),
+    Flag("enable-admission-plugins", "strings", (), "Admission plug-ins on, besides the defaults."),
+)  # fmt: skip

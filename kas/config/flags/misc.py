@@ -1,0 +1,59 @@
+"""Flags of kube-apiserver's sections "api enablement", "egress selector", "misc" and "global"."""
+
+from __future__ import annotations
+
+from kas.config.flags.row import Flag, no_effect, refuses
+
+_NO_AGGREGATION = no_effect("API servers are not aggregated yet")
+_ALONE = no_effect("kas runs on one machine and has no peers")
+_NO_COORDINATION = no_effect("coordinated leader election is not there yet")
+
+API_ENABLEMENT = (
+    Flag("runtime-config", "mapStringString", {}, "API versions on or off: api/all=true, api/beta=true, apps/v1=false, …"),
+)
+EGRESS_SELECTOR = (
+    Flag("egress-selector-config-file", "path", "", "EgressSelectorConfiguration: the proxies connections to nodes go through.",
+         refuses("egress proxies")),
+)  # fmt: skip
+
+MISC = (
+    Flag("aggregator-reject-forwarding-redirect", "bool", True, "Answer an error when an aggregated server redirects.", _NO_AGGREGATION),
+    Flag("allow-privileged", "bool", True, "Whether containers may be privileged.", upstream=""),
+    Flag("coordinated-leadership-lease-duration", "duration", 15.0, "Life of a Lease of coordinated leader election.", _NO_COORDINATION),
+    Flag("coordinated-leadership-renew-deadline", "duration", 10.0, "How long its holder tries to renew it.", _NO_COORDINATION),
+    Flag("coordinated-leadership-retry-period", "duration", 2.0, "Pause between tries.", _NO_COORDINATION),
+    Flag("enable-aggregator-routing", "bool", False, "Send requests for aggregated servers to endpoints, not to the service's address.",
+         _NO_AGGREGATION),
+    Flag("enable-logs-handler", "bool", False, "Serve the files of --log-dir under /logs/."),
+    Flag("endpoint-reconciler-type", "string", "lease",
+         "Who keeps the endpoints of the kubernetes Service: lease or master-count (this server, alone), or none (nobody)."),
+    Flag("event-ttl", "duration", 3600.0, "How long Events are kept."),
+    Flag("kubelet-certificate-authority", "path", "", "CA (PEM) that kubelets' certificates must be of.", shown="any is believed"),
+    Flag("kubelet-client-certificate", "path", "", "Certificate (PEM) shown to kubelets."),
+    Flag("kubelet-client-key", "path", "", "Key of --kubelet-client-certificate (PEM)."),
+    Flag("kubelet-preferred-address-types", "strings", ("InternalIP", "ExternalIP", "Hostname"),
+         "Which of a node's addresses its kubelet is reached at, in order.",
+         upstream="[Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP]"),
+    Flag("kubelet-timeout", "duration", 5.0, "How long a kubelet may take to answer.",
+         no_effect("calls to kubelets end with the request they serve")),
+    Flag("kubernetes-service-node-port", "int", 0, "Node port of the kubernetes Service; 0 = none.",
+         no_effect("the kubernetes Service is of type ClusterIP", 0)),
+    Flag("max-connection-bytes-per-sec", "int", 0, "Bound of each connection of a user; 0 = none.",
+         no_effect("connections are not throttled", 0)),
+    Flag("peer-advertise-ip", "string", "", "Address at which other API servers reach this one.", _ALONE),
+    Flag("peer-advertise-port", "string", "", "Port at which other API servers reach this one.", _ALONE),
+    Flag("peer-ca-file", "string", "", "CA of the other API servers.", _ALONE),
+    Flag("proxy-client-cert-file", "string", "", "Certificate shown to aggregated servers and webhooks.", _NO_AGGREGATION),
+    Flag("proxy-client-key-file", "string", "", "Key of --proxy-client-cert-file.", _NO_AGGREGATION),
+    Flag("service-account-signing-endpoint", "string", "", "Socket of a signer of service-account tokens outside of the server.",
+         refuses("an external signer of tokens")),
+    Flag("service-account-signing-key-file", "path", "", "Key that signs service-account tokens (PEM).", shown="self-made, in --data-dir"),
+    Flag("service-cluster-ip-range", "string", "10.0.0.0/24", "One range of service IPs, or one of each family, comma separated.",
+         upstream=""),
+    Flag("service-node-port-range", "portRange", (30000, 32767), "Node ports: low-high or low+count."),
+)  # fmt: skip
+
+GLOBAL = (
+    Flag("help", "bool", False, "Print this and exit.", short="h"),
+    Flag("version", "version[=true]", "", "Print the versions and exit; =raw prints all that is known of them."),
+)

@@ -1,0 +1,42 @@
+"""Flags of kube-apiserver's sections "features", "metrics", "logs" and "traces"."""
+
+from __future__ import annotations
+
+from kas.config.flags.row import Flag, no_effect
+
+_UNBUFFERED = no_effect("every line is written at once")
+_ONE_STREAM = no_effect("all lines go to standard error", False)
+
+FEATURES = (
+    Flag("contention-profiling", "bool", False, "Profile blocking on locks.", no_effect("a worker has one thread of Python", False)),
+    Flag("debug-socket-path", "string", "", "Unix socket that serves profiles without authentication.",
+         no_effect("profiles are served under /debug/ with --profiling")),
+    Flag("enable-priority-and-fairness", "bool", True, "Queue requests by priority levels.",
+         no_effect("requests are bounded by --max-requests-inflight and --max-mutating-requests-inflight; there are no queues yet", False)),
+    Flag("profiling", "bool", False, "Serve /debug/.", upstream="true"),
+)  # fmt: skip
+
+METRICS = (
+    Flag("allow-metric-labels", "stringToString", {}, "Values labels of metrics may have: metric,label=value,….",
+         no_effect("no label of a metric takes values from outside unchecked")),
+    Flag("allow-metric-labels-manifest", "string", "", "File with the same.",
+         no_effect("no label of a metric takes values from outside unchecked")),
+    Flag("disabled-metrics", "strings", (), "Metrics that are not kept.", no_effect("all metrics are kept; a scraper can drop some")),
+    Flag("show-hidden-metrics-for-version", "string", "", "Version whose hidden metrics are shown.", no_effect("kas hides no metric")),
+)  # fmt: skip
+
+LOGS = (
+    Flag("log-flush-frequency", "duration", 5.0, "How often logs are flushed.", _UNBUFFERED),
+    Flag("log-json-info-buffer-size", "quantity", 0, "Buffer of information in JSON.", _UNBUFFERED),
+    Flag("log-json-split-stream", "bool", False, "Information in JSON to standard output.", _ONE_STREAM),
+    Flag("log-text-info-buffer-size", "quantity", 0, "Buffer of information as text.", _UNBUFFERED),
+    Flag("log-text-split-stream", "bool", False, "Information as text to standard output.", _ONE_STREAM),
+    Flag("logging-format", "string", "text", "text or json."),
+    Flag("v", "Level", 0, "Log verbosity: 1 tells steps of the start, 3 requests, 6 everything.", short="v"),
+    Flag("vmodule", "pattern=N,...", "", "Verbosity of single files.", no_effect("there is one verbosity, -v")),
+)  # fmt: skip
+
+TRACES = (
+    Flag("tracing-config-file", "string", "", "TracingConfiguration file.",
+         no_effect("kas exports no spans; /metrics and -v 3 show times")),
+)

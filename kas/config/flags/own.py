@@ -1,0 +1,26 @@
+"""Flags kube-apiserver does not have."""
+
+from __future__ import annotations
+
+from kas.config.flags.row import Flag
+
+OWN = (
+    Flag("data-dir", "path", "kas-data", "Where everything is kept: store, certificates, tokens.", own=True),
+    Flag("workers", "int", 0, "Worker processes.", shown="number of cores", own=True),
+    Flag("insecure-port", "port", 0, "Plain HTTP port on 127.0.0.1 whose requests are system:masters; 0 = off, 'auto' = a free one.",
+         own=True),
+    Flag("read-only-port", "port", 0, "Plain HTTP port on 127.0.0.1 for rate-limited anonymous GETs; 0 = off, 'auto' = a free one.",
+         own=True),
+    Flag("api-rate", "float", 10.0, "Requests per second of the read-only port.", own=True),
+    Flag("api-burst", "int", 200, "Burst of the read-only port.", own=True),
+    Flag("tls-san", "strings", (), "Further names and addresses in the self-made certificate.", own=True),
+    Flag("shutdown-grace", "duration", 20.0, "How long requests in flight may take to end after SIGTERM and --shutdown-delay-duration.",
+         own=True),
+    Flag("enable-swagger-ui", "bool", True, "Serve /swagger-ui.", own=True),
+    Flag("log-dir", "path", "", "Directory whose files /logs/ shows.", shown="logs below --data-dir", own=True),
+    Flag("store-max-size", "quantity", 64 << 30, "Upper bound of the store's file.", own=True),
+    Flag("unsafe-no-fsync", "bool", False, "Answer writes before they are on disk. Fast; a power cut loses or breaks the store.", own=True),
+    Flag("history-window", "duration", 300.0, "How long old revisions stay readable and watches can resume.", own=True),
+    Flag("history-max-size", "quantity", 512 << 20, "Bound of the history in bytes.", own=True),
+    Flag("controllers", "strings", ("*",), "Loops that run in the server: *, name, -name; 'none' = all off.", own=True),
+)

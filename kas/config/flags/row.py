@@ -1,0 +1,67 @@
+"""A row of the table of flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kas.config.flagtypes import TYPES, FlagType
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a flag does here. ``kind`` is "works", "no effect" (accepted, with a warning) or "refuses" (the server does not start).
+
+    ``why`` completes "--x has no effect: …" or "--x: kas does not have … yet"; ``hint`` follows it. ``same`` are values that say
+    what kas does anyway: they are taken in silence.
+    """
+
+    kind: str
+    why: str = ""
+    hint: str = ""
+    same: tuple[Any, ...] = ()
+
+
+WORKS = Effect("works")
+
+
+def no_effect(why: str, *same: Any) -> Effect:
+    """Accept the flag with one warning; nothing depends on it here."""
+    return Effect("no effect", why, same=same)
+
+
+def refuses(what: str, hint: str = "") -> Effect:
+    """Refuse to start when the flag asks for ``what``: to ignore it would leave a door open."""
+    return Effect("refuses", what, hint)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """``type`` is a name of ``flagtypes.TYPES``; ``default`` a value of it. ``upstream`` is kube-apiserver's default as its help prints
+    it, where kas has another; ``own`` flags are unknown there. ``short`` is a one-letter name; ``shown`` what help says instead of
+    an empty default."""
+
+    name: str
+    type: str
+    default: Any
+    text: str
+    effect: Effect = WORKS
+    upstream: str | None = None
+    short: str = ""
+    shown: str = ""
+    own: bool = False
+
+    @property
+    def attribute(self) -> str:
+        """The name in ``Options``."""
+        return self.name.replace("-", "_")
+
+    @property
+    def kind(self) -> FlagType:
+        """How its values are read and shown."""
+        return TYPES[self.type]
+
+    @property
+    def shown_default(self) -> str:
+        """The default as help prints it; empty when there is nothing to say."""
+        return self.shown or (self.kind.show(self.default) if self.default or isinstance(self.default, bool | int | float) else "")

@@ -1,0 +1,65 @@
+"""Flags of kube-apiserver's sections "generic" and "secure serving"."""
+
+from __future__ import annotations
+
+from kas.config.flags.row import Flag, no_effect
+
+_ONE_VERSION = no_effect("kas behaves as one version of Kubernetes, the one it prints")
+_RUSTLS = "kas offers the suites of TLS 1.3 and, for 1.2, ECDHE with AES-GCM or ChaCha20 only"
+
+GENERIC = (
+    Flag("advertise-address", "ip", "", "Address published in the endpoints of the kubernetes Service.",
+         shown="the bind address, or that of the default route's interface"),
+    Flag("cors-allowed-origins", "strings", (),
+         "Regular expressions of origins that may ask across sites; each names both ends of the host."),
+    Flag("emulated-version", "strings", (), "Version of Kubernetes to behave like.", _ONE_VERSION),
+    Flag("emulation-forward-compatible", "bool", False, "Serve newer versions of APIs while emulating an older release.", _ONE_VERSION),
+    Flag("external-hostname", "string", "", "Name under which clients reach the server: in discovery and the URL of the token keys.",
+         shown="the advertised address"),
+    Flag("feature-gates", "colonSeparatedMultimapStringString", {},
+         "Feature gates: Name=true|false, also AllAlpha and AllBeta; see docs/flags.md."),
+    Flag("goaway-chance", "float", 0.0, "Share of HTTP/2 requests answered with a GOAWAY, at most 0.02."),
+    Flag("livez-grace-period", "duration", 0.0, "How long /livez may be ahead of the end of the start-up.",
+         no_effect("kas listens only once its start-up is complete")),
+    Flag("max-mutating-requests-inflight", "int", 200, "Writes served at once; 0 = no limit."),
+    Flag("max-requests-inflight", "int", 400, "Reads served at once; 0 = no limit."),
+    Flag("min-compatibility-version", "strings", (), "Oldest version of Kubernetes to stay compatible with.", _ONE_VERSION),
+    Flag("min-request-timeout", "int", 1800,
+         "Shortest life of a watch without timeoutSeconds, in seconds; the real one is up to twice that."),
+    Flag("request-timeout", "duration", 60.0, "How long a request that is not long-running may take."),
+    Flag("runtime-config-emulation-forward-compatible", "bool", False,
+         "Like --emulation-forward-compatible, for what --runtime-config names.",
+         _ONE_VERSION),
+    Flag("send-retry-after-while-not-ready-once", "bool", False, "Answer 429 to requests that come before the server is ready.",
+         no_effect("kas listens only once it is ready", False)),
+    Flag("shutdown-delay-duration", "duration", 0.0, "How long to serve on, with /readyz failing, after SIGTERM."),
+    Flag("shutdown-send-retry-after", "bool", True, "Answer 429 with Retry-After to requests that come after that delay.",
+         no_effect("such requests are always answered so", True), upstream=""),
+    Flag("shutdown-watch-termination-grace-period", "duration", 0.0, "How long open watches may drain at shutdown.",
+         no_effect("watches end at once when the other requests have ended; clients resume them elsewhere", 0.0)),
+    Flag("storage-initialization-timeout", "duration", 60.0, "How long the storage may take to be ready.",
+         no_effect("the store is a file that is open before kas listens")),
+    Flag("strict-transport-security-directives", "strings", (), "Directives of the HSTS header: max-age=…, includeSubDomains, preload."),
+)  # fmt: skip
+
+SECURE_SERVING = (
+    Flag("bind-address", "ip", "127.0.0.1", "Address of the secure port; 0.0.0.0 or :: is every interface.", upstream="0.0.0.0"),
+    Flag("cert-dir", "string", "", "Directory of the self-made serving certificate.",
+         no_effect("self-made certificates are kept in pki below --data-dir"), upstream="/var/run/kubernetes"),
+    Flag("disable-http2-serving", "bool", False, "Serve HTTP/1.1 only."),
+    Flag("http2-max-streams-per-connection", "int", 0, "Requests at once on one HTTP/2 connection; 0 = 2000."),
+    Flag("permit-address-sharing", "bool", False, "Bind with SO_REUSEADDR.", no_effect("kas always binds with it", True)),
+    Flag("permit-port-sharing", "bool", False, "Bind with SO_REUSEPORT, so that several servers share a port.",
+         no_effect("the workers of one kas share their port, and a port somebody else listens on is refused", False)),
+    Flag("secure-port", "port", 6443, "TLS port; 0 = off, 'auto' = a free one."),
+    Flag("tls-cert-file", "path", "", "Serving certificate, with its intermediates (PEM).", shown="self-made, in --data-dir"),
+    Flag("tls-cipher-suites", "strings", (), "Cipher suites of TLS 1.2.", no_effect(_RUSTLS)),
+    Flag("tls-curve-preferences", "int32Slice", (), "Curves of the key exchange.", no_effect("the curves are those of the TLS library")),
+    Flag("tls-min-version", "string", "VersionTLS12",
+         "Oldest TLS version accepted: VersionTLS12 or VersionTLS13 (older names mean VersionTLS12).",
+         upstream=""),
+    Flag("tls-private-key-file", "path", "", "Key of --tls-cert-file (PEM).", shown="self-made, in --data-dir"),
+    Flag("tls-sni-cert-key", "namedCertKey", (),
+         "Further certificates, chosen by the name the client asks for: cert,key or cert,key:name,….",
+         no_effect("one certificate is served; names can be added to the self-made one with --tls-san", ())),
+)  # fmt: skip

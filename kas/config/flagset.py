@@ -1,0 +1,92 @@
+"""The command line, read as spf13/pflag reads it, but to its end: all that is wrong with it is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kas.config.flags import BY_NAME, FLAGS, Flag
+from kas.config.flagtypes import quote
+
+_SHORT = {flag.short: flag for flag in FLAGS if flag.short}
+
+
+@dataclass
+class Parsed:
+    """``values`` of the flags that were given, by name in order of first appearance, and what was wrong, one line each."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+
+def parse(args: Sequence[str]) -> Parsed:
+    """Read ``--name=value``, ``--name value``, ``--bool``, ``-v 4``, ``-v4``; names may have underscores. Never raises."""
+    out = Parsed()
+    rest, extra = list(args), []
+    while rest:
+        arg = rest.pop(0)
+        if arg == "--":
+            extra += rest
+            break
+        if arg.startswith("--"):
+            _long(out, arg, rest)
+        elif arg.startswith("-") and arg != "-":
+            _shorts(out, arg, rest)
+        else:
+            extra.append(arg)
+    if extra:
+        out.errors.append(f'"kas serve" does not take any arguments, got [{" ".join(map(quote, extra))}]')
+    return out
+
+
+def _long(out: Parsed, arg: str, rest: list[str]) -> None:
+    name, sep, value = arg[2:].partition("=")
+    if not name or name.startswith("-"):
+        out.errors.append(f"bad flag syntax: {arg}")
+        return
+    flag = BY_NAME.get(name.replace("_", "-"))
+    if flag is None:
+        out.errors.append(f"unknown flag: --{name}")
+        if not sep and rest and not rest[0].startswith("-"):
+            rest.pop(0)  # most likely its value, and no finding of its own
+    elif sep:
+        _set(out, flag, value)
+    elif flag.kind.bare is not None:
+        _set(out, flag, flag.kind.bare)
+    elif rest:
+        _set(out, flag, rest.pop(0))
+    else:
+        out.errors.append(f"flag needs an argument: --{name}")
+
+
+def _shorts(out: Parsed, arg: str, rest: list[str]) -> None:
+    """``-v4``, ``-v=4``, ``-v 4``; several letters are several flags, the last of which may take what follows."""
+    letters = arg[1:]
+    while letters:
+        letter, letters = letters[0], letters[1:]
+        flag = _SHORT.get(letter)
+        if flag is None:
+            out.errors.append(f"unknown shorthand flag: {quote(letter).replace(chr(34), chr(39))} in {arg}")
+            return
+        if letters.startswith("="):
+            _set(out, flag, letters[1:])
+            return
+        if flag.kind.bare is not None:
+            _set(out, flag, flag.kind.bare)
+            continue
+        if letters:
+            _set(out, flag, letters)
+        elif rest:
+            _set(out, flag, rest.pop(0))
+        else:
+            out.errors.append(f"flag needs an argument: '{letter}' in {arg}")
+        return
+
+
+def _set(out: Parsed, flag: Flag, text: str) -> None:
+    try:
+        out.values[flag.name] = flag.kind.read(text, out.values.get(flag.name))
+    except ValueError as e:
+        shown = f"-{flag.short}, --{flag.name}" if flag.short else f"--{flag.name}"
+        out.errors.append(f"invalid argument {quote(text)} for {quote(shown)} flag: {e}")

@@ -1,0 +1,245 @@
+"""Types of flag values, with pflag's and component-base's syntax and error texts.
+
+A type reads one occurrence of its flag on top of what earlier ones gave, so that lists and maps grow, and prints a value
+as ``--help`` and ``/flagz`` show it. Durations are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kas.meta import duration
+
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+_INT = re.compile(r"[+-]?(0[xX](_?[0-9a-fA-F])+|0[bB](_?[01])+|0[oO]?(_?[0-7])+|0|[1-9](_?[0-9])*)", re.ASCII)
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
+
+
+@dataclass(frozen=True)
+class FlagType:
+    """``read(text, before)`` is the new value, ``before`` that of an earlier occurrence or None; it raises ValueError with
+    Go's text. ``show`` prints a value. ``bare`` is what the flag means without a value; None when it needs one."""
+
+    name: str
+    read: Callable[[str, Any], Any]
+    show: Callable[[Any], str] = str
+    bare: str | None = None
+
+
+def quote(text: str) -> str:
+    """Quote a text of the command line as Go's ``%q`` does, as far as it is printable."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def parse_bool(text: str) -> bool:
+    """``strconv.ParseBool``."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError(f"strconv.ParseBool: parsing {quote(text)}: invalid syntax")
+
+
+def parse_int(text: str, bits: int = 64) -> int:
+    """``strconv.ParseInt(text, 0, bits)``."""
+    if not _INT.fullmatch(text):
+        raise ValueError(f"strconv.ParseInt: parsing {quote(text)}: invalid syntax")
+    digits = text.lstrip("+-").lower()
+    octal = len(digits) > 1 and digits[0] == "0" and digits[1] not in "xbo"
+    n = int(digits.replace("_", ""), 8) if octal else int(digits, 0)
+    n = -n if text[0] == "-" else n
+    if not -(1 << bits - 1) <= n < 1 << bits - 1:
+        raise ValueError(f"strconv.ParseInt: parsing {quote(text)}: value out of range")
+    return n
+
+
+def _float(text: str, _: Any) -> float:
+    try:
+        return float(text.strip() and text)
+    except ValueError:
+        raise ValueError(f"strconv.ParseFloat: parsing {quote(text)}: invalid syntax") from None
+
+
+def _ip(text: str, _: Any) -> str:
+    try:
+        return str(ipaddress.ip_address(text.strip()))
+    except ValueError:
+        raise ValueError(f"failed to parse IP: {quote(text)}") from None
+
+
+def _csv(text: str) -> list[str]:
+    """One record as Go's encoding/csv reads it; nothing for an empty text."""
+    if not text:
+        return []
+    try:
+        return next(csv.reader([text], strict=True))
+    except csv.Error as e:
+        raise ValueError(f"parse error on line 1: {e}") from None
+
+
+def _strings(text: str, before: Any) -> list[str]:
+    return [*(before or ()), *_csv(text)]
+
+
+def _string_array(text: str, before: Any) -> list[str]:
+    return [*(before or ()), text]
+
+
+def _string_map(text: str, before: Any) -> dict[str, str]:
+    """component-base's MapStringString: ``a=b,c=d``; a later occurrence of a key wins."""
+    out = dict(before or {})
+    for pair in text.split(",") if text else ():
+        key, sep, value = pair.partition("=")
+        if not sep:
+            raise ValueError("malformed pair, expect string=string")
+        out[key.strip()] = value.strip()
+    return out
+
+
+def _string_to_string(text: str, before: Any) -> dict[str, str]:
+    """pflag's StringToString."""
+    out = dict(before or {})
+    for pair in _csv(text):
+        key, sep, value = pair.partition("=")
+        if not sep:
+            raise ValueError(f"{pair} must be formatted as key=value")
+        out[key] = value
+    return out
+
+
+def _multimap(text: str, before: Any) -> dict[str, list[str]]:
+    """component-base's ColonSeparatedMultimapStringString; what has no key has the empty one."""
+    out = {key: list(values) for key, values in (before or {}).items()}
+    for pair in text.split(",") if text.strip() else ():
+        pair = pair.strip()
+        if not pair:
+            continue
+        key, sep, value = pair.partition(":")
+        if not sep:
+            key, value = "", pair
+        out.setdefault(key.strip(), []).append(value.strip())
+    return out
+
+
+def _int32s(text: str, before: Any) -> list[int]:
+    return [*(before or ()), *(parse_int(part, 32) for part in text.split(","))]
+
+
+def _level(text: str, _: Any) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
+        raise ValueError(f"strconv.ParseInt: parsing {quote(text)}: invalid syntax")
+    return int(text)
+
+
+def _vmodule(text: str, _: Any) -> str:
+    for pair in text.split(","):
+        pattern, sep, level = pair.partition("=")
+        if pair and (not pattern or not sep or not level.isascii() or not level.isdigit()):
+            raise ValueError("syntax error: expect comma-separated list of filename=N")
+    return text
+
+
+def _cert_key(text: str, before: Any) -> list[str]:
+    """``cert,key`` or ``cert,key:name,name``."""
+    files, sep, names = text.partition(":")
+    if not text or (sep and not names):
+        raise ValueError("expected name(s) after :" if sep else "unexpected empty value")
+    if files.count(",") != 1 or not all(files.split(",")):
+        raise ValueError("expected comma separated certificate and key file paths")
+    return [*(before or ()), text]
+
+
+def _atoi(text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
+        raise ValueError(f"strconv.Atoi: parsing {quote(text)}: invalid syntax")
+    return int(text)
+
+
+def _port_range(text: str, _: Any) -> tuple[int, int]:
+    """``low-high``, ``low+count`` or one port, as (low, high) (apimachinery's ``util/net.PortRange``)."""
+    text = text.strip()
+    if "-" in text and "+" in text:
+        raise ValueError(f"unable to parse port range: {text}")
+    if "+" in text:
+        first, _, count = text.partition("+")
+        low = _atoi(first)
+        high = low + _atoi(count)
+    else:
+        first, sep, last = text.partition("-")
+        low = _atoi(first)
+        high = _atoi(last) if sep else low
+    if low > 65535 or high > 65535:
+        raise ValueError(f"the port range cannot be greater than 65535: {text}")
+    if high < low:
+        raise ValueError(f"end port cannot be less than start port: {text}")
+    return low, high
+
+
+def _quantity(text: str, _: Any) -> int:
+    """A quantity as a whole number, rounded up."""
+    from kas.meta import quantity  # loads compiled code, which most command lines do not want
+
+    return quantity.parse(text).value()
+
+
+def _port(text: str, _: Any) -> int:
+    """A port; -1 stands for 'auto'."""
+    return -1 if text == "auto" else parse_int(text)
+
+
+def _show_bool(value: Any) -> str:
+    return "true" if value else "false"
+
+
+def _show_list(value: Any) -> str:
+    return "[" + ",".join(map(str, value or ())) + "]"
+
+
+def _show_map(value: Any) -> str:
+    return ",".join(f"{k}={v}" for k, v in sorted((value or {}).items()))
+
+
+def _show_multimap(value: Any) -> str:
+    return ",".join(f"{k}:{v}" if k else v for k, values in sorted((value or {}).items()) for v in values)
+
+
+def _show_size(value: int) -> str:
+    for unit, power in reversed(_BINARY.items()):
+        if value and value % (1 << power) == 0:
+            return f"{value >> power}{unit}"
+    return str(value)
+
+
+def _show_float(value: float) -> str:
+    return f"{value:g}"
+
+
+TYPES = {t.name: t for t in (
+    FlagType("bool", lambda text, _: parse_bool(text), _show_bool, "true"),
+    FlagType("int", lambda text, _: parse_int(text)),
+    FlagType("float", _float, _show_float),
+    FlagType("float32", _float, _show_float),
+    FlagType("string", lambda text, _: text),
+    FlagType("path", lambda text, _: text),
+    FlagType("strings", _strings, _show_list),
+    FlagType("stringArray", _string_array, _show_list),
+    FlagType("duration", lambda text, _: duration.seconds(text), lambda s: duration.format_ns(round(s * 1e9))),
+    FlagType("ip", _ip),
+    FlagType("port", _port, lambda port: "auto" if port == -1 else str(port)),
+    FlagType("quantity", _quantity, _show_size),
+    FlagType("mapStringString", _string_map, _show_map),
+    FlagType("stringToString", _string_to_string, lambda v: "[" + _show_map(v) + "]"),
+    FlagType("colonSeparatedMultimapStringString", _multimap, _show_multimap),
+    FlagType("int32Slice", _int32s, _show_list),
+    FlagType("namedCertKey", _cert_key, lambda v: "[" + ";".join(v or ()) + "]"),
+    FlagType("portRange", _port_range, lambda v: f"{v[0]}-{v[1]}"),
+    FlagType("Level", _level),
+    FlagType("pattern=N,...", _vmodule),
+    FlagType("version[=true]", lambda text, _: text, str, "true"),
+)}  # fmt: skip

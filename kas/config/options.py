@@ -1,0 +1,186 @@
+"""What the command line asks for: ``Options`` are the values of the flags, ``complete`` answers every question they leave open."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kas.config import address, features, flagset, validation
+from kas.config.flags import BY_NAME, FLAGS
+
+
+class OptionError(Exception):
+    """What is wrong with a command line; ``errors`` has a line for each finding."""
+
+    def __init__(self, errors: Sequence[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = list(errors)
+
+
+class Options:
+    """The value of every flag, given or default, as an attribute named like it; ``given`` names those of the command line.
+
+    Durations are seconds, sizes bytes, ports 0 = off and -1 = any free one. Declared here are those that are read somewhere.
+    """
+
+    given: tuple[str, ...]
+
+    admission_control_config_file: str
+    advertise_address: str
+    allow_privileged: bool
+    anonymous_auth: bool
+    api_audiences: list[str]
+    api_burst: int
+    api_rate: float
+    authorization_mode: list[str]
+    authorization_policy_file: str
+    bind_address: str
+    controllers: list[str]
+    cors_allowed_origins: list[str]
+    data_dir: str
+    default_not_ready_toleration_seconds: int
+    default_unreachable_toleration_seconds: int
+    disable_admission_plugins: list[str]
+    disable_http2_serving: bool
+    enable_admission_plugins: list[str]
+    enable_logs_handler: bool
+    enable_swagger_ui: bool
+    endpoint_reconciler_type: str
+    event_ttl: float
+    external_hostname: str
+    feature_gates: dict[str, list[str]]
+    goaway_chance: float
+    history_max_size: int
+    history_window: float
+    http2_max_streams_per_connection: int
+    insecure_port: int
+    kubelet_certificate_authority: str
+    kubelet_client_certificate: str
+    kubelet_client_key: str
+    kubelet_preferred_address_types: list[str]
+    log_dir: str
+    logging_format: str
+    max_mutating_requests_inflight: int
+    max_requests_inflight: int
+    min_request_timeout: int
+    profiling: bool
+    read_only_port: int
+    request_timeout: float
+    runtime_config: dict[str, str]
+    secure_port: int
+    service_account_extend_token_expiration: bool
+    service_account_issuer: list[str]
+    service_account_jwks_uri: str
+    service_account_key_file: list[str]
+    service_account_max_token_expiration: float
+    service_account_signing_key_file: str
+    service_cluster_ip_range: str
+    service_node_port_range: tuple[int, int]
+    shutdown_delay_duration: float
+    shutdown_grace: float
+    storage_backend: str
+    store_max_size: int
+    strict_transport_security_directives: list[str]
+    tls_cert_file: str
+    tls_min_version: str
+    tls_private_key_file: str
+    tls_san: list[str]
+    token_auth_file: str
+    unsafe_no_fsync: bool
+    v: int
+    workers: int
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        """``values`` are those given, by name of the flag."""
+        values = values or {}
+        self.given = tuple(values)
+        for flag in FLAGS:
+            value = values.get(flag.name, flag.default)
+            if value is flag.default and flag.type in ("strings", "stringArray"):
+                value = list(value)
+            setattr(self, flag.attribute, value)
+
+    def shown(self) -> dict[str, str]:
+        """Every flag's value as text, by name, for ``/flagz``."""
+        return {flag.name: flag.kind.show(getattr(self, flag.attribute)) for flag in FLAGS if flag.name not in ("help", "version")}
+
+    def warnings(self) -> list[str]:
+        """One line for each flag that was given and asks for what kas does not do."""
+        out = []
+        for name in self.given:
+            flag = BY_NAME[name]
+            if flag.effect.kind == "no effect" and getattr(self, flag.attribute) not in flag.effect.same:
+                out.append(f"--{name} has no effect: {flag.effect.why}")
+        idle = features.without_effect(self.feature_gates)
+        if idle:
+            out.append(f"--feature-gates: nothing here depends on {', '.join(idle)}")
+        return out
+
+
+@dataclass
+class Completed:
+    """Options with every question answered. Ports: 0 = off. ``endpoint_address`` stands in the kubernetes Service's endpoints."""
+
+    raw: Options
+    data_dir: Path
+    workers: int
+    secure_port: int
+    insecure_port: int
+    read_only_port: int
+    store_max_size: int
+    history_max_size: int
+    service_ranges: list[Any]
+    node_ports: tuple[int, int]
+    advertise_address: str
+    endpoint_address: str
+    external_host: str
+    tls_min: str
+    run_dir: Path = field(default_factory=Path)
+
+
+def read(args: Sequence[str]) -> tuple[Options, list[str]]:
+    """The options of a command line, and all that is wrong with its syntax, its values and between them, one line each."""
+    parsed = flagset.parse(args)
+    options = Options(parsed.values)
+    errors = [*parsed.errors, *_refused(options), *validation.validate(options)]
+    return options, list(dict.fromkeys(errors))
+
+
+def _refused(o: Options) -> list[str]:
+    """Flags that were given and ask for what must not be ignored."""
+    out = []
+    for name in o.given:
+        flag, value = BY_NAME[name], getattr(o, BY_NAME[name].attribute)
+        default = list(flag.default) if isinstance(flag.default, tuple) else flag.default
+        if flag.effect.kind == "refuses" and value and value != default:
+            hint = f"; {flag.effect.hint}" if flag.effect.hint else ""
+            out.append(f"--{name}: kas does not have {flag.effect.why} yet{hint}")
+    return out
+
+
+def complete(o: Options) -> Completed:
+    """Derive what the flags leave open: this host's address, the number of workers, IP ranges. Raises OptionError."""
+    errors = validation.validate(o)
+    if errors:
+        raise OptionError(errors)
+    advertise = address.advertised(o.advertise_address, o.bind_address)
+    return Completed(
+        raw=o,
+        data_dir=Path(o.data_dir).expanduser().absolute(),
+        workers=o.workers or len(os.sched_getaffinity(0)),
+        secure_port=o.secure_port,
+        insecure_port=o.insecure_port,
+        read_only_port=o.read_only_port,
+        store_max_size=o.store_max_size,
+        history_max_size=o.history_max_size,
+        service_ranges=[ipaddress.ip_network(part.strip()) for part in o.service_cluster_ip_range.split(",")],
+        node_ports=o.service_node_port_range,
+        advertise_address=advertise,
+        endpoint_address=address.reachable(advertise),
+        external_host=o.external_hostname or advertise,
+        tls_min=validation.TLS_VERSIONS[o.tls_min_version],
+    )

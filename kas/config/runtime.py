@@ -1,0 +1,100 @@
+"""``--runtime-config``: which group versions and resources are served (apiserver's ``server/resourceconfig``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kas.config.flagtypes import parse_bool
+
+_CLASSES = ("api/all", "api/ga", "api/beta", "api/alpha")
+
+
+@dataclass
+class Enabled:
+    """``versions`` that are on; ``resources`` switched one by one (group, version, plural) -> on."""
+
+    versions: set[tuple[str, str]]
+    resources: dict[tuple[str, str, str], bool] = field(default_factory=dict)
+    all_of: set[tuple[str, str]] = field(default_factory=set)
+
+    def serves(self, resource: Any) -> bool:
+        """Whether a resource of a version that is on is served: as it was asked for by name, else with its version."""
+        one = self.resources.get((resource.group, resource.version, resource.resource))
+        if one is not None:
+            return one
+        # A version switched on as a whole brings all its resources; a stable one only those on by default.
+        return resource.served_by_default or (resource.group, resource.version) in self.all_of
+
+
+def enabled_versions(scheme: Any, config: Mapping[str, str]) -> Enabled:
+    """The versions on by default, changed by ``config`` (``api/all``, ``api/beta``, ``group/version``, ``group/version/resource``).
+
+    Raises ValueError with upstream's text for keys that name nothing known.
+    """
+    versions = {(r.group, r.version) for r in scheme.resources if r.served_by_default}
+    known = {(r.group, r.version) for r in scheme.resources}
+    wrong = problems(scheme, config)
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    out = Enabled(versions)
+    parsed = [(key, parse_bool(value or "true")) for key, value in config.items()]
+    # Classes first and single entries last, so that the more precise wins whatever the order given.
+    for key, on in parsed:
+        if key in _CLASSES:
+            for gv in known:
+                if key == "api/all" or _class_of(gv[1]) == key[4:]:
+                    _switch(out, gv, on)
+    for key, on in parsed:
+        if key in _CLASSES:
+            continue
+        gv, resource = _parts(key)
+        if resource:
+            out.resources[*gv, resource] = on
+            if on:
+                out.versions.add(gv)
+        else:
+            _switch(out, gv, on)
+    return out
+
+
+def _parts(key: str) -> tuple[tuple[str, str], str]:
+    """((group, version), resource or empty). The core group is ``v1`` or ``api/v1``."""
+    parts = key.split("/")
+    if parts[0] == "api":
+        parts = parts[1:]
+    if parts[0] == "v1":
+        return ("", "v1"), "/".join(parts[1:])
+    return (parts[0], parts[1] if len(parts) > 1 else ""), "/".join(parts[2:])
+
+
+def problems(scheme: Any, config: Mapping[str, str]) -> list[str]:
+    """What is wrong with keys and values of the flag, with upstream's texts."""
+    out = []
+    for key, value in config.items():
+        try:
+            parse_bool(value or "true")
+        except ValueError as e:
+            out.append(f"invalid value of {key}: {value}, err: {e}")
+    known = {(r.group, r.version) for r in scheme.resources}
+    keys, groups = [key for key in config if key not in _CLASSES], {group for group, _ in known}
+    strange = sorted(key for key in keys if _parts(key)[0][0] not in groups)
+    if strange:
+        out.append("unknown api groups " + ",".join(strange))
+    return out + [
+        f"group version {key} that has not been registered" for key in keys if key not in strange and _parts(key)[0] not in known
+    ]
+
+
+def _class_of(version: str) -> str:
+    return "alpha" if "alpha" in version else "beta" if "beta" in version else "ga"
+
+
+def _switch(out: Enabled, gv: tuple[str, str], on: bool) -> None:
+    if on:
+        out.versions.add(gv)
+        out.all_of.add(gv)
+    else:
+        out.versions.discard(gv)
+        out.all_of.discard(gv)

@@ -1,0 +1,159 @@
+"""What values of flags may not be, each by itself and with others. Texts are upstream's where kube-apiserver has one."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from kas.config import features
+from kas.config.flagtypes import quote
+
+if TYPE_CHECKING:
+    from kas.config.options import Options
+
+AUTHORIZERS = ("Node", "RBAC", "ABAC", "AlwaysAllow", "AlwaysDeny")
+# What each name means to the listener, which knows none older than 1.2.
+TLS_VERSIONS = {"VersionTLS10": "tls1.2", "VersionTLS11": "tls1.2", "VersionTLS12": "tls1.2", "VersionTLS13": "tls1.3"}
+RECONCILERS = ("master-count", "lease", "none")
+MAX_EXPIRATION_S = 1 << 32
+_MAX_AGE = re.compile(r"max-age=[0-9]+")
+
+# Flags that name files which have to be readable.
+FILES = (
+    "tls-cert-file", "tls-private-key-file", "token-auth-file", "service-account-signing-key-file", "authorization-policy-file",
+    "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key", "admission-control-config-file",
+)  # fmt: skip
+
+
+def validate(o: Options) -> list[str]:
+    """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
+    checks = (_serving, _limits, _ports, _storage, _files, _identity, _authorization, _network, _api)
+    return [text for check in checks for text in check(o)]
+
+
+def _serving(o: Options) -> Iterator[str]:
+    if bool(o.tls_cert_file) != bool(o.tls_private_key_file):
+        yield "missing filename for serving cert"
+    if o.tls_min_version not in TLS_VERSIONS:
+        yield f"unknown tls version {quote(o.tls_min_version)}"
+    for pattern in o.cors_allowed_origins:
+        yield from _origin(pattern)
+    if any(d not in ("includeSubDomains", "preload") and not _MAX_AGE.fullmatch(d) for d in o.strict_transport_security_directives):
+        yield (
+            "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see "
+            "https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
+        )
+    if o.logging_format not in ("text", "json"):
+        yield f"--logging-format: unsupported log format {quote(o.logging_format)}"
+
+
+def _origin(pattern: str) -> Iterator[str]:
+    """Upstream's ``validateCORSAllowedOriginList``: what is not tied to both ends of the host also matches somebody else's."""
+    try:
+        re.compile(pattern)
+    except re.error as e:
+        yield f"--cors-allowed-origins has an invalid regular expression: {quote(pattern)}: {e}"
+        return
+    if not ("^" in pattern or "//" in pattern) or not ("$" in pattern or ":" in pattern):
+        yield (
+            "--cors-allowed-origins has an invalid regular expression: regular expression does not pin to start/end of host in the origin "
+            f"header: {quote(pattern)} must name the start (^ or //) and the end ($ or :) of the host"
+        )
+
+
+def _limits(o: Options) -> Iterator[str]:
+    for name in ("max-requests-inflight", "max-mutating-requests-inflight", "min-request-timeout", "request-timeout",
+                 "shutdown-delay-duration", "workers", "http2-max-streams-per-connection", "api-burst", "api-rate",
+                 "default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds"):  # fmt: skip
+        if getattr(o, name.replace("-", "_")) < 0:
+            yield f"--{name} can not be negative value"
+    for name in ("request-timeout", "history-window", "event-ttl", "shutdown-grace", "store-max-size", "history-max-size"):
+        value = getattr(o, name.replace("-", "_"))
+        if value == 0 or (value < 0 and name != "request-timeout"):
+            yield f"--{name} must be greater than 0"
+    if not 0 <= o.goaway_chance <= 0.02:
+        yield "--goaway-chance can not be less than 0 or greater than 0.02"
+
+
+def _ports(o: Options) -> Iterator[str]:
+    ports = {"secure": o.secure_port, "insecure": o.insecure_port, "read-only": o.read_only_port}
+    for name, port in ports.items():
+        if not -1 <= port <= 65535:
+            yield f"--{name}-port {port} must be between 0 and 65535, inclusive. 0 for turning off {name} port"
+    if not any(ports.values()):
+        yield "--secure-port, --insecure-port and --read-only-port are all off: nothing to serve"
+
+
+def _storage(o: Options) -> Iterator[str]:
+    if o.storage_backend != "lmdb":
+        yield f"--storage-backend invalid, allowed values: lmdb: kas does not have {quote(o.storage_backend)} yet"
+
+
+def _files(o: Options) -> Iterator[str]:
+    for path in (*(getattr(o, name.replace("-", "_")) for name in FILES), *o.service_account_key_file):
+        if path:
+            try:
+                with open(path, "rb"):
+                    pass
+            except OSError as e:
+                yield f"open {path}: {(e.strerror or str(e)).lower()}"
+
+
+def _identity(o: Options) -> Iterator[str]:
+    for issuer in o.service_account_issuer:
+        if not issuer:
+            yield "service-account-issuer should not be an empty string"
+        elif ":" in issuer:
+            try:
+                urlsplit(issuer)
+            except ValueError as e:
+                yield f"service-account-issuer {quote(issuer)} contained a ':' but was not a valid URL: {e}"
+    if o.service_account_max_token_expiration and not 3600 <= o.service_account_max_token_expiration <= MAX_EXPIRATION_S:
+        yield "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"
+    if o.service_account_jwks_uri and not o.service_account_jwks_uri.startswith("https://"):
+        yield f"service-account-jwks-uri requires https scheme, parsed as: {o.service_account_jwks_uri}"
+    if bool(o.kubelet_client_certificate) != bool(o.kubelet_client_key):
+        yield "--kubelet-client-certificate and --kubelet-client-key go together"
+
+
+def _authorization(o: Options) -> Iterator[str]:
+    modes = o.authorization_mode
+    if not modes:
+        yield "at least one authorization-mode must be passed"
+    for mode in modes:
+        if mode == "Webhook":
+            yield "--authorization-mode: kas does not have a webhook that authorizes yet"
+        elif mode not in AUTHORIZERS:
+            yield f"authorization-mode {quote(mode)} is not a valid mode"
+    if len(set(modes)) != len(modes):
+        yield f"authorization-mode [{' '.join(map(quote, modes))}] has mode specified more than once"
+    if "ABAC" in modes and not o.authorization_policy_file:
+        yield "authorization-mode ABAC's authorization policy file not passed"
+    if o.authorization_policy_file and "ABAC" not in modes:
+        yield "cannot specify --authorization-policy-file without mode ABAC"
+
+
+def _network(o: Options) -> Iterator[str]:
+    networks = []
+    for part in o.service_cluster_ip_range.split(","):
+        try:
+            networks.append(ipaddress.ip_network(part.strip()))
+        except ValueError as e:
+            yield f"--service-cluster-ip-range: {e}"
+    if len(networks) > 2 or (len(networks) == 2 and networks[0].version == networks[1].version):
+        yield "--service-cluster-ip-range: at most one range of each IP family"
+    for net in networks:
+        if net.num_addresses < 8:
+            yield f"--service-cluster-ip-range: {net} has fewer than 8 addresses"
+    low, high = o.service_node_port_range
+    if low < 1:
+        yield f"--service-node-port-range: {low}-{high} starts below 1"
+    if o.endpoint_reconciler_type not in RECONCILERS:
+        yield f"--endpoint-reconciler-type must be one of: {', '.join(RECONCILERS)}, got {quote(o.endpoint_reconciler_type)}"
+
+
+def _api(o: Options) -> Iterator[str]:
+    yield from features.problems(o.feature_gates)

@@ -1,0 +1,134 @@
+"""Secrets that hold a token of a service account (``pkg/controller/serviceaccount/tokens_controller.go``).
+
+A Secret of type ``kubernetes.io/service-account-token`` names an account in an annotation. ``Tokens`` fills in a token that never expires,
+the cluster's CA and the namespace, and deletes the Secret when the account is gone or is another one of that name.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+from kas.auth.credentials import ServiceAccountKeys
+from kas.auth.tokens import legacy_claims
+from kas.controllers.client import Client, split_key
+from kas.controllers.queue import WorkQueue, follow
+from kas.meta.stored import object_of
+from kas.registry.registries import Registries
+from kas.registry.strategy import Obj
+from kas.store import Event, Record
+
+TYPE = "kubernetes.io/service-account-token"
+NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
+USER = "system:serviceaccount:kube-system:token-controller"
+# (what is to be looked at, namespace, name): "all" Secrets, one of "secrets", those of one of "serviceaccounts", or "reference ACCOUNT",
+# what that account says of a Secret that is gone.
+Item = tuple[str, str, str]
+
+
+class Tokens:
+    name = "serviceaccount-token-controller"
+
+    def __init__(self, registries: Registries, keys: ServiceAccountKeys, root_ca: Path) -> None:
+        self.client = Client(registries, "kube-controller-manager", USER)
+        self.accounts, self.secrets = registries.of("", "serviceaccounts"), registries.of("", "secrets")
+        self.queue = WorkQueue(self._sync, self.name)
+        self._keys, self._ca = keys, root_ca
+
+    async def run(self) -> None:
+        """Follow secrets and service accounts until cancelled."""
+        secrets = self.client.reflector(self.secrets.root, self._secret_events, self._replaced, lists=False)
+        accounts = self.client.reflector(self.accounts.root, self._account_events, self._replaced, lists=False)
+        await follow(self.queue, [secrets, accounts])
+
+    def _replaced(self, records: Sequence[Record]) -> None:
+        self.queue.add(("all", "", ""))
+
+    def _secret_events(self, events: Sequence[Event]) -> None:
+        for e in events:
+            if e.record is not None:
+                self._look(e.key, e.record)
+            elif e.previous is not None and TYPE.encode() in e.previous.json:
+                namespace, name = split_key(self.secrets, e.key)
+                account = account_of(object_of(e.previous))
+                if account:
+                    self.queue.add((f"reference {account}", namespace, name))
+
+    def _account_events(self, events: Sequence[Event]) -> None:
+        for e in events:
+            if e.record is None:
+                self.queue.add(("serviceaccounts", *split_key(self.accounts, e.key)))
+
+    def _look(self, key: str, rec: Record) -> None:
+        if TYPE.encode() in rec.json and account_of(object_of(rec)):
+            self.queue.add(("secrets", *split_key(self.secrets, key)))
+
+    async def _sync(self, item: Item) -> None:
+        what, namespace, name = item
+        if what == "secrets":
+            await self._secret(namespace, name)
+        elif what == "serviceaccounts":
+            for secret in self.client.list("", "secrets", namespace):
+                if account_of(secret) == name:
+                    await self._secret(namespace, secret["metadata"]["name"])
+        elif what == "all":
+            for rec in self.client.store.range(self.secrets.root).records:
+                self._look(rec.key, rec)
+        else:
+            await self._forget(namespace, what.removeprefix("reference "), name)
+
+    async def _secret(self, namespace: str, name: str) -> None:
+        secret = self.client.get("", "secrets", namespace, name)
+        if secret is None or not account_of(secret):
+            return
+        account = self._account(secret)
+        if account is None:
+            await self.client.delete(self.secrets, namespace, name, secret["metadata"]["uid"])
+        elif self._lacks(secret):
+            await self.client.update(self.secrets, namespace, name, lambda live: self._fill(live, account), uid=secret["metadata"]["uid"])
+
+    async def _forget(self, namespace: str, account: str, secret: str) -> None:
+        """Takes a Secret that is gone off the list of its account."""
+
+        def change(live: Obj) -> bool:
+            listed = live.get("secrets") or []
+            left = [ref for ref in listed if ref.get("name") != secret]
+            if len(left) == len(listed) or self.client.get("", "secrets", namespace, secret) is not None:
+                return False
+            live["secrets"] = left
+            return True
+
+        await self.client.update(self.accounts, namespace, account, change)
+
+    def _account(self, secret: Obj) -> Obj | None:
+        """The account a Secret is of; None when there is none, or one made after the Secret."""
+        meta = secret["metadata"]
+        account = self.client.get("", "serviceaccounts", meta["namespace"], account_of(secret))
+        uid = (meta.get("annotations") or {}).get(UID)
+        return None if account is None or (uid and uid != account["metadata"].get("uid")) else account
+
+    def _lacks(self, secret: Obj) -> bool:
+        data = secret.get("data") or {}
+        return not data.get("token") or not data.get("namespace") or data.get("ca.crt") != _encoded(self._ca.read_bytes())
+
+    def _fill(self, secret: Obj, account: Obj) -> bool:
+        if account_of(secret) != account["metadata"]["name"] or not self._lacks(secret):
+            return False
+        meta, data = secret["metadata"], secret.setdefault("data", {})
+        data["ca.crt"] = _encoded(self._ca.read_bytes())
+        if not data.get("namespace"):
+            data["namespace"] = _encoded(meta["namespace"].encode())
+        if not data.get("token"):
+            data["token"] = _encoded(self._keys.signer.sign(legacy_claims(account, secret)).encode())
+        meta.setdefault("annotations", {})[UID] = account["metadata"]["uid"]
+        return True
+
+
+def account_of(secret: Obj) -> str:
+    """The name of the account whose token a Secret holds or is to hold; "" for other Secrets."""
+    return (secret["metadata"].get("annotations") or {}).get(NAME, "") if secret.get("type") == TYPE else ""
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()

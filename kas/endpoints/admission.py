@@ -1,0 +1,76 @@
+"""Admission as a write sees it: the chain of plug-ins, and what they are told of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from kas.admission import CREATE, Attributes, Chain
+from kas.auth import attributes as authz
+from kas.meta import errors
+from kas.meta.waiting import awaited
+from kas.registry.strategy import Context, Obj
+from kas.request.http import Request
+
+
+class RequestAdmission:
+    """One request's admission; see ``kas.registry.admission``. ``kind`` is what the plug-ins see: a view's (Scale), not its
+    parent's."""
+
+    __slots__ = ("_attributes", "_authorizer", "_chain", "_req", "warn")
+
+    def __init__(
+        self, chain: Chain, authorizer: authz.Authorizer, req: Request, served: Any, operation: str, ctx: Context, name: str, options: Obj,
+        kind: str = "",
+    ) -> None:  # fmt: skip
+        self._chain, self._authorizer, self._req = chain, authorizer, req
+        self._attributes = Attributes(
+            operation, served.group, served.version, served.resource, ctx.subresource, kind or served.kind, ctx.namespace, name, None, None,
+            req.user, options, ctx.dry_run, ctx.now, req.warn, req.annotate,
+        )  # fmt: skip
+        self.warn = req.warn
+
+    @property
+    def obj(self) -> Obj:
+        """The object as the mutating plug-ins left it."""
+        found: Obj = self._attributes.obj
+        return found
+
+    def admit(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
+        """Run the mutating plug-ins in order; what is left of it as an awaitable when one waits."""
+        self._about(operation, obj, old)
+        return self._chain.start_mutate(self._attributes)
+
+    def reinvoke(self) -> bool:
+        """Whether a plug-in has to be asked again; when not, the next attempt's mutating step starts anew."""
+        reinvocation = self._attributes.reinvocation
+        if reinvocation is None:
+            return False
+        due = reinvocation.due()
+        if not due:
+            self._attributes.reinvocation = None
+        return due
+
+    def validate(self, operation: str, obj: Obj | None, old: Obj | None) -> Awaitable[None] | None:
+        """Run the validating plug-ins in order; what is left of it as an awaitable when one waits."""
+        self._about(operation, obj, old)
+        return self._chain.start_validate(self._attributes)
+
+    def _about(self, operation: str, obj: Obj | None, old: Obj | None) -> None:
+        a = self._attributes
+        a.operation, a.obj, a.old = operation, obj, old
+        if operation == CREATE and obj is not None and not a.subresource:
+            a.name = obj["metadata"].get("name", "")  # generated meanwhile
+
+    async def authorize_create(self, name: str) -> None:
+        """403 when the user may not create an object of this name, 500 when that cannot be decided."""
+        a, req = self._attributes, self._req
+        question = authz.Attributes(
+            req.user, "create", a.namespace, a.group, a.version, a.resource, a.subresource, name, True, req.info.path
+        )
+        decision, reason, error = await awaited(self._authorizer.authorize(question))
+        if decision == authz.ALLOW:
+            return
+        if error:
+            raise errors.internal(error)
+        raise errors.forbidden(a.group, a.resource, name, reason)

@@ -1,0 +1,114 @@
+"""Server-side apply (apiserver's ``handlers/patch.go: applyPatcher``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from kas._codecs import reads_alike
+from kas.endpoints import managedfields
+from kas.endpoints.admission import RequestAdmission
+from kas.endpoints.options import WriteOptions
+from kas.endpoints.served import Served
+from kas.endpoints.write import Update, check_name
+from kas.meta import errors, gojson
+from kas.meta.errors import ApiError
+from kas.patch.fieldmanager import apply, shown_name
+from kas.registry.strategy import Context, Obj
+from kas.request.http import Request
+from kas.types.defaults import apply_defaults
+from kas.types.scheme import DecodeError, decode
+from kas.types.strict import duplicates, warning_texts
+from kas.types.unstructured import conversion_error, go_numbers
+
+
+class Applied:
+    """An applied configuration. Reading it raises 400."""
+
+    def __init__(self, req: Request, o: WriteOptions) -> None:
+        self.req, self.options = req, o
+        value, self._repeated = _read(req.body)
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            raise errors.bad_request(
+                f"error decoding YAML: json: cannot unmarshal {gojson.go_type(value)} into Go value of type map[string]interface {{}}"
+            )
+        self.value: Obj = value
+
+    def onto(self, served: Any, live: Obj | None, name: str, ctx: Context) -> Obj:
+        """``live`` with the configuration applied to it, a new object where there is none. Raises 400, 409 and 500."""
+        o, req = self.options, self.req
+        merged = apply(
+            managedfields.schema(served), live, self.value, o.field_manager, now=ctx.now, subresource=ctx.subresource, force=bool(o.force),
+            reset_fields=managedfields.reset_fields(served, ctx.subresource),
+        )  # fmt: skip
+        obj = _of_merged(served, merged, self.value)
+        for found in self._repeated if o.field_validation != "Ignore" else ():
+            if o.field_validation == "Strict":
+                raise errors.bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found}")
+            for text in warning_texts(found):
+                req.warn(text)
+        meta = obj.setdefault("metadata", {})
+        namespace = ctx.namespace if served.record.namespaced else ""
+        if live is None:
+            if meta.get("uid"):
+                why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
+                raise errors.conflict(served.group, served.resource, name, why)
+            if not meta.get("name"):
+                meta["name"] = name
+            if namespace and not meta.get("namespace"):
+                meta["namespace"] = namespace
+        check_name(obj, namespace, name)
+        return obj
+
+
+class ApplyUpdate(Update):
+    """An apply patch, which creates what is not there; not through a subresource."""
+
+    def __init__(
+        self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission, o: WriteOptions
+    ) -> None:
+        super().__init__(req, served, ctx, name, admission)
+        ctx.apply = True
+        self.allow_create = not ctx.subresource
+        self._applied = Applied(req, o)
+
+    def mutate(self, live: Obj | None) -> Obj:
+        """The live object, or a new one, with what was applied; 409 on conflicts with other managers."""
+        return self._applied.onto(self.served, live, self.name, self.ctx)
+
+
+def _of_merged(served: Any, merged: Obj, applied: Obj) -> Obj:
+    """The merged object as one of the kind, defaulted. Raises 500 for what fits the schema but not the type."""
+    try:
+        obj, _ = decode(served.type, go_numbers(served.type, merged))
+    except DecodeError as e:
+        gvk = f"{served.group}/{served.version}, Kind={served.kind}"
+        why = f"unable to convert unstructured object to {gvk}: {conversion_error(served.type, str(e))}"
+        raise ApiError(500, "", f"failed to convert new object ({shown_name(applied)}) to proper version: {why}") from None
+    obj["kind"], obj["apiVersion"] = served.kind, served.api_version
+    try:
+        apply_defaults(served.kind_record, obj)
+    except DecodeError as e:
+        raise ApiError(500, "", f"failed to convert to unversioned ({shown_name(applied)}): {e}") from None
+    return obj
+
+
+def _read(body: bytes) -> tuple[Any, list[str]]:
+    """The configuration, and what strict decoding objects to. Most clients send JSON, which need not go through YAML. Raises 400."""
+    if reads_alike(body):
+        try:
+            value = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            pass
+        else:
+            if not duplicates(body):
+                return value, []
+    from kas.types import yaml_codec  # PyYAML is large and few clients need it
+
+    try:
+        return yaml_codec.decode(body)
+    except yaml_codec.YAMLError as e:
+        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {e}") from None

@@ -1,0 +1,93 @@
+"""What the health checks of a worker look at.
+
+kube-apiserver has more names; one stands here when there is something behind it that can be unfinished or fail.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from kas.endpoints.health import Check
+from kas.observe.heartbeat import Heartbeat
+from kas.observe.hooks import Hooks
+from kas.observe.logs import log_check
+from kas.store import StoreError
+
+INFORMERS = "poststarthook/generic-apiserver-start-informers"
+STORAGE = "poststarthook/storage-readiness"
+# Finished when the bootstrap objects are there.
+WRITTEN = (
+    "poststarthook/rbac/bootstrap-roles", "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/priority-and-fairness-config-producer", "poststarthook/kube-apiserver-autoregistration",
+)  # fmt: skip
+STEPS = (INFORMERS, *WRITTEN, STORAGE)
+# The controllers of the worker that leads, and the hooks that start them.
+LOOPS = {
+    "bootstrap-controller": "poststarthook/bootstrap-controller",
+    "priority-and-fairness-config-consumer": "poststarthook/priority-and-fairness-config-consumer",
+    "service-ip-and-port-repair-controller": "poststarthook/start-service-ip-repair-controllers",
+    "kube-apiserver-identity-lease-controller": "poststarthook/start-kube-apiserver-identity-lease-controller",
+    "kube-apiserver-identity-lease-gc": "poststarthook/start-kube-apiserver-identity-lease-garbage-collector",
+    "apiservice-status-local-available-controller": "poststarthook/apiservice-status-local-available-controller",
+}
+
+
+class Getter(Protocol):
+    """What of the store the checks use (see ``kas.store``). Raises StoreError when it does not answer."""
+
+    def get(self, key: str) -> Any:
+        """What is stored under the key; StoreError when the store cannot be read."""
+
+
+class HealthChecks:
+    """``behind()`` is how many revisions the worker's followers are behind the store; ``api_services`` are the keys of the APIServices of
+    what is served here; ``stopping()`` whether the server has been told to end."""
+
+    def __init__(
+        self, store: Getter, hooks: Hooks, heartbeat: Heartbeat, behind: Callable[[], int], api_services: Sequence[str],
+        stopping: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._store, self._hooks, self._heartbeat, self._behind, self._stopping = store, hooks, heartbeat, behind, stopping
+        self._unregistered = list(api_services)
+
+    def paths(self) -> dict[str, dict[str, Check]]:
+        """The checks of each path, in the order in which they are listed."""
+        hooks: dict[str, Check] = {name: functools.partial(self._hooks.why, name) for name in self._hooks.names}
+        base: dict[str, Check] = {"ping": self._heartbeat.why, "log": log_check, "etcd": self.storage}
+        tail: dict[str, Check] = {**hooks, "autoregister-completion": self.registered}
+        return {
+            "healthz": {**base, **tail},
+            "livez": {**base, **tail},
+            "readyz": {**base, "informer-sync": self.informers, **tail, "shutdown": self.shutdown},
+        }
+
+    def storage(self) -> str:
+        """Whether the store can be read: why not, or ""."""
+        try:
+            self._store.get("/registry/health")
+        except StoreError as e:
+            return str(e)
+        return ""
+
+    def informers(self) -> str:
+        """Whether the informers have seen all of the store: why not, or ""."""
+        behind = self._behind()
+        return f"{behind} revisions behind the store" if behind > 0 else self._hooks.why(INFORMERS)
+
+    def registered(self) -> str:
+        """Every local APIService has been stored; what becomes of them later is no matter of start-up."""
+        while self._unregistered:
+            key = self._unregistered[-1]
+            try:
+                if self._store.get(key) is None:
+                    return f"missing APIService: {key.rpartition('/')[2]}"
+            except StoreError as e:
+                return str(e)
+            self._unregistered.pop()
+        return ""
+
+    def shutdown(self) -> str:
+        """Whether the process keeps running: why not, or ""."""
+        return "process is shutting down" if self._stopping() else ""

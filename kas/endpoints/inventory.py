@@ -1,0 +1,33 @@
+"""How many watches, objects and bytes there are, for ``/metrics``."""
+
+from __future__ import annotations
+
+from kas.endpoints.watch import Watches
+from kas.observe.metrics import Registry as Metrics
+from kas.registry.registries import Registries
+
+
+class Inventory:
+    """``collect`` sets the gauges to what is so now. ``first`` marks the one worker that tells what is the same for all, because gauges
+    of workers are added up."""
+
+    def __init__(self, metrics: Metrics, registries: Registries, watches: Watches, first: bool) -> None:
+        self._metrics, self._registries, self._watches, self._first = metrics, registries, watches, first
+        gauge = metrics.gauge
+        gauge("apiserver_longrunning_requests", "Gauge of all active long-running apiserver requests.", ("verb",))
+        size = "Size of the storage database file physically allocated in bytes."
+        gauge("apiserver_storage_size_bytes", size, ("storage_cluster_id",))
+        objects = "Number of stored objects at the time of last check split by kind."
+        gauge("apiserver_resource_objects", objects, ("group", "resource"))
+
+    def collect(self) -> None:
+        """Set the gauges of watches and, in the first worker, of the store's size in bytes and the number of objects by resource."""
+        value = self._metrics.gauge_value
+        value("apiserver_longrunning_requests", ("WATCH",), len(self._watches.open))
+        if not self._first:
+            return
+        store = self._registries.store
+        stats = store.statistics()
+        value("apiserver_storage_size_bytes", ("lmdb-0",), stats["file_bytes"] - stats["free_bytes"])
+        for (group, resource), registry in self._registries.by_resource():
+            value("apiserver_resource_objects", (group, resource), store.count(registry.root))

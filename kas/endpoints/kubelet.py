@@ -1,0 +1,17 @@
+"""How kubelets are spoken to; apart from what speaks to them, which is loaded when somebody asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletAccess:
+    """How kubelets are spoken to: the API server's own certificate, the CA theirs must be of ("" believes any), and which of
+    a node's addresses is tried."""
+
+    address_types: Sequence[str]
+    certificate: str = ""
+    key: str = ""
+    ca: str = ""

@@ -1,0 +1,136 @@
+"""Lists as protobuf: stored messages, copied."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from kas._codecs import ENVELOPE_TAIL, envelope_head
+from kas.endpoints import respond
+from kas.endpoints.listpages import (
+    FIRST_ITEMS,
+    WRITES_BEFORE_REST,
+    Listing,
+    collecting,
+    counts,
+    list_meta,
+    next_items,
+    shown,
+    stream,
+)
+from kas.endpoints.served import Served
+from kas.meta import errors
+from kas.registry.versions import Shown
+from kas.request.http import Response
+from kas.request.negotiation import PROTOBUF
+from kas.types.scheme import encode_protobuf, protobuf_list
+
+
+def answer(q: Listing) -> Response | Awaitable[Response]:
+    """Stored messages, copied. The envelope tells the length of what follows, so that is looked up before the first byte leaves."""
+
+    def around(now: Any, size: int) -> tuple[bytes, bytes]:
+        return (b"", b"") if now.more and now.count != q.limit else _list_ends(q, now, size)
+
+    result, body = _messages(q, q.start, min(FIRST_ITEMS, q.limit or FIRST_ITEMS), q.revision, counts(q), around)
+    if not result.more or result.count == q.limit:
+        return respond.finish(q.req, 200, PROTOBUF, body)
+    return _more_messages(q, result, body)
+
+
+async def _more_messages(q: Listing, first: Any, body: bytes) -> Response:
+    """The answer that begins with a page: streamed when every message is stored, collected otherwise."""
+    left = q.limit - first.count if q.limit else 0
+    rest = await asyncio.to_thread(_sizes, q, first.next_key, left, first.revision) if q.served.native else None
+    if rest is None or rest.size < 0:
+        return await _collected_messages(q, first, body)
+    size = len(body) + rest.size
+    before, after = _list_ends(q, rest, size)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield before
+        yield body
+        result, sent, seen = first, len(body), first.count
+        while result.more and seen != q.limit:
+            result, page = await _next_messages(q, result, sent // seen, seen)
+            sent += len(page)
+            seen += result.count
+            if sent > size:
+                break
+            yield page
+        if sent != size:
+            # A state from the history, transcoded, is not what had been stored: by another kas, with other codecs.
+            raise errors.internal(f"list {q.req.path}: {sent} bytes instead of {size}")
+        yield after
+
+    return stream(q, pieces(), PROTOBUF)
+
+
+def _sizes(q: Listing, start: str, limit: int, revision: int) -> Any:
+    """A scan that tells where ``limit`` ends and how many bytes the messages have up to there, from their heads."""
+    return q.served.registry.store.range_protobuf(q.prefix, start, limit, revision, q.matcher, counts(q), wrap=lambda r: None)
+
+
+async def _next_messages(q: Listing, last: Any, item_bytes: int, seen: int) -> tuple[Any, bytes]:
+    store, left = q.served.registry.store, q.limit - seen if q.limit else 0
+    if store.revision - last.revision > WRITES_BEFORE_REST:
+        async with collecting:
+            return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, _bare)
+    items = next_items(1, item_bytes)
+    return _messages(q, last.next_key, min(items, left or items), last.revision, False, _bare)
+
+
+async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
+    chunks, revision, seen = [body], result.revision, result.count
+    async with collecting:
+        while result.more and seen != q.limit:
+            await asyncio.sleep(0)
+            items = next_items(result.count, len(chunks[-1]))
+            left = q.limit - seen if q.limit else items
+            result, body = _messages(q, result.next_key, min(items, left), revision, counts(q) and left <= items, _bare)
+            seen += result.count
+            chunks.append(body)
+        before, after = _list_ends(q, result, sum(map(len, chunks)))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield before
+        chunks.reverse()
+        while chunks:
+            yield chunks.pop()
+        yield after
+
+    return stream(q, pieces(), PROTOBUF)
+
+
+def _list_ends(q: Listing, result: Any, size: int) -> tuple[bytes, bytes]:
+    """What stands before and behind ``size`` bytes of items. A list message is {1: ListMeta, 2: items…}."""
+    assert q.served.list_type is not None  # what is listed has a list type
+    meta = encode_protobuf(q.served.list_type, {"metadata": list_meta(q, result)})
+    return envelope_head(q.served.api_version, q.served.list_kind, len(meta) + size) + meta, ENVELOPE_TAIL
+
+
+def _bare(result: Any, size: int) -> tuple[bytes, bytes]:
+    return b"", b""
+
+
+def _messages(
+    q: Listing, start: str, limit: int, revision: int, count: bool, around: Callable[[Any, int], tuple[bytes, bytes]]
+) -> tuple[Any, bytes]:
+    """A page of items as field 2 of a list message, between what ``around`` says of the result and their size."""
+    store = q.served.registry.store
+    if q.served.native:
+        result = store.range_protobuf(q.prefix, start, limit, revision, q.matcher, count, wrap=lambda r: around(r, r.size))
+        if result.body is not None:
+            return result, result.body
+        # One is of a kas that did not store messages, or a state from the history.
+        revision = revision or result.revision
+    result = store.range(q.prefix, start, limit, revision, q.matcher, count)
+    items = messages_of(q.served, shown(q, result.records))
+    before, after = around(result, len(items))
+    return result, b"".join((before, items, after))
+
+
+def messages_of(served: Served, records: Sequence[Shown]) -> bytes:
+    """Records as field 2 of a list message."""
+    return protobuf_list(b"", [served.protobuf(rec) for rec in records])[2:]  # without the empty metadata in front

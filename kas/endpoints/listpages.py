@@ -1,0 +1,100 @@
+"""What the pages of a list have in common, in whatever form they leave."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NamedTuple
+
+from kas.endpoints import respond
+from kas.endpoints.served import Served
+from kas.meta import errors
+from kas.registry.versions import Shown
+from kas.request.http import Headers, Request, Response, Write
+from kas.request.negotiation import JSON
+from kas.store import Compacted, continuetoken
+
+PAGE_BYTES = 1 << 20
+FIRST_ITEMS = 128  # nothing is known of their size yet
+PAGE_ITEMS = 512  # up to here a scan keeps the GIL
+# A page at an old revision undoes what was written since; from here on the rest is read at once instead of again and again.
+WRITES_BEFORE_REST = 5000
+COLLECTED_AT_ONCE = 4  # large answers that must be whole before they can be sent
+
+collecting = asyncio.Semaphore(COLLECTED_AT_ONCE)
+
+
+class Listing(NamedTuple):
+    """One list request: what to scan and how to answer. ``limit`` 0 is all, ``revision`` 0 is now."""
+
+    req: Request
+    served: Served
+    media: respond.Media
+    prefix: str
+    matcher: Any
+    start: str
+    limit: int
+    revision: int
+
+
+def list_meta(q: Listing, result: Any) -> dict[str, Any]:
+    """ListMeta of a scan's result, in the order of its fields."""
+    meta: dict[str, Any] = {"resourceVersion": str(result.revision)}
+    if result.more:
+        meta["continue"] = continuetoken.encode(result.next_key, q.prefix, result.revision)
+        if q.matcher is None and result.remaining > 0:
+            meta["remainingItemCount"] = result.remaining
+    return meta
+
+
+def counts(q: Listing) -> bool:
+    """Whether a page can say how many items remain: it has a limit, and nothing is selected."""
+    return bool(q.limit) and q.matcher is None
+
+
+def next_items(count: int, size: int) -> int:
+    """How many items make the next page when ``count`` of them had ``size`` bytes: about PAGE_BYTES."""
+    return max(1, min(PAGE_ITEMS, PAGE_BYTES * count // max(1, size)))
+
+
+def shown(q: Listing, records: Sequence[Shown]) -> Sequence[Shown]:
+    """Records of a page that is sent while others are still to be read, converted at once (``Version.streams``)."""
+    found = q.served.convert(records)
+    assert isinstance(found, Sequence)
+    return found
+
+
+def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Response:
+    """A body in pieces, compressed on the way when the client takes it, off the loop. Ends at the request's deadline."""
+    headers: Headers = [(b"content-type", respond.CONTENT_TYPES[kind])]
+    packed = "gzip" in q.req.header(b"accept-encoding")
+    if packed:
+        headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+    deadline = q.req.deadline
+
+    async def run(write: Write) -> None:
+        left = max(1.0, deadline - time.monotonic()) if deadline else None
+        try:
+            async with asyncio.timeout(left):
+                await send(write)
+        except (Compacted, TimeoutError) as e:
+            # The head has left: the connection ends without the answer's end.
+            raise errors.timeout(f"list {q.req.path}: {e or 'the request has run out of time'}", 0) from None
+
+    async def send(write: Write) -> None:
+        if packed:
+            from isal import isal_zlib
+
+            packer = isal_zlib.compressobj(level=1, wbits=31)
+            async for piece in pieces:
+                small = await asyncio.to_thread(packer.compress, piece)
+                if small:
+                    await write(small)
+            await write(packer.flush())
+            return
+        async for piece in pieces:
+            for at in range(0, len(piece), 2 * PAGE_BYTES):
+                await write(piece[at : at + 2 * PAGE_BYTES])
+
+    return Response(200, headers, stream=run)

@@ -1,0 +1,336 @@
+# From the typed form to canonical JSON: Go's field order, omitempty, map keys sorted. Objects come from decode() and from kas' own
+# code; a value of a wrong type raises EncodeError and never writes outside the buffer.
+
+cdef object bad_value(TypeDesc owner, Field f, object v):
+    return EncodeError(f"{owner.kind_name}.{f.name or f.pb_name}: cannot write a {type(v).__name__} as {f.go_type()}")
+
+
+cdef int put_element(Buf* b, TypeDesc owner, Field f, object v, Split* s, int depth) except -1:
+    cdef Py_ssize_t start = b.n
+    if f.kind == K_STRING and PyUnicode_CheckExact(v):
+        b.escaped = False
+        put_str(b, v)
+        return 0 if s.tape == NULL else tape_note(s.tape, b, start)
+    if f.kind == K_STRUCT:
+        if v is None:
+            v = zero_struct(f.target)
+        if isinstance(v, dict):
+            return put_struct(b, f.target, <dict>v, s, depth)
+        raise bad_value(owner, f, v)
+    if s.tape == NULL:
+        return put_plain(b, owner, f, v, s, depth)
+    if f.kind == K_STRLIST or K_SCHEMA_ARRAY <= f.kind <= K_SCHEMA_STRINGS:
+        s.retape = True
+    b.escaped = False
+    put_plain(b, owner, f, v, s, depth)
+    return tape_note(s.tape, b, start)
+
+
+cdef int put_plain(Buf* b, TypeDesc owner, Field f, object v, Split* s, int depth) except -1:
+    """A value that is no struct."""
+    cdef int kind = f.kind
+    cdef bytes text
+    if v is None:
+        if kind in (K_STRING, K_INT32, K_INT64, K_BOOL, K_DOUBLE, K_QUANTITY, K_DURATION, K_INTSTR):
+            v = zero_value(f)
+        elif kind == K_BYTES and s.stored:
+            return put(b, b'""', 2)
+        else:
+            return put(b, b"null", 4)
+    if kind == K_STRING:
+        if isinstance(v, str):
+            return put_str(b, v)
+    elif kind == K_BOOL:
+        if v is True:
+            return put(b, b"true", 4)
+        if v is False:
+            return put(b, b"false", 5)
+    elif kind == K_INT32 or kind == K_INT64:
+        if isinstance(v, int) and v is not True and v is not False and -9223372036854775808 <= v <= 9223372036854775807:
+            return put_int(b, v)
+    elif kind == K_INTSTR:
+        if isinstance(v, str):
+            return put_str(b, v)
+        if isinstance(v, int) and -9223372036854775808 <= v <= 9223372036854775807:
+            return put_int(b, v)
+    elif kind == K_RAW or kind == K_UNKNOWN:
+        return put_value(b, v, False, depth)
+    elif kind == K_DOUBLE:
+        if isinstance(v, (int, float)):
+            text = go_float(float(v)).encode()
+            return put_bytes(b, text)
+    elif kind == K_STRLIST:
+        return put_value(b, v, False, depth)
+    elif kind in (K_SCHEMA_ARRAY, K_SCHEMA_BOOL, K_SCHEMA_STRINGS):
+        return put_schema_union(b, f, v, s, depth)
+    elif isinstance(v, str):  # quantities, times, durations and bytes travel as text
+        return put_str(b, v)
+    elif isinstance(v, (int, float)) and kind == K_QUANTITY:
+        return put_str(b, canonical_quantity(v))
+    raise bad_value(owner, f, v)
+
+
+cdef int put_schema_union(Buf* b, Field f, object v, Split* s, int depth) except -1:
+    cdef Field schema
+    cdef bint first = True
+    if not f.target.compiled:
+        f.target._compile()
+    schema = f.target.pb_by_number[2] if f.kind == K_SCHEMA_BOOL else f.target.pb_by_number[1]
+    if isinstance(v, dict):
+        return put_struct(b, schema.target, <dict>v, s, depth)
+    if v is True or v is False:
+        return put(b, b"true", 4) if v else put(b, b"false", 5)
+    if isinstance(v, list) and f.kind == K_SCHEMA_STRINGS:
+        return put_value(b, v, False, depth)
+    if isinstance(v, list):
+        put_c(b, 91)
+        for item in <list>v:
+            if not first:
+                put_c(b, 44)
+            first = False
+            put_element(b, f.target, schema, item, s, depth)
+        return put_c(b, 93)
+    raise bad_value(f.target, f, v)
+
+
+cdef int put_map(Buf* b, TypeDesc owner, Field f, dict v, Split* s, int depth) except -1:
+    cdef PyObject* key
+    cdef PyObject* val
+    cdef Py_ssize_t pos = 0, at = -1, start
+    if s.tape != NULL:
+        at = tape_open(s.tape, 123, b.n)
+    start = b.n
+    put_c(b, 123)
+    if keys_sorted(v):
+        while PyDict_Next(v, &pos, &key, &val):
+            put_key(b, <object>key, s, start)
+            put_element(b, owner, f, <object>val, s, depth + 1)
+    else:
+        for k in sorted(v):
+            put_key(b, k, s, start)
+            put_element(b, owner, f, v[k], s, depth + 1)
+    put_c(b, 125)
+    if at >= 0:
+        tape_close(s.tape, at, b.n)
+    return 0
+
+
+cdef inline int put_key(Buf* b, object key, Split* s, Py_ssize_t start) except -1:
+    """A key of a map that began at ``start``, the comma before it and the colon behind it."""
+    if b.n != start + 1:
+        put_c(b, 44)
+    start = b.n
+    b.escaped = False
+    put_str(b, key)
+    if s.tape != NULL:
+        tape_note(s.tape, b, start)
+    return put_c(b, 58)
+
+
+cdef int put_list(Buf* b, TypeDesc owner, Field f, list v, Split* s, int depth) except -1:
+    cdef Py_ssize_t i, at = -1
+    cdef object item
+    if s.tape != NULL:
+        at = tape_open(s.tape, 91, b.n)
+    put_c(b, 91)
+    for i in range(PyList_GET_SIZE(v)):
+        if i:
+            put_c(b, 44)
+        item = v[i]
+        put_element(b, owner, f, item, s, depth + 1)
+    put_c(b, 93)
+    if at >= 0:
+        tape_close(s.tape, at, b.n)
+    return 0
+
+
+cdef int gather(TypeDesc t, dict obj, PyObject** slots) except -1:
+    """The values of an object by the place of their field; None counts as absent. The references are borrowed from ``obj``."""
+    cdef PyObject* key
+    cdef PyObject* val
+    cdef Py_ssize_t pos = 0
+    cdef int i
+    memset(slots, 0, t.n_flat * sizeof(PyObject*))
+    while PyDict_Next(obj, &pos, &key, &val):
+        if val != <PyObject*>None:
+            i = t.find_str(key)
+            if i >= 0:
+                slots[i] = val
+    return 0
+
+
+cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1:
+    cdef FieldInfo* info
+    cdef PyObject* slots[MAX_FIELDS]
+    cdef PyObject* found
+    cdef object v
+    cdef bint first = True, splitting, empty
+    cdef int i
+    cdef Py_ssize_t at = -1, key
+    if depth > b.deepest:
+        raise EncodeError("exceeded max depth")
+    if not t.compiled:
+        t._compile()
+    gather(t, obj, slots)
+    splitting = s.on and depth == 1 and t.revision_at >= 0
+    if s.tape != NULL:
+        at = tape_open(s.tape, 123, b.n)
+    put_c(b, 123)
+    for i in range(t.n_flat):
+        info = t.infos + i
+        found = slots[i]
+        if splitting and i == t.revision_at and s.cut < 0:
+            if not first:
+                put_c(b, 44)
+            s.cut = b.n
+            first = True
+            continue
+        empty = False
+        if found == NULL:
+            if info.absent == A_SKIP:
+                continue
+            empty = info.absent == A_NULL
+            v = None
+        else:
+            v = <object>found
+            if info.card == C_SINGLE:
+                if info.drop_zero and not v:
+                    continue
+            elif not (isinstance(v, list) if info.card == C_LIST else isinstance(v, dict)):
+                raise bad_value(t, <Field>info.field, v)
+            elif not v:
+                if (<Field>info.field).omitempty:
+                    continue
+                empty = s.stored
+        put(b, info.key + first, info.key_n - first)
+        first = False
+        if s.tape != NULL:
+            key = tape_open(s.tape, 34, b.n - info.key_n + 2)
+            s.tape.t[key].place = i
+            tape_close(s.tape, key, b.n - 2)
+        if splitting and s.cut >= 0:
+            s.after += 1
+        if empty:
+            put(b, b"null", 4)
+            if s.tape != NULL:
+                tape_note(s.tape, b, b.n - 4)
+        elif info.card == C_SINGLE or found == NULL:
+            put_element(b, t, <Field>info.field, v, s, depth + 1)
+        elif info.card == C_LIST:
+            put_list(b, t, <Field>info.field, <list>v, s, depth)
+        else:
+            put_map(b, t, <Field>info.field, <dict>v, s, depth)
+        if s.on and depth == 0 and i == 1 and (<Field>info.field).type_meta:
+            s.prefix = b.n + 1
+    put_c(b, 125)
+    if at >= 0:
+        tape_close(s.tape, at, b.n)
+    if splitting and s.end < 0:
+        s.end = b.n
+    return 0
+
+
+def encode_json(TypeDesc type not None, dict obj not None, *, bint stored=False):
+    """The object as kube-apiserver writes it, without the final newline: ``kind`` and ``apiVersion`` first, then Go's field order.
+
+    ``stored`` writes what a protobuf round trip through etcd leaves: an empty list or map that is always written becomes null.
+    """
+    cdef Buf b
+    cdef Split s
+    s.on = False
+    s.stored = stored
+    s.cut = -1
+    s.tape = NULL
+    buf_init(&b, 4096)
+    try:
+        put_struct(&b, type, obj, &s, 0)
+    except:
+        free(b.p)
+        raise
+    return finish(&b)
+
+
+def stored_as_json(TypeDesc type not None):
+    """Whether upstream keeps objects of the type as JSON (CRDs, APIServices) and not as protobuf."""
+    return type.name.startswith(("io.k8s.apiextensions-apiserver.", "io.k8s.kube-aggregator."))
+
+
+def encode_json_split(TypeDesc type not None, dict obj not None, *, stored=None):
+    """``(head, tail, type_prefix_len, metadata_tail)``: the bytes of encode_json() cut where metadata.resourceVersion belongs.
+
+    ``head + b'"resourceVersion":"123",' + tail`` is the canonical object; a resourceVersion in ``obj`` is ignored. ``type_prefix_len`` is
+    the length of ``{"kind":"Pod","apiVersion":"v1",``, ``metadata_tail`` how much of ``tail`` belongs to the metadata, which come right
+    behind it (0: they do not). ``stored`` is as for encode_json; by default true unless stored_as_json(type). Raises EncodeError when nothing follows in metadata (stored objects always
+    have a creationTimestamp) or the object has no metadata.
+    """
+    cdef Buf b
+    cdef Split s
+    s.tape = NULL
+    buf_init(&b, 8192)
+    try:
+        put_split(&b, type, obj, &s, stored)
+        return split_parts(&b, &s)
+    finally:
+        free(b.p)
+
+
+# An object of fewer keys and values than this is transcoded when somebody asks for protobuf, which takes some microseconds: keeping
+# it twice would cost each of its writes another page. A usual ConfigMap or Lease has about 80, a pod 600.
+cdef enum:
+    KEPT_TOKENS = 256
+
+# Whatever reads a stored object again (YAML, comparisons, schemas) goes down its levels by recursion. Go's decoders end at 10,000.
+cdef enum:
+    STORED_DEPTH = 500
+
+
+def encode_stored(TypeDesc type not None, dict obj not None, *, stored=None, Py_ssize_t least=KEPT_TOKENS):
+    """What the store keeps of an object: ``(head, tail, type_prefix_len, metadata_tail, message)``, see encode_json_split().
+
+    ``message`` is transcode_json_to_protobuf() of ``head + tail``, so that its resourceVersion is empty; None for objects of fewer
+    than ``least`` keys and values, and for what has no protobuf form, as a time that no check has looked at. Raises EncodeError
+    ("exceeded max depth") for more than 500 levels.
+    """
+    cdef Buf b
+    cdef Split s
+    cdef Tape tape
+    cdef bytes message = None
+    buf_init(&b, 8192)
+    b.deepest = STORED_DEPTH
+    try:
+        tape_init(&tape, 1024)
+        s.tape = &tape
+        s.retape = False
+        put_split(&b, type, obj, &s, stored)
+        tape.s, tape.size = b.p, b.n
+        if b.n <= 0x7FFF0000:
+            try:
+                if s.retape:
+                    tape.n = 0
+                    tape_build(&tape)
+                if tape.n >= least:
+                    message = tape_protobuf(&tape, type, None, None)
+            except DecodeError:
+                message = None
+        return *split_parts(&b, &s), message
+    finally:
+        free(b.p)
+        tape_free(&tape)
+
+
+cdef int put_split(Buf* b, TypeDesc type, dict obj, Split* s, object stored) except -1:
+    s.on = True
+    s.stored = not stored_as_json(type) if stored is None else stored
+    s.cut = s.end = -1
+    s.after = 0
+    s.prefix = 1
+    put_struct(b, type, obj, s, 0)
+    if s.cut < 0 or s.after == 0:
+        raise EncodeError(f"{type.kind_name}: nothing stands in metadata after resourceVersion")
+    return 0
+
+
+cdef tuple split_parts(Buf* b, Split* s):
+    cdef bint leads = b.n - s.prefix > 12 and memcmp(b.p + s.prefix, b'"metadata":{', 12) == 0
+    return (PyBytes_FromStringAndSize(b.p, s.cut), PyBytes_FromStringAndSize(b.p + s.cut, b.n - s.cut), s.prefix,
+            s.end - s.cut if leads else 0)

@@ -1,0 +1,271 @@
+# Types made from structural schemas while the server runs, and the walks of their objects: pruning, nulls, defaults.
+#
+# An object of such a type is the decoded JSON itself, whatever is wrong with it: a value of another type is found by validation, not by
+# decoding. So the walks are lenient, work in place, and follow the object, not the type. The object is untrusted; recursion is
+# bounded by MAX_DEPTH. Upstream: apiextensions-apiserver pkg/apiserver/schema/{pruning,defaulting}.
+
+cdef dict SCHEMA_KINDS = {"string": K_STRING, "integer": K_INT64, "number": K_DOUBLE, "boolean": K_BOOL}
+cdef dict SCHEMA_SCALARS = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}
+cdef frozenset META_KEYS = frozenset(("apiVersion", "kind", "metadata"))
+
+
+def schema_type(str name not None, dict schema not None):
+    """The TypeDesc of the objects of a structural schema: a resource, whose apiVersion, kind and metadata need no mention.
+
+    Nothing is shared with other types and nothing else refers to it: it goes when the last reference goes. ``schema`` is kept, and
+    must not change. Raises RecursionError for a schema nested too deeply.
+    """
+    return schema_struct(name, schema, True, 0)
+
+
+cdef TypeDesc schema_struct(str name, dict schema, bint embedded, int depth):
+    cdef TypeDesc t = TypeDesc.__new__(TypeDesc)
+    cdef dict by_name = {}
+    cdef Field f
+    t.name = name
+    t.kind_name = name.rpartition(".")[2]
+    t.attributes = {}
+    t.custom = True
+    t.kind = K_STRUCT
+    t.revision_at = -1
+    t.schema = schema
+    t.derived = {}
+    t.embedded = embedded
+    t.has_type_meta = embedded
+    t.preserve = schema.get("x-kubernetes-preserve-unknown-fields") is True
+    t.defaulted = []
+    required = frozenset(schema.get("required") or ())
+    for key, inner in (schema.get("properties") or {}).items():
+        f = schema_field(key, inner, f"{name}.{key}", depth + 1)
+        f.required = key in required
+        by_name[key] = f
+        if f.has_default:
+            t.defaulted.append(f)
+        if f.has_default or f.defaults_below:
+            t.defaults_below = True
+    extra = schema.get("additionalProperties")
+    t.allows_additional = extra is not None and extra is not False
+    if isinstance(extra, dict):
+        t.additional = schema_field(None, extra, f"{name}.*", depth + 1)
+        if t.additional.defaults_below:
+            t.defaults_below = True
+    t._by_name = by_name
+    t._fields = t.flat = tuple(by_name.values())
+    return t
+
+
+cdef Field schema_field(str key, dict schema, str name, int depth):
+    cdef Field f = Field.__new__(Field)
+    cdef object kind = schema.get("type") or ""
+    if depth > MAX_DEPTH:
+        raise RecursionError("schema nested too deeply")
+    f.name = f.pb_name = key
+    f.schema = schema
+    f.pb = -1
+    f.card, f.c_card = "single", C_SINGLE
+    f.list_map_keys = f.gates = f.rules = ()
+    f.ptr = f.omitempty = True
+    f.format = schema.get("format")
+    f.default = schema.get("default")
+    f.has_default = f.default is not None
+    f.enum = schema.get("enum")
+    f.accepts_null = schema.get("nullable") is True
+    f.preserve = schema.get("x-kubernetes-preserve-unknown-fields") is True
+    f.list_type = schema.get("x-kubernetes-list-type")
+    f.map_type = schema.get("x-kubernetes-map-type")
+    f.list_map_keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+    if not kind:  # what preserves unknown fields may go without a type
+        kind = "object" if schema.get("properties") else "array" if isinstance(schema.get("items"), dict) else ""
+    if schema.get("x-kubernetes-int-or-string"):
+        f.type, f.kind = "intOrString", K_INTSTR
+    elif kind == "object" and isinstance(schema.get("additionalProperties"), dict) and not schema.get("properties") \
+            and not schema.get("x-kubernetes-embedded-resource"):
+        f.card, f.c_card = "map", C_MAP
+        schema_element(f, schema["additionalProperties"], name + ".*", depth)
+    elif kind == "object":
+        f.type, f.kind = "message", K_STRUCT
+        f.target = schema_struct(name, schema, schema.get("x-kubernetes-embedded-resource") is True, depth)
+        f.ref = name
+        f.defaults_below = f.target.defaults_below
+    elif kind == "array":
+        f.card, f.c_card = "list", C_LIST
+        items = schema.get("items")
+        schema_element(f, items if isinstance(items, dict) else {}, name + "[]", depth)
+    elif kind in SCHEMA_KINDS:
+        f.type, f.kind = SCHEMA_SCALARS[kind], SCHEMA_KINDS[kind]
+    else:
+        f.type, f.kind = "any", K_RAW
+    return f
+
+
+cdef int schema_element(Field f, dict schema, str name, int depth) except -1:
+    """What a list or map holds. ``type`` and ``message`` are the element's, as in the tables, unless it is a list or map itself."""
+    f.element = schema_field(None, schema, name, depth + 1)
+    f.type, f.kind = (f.element.type, f.element.kind) if f.element.c_card == C_SINGLE else (f.element.card, K_RAW)
+    f.target = f.element.target if f.element.c_card == C_SINGLE else None
+    f.ref = f.element.ref
+    f.defaults_below = f.element.defaults_below
+    return 0
+
+
+cdef inline bint is_object(Field f) noexcept:
+    return f.c_card == C_SINGLE and f.target is not None
+
+
+cdef Field schema_below(Field f, TypeDesc t, object key):
+    """What describes the value at a key, or None. ``f`` or ``t`` describes the object, both None nothing."""
+    if t is None and f is not None:
+        if f.c_card == C_MAP:
+            return f.element
+        t = f.target if is_object(f) else None
+    if t is None:
+        return None
+    found = t._by_name.get(key)
+    return t.additional if found is None else <Field>found
+
+
+cdef class _Pruner:
+    cdef list unknown
+
+    cdef int drop(self, dict x, list keys, Path* p) except -1:
+        for key in keys:
+            del x[key]
+            path = strict_path(p)
+            self.unknown.append(f"{path}.{key}" if path else key)
+        return 0
+
+    cdef int struct(self, TypeDesc t, dict x, Path* p, int depth) except -1:
+        cdef Py_ssize_t pos = 0
+        cdef PyObject* key
+        cdef PyObject* val
+        cdef PyObject* found
+        cdef Path here
+        cdef list extra = None
+        here.up, here.field, here.index = p, NULL, -1
+        while PyDict_Next(x, &pos, &key, &val):
+            if t.embedded and <object>key in META_KEYS:
+                continue
+            found = PyDict_GetItem(t._by_name, <object>key)
+            here.key = key
+            if found != NULL:
+                self.value(<Field>found, <object>val, &here, depth)
+            elif t.allows_additional:
+                self.value(t.additional, <object>val, &here, depth)
+            elif not t.preserve:
+                if extra is None:
+                    extra = []
+                extra.append(<object>key)
+        if extra is not None:
+            self.drop(x, extra, p)
+        return 0
+
+    cdef int value(self, Field f, object v, Path* p, int depth) except -1:
+        cdef Py_ssize_t i, pos = 0
+        cdef PyObject* key
+        cdef PyObject* val
+        cdef Path here
+        if depth > MAX_DEPTH:
+            raise DecodeError("exceeded max depth")
+        here.up, here.field, here.key, here.index = p, NULL, NULL, -1
+        if isinstance(v, dict):
+            if f is not None and is_object(f):
+                return self.struct(f.target, <dict>v, p, depth + 1)
+            if f is not None and f.c_card == C_MAP:
+                while PyDict_Next(<dict>v, &pos, &key, &val):
+                    here.key = key
+                    self.value(f.element, <object>val, &here, depth + 1)
+            elif f is None or not f.preserve:
+                self.drop(<dict>v, list(v), p)
+        elif isinstance(v, list):
+            if f is not None and f.preserve and f.c_card != C_LIST:
+                return 0
+            for i in range(PyList_GET_SIZE(v)):
+                here.index = i
+                self.value(f.element if f is not None and f.c_card == C_LIST else None, (<list>v)[i], &here, depth + 1)
+        return 0
+
+
+def prune(TypeDesc type not None, dict obj not None):
+    """Take away, in place, the fields that the type does not know; answers their paths ("spec.l[0].x"), sorted.
+
+    Metadata of the object and of those embedded in it are left alone.
+    """
+    cdef _Pruner pruner = _Pruner()
+    pruner.unknown = []
+    pruner.struct(type, obj, NULL, 0)
+    pruner.unknown.sort()
+    return pruner.unknown
+
+
+def prune_value(Field f not None, object value):
+    """As ``prune``, of one value that ``f`` describes."""
+    cdef _Pruner pruner = _Pruner()
+    pruner.unknown = []
+    pruner.value(f, value, NULL, 0)
+    pruner.unknown.sort()
+    return pruner.unknown
+
+
+cdef int nulls(Field f, TypeDesc t, object v, int depth) except -1:
+    cdef Py_ssize_t i, pos = 0
+    cdef PyObject* key
+    cdef PyObject* val
+    cdef Field below
+    cdef list gone = None
+    if depth > MAX_DEPTH:
+        raise DecodeError("exceeded max depth")
+    if isinstance(v, dict):
+        while PyDict_Next(<dict>v, &pos, &key, &val):
+            below = schema_below(f, t, <object>key)
+            if val == <PyObject*>None:
+                if below is not None and not below.accepts_null and not below.has_default:
+                    if gone is None:
+                        gone = []
+                    gone.append(<object>key)
+            elif below is not None:
+                nulls(below, None, <object>val, depth + 1)
+        if gone is not None:
+            for name in gone:
+                del v[name]
+    elif isinstance(v, list) and f is not None and f.c_card == C_LIST:
+        for i in range(PyList_GET_SIZE(v)):
+            nulls(f.element, None, (<list>v)[i], depth + 1)
+    return 0
+
+
+def drop_nulls(TypeDesc type not None, dict obj not None):
+    """Take away, in place, nulls where the type allows none and has no default."""
+    nulls(None, type, obj, 0)
+
+
+cdef int schema_defaults(Field f, TypeDesc t, object v, int depth) except -1:
+    cdef Py_ssize_t i, pos = 0
+    cdef PyObject* key
+    cdef PyObject* val
+    cdef Field below
+    if depth > MAX_DEPTH:
+        raise DecodeError("exceeded max depth")
+    if t is None and not f.defaults_below:
+        return 0
+    if isinstance(v, dict):
+        if t is None and is_object(f):
+            t = f.target
+        if t is not None:
+            for below in t.defaulted:
+                val = PyDict_GetItem(<dict>v, below.name)
+                if val == NULL or (val == <PyObject*>None and not below.accepts_null):
+                    (<dict>v)[below.name] = copy_default(below.default)
+        while PyDict_Next(<dict>v, &pos, &key, &val):
+            below = schema_below(f, t, <object>key)
+            if below is not None:
+                schema_defaults(below, None, <object>val, depth + 1)
+    elif isinstance(v, list) and f is not None and f.c_card == C_LIST:
+        for i in range(PyList_GET_SIZE(v)):
+            schema_defaults(f.element, None, (<list>v)[i], depth + 1)
+    return 0
+
+
+def apply_schema_defaults(TypeDesc type not None, dict obj not None):
+    """Fill in, in place, the defaults of what is absent, or null where null is not allowed, at every level that is there."""
+    if type.defaults_below:
+        schema_defaults(None, type, obj, 0)

@@ -1,0 +1,54 @@
+"""One timer for the deadlines of all requests."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import Any
+
+
+class Deadlines:
+    """Cancels tasks whose time is up. One timer for all of them: nearly every request ends long before its deadline, so
+    ``asyncio.timeout``, which arms and takes back a timer of its own each time, would cost more than some filters together.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[asyncio.Task[Any], float] = {}
+        self._late: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._fires = 0.0
+
+    def add(self, task: asyncio.Task[Any], deadline: float) -> None:
+        """Cancels ``task`` at ``deadline`` (``time.monotonic``) unless ``drop`` comes first."""
+        self._due[task] = deadline
+        if self._timer is None or deadline < self._fires:
+            self._arm(deadline)
+
+    def forget(self, task: asyncio.Task[Any]) -> None:
+        """The task may take as long as it likes from here on."""
+        self._due.pop(task, None)
+
+    def drop(self, task: asyncio.Task[Any]) -> bool:
+        """Whether the task's time was up, in which case the cancellation was this one's and is taken back."""
+        self._due.pop(task, None)
+        if not self._late or task not in self._late:
+            return False
+        self._late.discard(task)
+        return task.uncancel() == 0
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires = deadline
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - monotonic()), self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = monotonic()
+        late = [task for task, deadline in self._due.items() if deadline <= now]
+        for task in late:
+            del self._due[task]
+            self._late.add(task)
+            task.cancel()
+        if self._due:
+            self._arm(min(self._due.values()))

@@ -1,0 +1,141 @@
+"""What a filter is, and how a request runs through a list of them to its endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, NamedTuple
+
+from kas.filters.deadlines import Deadlines
+from kas.meta.errors import ApiError
+from kas.request.http import Handler, Request, Response, Result
+
+Before = Callable[[Request], Response | Awaitable[Response | None] | None]
+After = Callable[[Request, Response], None]
+Release = Callable[[Request], None]
+Recover = Callable[[Request, BaseException], Response]
+
+
+class Filter(NamedTuple):
+    """Up to four functions over the request.
+
+    ``before`` may refuse (return a Response or raise ApiError) and runs outermost first; when it has to wait it returns an awaitable of
+    the same, and only then the request becomes a task. ``after`` sees every answer, also one of a filter outside of it, and runs
+    innermost first. ``release`` gives back what ``before`` took, once the answer has been given to the last byte or the client is gone;
+    what ``before`` marked on the request tells whether there is anything to give back. ``recover`` answers a bug of anything further in.
+    """
+
+    name: str
+    before: Before | None = None
+    after: After | None = None
+    release: Release | None = None
+    recover: Recover | None = None
+
+
+class Chain:
+    """Runs a request through ``filters`` to ``endpoint``.
+
+    ``refuse(req, ApiError)`` renders an error in the form the client asked for; ``translate`` knows which other exceptions
+    are refusals too (the store's). ``deadlines`` ends what takes longer than ``req.deadline``, whoever waits: a filter, the body, the
+    endpoint; the endpoints of long-running requests may take as long as they like.
+    """
+
+    def __init__(
+        self,
+        filters: list[Filter],
+        endpoint: Handler,
+        refuse: Callable[[Request, ApiError], Response],
+        translate: Callable[[Exception], ApiError | None],
+        deadlines: Deadlines,
+        timed_out: Callable[[Request], Response],
+    ) -> None:
+        self.names = [f.name for f in filters]
+        self._before = tuple(f.before for f in filters if f.before)
+        self._after = tuple(f.after for f in reversed(filters) if f.after)
+        self._release = tuple(f.release for f in reversed(filters) if f.release)
+        self._recover = next((f.recover for f in filters if f.recover), None)
+        self._endpoint, self._refuse, self._translate = endpoint, refuse, translate
+        self._deadlines, self._timed_out = deadlines, timed_out
+
+    def __call__(self, req: Request) -> Result:
+        steps = iter(self._before)
+        try:
+            for before in steps:
+                result = before(req)
+                if result is not None:
+                    break
+            else:
+                result = self._endpoint(req)
+                if not isinstance(result, Response):
+                    return self._later(req, result, None)
+        except ApiError as e:
+            result = self._refuse(req, e)
+        except Exception as e:
+            result = self._failed(req, e)
+        return self._answered(req, result) if isinstance(result, Response) else self._later(req, result, steps)
+
+    def _answered(self, req: Request, resp: Response) -> Response:
+        for after in self._after:
+            after(req, resp)
+        if resp.stream is None or req.long_running:
+            for release in self._release:
+                release(req)
+        else:
+            resp.finish = lambda: self._released(req)
+        return resp
+
+    def _released(self, req: Request) -> None:
+        for release in self._release:
+            release(req)
+
+    def _failed(self, req: Request, e: Exception) -> Response:
+        known = self._translate(e)
+        if known is not None:
+            return self._refuse(req, known)
+        if self._recover is None:
+            raise e
+        return self._recover(req, e)
+
+    async def _later(self, req: Request, waiting: Awaitable[Response | None], steps: Iterator[Before] | None) -> Response:
+        """``waiting`` is what a filter waits for, ``steps`` the filters behind it; None when it is the endpoint that waits."""
+        deadlines, late = self._deadlines, False
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            if steps is None and req.long_running:
+                resp = await waiting
+            else:
+                deadlines.add(task, req.deadline)
+                try:
+                    resp = await waiting
+                    if resp is None and steps is not None:
+                        resp = await self._further(req, steps, task)
+                finally:
+                    late = deadlines.drop(task)
+            assert resp is not None  # an endpoint answers
+        except ApiError as e:
+            resp = self._refuse(req, e)
+        except asyncio.CancelledError:
+            if not late:
+                # The client is gone; what before() took must still be given back.
+                self._answered(req, Response(499, []))
+                raise
+            resp = self._timed_out(req)
+        except Exception as e:
+            resp = self._failed(req, e)
+        return self._answered(req, resp)
+
+    async def _further(self, req: Request, steps: Iterator[Before], task: asyncio.Task[Any]) -> Response:
+        """The rest of the way after a filter that waited let the request pass."""
+        for before in steps:
+            result = before(req)
+            if result is not None and not isinstance(result, Response):
+                result = await result
+            if result is not None:
+                return result
+        answer = self._endpoint(req)
+        if isinstance(answer, Response):
+            return answer
+        if req.long_running:
+            self._deadlines.forget(task)
+        return await answer

@@ -1,0 +1,147 @@
+"""The informer: a resource's objects in memory, decoded and made into what their reader needs, with indexes (client-go's
+``shared_informer.go`` and ``thread_safe_store.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from kas.informers import Lister, Source, Transform
+from kas.informers.reflector import Reflector, split_key
+from kas.meta.stored import object_of
+from kas.store import Event, Record
+
+T = TypeVar("T")
+# By what an object is found: its values under one index.
+Indexer = Callable[[T], Iterable[str]]
+Key = tuple[str, str]  # namespace ("" for a cluster-scoped object), name
+
+
+class Informer(Generic[T]):
+    """Lister and target in one: all objects of one resource, as ``transform`` makes them.
+
+    Starts at the first read, so a server that never asks pays nothing. Values are shared: do not change them.
+    """
+
+    def __init__(self, source: Source, prefix: str, transform: Transform[T]) -> None:
+        self._transform = transform
+        self._spaces: dict[str, dict[str, T]] = {}
+        self._indexers: dict[str, Indexer[T]] = {}
+        self._indexes: dict[str, dict[str, dict[Key, T]]] = {}
+        self._reflector = Reflector(source, prefix, self)
+        self.has_synced = False  # whether everything that was there is there
+
+    def _start(self) -> None:
+        self._reflector.start()
+        self.has_synced = True
+
+    def add_indexers(self, indexers: Mapping[str, Indexer[T]]) -> None:
+        """More indexes, at any time. One of a name that is there stays as it is."""
+        for index, values_of in indexers.items():
+            if index in self._indexers:
+                continue
+            self._indexers[index] = values_of
+            found = self._indexes[index] = {}
+            for namespace, space in self._spaces.items():
+                for name, value in space.items():
+                    for under in values_of(value):
+                        found.setdefault(under, {})[namespace, name] = value
+
+    # --- the lister
+
+    def namespace(self, namespace: str) -> Mapping[str, T]:
+        """The objects of one namespace by name, empty when there are none; fills the index at the first call."""
+        if not self.has_synced:
+            self._start()
+        return self._spaces.get(namespace) or {}
+
+    def all(self) -> Mapping[str, T]:
+        """The objects of a cluster-scoped resource by name; fills the index at the first call."""
+        if not self.has_synced:
+            self._start()
+        return self._spaces.get("") or {}
+
+    def by_index(self, index: str, value: str) -> Mapping[Key, T]:
+        """The objects whose index ``index`` has ``value``, by (namespace, name); KeyError for an index nobody asked for."""
+        if not self.has_synced:
+            self._start()
+        return self._indexes[index].get(value) or {}
+
+    # --- the target
+
+    def replace(self, records: Sequence[Record]) -> None:
+        """Starts over with these records, which are all there are."""
+        self._spaces.clear()
+        for values in self._indexes.values():
+            values.clear()
+        for record in records:
+            self._put(record)
+
+    def apply(self, events: Sequence[Event]) -> None:
+        """Takes in what was written and deleted, in order."""
+        for e in events:
+            if e.record is not None:
+                self._put(e.record)
+            else:
+                self._delete(*split_key(self._reflector.prefix, e.key))
+
+    def _put(self, record: Record) -> None:
+        namespace, name = split_key(self._reflector.prefix, record.key)
+        value = self._transform(object_of(record))
+        space = self._spaces.setdefault(namespace, {})
+        if name in space:
+            self._unindex(namespace, name, space[name])
+        misplaced = name not in space and bool(space) and name < next(reversed(space))
+        space[name] = value
+        if misplaced:
+            ordered = sorted(space.items())
+            space.clear()
+            space.update(ordered)
+        for index, values_of in self._indexers.items():
+            for under in values_of(value):
+                self._indexes[index].setdefault(under, {})[namespace, name] = value
+
+    def _delete(self, namespace: str, name: str) -> None:
+        space = self._spaces.get(namespace)
+        if space is None or name not in space:
+            return
+        self._unindex(namespace, name, space.pop(name))
+        if not space:
+            del self._spaces[namespace]
+
+    def _unindex(self, namespace: str, name: str, value: T) -> None:
+        for index, values_of in self._indexers.items():
+            for under in values_of(value):
+                found = self._indexes[index].get(under)
+                if found is not None:
+                    found.pop((namespace, name), None)
+                    if not found:
+                        del self._indexes[index][under]
+
+
+class InformerFactory:
+    """One informer for each resource and transform, whoever asks (client-go's ``SharedInformerFactory``).
+
+    ``prefix_of(group, resource)`` gives the key prefix of a resource and raises ``KeyError`` for one that is not stored.
+    """
+
+    def __init__(self, source: Source, prefix_of: Callable[[str, str], str]) -> None:
+        self._source, self._prefix_of = source, prefix_of
+        self._made: dict[tuple[str, str, Any], Informer[Any]] = {}
+
+    def lister(
+        self, group: str, resource: str, transform: Transform[T], indexers: Mapping[str, Callable[[T], Sequence[str]]] | None = None
+    ) -> Lister[T]:
+        """See ``Informers``."""
+        key = (group, resource, transform)
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = Informer(self._source, self._prefix_of(group, resource), transform)
+        if indexers is not None:
+            found.add_indexers(indexers)
+        return found
+
+
+def whole(obj: dict[str, Any]) -> dict[str, Any]:
+    """The transform that keeps the object as it is stored."""
+    return obj

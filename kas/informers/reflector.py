@@ -1,0 +1,82 @@
+"""The reflector: lists a resource at a revision, then follows it, and lists anew when it lost its place (client-go's ``reflector.go``).
+
+The list is read from the database and may be ahead of the hub, which has yet to dispatch what other workers wrote: events up to the
+list's revision are known already and dropped, so that a target sees no event twice and never an older state after a newer one. A
+revision is seen whole or not at all: the list holds all of its writes or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kas.informers import Source, Target
+from kas.store import Event, Record
+
+
+class Reflector:
+    """Keeps ``target`` like what is stored under ``prefix`` (which ends with "/"), from ``start`` to ``stop``.
+
+    With ``lists`` off ``replace`` is given nothing: for a target that remembers no objects and only has to hear that it may have missed
+    some, or that reads them itself, in pages. Used on the loop's thread only.
+    """
+
+    def __init__(self, source: Source, prefix: str, target: Target, lists: bool = True) -> None:
+        self._source, self.prefix, self._target, self._lists = source, prefix, target, lists
+        self._end: Callable[[], None] | None = None
+        self.revision = 0  # of the last list or event that the target has seen
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the target has had the first list."""
+        return self._end is not None and self.revision >= 0
+
+    def start(self) -> None:
+        """Lists and follows. Idempotent. When the list fails nothing is followed, and what the store raised is raised."""
+        if self._end is not None:
+            return
+        self.revision = -1
+        # Listening comes first, so that nothing is between the two.
+        self._end = self._source.listen(self.prefix, self._changed, self._relist)
+        try:
+            self._relist()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Follows no longer; what the target has stays. Idempotent."""
+        end, self._end = self._end, None
+        if end is not None:
+            end()
+
+    def _relist(self) -> None:
+        if not self._lists:
+            self.revision = 0
+            self._target.replace(())
+            return
+        found = self._source.range(self.prefix)
+        self._target.replace(found.records)
+        self.revision = found.revision
+
+    def _changed(self, events: list[Event]) -> None:
+        if events[0].revision <= self.revision:
+            events = [e for e in events if e.revision > self.revision]
+            if not events:
+                return
+        self.revision = events[-1].revision
+        self._target.apply(events)
+
+
+class Handlers:
+    """A target made of two functions."""
+
+    __slots__ = ("apply", "replace")
+
+    def __init__(self, replace: Callable[[Sequence[Record]], None], apply: Callable[[Sequence[Event]], None]) -> None:
+        self.replace, self.apply = replace, apply
+
+
+def split_key(prefix: str, key: str) -> tuple[str, str]:
+    """(namespace, name) of a store key under a resource's ``prefix``; the namespace is "" when the resource has none."""
+    namespace, _, name = key[len(prefix) :].rpartition("/")
+    return namespace, name

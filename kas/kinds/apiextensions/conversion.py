@@ -1,0 +1,83 @@
+"""apiextensions.k8s.io: CustomResourceDefinition v1 and v1beta1 (``apiextensions/{v1,v1beta1}/conversion.go``).
+
+v1beta1 states what all versions share once, at the top of the spec; v1 states it per version.
+"""
+
+from __future__ import annotations
+
+from kas.types.conversion import Obj, converts
+
+GROUP = "apiextensions.k8s.io"
+V1 = (GROUP, "v1", "CustomResourceDefinition")
+V1BETA1 = (GROUP, "v1beta1", "CustomResourceDefinition")
+# (per version, at the top of a v1beta1 spec)
+_SHARED = (
+    ("schema", "validation"),
+    ("subresources", "subresources"),
+    ("additionalPrinterColumns", "additionalPrinterColumns"),
+    ("selectableFields", "selectableFields"),
+)
+
+
+def _rename_path(columns: list[Obj] | None, old: str, new: str) -> list[Obj] | None:
+    return columns and [{new if k == old else k: v for k, v in c.items()} for c in columns]
+
+
+@converts(V1, V1BETA1)
+def to_v1beta1(obj: Obj) -> Obj:
+    """From v1: what all versions have in common moves up to the spec, and the webhook's fields lie flat; ``obj`` stays as it is."""
+    spec = dict(obj.get("spec") or {})
+    versions = [dict(v) for v in spec.get("versions") or ()]
+    for v in versions:
+        if v.get("additionalPrinterColumns"):
+            v["additionalPrinterColumns"] = _rename_path(v["additionalPrinterColumns"], "jsonPath", "JSONPath")
+    for name, top in _SHARED:
+        values = [v.get(name) for v in versions]
+        if values and all(value == values[0] for value in values):
+            for v in versions:
+                v.pop(name, None)
+            if values[0]:
+                spec[top] = values[0]
+    if versions:
+        spec["versions"] = versions
+        spec["version"] = versions[0].get("name", "")
+    # v1beta1 defaults an unset value to true.
+    spec["preserveUnknownFields"] = bool(spec.get("preserveUnknownFields"))
+    if spec.get("conversion"):
+        conversion = {k: v for k, v in spec["conversion"].items() if k != "webhook"}
+        webhook = spec["conversion"].get("webhook")
+        if webhook:
+            if webhook.get("clientConfig") is not None:
+                conversion["webhookClientConfig"] = webhook["clientConfig"]
+            conversion["conversionReviewVersions"] = webhook.get("conversionReviewVersions")
+        spec["conversion"] = conversion
+    return {**obj, "spec": spec}
+
+
+@converts(V1BETA1, V1)
+def to_v1(obj: Obj) -> Obj:
+    """From v1beta1: what stands once in the spec is repeated in each version that has none of its own; ``obj`` stays as it is."""
+    spec = dict(obj.get("spec") or {})
+    first = spec.pop("version", "")
+    versions = [dict(v) for v in spec.get("versions") or ()]
+    if not versions and first:
+        versions = [{"name": first, "served": True, "storage": True}]
+    for name, top in _SHARED:
+        shared = spec.pop(top, None)
+        for v in versions:
+            if shared and not v.get(name):
+                v[name] = shared
+    for v in versions:
+        if v.get("additionalPrinterColumns"):
+            v["additionalPrinterColumns"] = _rename_path(v["additionalPrinterColumns"], "JSONPath", "jsonPath")
+    if versions:
+        spec["versions"] = versions
+    if spec.get("conversion"):
+        conversion = dict(spec["conversion"])
+        client, reviews = conversion.pop("webhookClientConfig", None), conversion.pop("conversionReviewVersions", None)
+        if client is not None or reviews:
+            conversion["webhook"] = {"conversionReviewVersions": reviews}
+            if client is not None:
+                conversion["webhook"]["clientConfig"] = client
+        spec["conversion"] = conversion
+    return {**obj, "spec": spec}

@@ -1,0 +1,119 @@
+"""Strategy of CustomResourceDefinition (upstream ``apiextensions-apiserver/pkg/registry/customresourcedefinition``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kas.apiextensions.schema import walk
+from kas.kinds.apiextensions import validation as crd
+from kas.meta import names
+from kas.meta.field import FieldError, go_quote
+from kas.meta.objectmeta import validate_object_meta, validate_object_meta_update
+from kas.meta.strfmt import is_known
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.defaults import defaults_for
+
+
+@strategy_for("apiextensions.k8s.io", "customresourcedefinitions")
+class CustomResourceDefinitionStrategy(Strategy):
+    """Works on the stored form (v1beta1), where what all versions share stands once at the top of the spec."""
+
+    def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
+        """Drop the status, start the generation and note the storage version among the stored ones."""
+        super().prepare_for_create(ctx, obj)
+        _count_storage_version(obj)
+
+    def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Carry over the status, bump the generation when due and note the storage version among the stored ones."""
+        super().prepare_for_update(ctx, obj, old)
+        _count_storage_version(obj)
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        """``ValidateCustomResourceDefinition`` with everything demanded of a new definition."""
+        spec = obj.get("spec") or {}
+        errs = validate_object_meta(obj["metadata"], False, name_check(spec))
+        return errs + crd.validate_spec(spec, crd.Options()) + _rest(obj, None)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidateCustomResourceDefinitionUpdate``: what the stored definition already broke is tolerated."""
+        spec, old_spec = obj.get("spec") or {}, old.get("spec") or {}
+        errs = validate_object_meta_update(obj["metadata"], old["metadata"])
+        errs += crd.validate_spec_update(spec, old_spec, crd.update_options(old_spec, _established(old)))
+        return errs + _rest(obj, old)
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidateUpdateCustomResourceDefinitionStatus``: metadata and the form of the accepted names."""
+        errs = validate_object_meta_update(obj["metadata"], old["metadata"])
+        return errs + crd.crd_names((obj.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames")
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        """One warning, in sorted order, for each string format in the schemas that validation does not know."""
+        unknown = {
+            schema["format"]
+            for top in crd.schemas(obj.get("spec") or {})
+            for schema in walk(top)
+            if schema.get("format") and not is_known(schema.get("type") or "", schema["format"])
+        }
+        return [f"unrecognized format {go_quote(form)}" for form in sorted(unknown)]
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        """What a create of the new definition would warn of, whatever the stored one holds."""
+        return self.warnings_on_create(ctx, obj)
+
+
+def name_check(spec: dict[str, Any]) -> Callable[[str, bool], list[str]]:
+    """The check of the metadata's name for this spec: a DNS subdomain that reads ``plural.group``."""
+    required = f"{(spec.get('names') or {}).get('plural') or ''}.{spec.get('group') or ''}"
+
+    def check(name: str, prefix: bool) -> list[str]:
+        found = names.dns_subdomain(name, prefix)
+        return found if name == required else [*found, 'must be spec.names.plural+"."+spec.group']
+
+    return check
+
+
+def _established(obj: Obj) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions)
+
+
+def _count_storage_version(obj: Obj) -> None:
+    """The storage version of this write is a stored version from now on."""
+    current = next((v.get("name") or "" for v in (obj.get("spec") or {}).get("versions") or () if v.get("storage")), None)
+    status = obj.get("status") or {}
+    stored = status.get("storedVersions") or []
+    if current is not None and current not in stored:
+        obj["status"] = {**status, "storedVersions": [*stored, current]}
+
+
+def _rest(obj: Obj, old: Obj | None) -> list[FieldError]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    errs = crd.crd_names(status.get("acceptedNames") or {}, "status.acceptedNames")
+    errs += crd.stored_versions(status.get("storedVersions"), spec.get("versions") or [], "status.storedVersions")
+    errs += crd.approval(obj, old)
+    return errs + crd.preserve_unknown_fields(spec, None if old is None else old.get("spec") or {})
+
+
+GROUP = "apiextensions.k8s.io"
+
+
+def _default_names(spec: dict[str, Any]) -> None:
+    names = spec.setdefault("names", {})
+    kind = names.get("kind") or ""
+    if not names.get("singular"):
+        names["singular"] = kind.lower()
+    if not names.get("listKind") and kind:
+        names["listKind"] = f"{kind}List"
+
+
+@defaults_for(GROUP, "v1", "CustomResourceDefinition")
+def default_crd(obj: dict[str, Any]) -> None:
+    """Names follow from the kind; the storage version counts as stored until the status says otherwise."""
+    spec = obj.setdefault("spec", {})
+    _default_names(spec)
+    status = obj.setdefault("status", {})
+    if not status.get("storedVersions"):
+        stored = [v.get("name") or "" for v in spec.get("versions") or () if v.get("storage")]
+        if stored:
+            status["storedVersions"] = stored[:1]

@@ -1,0 +1,44 @@
+"""Computed defaults that kinds of apps/v1 share (``pkg/apis/apps/v1/defaults.go``, ``conversion.go``)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kas.kinds.core.pod.defaults import pod_template
+from kas.meta.field import go_quote
+from kas.types.scheme import DecodeError
+
+Obj = dict[str, Any]
+
+
+def default_template(obj: Obj) -> Obj:
+    """The spec, made if it is not there, with the defaults of its pod template."""
+    spec = obj.get("spec")
+    if spec is None:
+        spec = obj["spec"] = {}
+    pod_template(spec.setdefault("template", {}))
+    return spec
+
+
+def default_rolling_update(strategy: Obj, unavailable: int | str, surge: int | str) -> None:
+    """The type of an update strategy, and its bounds where it is a rolling one."""
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        body = strategy.get("rollingUpdate")
+        if body is None:
+            body = strategy["rollingUpdate"] = {}
+        if body.get("maxUnavailable") is None:
+            body["maxUnavailable"] = unavailable
+        if body.get("maxSurge") is None:
+            body["maxSurge"] = surge
+
+
+def int64(text: str) -> int:
+    """``strconv.ParseInt(text, 10, 64)``; DecodeError with its text."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
+    if len(text.lstrip("+-").lstrip("0")) > 19 or not -(1 << 63) <= int(text) < 1 << 63:
+        raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: value out of range")
+    return int(text)

@@ -1,0 +1,133 @@
+"""POST serviceaccounts/NAME/token: a signed token for a service account, bound to how long something lives.
+
+``pkg/registry/core/serviceaccount/storage/token.go`` and ``pkg/apis/authentication/validation``.
+"""
+
+from __future__ import annotations
+
+from calendar import timegm
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import gmtime, strftime, strptime
+from typing import Any
+
+from kas.auth.authn.serviceaccount import Getter
+from kas.auth.tokens import EXTENDED_EXPIRATION_S, WARN_AFTER_S, Signer, bound_claims
+from kas.meta import errors, field
+from kas.meta.field import FieldError, go_quote
+from kas.registry.strategy import Context, Obj
+
+GROUP = "authentication.k8s.io"
+MIN_EXPIRATION_S = 600
+MAX_EXPIRATION_S = 1 << 32
+RFC3339 = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@dataclass(slots=True, frozen=True)
+class Issuer:
+    """``audiences`` are the API server's; ``max_expiration_s`` 0 is no limit (``--service-account-max-token-expiration``);
+    ``extend_expiration`` lets a pod's default token live a year while clients learn to reload it."""
+
+    signer: Signer
+    audiences: Sequence[str]
+    max_expiration_s: int = 0
+    extend_expiration: bool = True
+
+
+def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter) -> tuple[Obj, list[str]]:
+    """(the answer, warnings). ``obj`` is the decoded, defaulted TokenRequest, ``name`` the service account's.
+
+    ApiError: 404 when the account or the bound object is not there, 409 when it is another one than meant, 422, 400.
+    """
+    if not ctx.namespace:
+        raise errors.bad_request("namespace is required")
+    meta = dict(obj.get("metadata") or {})
+    for key, own in (("name", name), ("namespace", ctx.namespace)):
+        if meta.get(key) and meta[key] != own:
+            why = f"must match the service account {key} if specified"
+            raise errors.invalid(GROUP, "TokenRequest", name, [field.invalid(f"metadata.{key}", meta[key], why)])
+    account = get("serviceaccounts", ctx.namespace, name)
+    if account is None:
+        raise errors.not_found("", "serviceaccounts", name)
+    spec = dict(obj.get("spec") or {})
+    spec["audiences"] = list(spec.get("audiences") or issuer.audiences)
+    errs = _validate(spec)
+    if errs:
+        raise errors.invalid(GROUP, "TokenRequest", "", errs)
+
+    bound = _bound(ctx.namespace, name, spec.get("boundObjectRef"), get)
+    warnings = []
+    expiration = spec["expirationSeconds"]
+    if 0 < issuer.max_expiration_s < expiration:
+        warnings.append(f"requested expiration of {expiration} seconds shortened to {issuer.max_expiration_s} seconds")
+        expiration = spec["expirationSeconds"] = issuer.max_expiration_s
+    lifetime, warn_after = expiration, 0
+    if issuer.extend_expiration and "pod" in bound and expiration == WARN_AFTER_S and set(spec["audiences"]) <= set(issuer.audiences):
+        lifetime, warn_after = EXTENDED_EXPIRATION_S, expiration
+
+    now = timegm(strptime(ctx.now, RFC3339))
+    claims = bound_claims(
+        issuer.signer.issuer,
+        account,
+        spec["audiences"],
+        now,
+        lifetime,
+        bound.get("pod"),
+        bound.get("secret"),
+        bound.get("node"),
+        warn_after,
+    )
+    head = {"name": name, "namespace": ctx.namespace, "creationTimestamp": ctx.now}
+    status = {"token": issuer.signer.sign(claims), "expirationTimestamp": strftime(RFC3339, gmtime(now + expiration))}
+    answer = {
+        "kind": "TokenRequest",
+        "apiVersion": f"{GROUP}/v1",
+        "metadata": {**head, **{k: v for k, v in meta.items() if k not in head}},
+        "spec": {"audiences": spec["audiences"], "expirationSeconds": expiration, "boundObjectRef": spec.get("boundObjectRef")},
+        "status": status,
+    }
+    return answer, warnings
+
+
+def _validate(spec: dict[str, Any]) -> list[FieldError]:
+    seconds = spec.get("expirationSeconds") or 0
+    if seconds < MIN_EXPIRATION_S:
+        return [field.invalid("spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")]
+    if seconds > MAX_EXPIRATION_S:
+        return [field.invalid("spec.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")]
+    return []
+
+
+def _bound(namespace: str, account: str, ref: dict[str, Any] | None, get: Getter) -> dict[str, Obj]:
+    """The objects the token dies with, by the claim they go into; a pod brings its node."""
+    if not ref:
+        return {}
+    kind, name = ref.get("kind") or "", ref.get("name") or ""
+    group, _, version = (ref.get("apiVersion") or "").rpartition("/")
+    if "/" in group:
+        # More than one slash is no group version at all.
+        group = version = ""
+    if group or kind not in ("Pod", "Node", "Secret"):
+        raise errors.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
+    resource = kind.lower() + "s"
+    obj = get(resource, "" if kind == "Node" else namespace, name)
+    if obj is None:
+        raise errors.not_found("", resource, name)
+    out = {kind.lower(): obj}
+    if kind == "Pod":
+        spec = obj.get("spec") or {}
+        if spec.get("serviceAccountName") != account:
+            why = f"cannot bind token for serviceaccount {go_quote(account)} to pod running with different serviceaccount name."
+            raise errors.bad_request(why)
+        node = spec.get("nodeName")
+        if node:
+            # A node that is gone is still named, only without its uid.
+            out["node"] = get("nodes", "", node) or {"metadata": {"name": node}}
+    uid = ref.get("uid") or ""
+    if uid and uid != obj["metadata"].get("uid"):
+        why = (
+            f"the UID in the bound object reference ({uid}) does not match the UID in record. "
+            "The object might have been deleted and then recreated"
+        )
+        raise errors.conflict("", kind, name, why)
+    return out

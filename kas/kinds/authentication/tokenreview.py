@@ -1,0 +1,58 @@
+"""TokenReview and SelfSubjectReview: answered, never stored (``pkg/registry/authentication``).
+
+Each function takes the decoded object and returns the object to answer with; a refusal is an ``ApiError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from kas.auth.authn import AuthenticationError
+from kas.auth.user import UserInfo
+from kas.meta import errors
+from kas.meta.waiting import awaited, eager
+from kas.registry.strategy import Context, Obj
+
+# (token, audiences) -> (user, the audiences it is good for) or None; AuthenticationError with the reason.
+Found = tuple[UserInfo, list[str]] | None
+Review = Callable[[str, Sequence[str]], Found | Awaitable[Found]]
+
+
+@eager
+async def token_review(ctx: Context, obj: Obj, review: Review, api_audiences: Sequence[str]) -> Obj:
+    """Whose is this token? Without audiences of its own the review is about the API server's."""
+    if ctx.namespace:
+        raise errors.bad_request(f"namespace is not allowed on this type: {ctx.namespace}")
+    spec = obj.get("spec") or {}
+    token = spec.get("token") or ""
+    if not token:
+        raise errors.bad_request("token is required for TokenReview in authentication")
+    audiences = spec.get("audiences") or list(api_audiences)
+    status: dict[str, Any] = {"user": {}}
+    try:
+        found = await awaited(review(token, audiences))
+        if found is None:
+            raise AuthenticationError("invalid bearer token")
+    except AuthenticationError as e:
+        status["error"] = str(e)
+    else:
+        user, good = found
+        if audiences and not good:
+            raise errors.internal("error validating audiences")
+        status = {"authenticated": True, "user": user.to_dict()}
+        if good:
+            status["audiences"] = good
+    return {**obj, "status": status}
+
+
+def self_subject_review(ctx: Context, obj: Obj) -> Obj:
+    """Who am I?"""
+    if not ctx.user:
+        raise errors.bad_request("no user present on request")
+    return {
+        "kind": obj.get("kind", "SelfSubjectReview"),
+        "apiVersion": obj.get("apiVersion", "authentication.k8s.io/v1"),
+        "metadata": {"creationTimestamp": ctx.now},
+        "status": {"userInfo": ctx.user},
+    }

@@ -1,0 +1,167 @@
+"""Jobs (upstream ``pkg/registry/batch/job/strategy.go``, ``pkg/apis/batch/validation``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.kinds.batch.job import validation as jobs
+from kas.kinds.batch.job.status import condition_is, status_update
+from kas.kinds.batch.job.validation import NAME_LABELS, UID_LABELS
+from kas.kinds.batch.job.warnings import job_warnings
+from kas.kinds.core.objectmeta import object_meta, object_meta_update
+from kas.kinds.core.pod.defaults import pod_template
+from kas.kinds.core.pod.options import DEFAULT, Options, options_for_template
+from kas.kinds.core.workload.strategy import Workload
+from kas.meta import names
+from kas.meta.age import age, human_duration, parse_time
+from kas.meta.field import FieldError
+from kas.meta.labelselectors import has_invalid_value
+from kas.registry.printing.cells import containers, is_true, part, selector
+from kas.registry.printing.rows import printer
+from kas.registry.strategy import Context, Obj, strategy_for
+from kas.types.defaults import defaults_for
+from kas.types.early import early_defaults_for
+
+ORPHANS = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
+
+
+def generate_selector(job: Obj) -> None:
+    """Labels of the job's uid and name on its pods, and a selector for the uid; what the user set stays and is checked."""
+    meta, spec = job["metadata"], job.setdefault("spec", {})
+    if spec.get("manualSelector"):
+        return
+    template_meta = spec.setdefault("template", {}).setdefault("metadata", {})
+    given = template_meta.get("labels")
+    labels = template_meta["labels"] = dict(given or {})
+    for keys, value in ((NAME_LABELS, meta.get("name") or ""), (UID_LABELS, meta.get("uid") or "")):
+        for key in keys:
+            labels.setdefault(key, value)
+    if given is not None and meta.get("labels") is given:
+        meta["labels"] = dict(labels)
+    selector = spec["selector"] = dict(spec.get("selector") or {})
+    selector["matchLabels"] = {UID_LABELS[1]: meta.get("uid") or "", **(selector.get("matchLabels") or {})}
+
+
+def _idle(job: Obj) -> bool:
+    """Suspended with no pods left: what no pod has been made of yet, or will be again, can change."""
+    status = job.get("status") or {}
+    still = not status.get("startTime") or condition_is(status, "Suspended")
+    return bool((job.get("spec") or {}).get("suspend")) and still and not status.get("active")
+
+
+@strategy_for("batch", "jobs")
+class JobStrategy(Workload):
+    def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
+        """Generate selector and labels unless manualSelector is set, then drop the status and start the generation."""
+        generate_selector(obj)
+        super().prepare_for_create(ctx, obj)
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        """``ValidateJob``: name, spec, and labels and selector that fit the job."""
+        return self._whole(obj, DEFAULT, True)
+
+    @staticmethod
+    def _whole(obj: Obj, options: Options, prefixed: bool) -> list[FieldError]:
+        """``prefixed``: labels with the group's prefix are required, which jobs of before 1.27 do not have."""
+        errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+        errs += jobs.generated_selector(obj, prefixed)
+        errs += jobs.job_spec_with_selector(obj.get("spec") or {}, options)
+        return errs + jobs.indexed_host_names(obj)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidateJobUpdate``: the fixed fields may not change, scheduling may while suspended and idle; stored faults are tolerated."""
+        spec, before = obj.get("spec") or {}, old.get("spec") or {}
+        template = before.get("template") or {}
+        options = options_for_template(template, has_invalid_value(before.get("selector")))
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        prefixed = UID_LABELS[1] in labels and NAME_LABELS[1] in labels
+        errs = self._whole(obj, options, prefixed) + object_meta_update(obj["metadata"], old["metadata"])
+        return errs + jobs.job_spec_update(spec, before, options, _idle(old))
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidateJobUpdateStatus``: counts, indexes, times and conditions, and which of them may change."""
+        return object_meta_update(obj["metadata"], old["metadata"]) + status_update(obj, old)
+
+    def warnings(self, obj: Obj) -> list[str]:
+        """The warnings of the spec."""
+        return job_warnings(obj.get("spec") or {}, "spec")
+
+    def warnings_on_delete(self, options: dict[str, Any]) -> list[str]:
+        """Tell the client that the pods will be orphaned when the options do not say what becomes of them."""
+        unsaid = options.get("propagationPolicy") is None and options.get("orphanDependents") is None
+        return [ORPHANS] if unsaid else []
+
+
+MAX_INT32 = 2147483647
+
+
+def _early_job_spec(spec: Obj) -> None:
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = spec["parallelism"] = 1
+    if spec.get("backoffLimit") is None and spec.get("backoffLimitPerIndex") is not None:
+        spec["backoffLimit"] = MAX_INT32
+    # Pods of a failure policy are not replaced while they still terminate.
+    if spec.get("podReplacementPolicy") is None:
+        spec["podReplacementPolicy"] = "Failed" if spec.get("podFailurePolicy") is not None else "TerminatingOrFailed"
+
+
+@early_defaults_for("batch", "v1", "Job")
+def early_job(obj: Obj) -> None:
+    """The defaults that depend on which fields are absent, before the constant ones fill them."""
+    spec = obj.get("spec")
+    if spec is None:
+        spec = obj["spec"] = {}
+    _early_job_spec(spec)
+
+
+@defaults_for("batch", "v1", "Job")
+def default_job(obj: Obj) -> None:
+    """Computed defaults: the pod template, and its labels as the job's own when the job has none, as one map that both share."""
+    template = obj["spec"].setdefault("template", {})
+    pod_template(template)
+    labels = (template.get("metadata") or {}).get("labels")
+    meta = obj.setdefault("metadata", {})
+    if labels is not None and not meta.get("labels"):
+        # One map, not a copy: the labels a new job's template is given become the job's own too.
+        meta["labels"] = labels
+
+
+_JOB_STATES = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+
+
+def _job_status(obj: Obj) -> str:
+    conditions = part(obj, "status").get("conditions")
+    if is_true(conditions, "Complete"):
+        return "Complete"
+    if is_true(conditions, "Failed"):
+        return "Failed"
+    if obj["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    return next((state for state in _JOB_STATES if is_true(conditions, state)), "Running")
+
+
+def _job_completions(spec: Obj, succeeded: int) -> str:
+    if spec.get("completions") is not None:
+        return f"{succeeded}/{spec['completions']}"
+    parallelism = spec.get("parallelism") or 0
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+
+
+def _job_duration(status: Obj, now: float) -> str:
+    start, end = parse_time(status.get("startTime")), parse_time(status.get("completionTime"))
+    if start is None:
+        return ""
+    return human_duration((now if end is None else end) - start)
+
+
+@printer("batch", "Job")
+def job_row(obj: Obj, now: float) -> list[Any]:
+    """The cells of a Table row: name, status, completions, duration, age, containers, images, selector."""
+    spec, status = part(obj, "spec"), part(obj, "status")
+    return [
+        obj["metadata"].get("name", ""), _job_status(obj), _job_completions(spec, status.get("succeeded", 0)),
+        _job_duration(status, now), age(obj, now), *containers(part(spec, "template")), selector(spec.get("selector")),
+    ]  # fmt: skip

@@ -1,0 +1,143 @@
+"""PEM and X.509 content of the certificates API (upstream ``pkg/apis/certificates/validation``).
+
+``cryptography`` is imported on first use: most servers never see a certificate object.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kas.meta import field
+from kas.meta.field import FieldError, go_quote
+
+OMITTED = "<value omitted>"
+MAX_TRUST_BUNDLE = 1 << 20
+_BLOCK = re.compile(
+    rb"^-----BEGIN ([^\r\n]*?)-----[ \t]*\r?\n((?:[^\r\n:]+:[^\r\n]*\r?\n)*)(?:\r?\n)?(.*?)\r?\n?-----END \1-----[ \t]*(?:\r?\n|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    kind: str
+    has_headers: bool
+    der: bytes
+
+
+def pem_blocks(data: bytes) -> Iterator[Block]:
+    """The blocks Go's ``pem.Decode`` would find; malformed ones are passed over as there."""
+    for match in _BLOCK.finditer(data):
+        body = b"".join(match.group(3).split())
+        try:
+            der = base64.b64decode(body, validate=True)
+        except binascii.Error:
+            continue
+        yield Block(match.group(1).decode("utf-8", "replace"), bool(match.group(2)), der)
+
+
+def request_problem(request: bytes) -> str:
+    """What is wrong with a PEM certificate request, "" when it parses and its signature holds."""
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    block = next(pem_blocks(request), None)
+    if block is None or block.kind != "CERTIFICATE REQUEST":
+        return "PEM block type must be CERTIFICATE REQUEST"
+    try:
+        csr = x509.load_der_x509_csr(block.der)
+        return _signature_problem(csr)
+    except ValueError:
+        return "asn1: structure error: malformed certificate request"
+    except UnsupportedAlgorithm:
+        return "x509: cannot verify signature: algorithm unimplemented"
+
+
+def _signature_problem(csr: Any) -> str:
+    """``CertificateRequest.CheckSignature``: SHA-1 is still taken there, so the library's own verdict is too strict."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+    key, message = csr.public_key(), csr.tbs_certrequest_bytes
+    try:
+        if isinstance(key, rsa.RSAPublicKey):
+            if csr.signature_hash_algorithm.name == "md5":
+                return "x509: cannot verify signature: insecure algorithm MD5-RSA"
+            key.verify(csr.signature, message, csr.signature_algorithm_parameters, csr.signature_hash_algorithm)
+        elif isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(csr.signature, message, csr.signature_algorithm_parameters)
+        elif isinstance(key, ed25519.Ed25519PublicKey):
+            key.verify(csr.signature, message)
+        else:
+            return "x509: cannot verify signature: algorithm unimplemented"
+    except InvalidSignature:
+        if isinstance(key, rsa.RSAPublicKey):
+            return "crypto/rsa: verification error"
+        return f"x509: {'ECDSA' if isinstance(key, ec.EllipticCurvePublicKey) else 'Ed25519'} verification failure"
+    return ""
+
+
+def certificate_problem(data: bytes) -> str:
+    """What is wrong with ``status.certificate``: CERTIFICATE blocks without headers, at least one."""
+    from cryptography import x509
+
+    if not data:
+        return ""
+    count = 0
+    for block in pem_blocks(data):
+        if block.kind != "CERTIFICATE":
+            return f"only CERTIFICATE PEM blocks are allowed, found {go_quote(block.kind)}"
+        if block.has_headers:
+            return "no PEM block headers are permitted"
+        count += 1
+        try:
+            x509.load_der_x509_certificate(block.der)
+        except ValueError:
+            return "x509: malformed certificate"
+    return "" if count else "must contain at least one CERTIFICATE PEM block"
+
+
+def trust_bundle(text: str, path: str) -> list[FieldError]:
+    """CA certificates only, each once, at least one."""
+    from cryptography import x509
+
+    if len(text.encode()) > MAX_TRUST_BUNDLE:
+        return [field.too_long(path, MAX_TRUST_BUNDLE)]
+    errs: list[FieldError] = []
+    places: dict[bytes, list[int]] = {}
+    for i, block in enumerate(pem_blocks(text.encode())):
+        problem = ""
+        if block.kind != "CERTIFICATE":
+            problem = f"has bad block type: {block.kind}"
+        elif block.has_headers:
+            problem = "has PEM block headers"
+        else:
+            try:
+                certificate = x509.load_der_x509_certificate(block.der)
+                constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+                problem = "" if constraints.ca else "does not have the CA bit set"
+            except x509.ExtensionNotFound:
+                problem = "does not have the CA bit set"
+            except ValueError:
+                problem = "does not parse as X.509"
+        if problem:
+            errs.append(field.invalid(path, OMITTED, f"entry {i} {problem}"))
+        else:
+            places.setdefault(block.der, []).append(i)
+    if errs:
+        return errs
+    if not places:
+        errs.append(field.invalid(path, OMITTED, "at least one trust anchor must be provided"))
+    for indices in places.values():
+        if len(indices) > 1:
+            shown = "[" + " ".join(map(str, indices)) + "]"
+            errs.append(field.invalid(path, OMITTED, f"duplicate trust anchor (indices {shown})"))
+    return errs
+
+
+def decode_bytes(value: Any) -> bytes:
+    """A bytes field as it stands in JSON; decoding has refused malformed base64."""
+    return base64.b64decode(value) if value else b""

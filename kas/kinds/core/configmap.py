@@ -1,0 +1,74 @@
+"""ConfigMaps (upstream ``pkg/registry/core/configmap``, ``pkg/apis/core/validation``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.kinds.core.objectmeta import object_meta, object_meta_update
+from kas.meta import field, names
+from kas.meta.age import age
+from kas.meta.field import FieldError
+from kas.registry.printing.rows import printer
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+MAX_SIZE = 1024 * 1024
+FROZEN = "field is immutable when `immutable` is set"
+
+
+def decoded_length(text: str | None) -> int:
+    """Bytes behind canonical base64; null is none."""
+    return len(text) * 3 // 4 - text[-2:].count("=") if text else 0
+
+
+def frozen_fields(obj: Obj, old: Obj, *keys: str) -> list[FieldError]:
+    """An object marked immutable keeps the mark and its contents.
+
+    Upstream compares with reflect.DeepEqual, to which an empty map that was sent is not the absent one that was stored.
+    """
+    if not old.get("immutable"):
+        return []
+    errs = []
+    if not obj.get("immutable"):
+        errs.append(field.forbidden("immutable", FROZEN))
+    errs += [field.forbidden(key, FROZEN) for key in keys if obj.get(key) != old.get(key)]
+    return errs
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+    data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+    total = 0
+    for key in sorted(data) if binary or len(data) > 1 else data:
+        messages = names.is_config_map_key(key)
+        if messages:
+            errs += [field.invalid(f"data[{key}]", key, m) for m in messages]
+        if key in binary:
+            errs.append(field.invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+        total += len(data[key].encode())
+    for key in sorted(binary):
+        errs += [field.invalid(f"binaryData[{key}]", key, m) for m in names.is_config_map_key(key)]
+        total += decoded_length(binary[key])
+    if total > MAX_SIZE:
+        errs.append(field.too_long("", MAX_SIZE))
+    return errs
+
+
+@strategy_for("", "configmaps")
+class ConfigMapStrategy(Strategy):
+    validates_metadata = True
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        """``ValidateConfigMap``."""
+        return _validate(obj)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidateConfigMapUpdate``: an immutable one stays so, with its data."""
+        errs = object_meta_update(obj["metadata"], old["metadata"])
+        return errs + frozen_fields(obj, old, "data", "binaryData") + _validate(obj)
+
+
+@printer("", "ConfigMap")
+def config_map_row(obj: Obj, now: float) -> list[Any]:
+    """The cells of a Table row: name, number of keys, binary ones included, age."""
+    count = len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
+    return [obj["metadata"].get("name", ""), count, age(obj, now)]

@@ -1,0 +1,109 @@
+"""Endpoints (upstream ``pkg/registry/core/endpoint``, ``pkg/apis/core/validation``). Nothing is sorted or repacked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.kinds.core.objectmeta import object_meta, object_meta_update
+from kas.kinds.core.service.validation import port_and_protocol
+from kas.meta import field, names
+from kas.meta.age import age
+from kas.meta.checks import legacy_ip, non_special_ip
+from kas.meta.field import FieldError
+from kas.meta.ip import ip_warnings
+from kas.registry.printing.cells import NONE, first_three
+from kas.registry.printing.rows import printer
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+
+MANAGED_BY = "endpoints.kubernetes.io/managed-by"
+
+def _address(address: dict[str, Any], path: str, known: frozenset[str]) -> list[FieldError]:
+    ip, host, node = address.get("ip") or "", address.get("hostname"), address.get("nodeName")
+    errs = legacy_ip(f"{path}.ip", ip, tuple(known))
+    if host:
+        errs += [field.invalid(f"{path}.hostname", host, m) for m in names.is_dns1123_label(host)]
+    if node is not None:
+        errs += [field.invalid(f"{path}.nodeName", node, m) for m in names.is_dns1123_subdomain(node)]
+    return errs + non_special_ip(ip, f"{path}.ip")
+
+
+def _port(port: dict[str, Any], need_name: bool, path: str) -> list[FieldError]:
+    name, number, protocol = port.get("name") or "", port.get("port") or 0, port.get("protocol") or ""
+    errs: list[FieldError] = []
+    if name:
+        errs += [field.invalid(f"{path}.name", name, m) for m in names.is_dns1123_label(name)]
+    elif need_name:
+        errs.append(field.required(f"{path}.name"))
+    errs += port_and_protocol(number, protocol, path)
+    app = port.get("appProtocol")
+    if app is not None:
+        errs += [field.invalid(f"{path}.appProtocol", app, m) for m in names.is_qualified_name(app)]
+    return errs
+
+
+def _addresses(obj: Obj) -> frozenset[str]:
+    return frozenset(
+        a.get("ip") or "" for s in obj.get("subsets") or () for k in ("addresses", "notReadyAddresses") for a in s.get(k) or ()
+    )
+
+
+def _validate(obj: Obj, known: frozenset[str]) -> list[FieldError]:
+    errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+    for i, subset in enumerate(obj.get("subsets") or ()):
+        at, ports = f"subsets[{i}]", subset.get("ports") or []
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            errs.append(field.required(at, "must specify `addresses` or `notReadyAddresses`"))
+        for kind in ("addresses", "notReadyAddresses"):
+            for j, address in enumerate(subset.get(kind) or ()):
+                errs += _address(address, f"{at}.{kind}[{j}]", known)
+        for j, port in enumerate(ports):
+            errs += _port(port, len(ports) > 1, f"{at}.ports[{j}]")
+    return errs
+
+
+@strategy_for("", "endpoints")
+class EndpointsStrategy(Strategy):
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        """``ValidateEndpointsCreate``: no address is old enough to be tolerated."""
+        return _validate(obj, frozenset())
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidateEndpointsUpdate``: addresses that are stored already may keep a form that is refused today."""
+        return object_meta_update(obj["metadata"], old["metadata"]) + _validate(obj, _addresses(old))
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        """One warning for each address in a form that will be refused one day; none for what the controller wrote."""
+        out: list[str] = []
+        if (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == "endpoint-controller":
+            return out  # the controller writes proper addresses
+        for i, subset in enumerate(obj.get("subsets") or ()):
+            for kind in ("addresses", "notReadyAddresses"):
+                for j, address in enumerate(subset.get(kind) or ()):
+                    out += ip_warnings(f"subsets[{i}].{kind}[{j}].ip", address.get("ip") or "")
+        return out
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        """What a create of the new object would warn of."""
+        return self.warnings_on_create(ctx, obj)
+
+
+def _endpoints(subsets: list[Obj]) -> str:
+    shown: list[str] = []
+    count = 0
+    for subset in subsets:
+        addresses = subset.get("addresses") or ()
+        for port in subset.get("ports") or (None,):
+            count += len(addresses)
+            for address in addresses[: 3 - len(shown)]:
+                ip = address.get("ip", "")
+                if port is not None:
+                    ip = f"[{ip}]:{port.get('port', 0)}" if ":" in ip else f"{ip}:{port.get('port', 0)}"
+                shown.append(ip)
+    return first_three(shown, count)
+
+
+@printer("", "Endpoints")
+def endpoints_row(obj: Obj, now: float) -> list[Any]:
+    """The cells of a Table row: name, the first addresses with their ports, age."""
+    subsets = obj.get("subsets")
+    return [obj["metadata"].get("name", ""), _endpoints(subsets) if subsets else NONE, age(obj, now)]

@@ -1,0 +1,149 @@
+"""Events of core/v1 (upstream ``pkg/registry/core/event``, ``pkg/apis/core/validation/events.go``).
+
+Requests through events.k8s.io/v1 are held to stricter rules on top; ``strict_create`` and ``strict_update`` are those.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.kinds.core.objectmeta import object_meta, object_meta_update
+from kas.meta import field, names
+from kas.meta.age import ZERO_TIME, since
+from kas.meta.equality import semantic_equal
+from kas.meta.field import GO_SPACE, FieldError
+from kas.registry.printing.rows import printer
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.gostruct import render
+from kas.types.scheme import BUILTIN
+
+LIMIT = 128
+NOTE_LIMIT = 1024
+MISMATCH = "does not match event.namespace"
+
+
+def _text(obj: Obj, key: str, path: str, limit: int, need: bool = True) -> list[FieldError]:
+    text = obj.get(key) or ""
+    errs: list[FieldError] = []
+    if need and not text:
+        errs.append(field.required(path))
+    if len(text.encode()) > limit:
+        errs.append(field.invalid(path, "", f"can have at most {limit} characters"))
+    return errs
+
+
+def legacy(obj: Obj, controller: str = "reportingComponent") -> list[FieldError]:
+    """The rules of every event; ``controller`` names the field in the version of the request."""
+    namespace, involved = obj["metadata"].get("namespace") or "", (obj.get("involvedObject") or {}).get("namespace") or ""
+    errs: list[FieldError] = []
+    if not obj.get("eventTime"):
+        agree = namespace in ("", "default") if not involved else namespace == involved
+        if not agree:
+            errs.append(field.invalid("involvedObject.namespace", involved, MISMATCH))
+    else:
+        if not involved and namespace not in ("default", "kube-system"):
+            errs.append(field.invalid("involvedObject.namespace", involved, MISMATCH))
+        component = obj.get("reportingComponent") or ""
+        if not component:
+            errs.append(field.required(controller))
+        errs += [field.invalid(controller, component, m) for m in names.is_qualified_name(component)]
+        errs += _text(obj, "reportingInstance", "reportingInstance", LIMIT)
+        errs += _text(obj, "action", "action", LIMIT)
+        errs += _text(obj, "reason", "reason", LIMIT)
+        errs += _text(obj, "message", "message", NOTE_LIMIT, need=False)
+    return errs + [field.invalid("namespace", namespace, m) for m in names.is_dns1123_subdomain(namespace)]
+
+
+def _series(obj: Obj) -> list[FieldError]:
+    series = obj.get("series")
+    if series is None:
+        return []
+    errs: list[FieldError] = []
+    if (series.get("count") or 0) < 2:
+        errs.append(field.invalid("series.count", "", "should be at least 2"))
+    if not series.get("lastObservedTime"):
+        errs.append(field.required("series.lastObservedTime"))
+    return errs
+
+
+def strict_create(obj: Obj) -> list[FieldError]:
+    """``ValidateEventCreate`` of events.k8s.io/v1: what the older events could leave out or set is required or refused."""
+    errs = legacy(obj, "reportingController")
+    errs += object_meta(obj["metadata"], True, names.dns_subdomain)
+    errs += _series(obj)
+    if not obj.get("eventTime"):
+        errs.append(field.required("eventTime"))
+    if obj.get("type") not in ("Normal", "Warning"):
+        errs.append(field.invalid("type", "", f"has invalid value: {obj.get('type') or ''}"))
+    for key in ("firstTimestamp", "lastTimestamp", "count"):
+        if obj.get(key):
+            errs.append(field.invalid(key, "", "needs to be unset"))
+    if any((obj.get("source") or {}).get(k) for k in ("component", "host")):
+        errs.append(field.invalid("source", "", "needs to be unset"))
+    return errs
+
+
+# Path in the error, field of core/v1, what an absent one prints as.
+_FROZEN: tuple[tuple[str, str, Any], ...] = (
+    ("involvedObject", "involvedObject", {}), ("reason", "reason", ""), ("message", "message", ""), ("source", "source", {}),
+    ("firstTimestamp", "firstTimestamp", None), ("lastTimestamp", "lastTimestamp", None), ("count", "count", 0),
+    ("type", "type", ""), ("eventTime", "eventTime", None), ("action", "action", ""), ("related", "related", None),
+    ("reportingController", "reportingComponent", ""), ("reportingInstance", "reportingInstance", ""),
+)  # fmt: skip
+
+
+_SHOWN = {"involvedObject": "core.ObjectReference", "related": "core.ObjectReference", "source": "core.EventSource"}
+
+
+def strict_update(obj: Obj, old: Obj) -> list[FieldError]:
+    """``ValidateEventUpdate`` of events.k8s.io/v1: only the series and what belongs to the metadata may change."""
+    errs = legacy(obj, "reportingController")
+    errs += object_meta_update(obj["metadata"], old["metadata"])
+    if not semantic_equal(obj.get("series"), old.get("series"), BUILTIN.field("core.v1.Event", "series")):
+        errs += _series(obj)
+    for path, key, zero in _FROZEN:
+        if not semantic_equal(obj.get(key), old.get(key), BUILTIN.field("core.v1.Event", key)):
+            now = obj.get(key) or zero
+            shown = render(_SHOWN[key], now) if key in _SHOWN and now is not None else now
+            errs.append(field.invalid(path, shown, "field is immutable"))
+    return errs
+
+
+@strategy_for("", "events")
+class EventStrategy(Strategy):
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        """``legacyValidateEvent``, which is all that core/v1 is held to."""
+        return legacy(obj)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``legacyValidateEvent`` of the new object; it may change in every part."""
+        return legacy(obj)
+
+
+def event_cells(obj: Obj, now: float, new: bool) -> list[Any]:
+    """Both event APIs: the new one calls the object ``regarding``, the message ``note`` and the old fields deprecated."""
+    about = obj.get("regarding" if new else "involvedObject") or {}
+    source = obj.get("deprecatedSource" if new else "source") or {}
+    first = obj.get("deprecatedFirstTimestamp" if new else "firstTimestamp")
+    last = obj.get("deprecatedLastTimestamp" if new else "lastTimestamp")
+    count = obj.get("deprecatedCount" if new else "count") or 1
+    component = source.get("component") or obj.get("reportingController" if new else "reportingComponent") or ""
+    instance = source.get("host") or obj.get("reportingInstance") or ""
+
+    first_seen = since(first if first and first != ZERO_TIME else obj.get("eventTime"), now)
+    last_seen = since(last, now) if last and last != ZERO_TIME else first_seen
+    series = obj.get("series")
+    if series is not None:
+        last_seen, count = since(series.get("lastObservedTime"), now), series.get("count", 0)
+    kind, name = about.get("kind", "").lower(), about.get("name")
+    return [
+        last_seen, obj.get("type", ""), obj.get("reason", ""), f"{kind}/{name}" if name else kind, about.get("fieldPath", ""),
+        f"{component}, {instance}" if instance else component, (obj.get("note" if new else "message") or "").strip(GO_SPACE),
+        first_seen, count, obj["metadata"].get("name", ""),
+    ]  # fmt: skip
+
+
+@printer("", "Event")
+def core_event_row(obj: Obj, now: float) -> list[Any]:
+    """The cells of a Table row, in the order core/v1 has."""
+    return event_cells(obj, now, new=False)

@@ -1,0 +1,38 @@
+"""Deleting namespaces: two steps and two kinds of finalizers (upstream ``pkg/registry/core/namespace/storage``)."""
+
+from __future__ import annotations
+
+from kas.meta import errors
+from kas.registry import deletion
+from kas.registry.deletion import Deletion, Step
+from kas.registry.generic import Registry
+from kas.registry.strategy import Context, Obj
+
+
+class NamespaceRegistry(Registry):
+    """The first delete begins the termination; the object goes when spec.finalizers and metadata.finalizers are empty."""
+
+    def check_preconditions(self, name: str, obj: Obj, options: Obj) -> None:
+        """As every kind's, in words of their own."""
+        wanted = options.get("preconditions") or {}
+        for member, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            have = obj["metadata"].get(member, "")
+            if wanted.get(member) is not None and wanted[member] != have:
+                why = f"Precondition failed: {label} in precondition: {wanted[member]}, {label} in object meta: {have}"
+                raise errors.conflict("", "namespaces", name, why)
+
+    def begin_delete(self, ctx: Context, obj: Obj, options: Obj) -> Deletion:
+        """Mark the namespace Terminating first, do nothing while its spec has finalizers, and then delete it like any object."""
+        meta = obj["metadata"]
+        if not meta.get("deletionTimestamp"):
+            meta["deletionTimestamp"] = ctx.now
+            obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+            deletion.set_finalizers(self.resource, obj, options)
+            return Deletion(Step.MARK, graceful=False)
+        if (obj.get("spec") or {}).get("finalizers"):
+            return Deletion(Step.NOTHING, graceful=False)
+        return super().begin_delete(ctx, obj, options)
+
+    def gone_with_update(self, obj: Obj, old: Obj) -> bool:
+        """Like any object, but never while the spec has finalizers."""
+        return not (obj.get("spec") or {}).get("finalizers") and super().gone_with_update(obj, old)

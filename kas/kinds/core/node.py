@@ -1,0 +1,291 @@
+"""Nodes (upstream ``pkg/registry/core/node/strategy.go``, ``pkg/apis/core/validation``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.kinds.core.defaults import mirror_first
+from kas.kinds.core.objectmeta import object_meta, object_meta_update
+from kas.kinds.core.pod.defaults import round_up
+from kas.kinds.core.pod.scheduling import taint_effect
+from kas.kinds.core.resources import resource_quantity
+from kas.meta import field, gojson, names
+from kas.meta.age import age
+from kas.meta.checks import legacy_cidr
+from kas.meta.field import FieldError
+from kas.meta.ip import cidr_warnings, parse_cidr
+from kas.meta.labelselectors import label_name
+from kas.registry.printing.cells import NONE, part
+from kas.registry.printing.rows import printer
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.defaults import defaults_for
+from kas.types.gostruct import render
+
+TAINTS = "scheduler.alpha.kubernetes.io/taints"
+AVOID_PODS = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+KEPT_CIDR = 'node updates may not change podCIDR except from "" to valid'
+KEPT_PROVIDER = 'node updates may not change providerID except from "" to valid'
+
+
+def _taints(items: list[dict[str, Any]], path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    seen: set[tuple] = set()
+    for i, taint in enumerate(items):
+        at, key, value, effect = f"{path}[{i}]", taint.get("key") or "", taint.get("value") or "", taint.get("effect") or ""
+        errs += label_name(key, f"{at}.key")
+        messages = names.is_label_value(value)
+        if messages:
+            errs.append(field.invalid(f"{at}.value", value, ";".join(messages)))
+        errs += taint_effect(effect, False, f"{at}.effect")
+        if (effect, key) in seen:
+            detail = "taints must be unique by key and effect pair"
+            errs.append(FieldError(field.DUPLICATE, at, render("core.Taint", taint), detail))
+        seen.add((effect, key))
+    return errs
+
+
+def _members(value: Any, into: str) -> dict[str, Any]:
+    """The members of a JSON object under lower-case names, as Go matches them whatever their case; null has none."""
+    if value is not None and not isinstance(value, dict):
+        raise gojson.JSONError(gojson.cannot_unmarshal(value, into))
+    return {name.lower(): member for name, member in (value or {}).items()}
+
+
+def _annotated_taints(text: str) -> list[dict[str, Any]]:
+    taints = gojson.loads(text)
+    if taints is not None and not isinstance(taints, list):
+        raise gojson.JSONError(gojson.cannot_unmarshal(taints, "[]core.Taint"))
+    out = []
+    for taint in taints or ():
+        members = _members(taint, "core.Taint")
+        for name, kind in (("Key", "string"), ("Value", "string"), ("Effect", "core.TaintEffect")):
+            member = members.get(name.lower())
+            if member is not None and not isinstance(member, str):
+                raise gojson.JSONError(f"json: cannot unmarshal {gojson.go_type(member)} into Go struct field Taint.{name} of type {kind}")
+        out.append(members)
+    return out
+
+
+def _avoided_pods(text: str, path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    entries = _members(gojson.loads(text), "v1.AvoidPods").get("preferavoidpods")
+    if entries is not None and not isinstance(entries, list):
+        into = "Go struct field AvoidPods.preferAvoidPods of type []v1.PreferAvoidPodsEntry"
+        raise gojson.JSONError(f"json: cannot unmarshal {gojson.go_type(entries)} into {into}")
+    for i, entry in enumerate(entries or ()):
+        at = f"{path}.{AVOID_PODS}[{i}].PodSignature"
+        signature = _members(_members(entry, "v1.PreferAvoidPodsEntry").get("podsignature"), "v1.PodSignature")
+        if signature.get("podcontroller") is None:
+            errs.append(field.required(at))
+        elif _members(signature["podcontroller"], "v1.OwnerReference").get("controller") is False:
+            errs.append(field.invalid(f"{at}.PodController.Controller", False, "must point to a controller"))
+    return errs
+
+
+def _annotations(meta: dict[str, Any]) -> list[FieldError]:
+    """Two annotations of old schedulers hold JSON that is still checked."""
+    annotations, path = meta.get("annotations") or {}, "metadata.annotations"
+    errs: list[FieldError] = []
+    if annotations.get(TAINTS):
+        try:
+            errs += _taints(_annotated_taints(annotations[TAINTS]), f"{path}.{TAINTS}")
+        except gojson.JSONError as err:
+            errs.append(field.invalid(path, TAINTS, str(err)))
+    if annotations.get(AVOID_PODS):
+        try:
+            errs += _avoided_pods(annotations[AVOID_PODS], path)
+        except gojson.JSONError as err:
+            errs.append(field.invalid(f"{path}.AvoidPods", AVOID_PODS, str(err)))
+    return errs
+
+
+def _resources(status: dict[str, Any]) -> list[FieldError]:
+    errs: list[FieldError] = []
+    for kind in ("capacity", "allocatable"):
+        for name in sorted(status.get(kind) or ()):
+            errs += resource_quantity(name, status[kind][name], f"status.{kind}.{name}")
+    return errs
+
+
+def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    errs = object_meta(obj["metadata"], False, names.dns_subdomain) + _annotations(obj["metadata"])
+    if spec.get("taints"):
+        errs += _taints(spec["taints"], "metadata.taints")
+    errs += _resources(status)
+    cidrs = spec.get("podCIDRs") or []
+    known = tuple(((old or {}).get("spec") or {}).get("podCIDRs") or ())
+    for i, cidr in enumerate(cidrs):
+        errs += legacy_cidr(f"spec.podCIDRs[{i}]", cidr, known)
+    if len(cidrs) > 1:
+        parsed = [parse_cidr(cidr) for cidr in cidrs]
+        if None in parsed:
+            bad = cidrs[parsed.index(None)]
+            message = f"invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{parsed.index(None)}]: <nil>"
+            message += f" (invalid CIDR address: {bad})"
+            errs.append(field.internal("spec.podCIDRs", message))
+        families = {c.ip.family for c in parsed if c}
+        if len(families) != 2 or len(cidrs) > 2:
+            message = "may specify no more than one CIDR for each IP family"
+            errs.append(field.invalid("spec.podCIDRs", cidrs, message))
+        errs += [field.duplicate(f"spec.podCIDRs[{i}]", c) for i, c in enumerate(cidrs) if c in cidrs[:i]]
+    return errs
+
+
+def _config_source(source: dict[str, Any] | None, path: str, in_status: bool) -> list[FieldError]:
+    """The abandoned dynamic kubelet configuration is still checked."""
+    if source is None:
+        return []
+    ref = source.get("configMap")
+    if ref is None:
+        message = "exactly one reference subfield must be non-nil"
+        return [field.invalid(path, render("core.NodeConfigSource", source), message)]
+    path += ".configMap"
+    errs: list[FieldError] = []
+    for key in ("uid", "resourceVersion"):
+        if in_status and not ref.get(key):
+            errs.append(field.required(f"{path}.{key}", f"{key} must be set in status"))
+        if not in_status and ref.get(key):
+            errs.append(field.forbidden(f"{path}.{key}", f"{key} must not be set in spec"))
+    checks = {"namespace": names.is_dns1123_label, "name": names.is_dns1123_subdomain, "kubeletConfigKey": names.is_config_map_key}
+    for key, check in checks.items():
+        value = ref.get(key) or ""
+        if not value:
+            errs.append(field.required(f"{path}.{key}", f"{key} must be set"))
+        else:
+            errs += [field.invalid(f"{path}.{key}", value, m) for m in check(value)]
+    return errs
+
+
+def _update(obj: Obj, old: Obj) -> list[FieldError]:
+    spec, status, before = obj.get("spec") or {}, obj.get("status") or {}, old.get("spec") or {}
+    errs = object_meta_update(obj["metadata"], old["metadata"]) + _annotations(obj["metadata"])
+    errs += _resources(status)
+    seen: list[dict[str, Any]] = []
+    for i, address in enumerate(status.get("addresses") or ()):
+        if address in seen:
+            errs.append(field.duplicate(f"status.addresses[{i}]", render("core.NodeAddress", address)))
+        seen.append(address)
+    cidrs, was = spec.get("podCIDRs") or [], before.get("podCIDRs") or []
+    if was:
+        if len(was) != len(cidrs):
+            errs.append(field.forbidden("spec.podCIDRs", KEPT_CIDR))
+        else:
+            errs += [field.forbidden("spec.podCIDRs", KEPT_CIDR) for a, b in zip(was, cidrs, strict=True) if a != b]
+    if before.get("providerID") and before["providerID"] != (spec.get("providerID") or ""):
+        errs.append(field.forbidden("spec.providerID", KEPT_PROVIDER))
+    errs += _config_source(spec.get("configSource"), "spec.configSource", False)
+    config = status.get("config") or {}
+    for key in ("assigned", "active", "lastKnownGood"):
+        errs += _config_source(config.get(key), f"status.config.{key}", True)
+    if spec.get("taints"):
+        errs += _taints(spec["taints"], "metadata.taints")
+    if (spec.get("externalID") or "") != (before.get("externalID") or ""):
+        errs.append(field.forbidden("spec.externalID", "may not be updated"))
+    return errs
+
+
+def _warnings(obj: Obj) -> list[str]:
+    spec = obj.get("spec") or {}
+    out = []
+    if spec.get("configSource") is not None:
+        out.append("spec.configSource: the feature is removed")
+    if spec.get("externalID"):
+        out.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
+    for i, cidr in enumerate(spec.get("podCIDRs") or ()):
+        out += cidr_warnings(f"spec.podCIDRs[{i}]", cidr)
+    return out
+
+
+@strategy_for("", "nodes")
+class NodeStrategy(Strategy):
+    def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
+        """A kubelet registers its node together with its status."""
+        obj["metadata"].pop("generation", None)
+        (obj.get("spec") or {}).pop("configSource", None)
+        (obj.get("status") or {}).pop("config", None)
+
+    def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Carry over the status; configSource cannot be set anew."""
+        super().prepare_for_update(ctx, obj, old)
+        if (old.get("spec") or {}).get("configSource") is None:
+            (obj.get("spec") or {}).pop("configSource", None)
+
+    def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Carry over the spec; the status' config cannot be set anew."""
+        super().prepare_for_status_update(ctx, obj, old)
+        if (old.get("status") or {}).get("config") is None:
+            (obj.get("status") or {}).pop("config", None)
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        """``ValidateNode``."""
+        return _validate(obj)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidateNode`` and ``ValidateNodeUpdate``: what the stored node holds already is tolerated."""
+        return _validate(obj, old) + _update(obj, old)
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidateNodeUpdate``, which looks at the spec too."""
+        return _update(obj, old)
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        """One warning for each field that is deprecated or in a form that will be refused one day."""
+        return _warnings(obj)
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        """What a create of the new object would warn of."""
+        return _warnings(obj)
+
+    def as_read(self, obj: Obj) -> None:
+        """Show the capacity where an empty allocatable is stored."""
+        # An empty allocatable is not defaulted, but neither is it kept.
+        status = obj.get("status") or {}
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = dict(status["capacity"])
+
+
+@defaults_for("", "v1", "Node")
+def default_node(obj: Obj) -> None:
+    """Computed defaults: allocatable from capacity, rounded quantities, podCIDR and podCIDRs in step."""
+    status = obj.get("status")
+    if status:
+        if status.get("allocatable") is None and status.get("capacity") is not None:
+            status["allocatable"] = dict(status["capacity"])
+        round_up(status.get("capacity"))
+        round_up(status.get("allocatable"))
+    if obj.get("spec"):
+        mirror_first(obj["spec"], "podCIDR", "podCIDRs")
+
+
+_ROLE_PREFIX = "node-role.kubernetes.io/"
+
+
+def _node_status(obj: Obj) -> str:
+    ready = next((c for c in reversed(part(obj, "status").get("conditions") or ()) if c.get("type") == "Ready"), None)
+    text = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
+    return text + (",SchedulingDisabled" if part(obj, "spec").get("unschedulable") else "")
+
+
+def _node_roles(found: dict[str, str]) -> str:
+    roles = {k[len(_ROLE_PREFIX) :] for k in found if k.startswith(_ROLE_PREFIX)} | {found.get("kubernetes.io/role", "")}
+    return ",".join(sorted(roles - {""})) or NONE
+
+
+@printer("", "Node")
+def node_row(obj: Obj, now: float) -> list[Any]:
+    """The cells of a Table row: name, status, roles, age, kubelet, internal and external address, OS image, kernel, container runtime."""
+    status = part(obj, "status")
+    info, addresses = part(status, "nodeInfo"), status.get("addresses") or ()
+
+    def address(kind: str) -> str:
+        return next((a.get("address", "") for a in addresses if a.get("type") == kind), NONE)
+
+    kernel = info.get("kernelVersion") or "<unknown>"
+    if info.get("architecture"):
+        kernel += f" ({info['architecture']})"
+    return [
+        obj["metadata"].get("name", ""), _node_status(obj), _node_roles(part(obj, "metadata", "labels")), age(obj, now),
+        info.get("kubeletVersion", ""), address("InternalIP"), address("ExternalIP"), info.get("osImage") or "<unknown>",
+        kernel, info.get("containerRuntimeVersion") or "<unknown>",
+    ]  # fmt: skip

@@ -1,0 +1,115 @@
+"""What every write of a pod computes from its containers: their defaults and the quality-of-service class.
+
+Input is a decoded document of any shape; only ``default_containers`` changes anything. What ``quality_of_service`` does not know how to
+count, it leaves to ``kas.kinds.core.pod.strategy``, which has the rules.
+"""
+
+include "quick/values.pxi"
+
+
+cdef int add_up(PyObject* v, Need* total):
+    """Adds what is asked of processors and memory; how many of the two are asked for at all, -1 for what is left to the rules."""
+    cdef dict amounts
+    cdef int64_t n
+    cdef int found = 0
+    if v == NULL or <object>v is None:
+        return 0
+    amounts = as_dict(v)
+    if amounts is None:
+        return -1
+    v = get(amounts, "cpu")
+    if v != NULL:
+        n = milli(<object>v)
+        if n < 0 or n > INT64_MAX - total.cpu:
+            return -1
+        total.cpu += n
+        found += n > 0
+    v = get(amounts, "memory")
+    if v != NULL:
+        n = milli(<object>v)
+        if n < 0 or n > INT64_MAX - total.memory:
+            return -1
+        total.memory += n
+        found += n > 0
+    return found
+
+
+def quality_of_service(containers, init):
+    """The class of a pod without resources of its own, by its containers; None for what is left to the rules."""
+    cdef Py_ssize_t i
+    cdef dict container, resources
+    cdef PyObject* v
+    cdef Need requests = Need(0, 0), limits = Need(0, 0)
+    cdef bint guaranteed = True
+    cdef int found
+    for items in (containers, init):
+        if items is None:
+            continue
+        if not PyList_CheckExact(items):
+            return None
+        for i in range(PyList_GET_SIZE(items)):
+            container = as_dict(PyList_GET_ITEM(items, i))
+            if container is None:
+                return None
+            v = get(container, "resources")
+            if v == NULL or <object>v is None:
+                guaranteed = False
+                continue
+            resources = as_dict(v)
+            if resources is None or add_up(get(resources, "requests"), &requests) < 0:
+                return None
+            found = add_up(get(resources, "limits"), &limits)
+            if found < 0:
+                return None
+            guaranteed = guaranteed and found == 2
+    if not (requests.cpu or requests.memory or limits.cpu or limits.memory):
+        return "BestEffort"
+    return "Guaranteed" if guaranteed and requests.cpu == limits.cpu and requests.memory == limits.memory else "Burstable"
+
+
+cdef bint is_fine(PyObject* v):
+    """Whether an amount is given in less than thousandths; canonical text says so by its suffix."""
+    cdef Py_ssize_t at = 0, n = 0
+    cdef const char* p = NULL
+    cdef PyObject* k
+    cdef PyObject* text
+    if v == NULL or not PyDict_CheckExact(<object>v):
+        return False
+    while PyDict_Next(<object>v, &at, &k, &text):
+        if ascii_text(<object>text, &p, &n) and (p[n - 1] == b'n' or p[n - 1] == b'u'):
+            return True
+    return False
+
+
+def default_containers(list containers not None, pull_policy, round_up, bint from_limits):
+    """The computed defaults of decoded containers, in place: when to pull, amounts in thousandths and, with ``from_limits``,
+    requests that follow limits. ``pull_policy`` tells it of an image, ``round_up`` rounds a resource list."""
+    cdef Py_ssize_t i
+    cdef dict container, resources, limits, requests
+    cdef PyObject* v
+    for i in range(PyList_GET_SIZE(containers)):
+        container = <dict?><object>PyList_GET_ITEM(containers, i)
+        v = get(container, "imagePullPolicy")
+        if v == NULL or not <object>v:
+            container["imagePullPolicy"] = pull_policy(container.get("image") or "")
+        v = get(container, "resources")
+        if v == NULL or not <object>v:
+            continue
+        resources = <dict?><object>v
+        for key in ("limits", "requests"):
+            v = get(resources, key)
+            if is_fine(v):
+                round_up(<object>v)
+        v = get(resources, "limits")
+        if not from_limits or v == NULL or <object>v is None:
+            continue
+        limits = <dict?><object>v
+        v = get(resources, "requests")
+        if v != NULL and <object>v is not None:
+            requests = <dict?><object>v
+        else:
+            requests = resources["requests"] = {}
+        for name, limit in limits.items():
+            requests.setdefault(name, limit)
+        if not requests:
+            del resources["requests"]

@@ -1,0 +1,188 @@
+"""Computed defaults of pod specs, in pods and in templates (``pkg/apis/core/v1/defaults.go``, ``conversion.go``)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from kas.kinds.core.defaults import mirror_first
+from kas.kinds.core.pod._containers import default_containers
+from kas.meta import quantity
+from kas.meta.quantity import Quantity, parse
+from kas.types.defaults import defaults_for
+
+Obj = dict[str, Any]
+# Init containers once travelled in these; they are dropped so that no old kubelet sees them.
+LEGACY_ANNOTATIONS = (
+    "pod.beta.kubernetes.io/init-containers", "pod.alpha.kubernetes.io/init-containers",
+    "pod.beta.kubernetes.io/init-container-statuses", "pod.alpha.kubernetes.io/init-container-statuses",
+)  # fmt: skip
+
+
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_DOMAIN = rf"{_LABEL}(?:\.{_LABEL})*(?::[0-9]+)?|\[[a-fA-F0-9:]+\](?::[0-9]+)?"
+_DIGEST = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}"
+_IMAGE = re.compile(rf"(?:(?:{_DOMAIN})/)?{_PART}(?:/{_PART})*(?::(?P<tag>\w[\w.-]{{0,127}}))?(?:@(?P<digest>{_DIGEST}))?", re.ASCII)
+_HEX_ID = re.compile(r"[a-f0-9]{64}")
+
+
+@lru_cache(maxsize=1024)
+def image_pull_policy(image: str) -> str:
+    """Always for the tag ``latest``, which is also that of an image without tag and digest.
+
+    What is no image reference at all (distribution's grammar) has no tag, and is pulled once.
+    """
+    match = _IMAGE.fullmatch(image)
+    if match is None or _HEX_ID.fullmatch(image):
+        return "IfNotPresent"
+    tag = match["tag"]
+    return "Always" if tag == "latest" or (tag is None and match["digest"] is None) else "IfNotPresent"
+
+
+def round_up(items: dict[str, str] | None) -> None:
+    """Resource lists hold nothing finer than a thousandth. Canonical text shows finer amounts by its suffix."""
+    if items:
+        for name, text in items.items():
+            if text and text[-1] in "nu":
+                items[name] = str(quantity.parse(text).round_up(-3)[0])
+
+
+def round_up_requirements(resources: Obj | None) -> None:
+    """``round_up`` of limits and requests, in place; None is nothing to do."""
+    if resources:
+        round_up(resources.get("limits"))
+        round_up(resources.get("requests"))
+
+
+def _volume(volume: Obj) -> None:
+    for key, source in volume.items():
+        if source is not None and key != "name":
+            break
+    else:
+        volume["emptyDir"] = {}
+    image = volume.get("image")
+    if image is not None and not image.get("pullPolicy"):
+        image["pullPolicy"] = image_pull_policy(image.get("reference") or "")
+    ephemeral = volume.get("ephemeral")
+    if ephemeral and ephemeral.get("volumeClaimTemplate"):
+        round_up_requirements((ephemeral["volumeClaimTemplate"].get("spec") or {}).get("resources"))
+
+
+def pod_spec(spec: Obj, pod: bool = False) -> None:
+    """``pod`` says that this is no template: there, requests follow limits."""
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        containers = spec.get(kind)
+        if containers:
+            default_containers(containers, image_pull_policy, round_up, pod and kind != "ephemeralContainers")
+    for volume in spec.get("volumes") or ():
+        _volume(volume)
+    round_up(spec.get("overhead"))
+    round_up_requirements(spec.get("resources"))
+    if spec.get("securityContext") is None:
+        spec["securityContext"] = {}
+    # The deprecated field mirrors the real one, which wins; the API always shows both.
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if account:
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
+    else:
+        spec.pop("serviceAccount", None)
+        spec.pop("serviceAccountName", None)
+
+
+def pod_template(template: Obj | None) -> None:
+    """Default a template in place: as ``pod_spec`` does, with an empty spec where there is none; None is nothing to do."""
+    if template is None:
+        return
+    spec = template.get("spec")
+    if spec is None:
+        spec = template["spec"] = {}
+    pod_spec(spec)
+    drop_legacy_annotations(template.get("metadata"))
+
+
+def drop_legacy_annotations(meta: Obj | None) -> None:
+    """Remove ``LEGACY_ANNOTATIONS`` in place; a map they leave empty stays. None is nothing to do."""
+    annotations = meta.get("annotations") if meta else None
+    if annotations:
+        for name in LEGACY_ANNOTATIONS:
+            annotations.pop(name, None)
+
+
+@defaults_for("", "v1", "Pod")
+def default_pod(obj: Obj) -> None:
+    """``SetDefaults_Pod`` in place: besides the spec's the pod's own resources, host ports on the host's network and, in the status,
+    ``podIPs`` and rounded amounts.
+    """
+    spec = obj.get("spec")
+    if spec is None:
+        spec = obj["spec"] = {}
+    pod_spec(spec, pod=True)
+    if spec.get("resources") is not None:
+        _pod_level_resources(spec)
+    if spec.get("enableServiceLinks") is None:
+        spec["enableServiceLinks"] = True
+    if spec.get("hostNetwork"):
+        for kind in ("containers", "initContainers"):
+            for container in spec.get(kind) or ():
+                for port in container.get("ports") or ():
+                    if not port.get("hostPort") and port.get("containerPort"):
+                        port["hostPort"] = port["containerPort"]
+    drop_legacy_annotations(obj.get("metadata"))
+    status = obj.get("status")
+    if status:
+        mirror_first(status, "podIP", "podIPs", wrap=True)
+        for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+            for item in status.get(kind) or ():
+                round_up(item.get("allocatedResources"))
+                round_up_requirements(item.get("resources"))
+
+
+def _add(total: dict[str, Quantity], items: dict[str, str] | None) -> None:
+    for name, text in (items or {}).items():
+        total[name] = total[name] + parse(text) if name in total else parse(text)
+
+
+def _aggregate(spec: Obj, kind: str) -> dict[str, Quantity]:
+    """The effective need of all containers: regular and sidecars summed, or the largest init step."""
+    total: dict[str, Quantity] = {}
+    for container in spec.get("containers") or ():
+        _add(total, (container.get("resources") or {}).get(kind))
+    sidecars: dict[str, Quantity] = {}
+    peak: dict[str, Quantity] = {}
+    for container in spec.get("initContainers") or ():
+        own = (container.get("resources") or {}).get(kind)
+        step = dict(sidecars)
+        _add(step, own)
+        if container.get("restartPolicy") == "Always":
+            _add(total, own)
+            sidecars = step
+        for name, need in step.items():
+            if name not in peak or peak[name] < need:
+                peak[name] = need
+    for name, need in peak.items():
+        if name not in total or total[name] < need:
+            total[name] = need
+    return total
+
+
+def _pod_level_resources(spec: Obj) -> None:
+    resources = spec["resources"]
+    limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
+    if limits or requests:
+        for name, need in _aggregate(spec, "limits").items():
+            if name.startswith("hugepages-") and name not in requests:
+                limits.setdefault(name, str(need))
+        if limits:
+            resources["limits"] = limits
+    if not limits:
+        return
+    for name, need in _aggregate(spec, "requests").items():
+        if name in ("cpu", "memory"):
+            requests.setdefault(name, str(need))
+    for name, limit in limits.items():
+        if name in ("cpu", "memory") or name.startswith("hugepages-"):
+            requests.setdefault(name, limit)
+    if requests:
+        resources["requests"] = requests

@@ -1,0 +1,300 @@
+"""Pods (upstream ``pkg/registry/core/pod/strategy.go``, ``pkg/apis/core/helper/qos``, ``pkg/api/pod/util.go``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.kinds.core.pod import security
+from kas.kinds.core.pod import validation as pods
+from kas.kinds.core.pod._containers import quality_of_service as _quality_of_service
+from kas.kinds.core.pod.options import FOR_PODS, options_for
+from kas.kinds.core.pod.spec import passes_quick_check
+from kas.kinds.core.pod.warnings import pod_warnings
+from kas.kinds.core.resources import amount
+from kas.meta import names
+from kas.meta.conditions import with_condition
+from kas.meta.field import FieldError
+from kas.meta.ip import ip_warnings
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for, take
+
+GATED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+
+
+def quality_of_service(pod: Obj) -> str:
+    """Guaranteed when every container limits cpu and memory to what it requests, BestEffort when none says anything."""
+    spec = pod.get("spec") or {}
+    if spec.get("resources") is not None:
+        return class_of([spec["resources"]])
+    quick = _quality_of_service(spec.get("containers"), spec.get("initContainers"))
+    return quick or class_of([c.get("resources") or {} for k in ("containers", "initContainers") for c in spec.get(k) or ()])
+
+
+def class_of(sources: list[Obj]) -> str:
+    """The quality-of-service class that requirements add up to: Guaranteed when each limits cpu and memory and the sums equal those
+    requested, BestEffort when none says anything above 0, else Burstable.
+    """
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    guaranteed = True
+    for source in sources:
+        for name, text in (source.get("requests") or {}).items():
+            if name in ("cpu", "memory") and amount(text) > 0:
+                requests[name] = requests.get(name, 0) + amount(text)
+        found = 0
+        for name, text in (source.get("limits") or {}).items():
+            if name in ("cpu", "memory") and amount(text) > 0:
+                limits[name] = limits.get(name, 0) + amount(text)
+                found += 1
+        guaranteed = guaranteed and found == 2
+    if not requests and not limits:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed and requests == limits else "Burstable"
+
+
+def _copied_selector(term: dict[str, Any]) -> dict[str, Any]:
+    selector = dict(term["labelSelector"])
+    selector["matchExpressions"] = list(selector.get("matchExpressions") or ())
+    term["labelSelector"] = selector
+    return selector
+
+
+def merge_label_keys(pod: Obj) -> None:
+    """matchLabelKeys become expressions on the pod's own labels, so that the scheduler needs to know only selectors."""
+    labels, spec = pod["metadata"].get("labels") or {}, pod.get("spec") or {}
+    affinity = spec.get("affinity") or {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(kind) or {}
+        terms = list(rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
+        terms += [t.get("podAffinityTerm") or {} for t in rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ()]
+        for term in terms:
+            _merge_term(term, labels)
+    for constraint in spec.get("topologySpreadConstraints") or ():
+        _merge_term(constraint, labels)
+
+
+def _merge_term(term: dict[str, Any], labels: dict[str, str]) -> None:
+    if term.get("labelSelector") is None:
+        return
+    new = [(k, "In") for k in term.get("matchLabelKeys") or () if k in labels]
+    new += [(k, "NotIn") for k in term.get("mismatchLabelKeys") or () if k in labels]
+    if new:
+        expressions = _copied_selector(term)["matchExpressions"]
+        expressions += [{"key": k, "operator": op, "values": [labels[k]]} for k, op in new]
+
+
+def apparmor_from_annotations(ctx: Context, pod: Obj) -> None:
+    """A legacy AppArmor annotation fills the container's field that it stands for."""
+    annotations, spec = pod["metadata"].get("annotations") or {}, pod.get("spec") or {}
+    if not annotations or (spec.get("os") or {}).get("name") == "windows" or not security.has_legacy_profiles(annotations):
+        return
+    pod_profile = (spec.get("securityContext") or {}).get("appArmorProfile")
+    for container, _ in security.containers(spec, "spec"):
+        key = security.APPARMOR + (container.get("name") or "")
+        own = container.get("securityContext") or {}
+        if key not in annotations or own.get("appArmorProfile") is not None:
+            continue
+        profile = _apparmor_profile(annotations[key])
+        if profile is not None and security.apparmor_profile(profile, ""):
+            profile = None
+        warn = profile is None
+        if profile is not None and profile != pod_profile:
+            container["securityContext"] = {**own, "appArmorProfile": profile}
+            warn = True
+        if warn:
+            text = 'deprecated since v1.30; use the "appArmorProfile" field instead'
+            ctx.warnings.append(f"metadata.annotations[{key}]: {text}")
+
+
+def keep_observed(status: Obj, before: Obj) -> None:
+    """A status that does not say which generation it saw saw that of the status before; conditions of one type go in order."""
+    if not status.get("observedGeneration") and before.get("observedGeneration"):
+        status["observedGeneration"] = before["observedGeneration"]
+    seen: dict[str, list[int]] = {}
+    for condition in before.get("conditions") or ():
+        seen.setdefault(condition.get("type") or "", []).append(condition.get("observedGeneration") or 0)
+    if not any(map(any, seen.values())):
+        return
+    kept = []
+    for condition in status.get("conditions") or ():
+        generations = seen.get(condition.get("type") or "")
+        was = generations.pop(0) if generations else 0
+        kept.append({**condition, "observedGeneration": was} if was and not condition.get("observedGeneration") else condition)
+    if kept:
+        status["conditions"] = kept
+
+
+def _apparmor_profile(text: str) -> dict[str, Any] | None:
+    if text == "unconfined":
+        return {"type": "Unconfined"}
+    if text == "runtime/default":
+        return {"type": "RuntimeDefault"}
+    if text.startswith("localhost/"):
+        name = text[len("localhost/") :]
+        return {"type": "Localhost", "localhostProfile": name} if name else None
+    return None
+
+
+@strategy_for("", "pods")
+class PodStrategy(Strategy):
+    validates_metadata = True
+
+    def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
+        """Set generation 1 and a new status (Pending, the QoS class, SchedulingGated where gates are set), merge label keys into
+        selectors, and fill fields from legacy AppArmor annotations.
+        """
+        obj["metadata"]["generation"] = 1
+        status = obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(obj)}
+        spec = obj.setdefault("spec", {})
+        if spec.get("schedulingGates"):
+            status["conditions"] = [{**GATED, "lastProbeTime": None, "lastTransitionTime": ctx.now}]
+        if spec.get("affinity") or spec.get("topologySpreadConstraints"):
+            merge_label_keys(obj)
+        apparmor_from_annotations(ctx, obj)
+
+    def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Give an object without spec an empty one, which ``canonicalize`` counts on; the rest is generic."""
+        obj.setdefault("spec", {})
+        super().prepare_for_update(ctx, obj, old)
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        """``ValidatePodCreate``; leaves in ``ctx.no_warnings`` whether the spec passes the quick check, with less for
+        ``warnings_on_create`` to look at.
+        """
+        ctx.no_warnings = passes_quick_check(obj.get("spec") or {})
+        return pods.create(obj, FOR_PODS, ctx.no_warnings)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidatePodUpdate``, lenient towards what ``old`` has wrong already."""
+        return pods.update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        """Those of ``pod_warnings``, after one for a name that is no DNS label and so a surprising hostname."""
+        out = pod_warnings(obj["metadata"], obj.get("spec") or {}, passed=ctx.no_warnings)
+        messages = names.is_dns1123_label(obj["metadata"].get("name") or "")
+        if messages:
+            text = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
+            out.insert(0, f"metadata.name: {text}: [{' '.join(messages)}]")
+        return out
+
+    def canonicalize(self, obj: Obj) -> None:
+        """A negative terminationGracePeriodSeconds is stored as 1."""
+        grace = obj["spec"].get("terminationGracePeriodSeconds")
+        if grace is not None and grace < 0:
+            obj["spec"]["terminationGracePeriodSeconds"] = 1
+
+    def check_graceful_delete(self, ctx: Context, obj: Obj, options: dict[str, Any]) -> bool:
+        """The pod's own period unless the request names one; a pod no node runs goes at once."""
+        spec = obj.get("spec") or {}
+        period = options.get("gracePeriodSeconds")
+        if period is None:
+            period = spec.get("terminationGracePeriodSeconds") or 0
+        if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            period = 0
+        options["gracePeriodSeconds"] = 1 if period < 0 else period
+        return True
+
+    # -- subresources --------------------------------------------------------------------------------------------------
+
+    def prepare_for_status_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Carry over spec, owner references, and where the new status is silent the QoS class and observed generations; drop
+        deletionTimestamp.
+        """
+        meta = obj["metadata"]
+        obj["spec"] = old.get("spec") or {}
+        meta.pop("deletionTimestamp", None)
+        if old["metadata"].get("ownerReferences"):
+            meta["ownerReferences"] = old["metadata"]["ownerReferences"]
+        else:
+            meta.pop("ownerReferences", None)
+        status, before = obj.setdefault("status", {}), old.get("status") or {}
+        if not status.get("qosClass") and before.get("qosClass"):
+            status["qosClass"] = before["qosClass"]
+        keep_observed(status, before)
+
+    def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidatePodStatusUpdate``, lenient towards what ``old`` has wrong already."""
+        return pods.status_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
+
+    def warnings_on_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        """One for each address in podIPs and hostIPs that is not in its canonical spelling."""
+        status = obj.get("status") or {}
+        listed = ((f"status.{key}[{i}].ip", item) for key in ("podIPs", "hostIPs") for i, item in enumerate(status.get(key) or ()))
+        return [text for path, item in listed for text in ip_warnings(path, item.get("ip") or "")]
+
+    def prepare_for_ephemeralcontainers_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Only spec.ephemeralContainers is taken from the request."""
+        wanted = (obj.get("spec") or {}).get("ephemeralContainers")
+        self._restore(obj, old)
+        spec = obj["spec"] = dict(old.get("spec") or {})
+        if wanted is None:
+            spec.pop("ephemeralContainers", None)
+        else:
+            spec["ephemeralContainers"] = wanted
+        self.bump_generation(obj, old)
+
+    def validate_ephemeralcontainers_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidatePodEphemeralContainersUpdate``, lenient towards what ``old`` has wrong already."""
+        return pods.ephemeral_containers_update(obj, old, options_for(old.get("spec") or {}, old["metadata"], True))
+
+    def prepare_for_resize_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """Only resources and resize policies of containers and the pod's own resources are taken.
+
+        Where containers were added, removed or renamed the request stays as it is, for validation to refuse.
+        """
+        wanted, before = obj.get("spec") or {}, old.get("spec") or {}
+        kinds = ("containers", "initContainers")
+        if all(len(wanted.get(kind) or ()) == len(before.get(kind) or ()) for kind in kinds):
+            self._restore(obj, old)
+            spec = obj["spec"] = dict(before)
+            for kind in kinds:
+                if before.get(kind):
+                    spec[kind] = self._resized(wanted[kind], before[kind])
+            take(spec, wanted, "resources")
+        self.bump_generation(obj, old)
+
+    @staticmethod
+    def _resized(wanted: list[Obj], before: list[Obj]) -> list[Obj]:
+        if any(new.get("name") != had.get("name") for new, had in zip(wanted, before, strict=True)):
+            return wanted
+        out = [dict(container) for container in before]
+        for container, new in zip(out, wanted, strict=True):
+            take(container, new, "resources")
+            take(container, new, "resizePolicy")
+        return out
+
+    @staticmethod
+    def _restore(obj: Obj, old: Obj) -> None:
+        """Everything but the version to compare with and the field managers stays as stored."""
+        wanted = obj["metadata"]
+        meta = obj["metadata"] = dict(old["metadata"])
+        for key in ("resourceVersion", "managedFields"):
+            if key in wanted:
+                meta[key] = wanted[key]
+        obj["status"] = old.get("status") or {}
+
+    def validate_resize_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidatePodResize``, lenient towards what ``old`` has wrong already."""
+        options = options_for(old.get("spec") or {}, old["metadata"], True)
+        return pods.resize(obj, old, options, quality_of_service)
+
+
+def assign(pod: Obj, target: Obj, now: str) -> Obj:
+    """``/binding``: the pod as it is once bound to ``target``, a Binding that passed validation.
+
+    The caller has made sure that the pod is neither bound, deleted nor gated. Annotations and labels of the binding are
+    merged in; the generation stays.
+    """
+    meta, wanted = dict(pod["metadata"]), target.get("metadata") or {}
+    for key in ("annotations", "labels"):
+        if wanted.get(key):
+            meta[key] = {**(meta.get(key) or {}), **wanted[key]}
+    status = dict(pod.get("status") or {})
+    status.pop("nominatedNodeName", None)
+    condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    status["conditions"] = with_condition(status.get("conditions") or [], condition)
+    return {**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": target["target"]["name"]}, "status": status}

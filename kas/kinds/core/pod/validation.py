@@ -1,0 +1,587 @@
+"""Whole pods: creation, updates of the pod and of its subresources (``pkg/apis/core/validation``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kas.kinds.core.objectmeta import object_meta, object_meta_update
+from kas.kinds.core.pod import security
+from kas.kinds.core.pod.options import Options
+from kas.kinds.core.pod.scheduling import REQUIRED, tolerations
+from kas.kinds.core.pod.spec import MAX_INT32, MIRROR, passes_quick_check, spec, specific_annotations
+from kas.meta import field, names
+from kas.meta.checks import legacy_ip, unsupported
+from kas.meta.equality import semantic_equal
+from kas.meta.field import FieldError
+from kas.meta.ip import parse_ip
+from kas.types.gostruct import render, render_list, sorted_map, spec_diff
+from kas.types.scheme import BUILTIN
+
+Pod = Mapping[str, Any]
+UPDATABLE = (
+    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
+    "`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+APPARMOR_PREFIX = security.APPARMOR
+
+
+def metadata_and_spec(pod: Pod, options: Options, passed: bool | None = None) -> list[FieldError]:
+    """``validatePodMetadataAndSpec``: what holds at creation and at every change of the spec; ``passed`` is what
+    ``passes_quick_check`` says of its spec when it has been asked before.
+    """
+    meta, body = pod["metadata"], pod.get("spec") or {}
+    if passed is None:
+        passed = passes_quick_check(body)
+    errs = object_meta(meta, True, names.dns_subdomain)
+    errs += specific_annotations(meta.get("annotations"), body, "metadata.annotations", options)
+    errs += spec(body, meta.get("name") or "", "spec", options, passed, MIRROR in (meta.get("annotations") or ()))
+    if not body.get("serviceAccountName"):
+        for i, volume in enumerate(body.get("volumes") or ()):
+            for j, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
+                if source.get("serviceAccountToken") is not None:
+                    at = f"spec.volumes[{i}].projected.sources[{j}].serviceAccountToken"
+                    errs.append(field.forbidden(at, "must not be specified when serviceAccountName is not set"))
+    for kind in ("containers", "initContainers") if not passed else ():
+        for i, container in enumerate(body.get(kind) or ()):
+            image = container.get("image") or ""
+            if image != image.strip():
+                message = "must not have leading or trailing whitespace"
+                errs.append(field.invalid(f"spec.{kind}[{i}].image", image, message))
+    return errs
+
+
+def create(pod: Pod, options: Options, passed: bool | None = None) -> list[FieldError]:
+    """``ValidatePodCreate``: ``metadata_and_spec``, no ephemeral containers yet, no node while gated, and legacy annotations that say
+    what their fields say; ``passed`` as there.
+    """
+    errs = metadata_and_spec(pod, options, passed)
+    body = pod.get("spec") or {}
+    if body.get("ephemeralContainers"):
+        errs.append(field.forbidden("spec.ephemeralContainers", "cannot be set on create"))
+    if body.get("nodeName") and body.get("schedulingGates"):
+        errs.append(field.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    return errs + security.annotations_match_fields(pod["metadata"].get("annotations") or {}, body, "spec")
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+
+
+def _annotation_changes(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
+    path = "metadata.annotations"
+    new_map, old_map = pod["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
+    errs: list[FieldError] = []
+    for key in sorted(old_map) if new_map != old_map else ():
+        if new_map.get(key) == old_map[key]:
+            continue
+        if key.startswith(APPARMOR_PREFIX):
+            errs.append(field.forbidden(f"{path}[{key}]", "may not remove or update AppArmor annotations"))
+        if key == MIRROR:
+            errs.append(field.forbidden(f"{path}[{key}]", "may not remove or update mirror pod annotation"))
+    for key in sorted(new_map.keys() - old_map.keys()):
+        if key.startswith(APPARMOR_PREFIX):
+            errs.append(field.forbidden(f"{path}[{key}]", "may not add AppArmor annotations"))
+        if key == MIRROR:
+            errs.append(field.forbidden(f"{path}[{key}]", "may not add mirror pod annotation"))
+    return errs + specific_annotations(new_map, pod.get("spec") or {}, path, options)
+
+
+def _container_changes(new: list[dict], old: list[dict], path: str) -> tuple[list[FieldError], bool]:
+    if len(new) != len(old):
+        return [field.forbidden(path, "pod updates may not add or remove containers")], True
+    errs: list[FieldError] = []
+    for i, container in enumerate(new):
+        image = container.get("image") or ""
+        if not image:
+            errs.append(field.required(f"{path}[{i}].image"))
+        if image != image.strip():
+            errs.append(field.invalid(f"{path}[{i}].image", image, "must not have leading or trailing whitespace"))
+    return errs, False
+
+
+def _tolerated(item: dict) -> tuple[Any, ...]:
+    """A toleration but for how long it lasts."""
+    return tuple(item.get(name) or "" for name in ("key", "operator", "value", "effect"))
+
+
+def _added_tolerations(new: list[dict], old: list[dict], path: str) -> list[FieldError]:
+    left = {_tolerated(item) for item in new}
+    for item in old:
+        if _tolerated(item) not in left:
+            return [field.forbidden(path, "existing toleration can not be modified except its tolerationSeconds")]
+    return tolerations(new, path)
+
+
+def _deleted_gates(new: list[dict], old: list[dict], path: str) -> list[FieldError]:
+    had = {gate.get("name") or "" for gate in old}
+    errs = []
+    for i, gate in enumerate(new):
+        name = gate.get("name") or ""
+        if name not in had:
+            message = f"only deletion is allowed, but found new scheduling gate '{name}'"
+            errs.append(field.forbidden(f"{path}[{i}].name", message))
+    return errs
+
+
+def _narrowed_node_selector(new: Mapping[str, str], old: Mapping[str, str], path: str) -> list[FieldError]:
+    if any(new.get(key) != value for key, value in old.items()):
+        message = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        return [field.invalid(path, sorted_map(new), message)]
+    return []
+
+
+def _only_additions(new: Pod, old: Pod) -> bool:
+    if not old.get("matchExpressions") and not old.get("matchFields"):
+        return not (new.get("matchExpressions") or new.get("matchFields"))
+    for key in ("matchExpressions", "matchFields"):
+        had = old.get(key) or []
+        if had and not semantic_equal((new.get(key) or [])[: len(had)], had, BUILTIN.field("core.v1.NodeSelectorTerm", key)):
+            return False
+    return True
+
+
+def _narrowed_node_affinity(new: Pod | None, old: Pod | None, path: str) -> list[FieldError]:
+    if not old or old.get(REQUIRED) is None:
+        return []
+    old_terms = old[REQUIRED].get("nodeSelectorTerms") or []
+    given = ((new or {}).get(REQUIRED) or {}).get("nodeSelectorTerms")
+    new_terms = given or []
+    at = f"{path}.{REQUIRED}.nodeSelectorTerms"
+    if old_terms and len(old_terms) != len(new_terms):
+        message = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        return [field.invalid(at, render_list("core.NodeSelectorTerm", given), message)]
+    errs = []
+    for i, term in enumerate(old_terms):
+        if not _only_additions(new_terms[i], term):
+            message = "only additions are allowed (no mutations or deletions)"
+            errs.append(field.invalid(f"{at}[{i}]", render("core.NodeSelectorTerm", new_terms[i]), message))
+    return errs
+
+
+def _put(target: dict[str, Any], source: Pod, key: str) -> None:
+    if key in source:
+        target[key] = source[key]
+    else:
+        target.pop(key, None)
+
+
+def update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
+    """``ValidatePodUpdate``: of the spec only what ``UPDATABLE`` names and scheduling gates, which may only be removed, may change;
+    while ``old`` is gated nodeSelector and node affinity may be narrowed too. Ends early at added or removed containers and at a bad
+    deadline.
+    """
+    errs = object_meta_update(pod["metadata"], old["metadata"])
+    errs += metadata_and_spec(pod, options)
+    errs += _annotation_changes(pod, old, options)
+    new_spec, old_spec = pod.get("spec") or {}, old.get("spec") or {}
+    for kind in ("containers", "initContainers"):
+        found, stop = _container_changes(new_spec.get(kind) or [], old_spec.get(kind) or [], f"spec.{kind}")
+        errs += found
+        if stop:
+            return errs
+    deadline, old_deadline = new_spec.get("activeDeadlineSeconds"), old_spec.get("activeDeadlineSeconds")
+    at = "spec.activeDeadlineSeconds"
+    if deadline is not None:
+        if not 0 <= deadline <= MAX_INT32:
+            errs.append(field.invalid(at, deadline, f"must be between 0 and {MAX_INT32}, inclusive"))
+            return errs
+        if old_deadline is not None and old_deadline < deadline:
+            errs.append(field.invalid(at, deadline, "must be less than or equal to previous value"))
+            return errs
+    elif old_deadline is not None:
+        errs.append(field.invalid(at, None, "must not update from a positive integer to nil value"))
+    errs += _added_tolerations(new_spec.get("tolerations") or [], old_spec.get("tolerations") or [], "spec.tolerations")
+    errs += _deleted_gates(new_spec.get("schedulingGates") or [], old_spec.get("schedulingGates") or [], "spec.schedulingGates")
+    if semantic_equal(new_spec, old_spec, BUILTIN.type("core.v1.PodSpec")):
+        return errs
+    munged = dict(new_spec)
+    for kind in ("containers", "initContainers"):
+        if munged.get(kind):
+            munged[kind] = [dict(c) for c in munged[kind]]
+            for container, before in zip(munged[kind], old_spec[kind], strict=True):
+                _put(container, before, "image")
+        else:
+            munged.pop(kind, None)
+    for key in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
+        _put(munged, old_spec, key)
+    old_grace = old_spec.get("terminationGracePeriodSeconds")
+    if old_grace is not None and old_grace < 0 and munged.get("terminationGracePeriodSeconds") == 1:
+        munged["terminationGracePeriodSeconds"] = old_grace
+    if old_spec.get("schedulingGates"):
+        errs += _gated_changes(munged, old_spec)
+    if not semantic_equal(munged, old_spec, BUILTIN.type("core.v1.PodSpec")):
+        diff = spec_diff("core.PodSpec", old_spec, munged)
+        errs.append(field.forbidden("spec", f"pod updates may not change fields other than {UPDATABLE}\n{diff}"))
+    return errs
+
+
+def _gated_changes(munged: dict[str, Any], old_spec: Pod) -> list[FieldError]:
+    """While gated, nodes may be narrowed; what is allowed is taken back in ``munged``."""
+    errs: list[FieldError] = []
+    if not semantic_equal(munged.get("nodeSelector"), old_spec.get("nodeSelector"), BUILTIN.field("core.v1.PodSpec", "nodeSelector")):
+        new, had = munged.get("nodeSelector") or {}, old_spec.get("nodeSelector") or {}
+        errs += _narrowed_node_selector(new, had, "spec.nodeSelector")
+        _put(munged, old_spec, "nodeSelector")
+    affinity = munged.get("affinity")
+    new, had = (affinity or {}).get("nodeAffinity"), (old_spec.get("affinity") or {}).get("nodeAffinity")
+    if semantic_equal(new, had, BUILTIN.field("core.v1.Affinity", "nodeAffinity")):
+        return errs
+    errs += _narrowed_node_affinity(new, had, "spec.affinity.nodeAffinity")
+    if affinity is None:
+        munged["affinity"] = {"nodeAffinity": had}
+    elif old_spec.get("affinity") is None and not affinity.get("podAffinity") and not affinity.get("podAntiAffinity"):
+        del munged["affinity"]
+    else:
+        munged["affinity"] = {**affinity, "nodeAffinity": had}
+        if had is None:
+            del munged["affinity"]["nodeAffinity"]
+    return errs
+
+
+# -- status ------------------------------------------------------------------------------------------------------------
+
+
+def _restarts_all(spec: Pod) -> bool:
+    """Whether the end of some container may start all of them again."""
+    rules = [r for k in ("containers", "initContainers") for c in spec.get(k) or () for r in c.get("restartPolicyRules") or ()]
+    return any(rule.get("action") == "RestartAllContainers" for rule in rules)
+
+
+def _may_restart(container: Pod, spec: Pod, code: int) -> bool:
+    """``ContainerShouldRestart``: the first rule that matches, else the container's own policy, else the pod's."""
+    for rule in container.get("restartPolicyRules") or ():
+        codes = rule.get("exitCodes") or {}
+        if codes.get("operator") in ("In", "NotIn") and (code in (codes.get("values") or ())) == (codes["operator"] == "In"):
+            return True
+    policy = container.get("restartPolicy") or spec.get("restartPolicy")
+    return policy != "Never" and (policy != "OnFailure" or code != 0)
+
+
+def _state_transitions(new: list[dict], old: list[dict], containers: list[dict], spec: Pod, path: str) -> list[FieldError]:
+    """What has ended stays so, unless its container is one that starts again."""
+    errs = []
+    for i, before in enumerate(old):
+        ended = (before.get("state") or {}).get("terminated")
+        after = next((c for c in new if (c.get("name") or "") == (before.get("name") or "")), None)
+        if ended is None or after is None or (after.get("state") or {}).get("terminated") is not None:
+            continue
+        container = next((c for c in containers if c.get("name") == before.get("name")), None)
+        if container is None or not _may_restart(container, spec, ended.get("exitCode") or 0):
+            errs.append(field.forbidden(f"{path}[{i}].state", "may not be transitioned to non-terminated state"))
+    return errs
+
+
+def _dual_stack(items: list[dict], path: str, old: tuple[str, ...]) -> list[FieldError]:
+    errs: list[FieldError] = []
+    ips = [item.get("ip") or "" for item in items]
+    for i, ip in enumerate(ips):
+        errs += legacy_ip(f"{path}[{i}]", ip, old)
+    if len(ips) > 1:
+        parsed = [parse_ip(ip) for ip in ips]
+        if None in parsed:
+            bad = ips[parsed.index(None)]
+            message = f"failed to check for dual stack with error:invalid IP[{parsed.index(None)}]: {bad!r}".replace("'", '"')
+            errs.append(field.internal(path, message))
+        if len({ip.family for ip in parsed if ip}) != 2 or len(ips) > 2:
+            message = "may specify no more than one IP for each IP family"
+            errs.append(field.invalid(path, render_list("core.PodIP", items), message))
+    return errs
+
+
+def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
+    """``ValidatePodStatusUpdate``: the QoS class and the node stay, containers that ended run again only where their restart policy says
+    so, lists of addresses have at most one per family. The spec is not validated anew.
+    """
+    errs = object_meta_update(pod["metadata"], old["metadata"])
+    errs += _annotation_changes(pod, old, options)
+    status, old_status = pod.get("status") or {}, old.get("status") or {}
+    body, old_spec = pod.get("spec") or {}, old.get("spec") or {}
+    for i, condition in enumerate(status.get("conditions") or ()):
+        kind, at = condition.get("type") or "", f"status.conditions[{i}]"
+        errs += _observed(condition, at)
+        if kind not in ("PodScheduled", "Ready", "Initialized"):
+            errs += [field.invalid(f"{at}.Type", kind, m) for m in names.is_qualified_name(kind)]
+    if (body.get("nodeName") or "") != (old_spec.get("nodeName") or ""):
+        errs.append(field.forbidden("status.nodeName", "may not be changed directly"))
+    nominated = status.get("nominatedNodeName") or ""
+    if nominated and nominated != (old_status.get("nominatedNodeName") or ""):
+        errs += [field.invalid("status.nominatedNodeName", nominated, m) for m in names.is_dns1123_subdomain(nominated)]
+        if old_spec.get("nodeName"):
+            errs.append(field.forbidden("status.nominatedNodeName", "may not be set on pods that are already bound to a node"))
+    errs += _observed(status, "status")
+    if (status.get("qosClass") or "") != (old_status.get("qosClass") or ""):
+        errs.append(field.invalid("status.qosClass", status.get("qosClass") or "", "field is immutable"))
+    restarts_all = _restarts_all(old_spec)
+    for key, kind in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers"), ("ephemeralContainerStatuses", "")):
+        if not kind or not restarts_all:
+            containers = old_spec.get(kind) or []
+            errs += _state_transitions(status.get(key) or [], old_status.get(key) or [], containers, old_spec, f"status.{key}")
+    errs += _claim_statuses(status.get("resourceClaimStatuses") or [], body.get("resourceClaims") or [])
+    if status.get("extendedResourceClaimStatus") is not None:
+        errs += _extended_claim(status["extendedResourceClaimStatus"], body, "status.extendedResourceClaimStatus")
+    old_ips = tuple(item.get("ip") or "" for item in old_status.get("podIPs") or ())
+    errs += _dual_stack(status.get("podIPs") or [], "status.podIPs", old_ips)
+    hosts = status.get("hostIPs") or []
+    if hosts:
+        if (status.get("hostIP") or "") != (hosts[0].get("ip") or ""):
+            errs.append(field.invalid("status.hostIPs[0].ip", hosts[0].get("ip") or "", "must be equal to `hostIP`"))
+        errs += _dual_stack(hosts, "status.hostIPs", tuple(item.get("ip") or "" for item in old_status.get("hostIPs") or ()))
+    windows = (body.get("os") or {}).get("name") == "windows"
+    for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        errs += _container_users(status.get(key) or [], windows, f"status.{key}")
+    for key, spec_key in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")):
+        errs += _allocated_resources(status.get(key) or [], body.get(spec_key) or [], f"status.{key}")
+    for i, item in enumerate(status.get("ephemeralContainerStatuses") or ()):
+        if item.get("allocatedResourcesStatus"):
+            at = f"status.ephemeralContainerStatuses[{i}].allocatedResourcesStatus"
+            errs.append(field.forbidden(at, "must not be specified in container status"))
+    return errs
+
+
+def _observed(item: Pod, path: str) -> list[FieldError]:
+    observed = item.get("observedGeneration") or 0
+    return [field.invalid(f"{path}.observedGeneration", observed, "must be a non-negative integer")] if observed < 0 else []
+
+
+def _extended_claim(status: Pod, spec: Pod, path: str) -> list[FieldError]:
+    """The claim made for extended resources: which request serves which resource of which container."""
+    mappings = status.get("requestMappings") or []
+    errs: list[FieldError] = []
+    if not mappings:
+        errs.append(field.required(f"{path}.requestMappings", "at least one request mapping is required"))
+    known = {c.get("name") or "": c for k in ("initContainers", "containers") for c in spec.get(k) or ()}
+    seen: set[tuple[str, str, str]] = set()
+    for i, item in enumerate(mappings):
+        at = f"{path}.requestMappings[{i}]"
+        name, resource, request = item.get("containerName") or "", item.get("resourceName") or "", item.get("requestName") or ""
+        if name not in known:
+            message = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            errs.append(field.invalid(f"{at}.containerName", name, message))
+        elif resource not in ((known[name].get("resources") or {}).get("requests") or {}):
+            message = "must match the extended resource name of an entry in spec.initContainers.resources.requests"
+            errs.append(field.invalid(f"{at}.resourceName", resource, f"{message} or spec.containers.resources.requests"))
+        errs += [field.invalid(f"{path}.requestName", request, m) for m in names.is_dns1123_label(request)]
+        if (name, resource, request) in seen:
+            errs.append(field.duplicate(f"{at}.containerName", name))
+            errs.append(field.duplicate(f"{at}.resourceName", resource))
+            errs.append(field.duplicate(f"{at}.requestName", request))
+        seen.add((name, resource, request))
+    claim = status.get("resourceClaimName") or ""
+    if not claim:
+        return [*errs, field.required(f"{path}.resourceClaimName")]
+    return errs + [field.invalid(f"{path}.resourceClaimName", claim, m) for m in names.is_dns1123_subdomain(claim)]
+
+
+def _claim_statuses(items: list[dict], claims: list[dict]) -> list[FieldError]:
+    errs: list[FieldError] = []
+    known, seen = {c.get("name") or "" for c in claims}, set()
+    for i, item in enumerate(items):
+        at, name, claim = f"status.resourceClaimStatuses[{i}]", item.get("name") or "", item.get("resourceClaimName")
+        if name not in known:
+            errs.append(field.invalid(f"{at}.name", name, "must match the name of an entry in `spec.resourceClaims`"))
+        if name in seen:
+            errs.append(field.duplicate(f"{at}.name", name))
+        seen.add(name)
+        if claim is not None:
+            errs += [field.invalid(f"{at}.resourceClaimName", claim, m) for m in names.is_dns1123_subdomain(claim)]
+    return errs
+
+
+def _container_users(items: list[dict], windows: bool, path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    for i, item in enumerate(items):
+        linux = (item.get("user") or {}).get("linux")
+        if linux is None:
+            continue
+        at = f"{path}[{i}].linux"
+        if windows:
+            errs.append(field.forbidden(at, "cannot be set for a windows pod"))
+            continue
+        errs += security._id(linux.get("uid") or 0, f"{at}.uid")
+        errs += security._id(linux.get("gid") or 0, f"{at}.gid")
+        for j, group in enumerate(linux.get("supplementalGroups") or ()):
+            errs += security._id(group, f"{at}.supplementalGroups[{j}]")
+    return errs
+
+
+def _allocated_resources(items: list[dict], containers: list[dict], path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    by_name = {c.get("name"): c for c in containers}
+    for i, item in enumerate(items):
+        container = by_name.get(item.get("name"))
+        for j, allocated in enumerate(item.get("allocatedResourcesStatus") or ()):
+            at, name = f"{path}[{i}].allocatedResourcesStatus[{j}]", allocated.get("name") or ""
+            if container is not None:
+                resources = container.get("resources") or {}
+                if name.startswith("claim:"):
+                    known = set()
+                    for claim in resources.get("claims") or ():
+                        known.add("claim:" + (claim.get("name") or "") + ("/" + claim["request"] if claim.get("request") else ""))
+                    message = (
+                        "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' "
+                        "or 'claim:<claimName>' if request is empty"
+                    )
+                else:
+                    known = set(resources.get("requests") or ())
+                    message = "must match one of the container's resource requests"
+                if name not in known:
+                    errs.append(field.invalid(f"{at}.name", name, message))
+            seen: set[str] = set()
+            for k, health in enumerate(allocated.get("resources") or ()):
+                state, rid = health.get("health") or "", health.get("resourceID") or ""
+                if state not in ("Healthy", "Unhealthy", "Unknown"):
+                    valid = ("Healthy", "Unhealthy", "Unknown")
+                    errs.append(unsupported(f"{at}.resources[{k}].health", state, valid))
+                if rid in seen:
+                    errs.append(field.duplicate(f"{at}.resources[{k}].resourceID", rid))
+                seen.add(rid)
+    return errs
+
+
+# -- other subresources --------------------------------------------------------------------------------------------------
+
+
+def ephemeral_containers_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
+    """``ValidatePodEphemeralContainersUpdate``: existing ones neither change nor go; of a static pod the one error is that it cannot
+    have any.
+    """
+    errs = object_meta_update(pod["metadata"], old["metadata"])
+    errs += metadata_and_spec(pod, options)
+    errs += _annotation_changes(pod, old, options)
+    if MIRROR in (old["metadata"].get("annotations") or {}):
+        return [field.forbidden(field.ROOT, "static pods do not support ephemeral containers")]
+    now = {c.get("name") or "": c for c in (pod.get("spec") or {}).get("ephemeralContainers") or ()}
+    for before in (old.get("spec") or {}).get("ephemeralContainers") or ():
+        name = before.get("name") or ""
+        quoted = field.go_quote(name)
+        if name not in now:
+            errs.append(field.forbidden("spec.ephemeralContainers", f"existing ephemeral containers {quoted} may not be removed\n"))
+        elif not semantic_equal(now[name], before, BUILTIN.type("core.v1.EphemeralContainer")):
+            diff = spec_diff("core.EphemeralContainer", before, now[name])
+            message = f"existing ephemeral containers {quoted} may not be changed\n{diff}"
+            errs.append(field.forbidden("spec.ephemeralContainers", message))
+    return errs
+
+
+def _without_cpu_memory(new: Pod, old: Pod) -> dict[str, Any]:
+    """Requirements as they would be had only cpu and memory been left alone. Claims are lost, as upstream loses them."""
+    out: dict[str, Any] = {}
+    for kind in ("limits", "requests"):
+        kept = {k: v for k, v in (new.get(kind) or {}).items() if k not in ("cpu", "memory")}
+        kept.update((k, v) for k, v in (old.get(kind) or {}).items() if k in ("cpu", "memory"))
+        if kept:
+            out[kind] = kept
+    return out
+
+
+def _removed(new: Pod, old: Pod, path: str, what: str = "") -> list[FieldError]:
+    """Requests and limits, of a container or of the pod, may change but not vanish."""
+    errs = []
+    for kind in ("requests", "limits"):
+        if (old.get(kind) or {}).keys() - (new.get(kind) or {}).keys():
+            errs.append(field.forbidden(f"{path}.{kind}", f"{what}resource {kind} cannot be removed"))
+    return errs
+
+
+def _resized_pod_resources(munged: dict[str, Any], new: Pod | None, old: Pod | None) -> list[FieldError]:
+    """The pod's own resources; what may change is taken back in ``munged``."""
+    if old is not None and new is None:
+        return [field.forbidden("spec.resources", "pod-level resources cannot be removed")]
+    errs = _removed(new or {}, old or {}, "spec.resources", "pod-level ")
+    kept = _without_cpu_memory(new or {}, old or {})
+    if (new or {}).get("claims"):
+        kept["claims"] = (new or {})["claims"]
+    if kept or old is not None:
+        munged["resources"] = kept
+    else:
+        munged.pop("resources", None)
+    if not semantic_equal(kept, old, BUILTIN.type("core.v1.ResourceRequirements")):
+        errs.append(field.forbidden("spec", "only cpu and memory resources are mutable at pod-level"))
+    return errs
+
+
+def _reordered(new: Pod, old: Pod) -> list[FieldError]:
+    errs = []
+    for kind in ("containers", "initContainers"):
+        now, before = new.get(kind) or (), old.get(kind) or ()
+        if len(now) != len(before):
+            errs.append(field.forbidden(f"spec.{kind}", f"{kind} may not be added or removed on resize"))
+            continue
+        for i, (container, had) in enumerate(zip(now, before, strict=True)):
+            if (container.get("name") or "") != (had.get("name") or ""):
+                errs.append(field.forbidden(f"spec.{kind}[{i}].name", f"{kind} may not be renamed or reordered on resize"))
+    return errs
+
+
+def resize(pod: Pod, old: Pod, options: Options, qos_of: Callable[[Any], str]) -> list[FieldError]:
+    """``ValidatePodResize``; ``qos_of`` computes the quality-of-service class of a pod."""
+    errs = object_meta_update(pod["metadata"], old["metadata"])
+    errs += metadata_and_spec(pod, options)
+    body, old_spec, old_status = pod.get("spec") or {}, old.get("spec") or {}, old.get("status") or {}
+    if MIRROR in (old["metadata"].get("annotations") or {}):
+        return [field.forbidden(field.ROOT, "static pods cannot be resized")]
+    if (old_spec.get("os") or {}).get("name") == "windows":
+        return [field.forbidden(field.ROOT, "windows pods cannot be resized")]
+    if (old_status.get("qosClass") or qos_of(old)) != qos_of(pod):
+        shown = (pod.get("status") or {}).get("qosClass") or ""
+        errs.append(field.invalid("spec", shown, "Pod QOS Class may not change as a result of resizing"))
+    if not _resize_supported(old):
+        errs.append(field.forbidden("spec", "Pod running on node without support for resize"))
+    munged = dict(body)
+    new_own, old_own = body.get("resources"), old_spec.get("resources")
+    if any(own and (own.get("requests") or own.get("limits")) for own in (new_own, old_own)):
+        errs += _resized_pod_resources(munged, new_own, old_own)
+    if old_status.get("nodeAllocatableResourceClaimStatuses"):
+        errs.append(field.forbidden("spec", "pods with node allocatable resource claims cannot be resized"))
+    found = _reordered(body, old_spec)
+    if found:
+        return errs + found
+    pairs = {k: list(zip(body.get(k) or (), old_spec.get(k) or (), strict=True)) for k in ("initContainers", "containers")}
+    for kind, both in pairs.items():
+        for i, (container, before) in enumerate(both):
+            errs += _removed(container.get("resources") or {}, before.get("resources") or {}, f"spec.{kind}[{i}].resources")
+    for kind in ("containers", "initContainers"):
+        kept = []
+        for i, (container, before) in enumerate(pairs[kind]):
+            resources = _without_cpu_memory(container.get("resources") or {}, before.get("resources") or {})
+            left = {**container, "resources": resources}
+            kept.append(left)
+            if not semantic_equal(left, before, BUILTIN.type("core.v1.Container")):
+                path, of_init = ("spec", "") if kind == "containers" else (f"spec.{kind}[{i}]", " for init or sidecar containers")
+                errs.append(field.forbidden(path, f"only cpu and memory resources{of_init} are mutable"))
+            if kind == "initContainers" and container.get("restartPolicy") != "Always":
+                errs += _resized_init(container, before, f"spec.{kind}[{i}]")
+        if kept:
+            munged[kind] = kept
+    if not errs and not semantic_equal(munged, old_spec, BUILTIN.type("core.v1.PodSpec")):
+        errs.append(field.forbidden("spec", "only cpu and memory resources are mutable"))
+    return errs
+
+
+def _resized_init(container: Pod, before: Pod, path: str) -> list[FieldError]:
+    if semantic_equal(container, before, BUILTIN.type("core.v1.Container")):
+        return []
+    message = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
+    policies = [item.get("restartPolicy") for item in container.get("resizePolicy") or ()]
+    return [field.forbidden(path, message) for policy in policies if policy == "RestartContainer"]
+
+
+def _resize_supported(pod: Pod) -> bool:
+    for item in (pod.get("status") or {}).get("containerStatuses") or ():
+        if (item.get("state") or {}).get("running") is not None:
+            return item.get("resources") is not None
+    return True
+
+
+def binding(obj: Pod) -> list[FieldError]:
+    """``ValidatePodBinding``: the target is a Node, which an empty kind also means, and is named. Metadata is not looked at."""
+    target = obj.get("target") or {}
+    errs: list[FieldError] = []
+    if target.get("kind") not in (None, "", "Node"):
+        errs.append(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
+    if not target.get("name"):
+        errs.append(field.required("target.name"))
+    return errs
+
+

@@ -1,0 +1,287 @@
+"""Service IPs and node ports: allocated before validation, committed together with the Service.
+
+The hook of ``kas.registry.generic`` for Services (upstream ``storage/storage.go`` beginCreate/beginUpdate and ``alloc.go``).
+``prepare_*`` fills the fields in by what is free now; ``ops`` turns the difference between the old and the new Service into
+writes: an IPAddress object for each address, a key for each port, all with the precondition that they do not exist yet. One
+commit holds them and the Service, so no two Services can have the same, whatever number of workers allocate at once; who
+comes second starts over. Nothing is reserved before the commit, so a dry run or an error has nothing to give back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from kas.kinds.core.service.allocation import addresses, ports
+from kas.kinds.core.service.allocation.addresses import AllocationError
+from kas.kinds.core.service.allocation.families import family_of, init_family_fields, is_headless, left_alone
+from kas.kinds.core.service.strategy import carry_over_allocated, needs_node_port, normalize_cluster_ips
+from kas.kinds.core.service.validation import needs_health_check
+from kas.meta import errors, field
+from kas.meta.stored import object_of
+from kas.registry import pipeline
+from kas.registry.strategy import Context, Obj
+from kas.store import Op, build_record
+
+MANAGED_BY, FAMILY_LABEL = "ipaddress.kubernetes.io/managed-by", "ipaddress.kubernetes.io/ip-family"
+CONTROLLER = "ipallocator.k8s.io"
+WITH_PORTS = ("NodePort", "LoadBalancer")
+
+
+class ServiceAllocator:
+    """``families`` are the cluster's, the default first; ``ip_registry`` and ``cidr_registry`` those of IPAddress and ServiceCIDR."""
+
+    def __init__(self, families: list[str], node_ports: tuple[int, int], ip_registry: Any, cidr_registry: Any) -> None:
+        self.families, self.node_ports = families, node_ports
+        self.ips, self.cidrs = ip_registry, cidr_registry
+        self.store = ip_registry.store
+
+    # --- what the registry calls
+
+    def prepare_create(self, ctx: Context, obj: Obj) -> None:
+        """Fill in families, addresses and ports. Raises 422 for what was asked and cannot be, 500 when nothing is left."""
+        spec = obj.setdefault("spec", {})
+        normalize_cluster_ips(obj, None)
+        init_family_fields(_name(obj), spec, None, self.families)
+        if _has_address(spec):
+            self._all_addresses(ctx, obj)
+        choice = self._ports(ctx)
+        if spec.get("type") in WITH_PORTS:
+            self._new_ports(obj, choice)
+        if needs_health_check(spec):
+            self._health_port(spec, choice)
+
+    def prepare_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
+        """As ``prepare_create``, keeping what ``old`` has and the request leaves out."""
+        spec, was = obj.setdefault("spec", {}), old.get("spec") or {}
+        # Parts may be shared with the object that others keep.
+        obj["spec"] = spec = {**spec, **({"ports": [dict(p) for p in spec["ports"]]} if spec.get("ports") else {})}
+        carry_over_allocated(obj, old)
+        normalize_cluster_ips(obj, old)
+        init_family_fields(_name(obj), spec, was, self.families)
+        self._update_addresses(ctx, obj, was)
+        choice = self._ports(ctx)
+        if spec.get("type") in WITH_PORTS:
+            self._update_ports(obj, was, choice)
+        if needs_health_check(spec) and not needs_health_check(was):
+            self._health_port(spec, choice)
+
+    def ops(self, ctx: Context, new: Obj | None, old: Obj | None) -> list[Op]:
+        """The writes that go with the change from ``old`` to ``new`` (None: there is none)."""
+        out: list[Op] = []
+        new, old = new or {}, old or {}
+        want_ips, had_ips = held_addresses(new), held_addresses(old)
+        for ip in want_ips - had_ips:
+            out.append(self.address_op(ctx, ip, new))
+        for ip in had_ips - want_ips:
+            out += self._release_address(ip, old)
+        want, had = held_ports(new), held_ports(old)
+        for port in want - had:
+            out.append(port_op(port, new))
+        for port in had - want:
+            rec = self.store.get(ports.key(port))
+            if rec is not None and object_of(rec).get("service") == _ref(old):
+                out.append(Op(ports.key(port), None, rec.revision))
+        return out
+
+    # --- addresses
+
+    def _ranges(self) -> list[addresses.Range]:
+        return addresses.ranges([object_of(r) for r in self.store.range(self.cidrs.root).records])
+
+    def _taken(self, ip: str) -> bool:
+        return self.store.get(self.ips.root + ip) is not None
+
+    def _all_taken(self) -> set[str]:
+        root = self.ips.root
+        return {r.key[len(root) :] for r in self.store.range(root).records}
+
+    def _all_addresses(self, ctx: Context, obj: Obj) -> None:
+        spec = obj["spec"]
+        given = list(spec.get("clusterIPs") or ())
+        spec["clusterIPs"] = given + [""] * (len(spec["ipFamilies"]) - len(given))
+        got = [
+            self._address(ctx, obj, family, spec["clusterIPs"][i]) for i, family in enumerate(spec["ipFamilies"])
+        ]
+        spec["clusterIPs"], spec["clusterIP"] = got, got[0]
+
+    def _address(self, ctx: Context, obj: Obj, family: str, asked: str) -> str:
+        known = self._ranges()
+        if not asked:
+            try:
+                return addresses.choose(known, family, self._taken, self._all_taken, ctx.dry_run)
+            except AllocationError as e:
+                raise errors.internal(f"failed to allocate a serviceIP: {e}") from None
+        try:
+            addresses.check(known, asked, self._taken, ctx.dry_run)
+        except AllocationError as e:
+            message = f"failed to allocate IP {asked}: {e}"
+            raise _invalid(obj, "spec.clusterIPs", obj["spec"]["clusterIPs"], message) from None
+        return asked
+
+    def _update_addresses(self, ctx: Context, obj: Obj, was: Obj) -> None:
+        spec = obj["spec"]
+        if left_alone(spec, was):
+            return
+        if was.get("type") == "ExternalName" and spec.get("type") != "ExternalName":
+            if _has_address(spec):
+                self._all_addresses(ctx, obj)
+            return
+        if (was.get("clusterIPs") or [""])[0] == "None" or spec.get("type") == "ExternalName":
+            return
+        had, families = was.get("ipFamilies") or [], spec.get("ipFamilies") or []
+        if len(had) == 1 and len(families) == 2:
+            now = list(spec.get("clusterIPs") or ())
+            spec["clusterIPs"] = now + [""] * (2 - len(now))
+            spec["clusterIPs"] = [spec["clusterIPs"][0], self._address(ctx, obj, families[1], spec["clusterIPs"][1])]
+
+    def address_op(self, ctx: Context, ip: str, service: Obj) -> Op:
+        """Creates the IPAddress by which ``service`` holds ``ip``."""
+        meta = service["metadata"]
+        labels = {FAMILY_LABEL: family_of(ip), MANAGED_BY: CONTROLLER}
+        parent = {"resource": "services", "namespace": meta["namespace"], "name": meta["name"]}
+        owned: Obj = {
+            "f:metadata": {"f:labels": {".": {}, f"f:{FAMILY_LABEL}": {}, f"f:{MANAGED_BY}": {}}},
+            "f:spec": {"f:parentRef": {".": {}, "f:name": {}, "f:namespace": {}, "f:resource": {}}},
+        }
+        entry = {
+            "manager": "kube-apiserver",
+            "operation": "Update",
+            "apiVersion": "networking.k8s.io/v1",
+            "time": ctx.now,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": owned,
+        }
+        obj = {
+            "kind": "IPAddress",
+            "apiVersion": "networking.k8s.io/v1",
+            "metadata": {"name": ip, "labels": labels, "managedFields": [entry]},
+            "spec": {"parentRef": parent},
+        }
+        obj, _ = pipeline.build_create(self.ips.resource, obj, Context(ctx.now))
+        return self.ips.put(self.ips.root + ip, obj, 0)
+
+    def _release_address(self, ip: str, service: Obj) -> list[Op]:
+        rec = self.store.get(self.ips.root + ip)
+        if rec is None:
+            return []
+        obj = object_of(rec)
+        meta, parent = service["metadata"], obj["spec"].get("parentRef") or {}
+        if (parent.get("resource"), parent.get("namespace"), parent.get("name")) != ("services", meta["namespace"], meta["name"]):
+            return []
+        if not obj["metadata"].get("finalizers"):
+            return [Op(rec.key, None, rec.revision)]
+        if obj["metadata"].get("deletionTimestamp"):
+            return []
+        # Somebody holds it: it is marked, and goes when the last finalizer does.
+        obj["metadata"].pop("resourceVersion", None)
+        obj["metadata"] |= {"deletionTimestamp": self.ips.now()[0], "deletionGracePeriodSeconds": 0}
+        return [self.ips.put(rec.key, obj, rec.revision)]
+
+    # --- ports
+
+    def _ports(self, ctx: Context) -> ports.PortChoice:
+        store = self.store
+        return ports.PortChoice(
+            self.node_ports,
+            lambda port: store.get(ports.key(port)) is not None,
+            lambda: {int(r.key[len(ports.ROOT) :]) for r in store.range(ports.ROOT).records},
+            ctx.dry_run,
+        )
+
+    def _new_ports(self, obj: Obj, choice: ports.PortChoice) -> None:
+        """One node port for all protocols of a service port, unless somebody asked for different ones."""
+        spec = obj["spec"]
+        of_port: dict[int | None, int] = {}
+        for i, port in enumerate(spec.get("ports") or ()):
+            if not port.get("nodePort") and not needs_node_port(spec):
+                continue
+            got = of_port.get(port.get("port"))
+            if got is None:
+                asked = next((p["nodePort"] for p in spec["ports"] if p.get("port") == port.get("port") and p.get("nodePort")), 0)
+                if asked:
+                    _take(obj, i, choice, asked)
+                port["nodePort"] = of_port[port.get("port")] = asked or _take_any(choice)
+            elif not port.get("nodePort"):
+                port["nodePort"] = got
+            elif port["nodePort"] != got:
+                _take(obj, i, choice, port["nodePort"])
+
+    def _update_ports(self, obj: Obj, was: Obj, choice: ports.PortChoice) -> None:
+        spec = obj["spec"]
+        had = {p["nodePort"] for p in was.get("ports") or () if p.get("nodePort")}
+        seen = set()
+        for i, port in enumerate(spec.get("ports") or ()):
+            number = port.get("nodePort")
+            if not number and not needs_node_port(spec):
+                continue
+            if not number:
+                port["nodePort"] = number = _take_any(choice)
+            elif number not in had and number not in choice.mine:
+                _take(obj, i, choice, number)
+            if (port.get("protocol"), number) in seen:
+                raise errors.ApiError(500, "", f"duplicate nodePort: {{{port.get('protocol') or ''} {number}}}")
+            seen.add((port.get("protocol"), number))
+
+    def _health_port(self, spec: Obj, choice: ports.PortChoice) -> None:
+        asked = spec.get("healthCheckNodePort") or 0
+        try:
+            if asked:
+                choice.take(asked)
+            else:
+                spec["healthCheckNodePort"] = choice.take_any()
+        except AllocationError as e:
+            which = "requested HealthCheck NodePort" if asked else "a HealthCheck NodePort"
+            raise errors.internal(f"failed to allocate {which} {asked}: {e}") from None
+
+
+def _has_address(spec: Obj) -> bool:
+    return spec.get("type") != "ExternalName" and not is_headless(spec)
+
+
+def held_addresses(obj: Obj | None) -> set[str]:
+    """Canonical addresses a Service holds."""
+    spec = (obj or {}).get("spec") or {}
+    if not _has_address(spec):
+        return set()
+    return {addresses.canonical(ip) for ip in spec.get("clusterIPs") or [spec.get("clusterIP")] if ip}
+
+
+def held_ports(obj: Obj | None) -> set[int]:
+    """Node ports a Service holds, the health check's included."""
+    spec = (obj or {}).get("spec") or {}
+    out = {p["nodePort"] for p in spec.get("ports") or () if p.get("nodePort")} if spec.get("type") in WITH_PORTS else set()
+    return out | {spec["healthCheckNodePort"]} if spec.get("healthCheckNodePort") else out
+
+
+def port_op(port: int, service: Obj) -> Op:
+    """Creates the key by which ``service`` holds a node port."""
+    tail = b'},"service":' + orjson.dumps(_ref(service)) + b"}"
+    return Op(ports.key(port), build_record(b'{"metadata":{', tail, {}, {}, 1), 0)
+
+
+def _ref(service: Obj) -> str:
+    return f"{service['metadata']['namespace']}/{service['metadata']['name']}"
+
+
+def _name(obj: Obj) -> str:
+    return obj["metadata"].get("name") or ""
+
+
+def _invalid(obj: Obj, path: str, value: Any, message: str) -> errors.ApiError:
+    return errors.invalid("", "Service", _name(obj), [field.invalid(path, value, message)])
+
+
+def _take(obj: Obj, i: int, choice: ports.PortChoice, number: int) -> None:
+    try:
+        choice.take(number)
+    except AllocationError as e:
+        raise _invalid(obj, f"spec.ports[{i}].nodePort", number, str(e)) from None
+
+
+def _take_any(choice: ports.PortChoice) -> int:
+    try:
+        return choice.take_any()
+    except AllocationError as e:
+        raise errors.internal(f"failed to allocate a nodePort: {e}") from None

@@ -1,0 +1,160 @@
+"""Choosing service IPs from the ranges that ServiceCIDR objects name (upstream ``pkg/registry/core/service/ipallocator``).
+
+An address is taken exactly when its IPAddress object exists. This module reads and chooses; the choice becomes true when
+the object is created in the same commit as the Service.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kas.meta.ip import parse_ip
+
+FULL = "range is full"
+TAKEN = "provided IP is already allocated"
+NO_NETWORK = "the provided network does not match the current range"
+NOT_READY = "allocator not ready"
+BAND_MIN, BAND_MAX, BAND_STEP = 16, 256, 16  # KEP-3070
+RANDOM_TRIES = 16
+SHORTEST_V6_PREFIX = 64
+
+
+class AllocationError(Exception):
+    """Why an address or a port cannot be had; the text is upstream's."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Addresses ``first`` to ``last`` may be given out; those below ``dynamic`` are kept for people who ask for one."""
+
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network
+    ready: bool
+
+    @property
+    def family(self) -> str:
+        """"IPv4" or "IPv6"."""
+        return f"IPv{self.network.version}"
+
+    @property
+    def first(self) -> int:
+        """The lowest address that is handed out, as a number: not that of the network."""
+        return int(self.network.network_address) + 1
+
+    @property
+    def last(self) -> int:
+        """The highest address that is handed out, as a number: not the broadcast address of IPv4."""
+        return int(self.network.broadcast_address) - (1 if self.network.version == 4 else 0)
+
+    @property
+    def dynamic(self) -> int:
+        """Where the upper band begins, from which addresses are drawn before those below it (KEP-3070)."""
+        size = self.network.num_addresses
+        return self.first + (0 if size <= BAND_MIN else min(max(size // BAND_STEP, BAND_MIN), BAND_MAX))
+
+    def address(self, number: int) -> str:
+        """The text of the address with this number."""
+        return str(ipaddress.IPv4Address(number) if self.network.version == 4 else ipaddress.IPv6Address(number))
+
+
+def canonical(ip: str) -> str:
+    """The name of the IPAddress of an address as somebody wrote it."""
+    return str(parse_ip(ip))
+
+
+def is_ready(cidr: dict[str, Any]) -> bool:
+    """Without a condition a range counts as ready: its controller may not be running."""
+    if cidr["metadata"].get("deletionTimestamp"):
+        return False
+    for condition in (cidr.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Ready":
+            return condition.get("status") == "True"
+    return True
+
+
+def ranges(cidrs: list[dict[str, Any]]) -> list[Range]:
+    """The ranges of all ServiceCIDR objects, each once; ready when any object that names it is."""
+    found: dict[Any, bool] = {}
+    for obj in cidrs:
+        ready = is_ready(obj)
+        for text in (obj.get("spec") or {}).get("cidrs") or ():
+            network = ipaddress.ip_network(text, strict=False)
+            if network.version == 6 and network.prefixlen < SHORTEST_V6_PREFIX:
+                continue
+            found[network] = found.get(network, False) or ready
+    return [Range(network, ready) for network, ready in found.items()]
+
+
+def within(known: list[Range], ip: str) -> bool:
+    """Whether a range, ready or not, has ``ip`` among what it gives out."""
+    parsed = parse_ip(ip)
+    if parsed is None:
+        return False
+    family, number = f"IPv{parsed.family}", parsed.number & 0xFFFFFFFF if parsed.family == 4 else parsed.number
+    return any(r.family == family and r.first <= number <= r.last for r in known)
+
+
+def check(known: list[Range], ip: str, taken: Callable[[str], bool], dry_run: bool = False) -> None:
+    """May ``ip`` be given out? Raises AllocationError. A dry run looks at one range only and not at who has the address."""
+    parsed = parse_ip(ip)
+    if parsed is None:
+        raise AllocationError(NO_NETWORK)
+    family, number = f"IPv{parsed.family}", parsed.number & 0xFFFFFFFF if parsed.family == 4 else parsed.number
+    mine = [r for r in known if r.family == family]
+    if dry_run:
+        fitting = mine[0] if mine else None
+        if fitting is None or not fitting.ready:
+            raise AllocationError(NOT_READY)
+        if not fitting.first <= number <= fitting.last:
+            raise AllocationError(f"the provided IP ({parsed}) is not in the valid range. The range of valid IPs is {fitting.network}")
+    else:
+        fitting = next((r for r in mine if r.ready and r.first <= number <= r.last), None)
+        if fitting is None:
+            raise AllocationError(NO_NETWORK)
+    if not dry_run and taken(str(parsed)):
+        raise AllocationError(TAKEN)
+
+
+def choose(
+    known: list[Range], family: str, taken: Callable[[str], bool], all_taken: Callable[[], set[str]], dry_run: bool = False
+) -> str:
+    """A free address of ``family``, from the upper part of a range while there is one. Raises AllocationError.
+
+    A few random tries come first; only a range that is nearly full is looked through. A dry run takes nothing and
+    answers with the network's own address, which is never given out.
+    """
+    mine = [r for r in known if r.family == family]
+    if dry_run:
+        if not mine or not mine[0].ready:
+            raise AllocationError(NOT_READY)
+        return str(mine[0].network.network_address)
+    mine = [r for r in mine if r.ready]
+    for r in mine:
+        span = r.last - r.dynamic + 1
+        for _ in range(RANDOM_TRIES if span > 0 else 0):
+            ip = r.address(r.dynamic + secrets.randbelow(span))
+            if not taken(ip):
+                return ip
+    used = {int(ipaddress.ip_address(ip)) for ip in all_taken() if (parsed := parse_ip(ip)) is not None and family == f"IPv{parsed.family}"}
+    for r in mine:
+        for low, high in ((r.dynamic, r.last), (r.first, r.dynamic - 1)):
+            number = _free_between(low, high, used)
+            if number is not None:
+                return r.address(number)
+    raise AllocationError(FULL)
+
+
+def _free_between(low: int, high: int, used: set[int]) -> int | None:
+    """A number not ``used``, the first one after a random start; at most ``len(used) + 1`` steps."""
+    span = high - low + 1
+    if span <= 0:
+        return None
+    start = secrets.randbelow(span)
+    for i in range(min(span, len(used) + 1)):
+        number = low + (start + i) % span
+        if number not in used:
+            return number
+    return None

@@ -1,0 +1,67 @@
+"""Choosing node ports (upstream ``pkg/registry/core/service/portallocator``).
+
+A port is taken exactly when its key under ``ROOT`` exists; the key is written in the same commit as the Service.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from kas.kinds.core.service.allocation.addresses import AllocationError
+
+ROOT = "/registry/ranges/servicenodeports/"
+FULL = "range is full"
+TAKEN = "provided port is already allocated"
+BAND_MIN, BAND_MAX, BAND_STEP = 16, 128, 32  # KEP-3668
+RANDOM_TRIES = 16
+DRY_RUN_FIRST = 32769
+
+
+def key(port: int) -> str:
+    """The key of the store whose existence says that the port is taken."""
+    return f"{ROOT}{port}"
+
+
+class PortChoice:
+    """The ports of one operation: what it wants besides what others have."""
+
+    def __init__(self, bounds: tuple[int, int], taken: Callable[[int], bool], all_taken: Callable[[], set[int]], dry_run: bool) -> None:
+        self.low, self.high = bounds
+        self._taken, self._all_taken, self._dry_run = taken, all_taken, dry_run
+        self.mine: list[int] = []
+
+    @property
+    def dynamic(self) -> int:
+        """Ports from here on are given out first; those below are kept for people who ask for one."""
+        size = self.high - self.low + 1
+        return self.low + (0 if size <= BAND_MIN else min(max(size // BAND_STEP, BAND_MIN), BAND_MAX))
+
+    def take(self, port: int) -> None:
+        """Reserve the port asked for. Raises AllocationError."""
+        if not self.low <= port <= self.high and not self._dry_run:
+            raise AllocationError(f"provided port is not in the valid range. The range of valid ports is {self.low}-{self.high}")
+        if port in self.mine or self._taken(port):
+            raise AllocationError(TAKEN)
+        self.mine.append(port)
+
+    def take_any(self) -> int:
+        """Reserve a free one. A dry run answers with numbers that cannot be mistaken for real ones."""
+        if self._dry_run:
+            port = max(self.mine, default=DRY_RUN_FIRST - 1) + 1
+            self.mine.append(port)
+            return port
+        span = self.high - self.dynamic + 1
+        for _ in range(RANDOM_TRIES if span > 0 else 0):
+            port = self.dynamic + secrets.randbelow(span)
+            if port not in self.mine and not self._taken(port):
+                self.mine.append(port)
+                return port
+        used = self._all_taken() | set(self.mine)
+        for low, high in ((self.dynamic, self.high), (self.low, self.dynamic - 1)):
+            free = [p for p in range(low, high + 1) if p not in used]
+            if free:
+                port = secrets.choice(free)
+                self.mine.append(port)
+                return port
+        raise AllocationError(FULL)

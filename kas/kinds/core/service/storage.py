@@ -1,0 +1,32 @@
+"""What Services need beside the generic registry: an allocator, and their Endpoints to go with them (upstream
+``pkg/registry/core/service/storage``)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from kas.meta.errors import ApiError
+from kas.meta.lazy import Lazy
+from kas.registry.registries import Registries
+from kas.registry.strategy import Context, Obj
+
+
+def install(registries: Registries, families: Sequence[str], node_ports: tuple[int, int]) -> None:
+    """Services of ``registries`` take addresses of these IP families, the default first, and ports of this range from now on."""
+    services, endpoints = registries.of("", "services"), registries.of("", "endpoints")
+
+    def allocator() -> Any:
+        from kas.kinds.core.service.allocation import ServiceAllocator  # large, and wanted by the first Service only
+
+        addresses, ranges = registries.of("networking.k8s.io", "ipaddresses"), registries.of("networking.k8s.io", "servicecidrs")
+        return ServiceAllocator(list(families), node_ports, addresses, ranges)
+
+    services.allocator = Lazy(allocator)
+
+    async def delete_endpoints(service: Obj, ctx: Context) -> None:
+        with contextlib.suppress(ApiError):  # there may be none, and somebody may have been quicker
+            await endpoints.delete(ctx, service["metadata"]["name"], {})
+
+    services.after_delete = delete_endpoints

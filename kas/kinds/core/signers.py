@@ -1,0 +1,50 @@
+"""Names of signers and of cluster trust bundles (``pkg/apis/core/validation/names.go``)."""
+
+from __future__ import annotations
+
+from kas.meta import field, names
+from kas.meta.field import FieldError
+
+MAX_DOMAIN = 253
+MAX_PATH = MAX_DOMAIN + 63 + 1
+
+
+def signer_name(name: str, path: str) -> list[FieldError]:
+    """``<domain of at least two labels>/<dotted path>``."""
+    if not name:
+        return [field.required(path)]
+    parts = name.split("/")
+    if len(parts) != 2:
+        message = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+        return [field.invalid(path, name, message)]
+    domain, rest = parts
+    errs: list[FieldError] = []
+    if len(domain) > MAX_DOMAIN:
+        errs.append(field.too_long(path, MAX_DOMAIN))
+    labels = domain.split(".")
+    for label in labels:
+        messages = names.is_dns1123_label(label)
+        if messages:
+            errs += [field.invalid(path, domain, f"validating label {field.go_quote(label)}: {m}") for m in messages]
+            break
+    if len(labels) < 2:
+        errs.append(field.invalid(path, domain, "should be a domain with at least two segments separated by dots"))
+    for label in rest.split("."):
+        messages = names.is_dns1123_subdomain(label)
+        if messages:
+            errs += [field.invalid(path, rest, f"validating label {field.go_quote(label)}: {m}") for m in messages]
+            break
+    if len(name) > MAX_DOMAIN + MAX_PATH + 1:
+        errs.append(field.too_long(path, MAX_DOMAIN + MAX_PATH + 1))
+    return errs
+
+
+def bundle_name(name: str) -> list[str]:
+    """A trust bundle's name: a DNS subdomain, after ``<domain>:<path>:`` when a signer's name is in front."""
+    head, colon, last = name.rpartition(":")
+    if not colon:
+        return names.is_dns1123_subdomain(name)
+    domain, _, rest = head.partition(":")
+    if not rest:
+        return names.is_dns1123_subdomain(last)
+    return names.is_dns1123_subdomain(last) if not signer_name(f"{domain}/{rest}", "") else ["not a signer's name: " + head]

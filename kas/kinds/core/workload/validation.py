@@ -1,0 +1,108 @@
+"""What the workload kinds share: selectors that must match their template, replica counts, name warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kas.kinds.core.pod.options import Options
+from kas.kinds.core.pod.spec import template
+from kas.meta import field, names
+from kas.meta.checks import immutable, nonnegative, unsupported
+from kas.meta.field import FieldError
+from kas.meta.labelselectors import convertible, is_empty, label_selector, matches
+from kas.types.gostruct import render, sorted_map
+from kas.types.scheme import BUILTIN
+
+Spec = Mapping[str, Any]
+NO_MATCH = "`selector` does not match template `labels`"
+
+
+def counts(obj: Spec, path: str, *keys: str) -> list[FieldError]:
+    """Each of these fields is not negative; absent ones count as 0."""
+    errs: list[FieldError] = []
+    for key in keys:
+        n = obj.get(key)
+        if n is not None and n < 0:
+            errs += nonnegative(n, f"{path}.{key}")
+    return errs
+
+
+def selector(spec: Spec, path: str, empty_message: str) -> list[FieldError]:
+    """Required, valid and not empty."""
+    chosen = spec.get("selector")
+    if chosen is None:
+        return [field.required(f"{path}.selector")]
+    errs = label_selector(chosen, f"{path}.selector")
+    if is_empty(chosen):
+        errs.append(field.invalid(f"{path}.selector", render("meta.LabelSelector", chosen), empty_message))
+    return errs
+
+
+def immutable_selector(spec: Spec, old: Spec) -> list[FieldError]:
+    """``spec.selector`` is what it was."""
+    now, before = spec.get("selector"), old.get("selector")
+    shown = None if now is None else render("meta.LabelSelector", now)
+    return immutable(now, before, "spec.selector", shown, BUILTIN.field("apps.v1.DeploymentSpec", "selector"))
+
+
+def template_labels(spec: Spec) -> Any:
+    """The labels of the pod template; None when it has none."""
+    return ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+
+
+def selected_template(spec: Spec, path: str, bad_selector: str, kind: str, options: Options, whole: bool = True) -> list[FieldError]:
+    """The template fulfils a convertible selector, is valid if it has to be as a ``whole``, and is one that is restarted for ever."""
+    chosen = spec.get("selector")
+    if convertible(chosen):
+        return [field.invalid(f"{path}.selector", render("meta.LabelSelector", chosen), bad_selector)]
+    errs: list[FieldError] = []
+    labels = template_labels(spec)
+    if (chosen is None or not is_empty(chosen)) and not matches(chosen, labels):
+        errs.append(field.invalid(f"{path}.template.metadata.labels", sorted_map(labels), NO_MATCH))
+    if whole:
+        errs += template(spec.get("template") or {}, f"{path}.template", options)
+    return errs + always_restarted(spec, path, kind)
+
+
+def always_restarted(spec: Spec, path: str, kind: str) -> list[FieldError]:
+    """The pods of a controller of this ``kind`` restart always and have no deadline."""
+    pod = (spec.get("template") or {}).get("spec") or {}
+    errs: list[FieldError] = []
+    if pod.get("restartPolicy") != "Always":
+        at = f"{path}.template.spec.restartPolicy"
+        errs.append(unsupported(at, pod.get("restartPolicy") or "", ("Always",)))
+    if pod.get("activeDeadlineSeconds") is not None:
+        at = f"{path}.template.spec.activeDeadlineSeconds"
+        errs.append(field.forbidden(at, f"activeDeadlineSeconds in {kind} is not Supported"))
+    return errs
+
+
+def percent_or_int(value: Any) -> int:
+    """``getIntOrPercentValue``: the number, a percentage without its sign, 0 for what is neither."""
+    if isinstance(value, str):
+        return int(value[:-1]) if not names.is_percent(value) else 0
+    return value or 0
+
+
+def at_most(status: Spec, key: str, limit: str, message: str) -> list[FieldError]:
+    """The count ``key`` of the status is not above the count ``limit``; ``message`` says it in words."""
+    n = status.get(key) or 0
+    return [field.invalid(f"status.{key}", n, message)] if n > (status.get(limit) or 0) else []
+
+
+def not_decremented(status: Spec, old: Spec) -> list[FieldError]:
+    """status.collisionCount only grows, and is never unset."""
+    now, before = status.get("collisionCount"), old.get("collisionCount")
+    if before is not None and (now is None or now < before):
+        return [field.invalid("status.collisionCount", now or 0, "cannot be decremented")]
+    return []
+
+
+def name_warning(name: str) -> list[str]:
+    """A name that is no DNS label makes odd host names of the pods."""
+    messages = names.is_dns1123_label(name)
+    if not messages:
+        return []
+    text = "this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended"
+    return [f"metadata.name: {text}: [{' '.join(messages)}]"]

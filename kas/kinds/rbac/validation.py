@@ -1,0 +1,90 @@
+"""Validation shared by the RBAC kinds (upstream ``pkg/apis/rbac/validation``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.meta import field, names
+from kas.meta.checks import dns_subdomain, invalid_each, unsupported
+from kas.meta.field import FieldError
+from kas.types.gostruct import render
+
+GROUP = "rbac.authorization.k8s.io"
+
+
+def minimal_name(name: str, prefix: bool) -> list[str]:
+    """Roles and bindings may be named by anything that fits into a URL path, a generateName too."""
+    return names.is_path_segment_name(name)
+
+
+def policy_rules(rules: list[dict[str, Any]] | None, namespaced: bool, path: str = "rules") -> list[FieldError]:
+    """``ValidatePolicyRule`` of each; where the role is ``namespaced`` no rule may be about URLs."""
+    errs: list[FieldError] = []
+    for i, rule in enumerate(rules or ()):
+        errs += _policy_rule(rule, namespaced, field.index(path, i))
+    return errs
+
+
+def _policy_rule(rule: dict[str, Any], namespaced: bool, path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    if not rule.get("verbs"):
+        errs.append(field.required(field.child(path, "verbs"), "verbs must contain at least one value"))
+    urls = rule.get("nonResourceURLs")
+    if urls:
+        at = field.child(path, "nonResourceURLs")
+        if namespaced:
+            errs.append(field.invalid(at, urls, "namespaced rules cannot apply to non-resource URLs"))
+        if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+            errs.append(field.invalid(at, urls, "rules cannot apply to both regular resources and non-resource URLs"))
+        return errs
+    if not rule.get("apiGroups"):
+        errs.append(field.required(field.child(path, "apiGroups"), "resource rules must supply at least one api group"))
+    if not rule.get("resources"):
+        errs.append(field.required(field.child(path, "resources"), "resource rules must supply at least one resource"))
+    return errs
+
+
+def binding(obj: dict[str, Any], namespaced: bool) -> list[FieldError]:
+    """roleRef and subjects of a RoleBinding (``namespaced``) or ClusterRoleBinding."""
+    errs: list[FieldError] = []
+    ref = obj.get("roleRef") or {}
+    if (ref.get("apiGroup") or "") != GROUP:
+        errs.append(unsupported("roleRef.apiGroup", ref.get("apiGroup") or "", (GROUP,)))
+    kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
+    if ref.get("kind") not in kinds:
+        errs.append(unsupported("roleRef.kind", ref.get("kind") or "", kinds))
+    name = ref.get("name") or ""
+    if not name:
+        errs.append(field.required("roleRef.name"))
+    else:
+        errs += invalid_each("roleRef.name", name, names.is_path_segment_name(name))
+    for i, subject in enumerate(obj.get("subjects") or ()):
+        errs += _subject(subject, namespaced, field.index("subjects", i))
+    return errs
+
+
+def _subject(subject: dict[str, Any], namespaced: bool, path: str) -> list[FieldError]:
+    errs: list[FieldError] = []
+    name, kind, group = subject.get("name") or "", subject.get("kind") or "", subject.get("apiGroup") or ""
+    at_name, at_group = field.child(path, "name"), field.child(path, "apiGroup")
+    if not name:
+        errs.append(field.required(at_name))
+    if kind == "ServiceAccount":
+        if name:
+            errs += dns_subdomain(name, at_name)
+        if group:
+            errs.append(unsupported(at_group, group, ("",)))
+        if not namespaced and not subject.get("namespace"):
+            errs.append(field.required(field.child(path, "namespace")))
+    elif kind in ("User", "Group"):
+        if group != GROUP:
+            errs.append(unsupported(at_group, group, (GROUP,)))
+    else:
+        errs.append(unsupported(field.child(path, "kind"), kind, ("ServiceAccount", "User", "Group")))
+    return errs
+
+
+def role_ref_unchanged(obj: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
+    """The role that is granted may not change."""
+    new, before = (render("rbac.RoleRef", o.get("roleRef")) for o in (obj, old))
+    return [] if new == before else [field.invalid("roleRef", new, "cannot change roleRef")]

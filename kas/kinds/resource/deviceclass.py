@@ -1,0 +1,42 @@
+"""Strategy of DeviceClass (upstream ``pkg/registry/resource/deviceclass``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.kinds.core.columns import name_and_age
+from kas.kinds.core.objectmeta import object_meta, object_meta_update
+from kas.kinds.core.resources import is_extended
+from kas.kinds.resource.devices import MAX_CONFIGS, configuration, each, selectors
+from kas.meta import field, names
+from kas.meta.equality import semantic_equal
+from kas.meta.field import FieldError
+from kas.registry.printing.rows import printer
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.scheme import BUILTIN
+
+
+@strategy_for("resource.k8s.io", "deviceclasses")
+class DeviceClassStrategy(Strategy):
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        """``ValidateDeviceClass``."""
+        return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidateDeviceClassUpdate``: what the stored spec holds already is tolerated."""
+        errs = object_meta(obj["metadata"], False, names.dns_subdomain) + object_meta_update(obj["metadata"], old["metadata"])
+        return errs + _spec(obj.get("spec") or {}, old.get("spec") or {})
+
+
+def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
+    errs = selectors(spec.get("selectors"), "spec.selectors")
+    of = BUILTIN.field("resource.v1.DeviceClassSpec", "config")
+    stored = old is not None and semantic_equal(spec.get("config"), old.get("config"), of)
+    errs += each(spec.get("config"), MAX_CONFIGS, lambda item, path: configuration(item, path, stored), "spec.config")
+    name = spec.get("extendedResourceName")
+    if name is not None and not is_extended(name):
+        errs.append(field.invalid("spec.extendedResourceName", name, "must be a valid extended resource name"))
+    return errs
+
+
+printer("resource.k8s.io", "DeviceClass")(name_and_age)

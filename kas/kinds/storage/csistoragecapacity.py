@@ -1,0 +1,73 @@
+"""Strategy of CSIStorageCapacity (upstream ``pkg/registry/storage/csistoragecapacity``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.kinds.core.objectmeta import object_meta, object_meta_update
+from kas.kinds.core.pod.warnings import DEPRECATED_NODE_LABELS
+from kas.kinds.core.resources import nonnegative_quantity
+from kas.meta import names
+from kas.meta.checks import immutable, invalid_each
+from kas.meta.field import FieldError
+from kas.meta.labelselectors import label_selector
+from kas.registry.printing.cells import UNSET
+from kas.registry.printing.rows import printer
+from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.gostruct import render
+from kas.types.scheme import BUILTIN
+
+
+@strategy_for("storage.k8s.io", "csistoragecapacities")
+class CSIStorageCapacityStrategy(Strategy):
+    """What GetCapacity was asked with (topology, class) is fixed; the answer may change."""
+
+    def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
+        """``ValidateCSIStorageCapacity``."""
+        return self._validate(obj, allow_invalid_values=False)
+
+    def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
+        """``ValidateCSIStorageCapacityUpdate``: topology and class may not change; a stored selector's faults are tolerated."""
+        stored = old.get("nodeTopology")
+        tolerated = stored is not None and bool(label_selector(stored, ""))
+        errs = self._validate(obj, tolerated) + object_meta_update(obj["metadata"], old["metadata"])
+        topology = obj.get("nodeTopology")
+        shown = None if topology is None else render("meta.LabelSelector", topology)
+        errs += immutable(topology, stored, "nodeTopology", shown, BUILTIN.field("storage.v1.CSIStorageCapacity", "nodeTopology"))
+        return errs + immutable(obj.get("storageClassName") or "", old.get("storageClassName") or "", "storageClassName")
+
+    def _validate(self, obj: Obj, allow_invalid_values: bool) -> list[FieldError]:
+        errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+        if obj.get("nodeTopology") is not None:
+            errs += label_selector(obj["nodeTopology"], "nodeTopology", allow_invalid_values)
+        name = obj.get("storageClassName") or ""
+        errs += invalid_each("storageClassName", name, names.is_dns1123_subdomain(name))
+        if obj.get("capacity") is not None:  # nobody judges maximumVolumeSize
+            errs += nonnegative_quantity(obj["capacity"], "capacity")
+        return errs
+
+    def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
+        """One warning for each deprecated node label in the topology."""
+        return _warnings(obj)
+
+    def warnings_on_update(self, ctx: Context, obj: Obj, old: Obj) -> list[str]:
+        """What a create of the new object would warn of."""
+        return _warnings(obj)
+
+
+def _warnings(obj: Obj) -> list[str]:
+    """Of node labels that were renamed, in the expressions and in the labels of the topology."""
+    topology = obj.get("nodeTopology") or {}
+    found = []
+    for i, expression in enumerate(topology.get("matchExpressions") or ()):
+        key = expression.get("key") or ""
+        if key in DEPRECATED_NODE_LABELS:
+            found.append(f"nodeTopology.matchExpressions[{i}].key: {key} is {DEPRECATED_NODE_LABELS[key]}")
+    labels = sorted(topology.get("matchLabels") or ())
+    return found + [f"nodeTopology.matchLabels.{key}: {DEPRECATED_NODE_LABELS[key]}" for key in labels if key in DEPRECATED_NODE_LABELS]
+
+
+@printer("storage.k8s.io", "CSIStorageCapacity")
+def csi_storage_capacity_row(obj: Obj, now: float) -> list[Any]:
+    """Registered upstream, but the resource itself answers with the default table."""
+    return [obj["metadata"].get("name", ""), obj.get("storageClassName", ""), obj.get("capacity", UNSET)]

@@ -1,0 +1,109 @@
+"""Durations as Go's package ``time`` reads and prints them: flags, ``?timeout=``, ``metav1.Duration``, CEL."""
+
+from __future__ import annotations
+
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_MAX = (1 << 63) - 1
+
+
+def parse(text: str) -> int:
+    """Read ``time.ParseDuration``'s form ("1h30m", "-1.5s", "0"): nanoseconds in an int64. Raises ValueError with Go's words."""
+    invalid = ValueError(f"time: invalid duration {quote(text)}")
+    rest = text
+    negative = rest[:1] == "-"
+    if rest[:1] in ("-", "+"):
+        rest = rest[1:]
+    if rest == "0":
+        return 0
+    if not rest:
+        raise invalid
+    total = 0
+    while rest:
+        whole, fraction, unit, rest = _part(rest)
+        if not whole and not fraction:
+            raise invalid
+        if not unit:
+            raise ValueError(f"time: missing unit in duration {quote(text)}")
+        whole = whole.lstrip("0")
+        if len(whole) > 19 or int(whole or 0) > 1 << 63:
+            raise invalid
+        if unit not in _UNITS:
+            raise ValueError(f"time: unknown unit {quote(unit)} in duration {quote(text)}")
+        part = int(whole or 0) * _UNITS[unit] + _fraction(fraction, _UNITS[unit])
+        total += part
+        if part > 1 << 63 or total > 1 << 63:
+            raise invalid
+    if negative:
+        return -total
+    if total > _MAX:
+        raise invalid
+    return total
+
+
+def _part(text: str) -> tuple[str, str, str, str]:
+    """(digits before the point, digits behind it, unit, what follows)."""
+    at = _digits(text, 0)
+    whole, fraction = text[:at], ""
+    if text[at : at + 1] == ".":
+        end = _digits(text, at + 1)
+        fraction, at = text[at + 1 : end], end
+    end = at
+    while end < len(text) and text[end] != "." and not "0" <= text[end] <= "9":
+        end += 1
+    return whole, fraction, text[at:end], text[end:]
+
+
+def _digits(text: str, at: int) -> int:
+    while at < len(text) and "0" <= text[at] <= "9":
+        at += 1
+    return at
+
+
+def _fraction(digits: str, unit: int) -> int:
+    """Digits beyond what an int64 holds do not count, and the product is a float64, as in Go."""
+    f, scale = 0, 1.0
+    for digit in digits:
+        if f > (_MAX - int(digit)) // 10:
+            break
+        f, scale = f * 10 + int(digit), scale * 10
+    return int(float(f) * (float(unit) / scale))
+
+
+def seconds(text: str) -> float:
+    """Like ``parse``, in seconds."""
+    return parse(text) / 1e9
+
+
+def format_ns(nanoseconds: int) -> str:
+    """Print as Go's ``Duration.String`` does: ``1h2m3.5s``, sub-second values in ms, µs or ns."""
+    if nanoseconds == 0:
+        return "0s"
+    sign, n = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if n < 10**9:
+        unit, width = next((u, w) for limit, u, w in ((10**3, "ns", 0), (10**6, "µs", 3), (10**9, "ms", 6)) if n < limit)
+        return f"{sign}{_decimal(n, width)}{unit}"
+    minutes, rest = divmod(n, 60 * 10**9)
+    shown = _decimal(rest, 9) + "s"
+    if minutes == 0:
+        return sign + shown
+    hours, minutes = divmod(minutes, 60)
+    return f"{sign}{hours}h{minutes}m{shown}" if hours else f"{sign}{minutes}m{shown}"
+
+
+def _decimal(n: int, width: int) -> str:
+    whole, fraction = divmod(n, 10**width)
+    return f"{whole}.{fraction:0{width}d}".rstrip("0") if fraction else str(whole)
+
+
+def quote(text: str) -> str:
+    """Quote as package ``time`` does: bytes outside of printable ASCII are \\x escapes."""
+    out = ['"']
+    for c in text:
+        if c in '"\\':
+            out.append("\\" + c)
+        elif " " <= c < "\x80":
+            out.append(c)
+        else:
+            out.extend(f"\\x{b:02x}" for b in c.encode("utf-8", "surrogatepass"))
+    out.append('"')
+    return "".join(out)

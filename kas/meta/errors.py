@@ -1,0 +1,196 @@
+"""The one error a client can see: ``ApiError``, rendered as a ``metav1.Status``.
+
+Named constructors mirror apimachinery's ``pkg/api/errors``; their message texts are upstream's, because clients parse
+some of them. Nothing here imports another kas module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kas.meta.field import FieldError
+
+
+class ApiError(Exception):
+    """A refusal in Kubernetes' own form.
+
+    ``code`` is the HTTP status, ``reason`` a metav1.StatusReason ("" when upstream leaves it out), ``details`` the
+    StatusDetails dict or None, ``headers`` extra response headers (lower case, for example ``retry-after``).
+    """
+
+    __slots__ = ("code", "details", "headers", "message", "reason")
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message, self.details, self.headers = code, reason, message, details, headers
+
+    def __repr__(self) -> str:
+        return f"ApiError({self.code}, {self.reason!r}, {self.message!r})"
+
+    def status(self) -> dict[str, Any]:
+        """The metav1.Status object, its keys in upstream's output order."""
+        out: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        if self.message:
+            out["message"] = self.message
+        if self.reason:
+            out["reason"] = self.reason
+        if self.details is not None:
+            out["details"] = self.details
+        out["code"] = self.code
+        return out
+
+
+def qualified(group: str, resource: str) -> str:
+    """``GroupResource.String()``: ``deployments.apps``, or the bare name in the core group."""
+    return f"{resource}.{group}" if group else resource
+
+
+def _details(group: str, kind: str, name: str = "", **more: Any) -> dict[str, Any]:
+    # StatusDetails' output order: name, group, kind, uid, causes, retryAfterSeconds; empty ones are left out.
+    out: dict[str, Any] = {}
+    if name:
+        out["name"] = name
+    if group:
+        out["group"] = group
+    if kind:
+        out["kind"] = kind
+    if more:
+        for key in ("uid", "causes", "retryAfterSeconds"):
+            if more.get(key):
+                out[key] = more[key]
+    return out
+
+
+def bad_request(message: str) -> ApiError:
+    """400 BadRequest."""
+    return ApiError(400, "BadRequest", message)
+
+
+def unauthorized(message: str = "Unauthorized") -> ApiError:
+    """401 Unauthorized. The message says no more than that: why a credential failed is for the log."""
+    return ApiError(401, "Unauthorized", message)
+
+
+def forbidden(group: str, resource: str, name: str, why: str) -> ApiError:
+    """``errors.NewForbidden``: ``pods "a" is forbidden: why``; without a name the resource alone stands first."""
+    if not resource:
+        message = f"forbidden: {why}"
+    elif name:
+        message = f'{qualified(group, resource)} "{name}" is forbidden: {why}'
+    else:
+        message = f"{qualified(group, resource)} is forbidden: {why}"
+    return ApiError(403, "Forbidden", message, _details(group, resource, name))
+
+
+def not_found(group: str, resource: str, name: str) -> ApiError:
+    """404 NotFound with the object in its details; in upstream's words, which clients parse."""
+    return ApiError(404, "NotFound", f'{qualified(group, resource)} "{name}" not found', _details(group, resource, name))
+
+
+def generic_not_found() -> ApiError:
+    """The answer for a path the REST handlers know nothing of."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def method_not_supported(group: str, resource: str, action: str) -> ApiError:
+    """405 MethodNotAllowed; ``action`` is the verb of the request."""
+    message = f'{action} is not supported on resources of kind "{qualified(group, resource)}"'
+    return ApiError(405, "MethodNotAllowed", message, _details(group, resource))
+
+
+def already_exists(group: str, resource: str, name: str) -> ApiError:
+    """409 AlreadyExists of a create whose name is taken."""
+    message = f'{qualified(group, resource)} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", message, _details(group, resource, name))
+
+
+def generate_name_conflict(group: str, resource: str, name: str, retry_after_s: int = 1) -> ApiError:
+    """409 AlreadyExists of a create with generateName whose drawn name was taken; the client may try again."""
+    message = f'{qualified(group, resource)} "{name}" already exists, the server was not able to generate a unique name for the object'
+    return ApiError(409, "AlreadyExists", message, _details(group, resource, name, retryAfterSeconds=retry_after_s))
+
+
+def conflict(group: str, resource: str, name: str, why: str) -> ApiError:
+    """409 Conflict of a write that lost a race; ``why`` ends the message as upstream's inner error does."""
+    message = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
+    return ApiError(409, "Conflict", message, _details(group, resource, name))
+
+
+OBJECT_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def apply_conflict(message: str, causes: Sequence[dict[str, str]]) -> ApiError:
+    """409 Conflict of a server-side apply; ``causes`` name manager and field of each conflict (KEP-555)."""
+    return ApiError(409, "Conflict", message, {"causes": list(causes)})
+
+
+def gone(message: str) -> ApiError:
+    """410 Gone, the reason that old watch caches gave."""
+    return ApiError(410, "Gone", message)
+
+
+def expired(message: str) -> ApiError:
+    """410 Expired: the revision asked for is compacted, or a continue token too old."""
+    return ApiError(410, "Expired", message)
+
+
+def aggregate(errors: Iterable[FieldError]) -> str:
+    """``utilerrors.Aggregate``: repeats are dropped, more than one message stand in brackets."""
+    texts = list(dict.fromkeys(str(e) for e in errors))
+    return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]" if texts else "<nil>"
+
+
+def invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> ApiError:
+    """``errors.NewInvalid`` (422): every field error becomes a cause; the message is their aggregate."""
+    errs = list(errors)
+    causes = [{"reason": e.type, "message": e.error_body(), "field": e.field} for e in errs]
+    message = f'{qualified(group, kind)} "{name}" is invalid: {aggregate(errs)}'
+    return ApiError(422, "Invalid", message, _details(group, kind, name, causes=causes))
+
+
+def not_acceptable(message: str) -> ApiError:
+    """406 NotAcceptable: no media type of the Accept header can be served."""
+    return ApiError(406, "NotAcceptable", message)
+
+
+def unsupported_media_type(message: str) -> ApiError:
+    """415 UnsupportedMediaType of a body."""
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
+def request_entity_too_large(message: str) -> ApiError:
+    """413 RequestEntityTooLarge; ``message`` names the limit."""
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
+
+
+def too_many_requests(message: str, retry_after_s: int) -> ApiError:
+    """429 TooManyRequests with Retry-After, in seconds, as header and detail."""
+    return ApiError(
+        429, "TooManyRequests", message, {"retryAfterSeconds": retry_after_s}, {"retry-after": str(retry_after_s)}
+    )
+
+
+def internal(message: str) -> ApiError:
+    """500; upstream prefixes the message and repeats the bare text as a cause."""
+    return ApiError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
+
+
+def service_unavailable(message: str) -> ApiError:
+    """503 ServiceUnavailable."""
+    return ApiError(503, "ServiceUnavailable", message)
+
+
+def timeout(message: str, retry_after_s: int = 0) -> ApiError:
+    """504 Timeout; with ``retry_after_s`` above 0 also Retry-After, in seconds."""
+    details = {"retryAfterSeconds": retry_after_s} if retry_after_s else {}
+    headers = {"retry-after": str(retry_after_s)} if retry_after_s else None
+    return ApiError(504, "Timeout", f"Timeout: {message}", details, headers)

@@ -1,0 +1,16 @@
+"""Making an object from what its constructor asks for by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def wants(cls: Any) -> list[str]:
+    """The names of a constructor's arguments; none for a class without a constructor of its own."""
+    return [name for name in getattr(cls.__init__, "__annotations__", {}) if name != "return"]
+
+
+def make(cls: Any, known: Mapping[str, Any]) -> Any:
+    """``cls`` with those of ``known`` that its constructor names. Raises ``TypeError`` when it names another one without a default."""
+    return cls(**{name: known[name] for name in wants(cls) if name in known})

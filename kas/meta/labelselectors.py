@@ -1,0 +1,103 @@
+"""metav1.LabelSelector: validation and matching (``apis/meta/v1/validation``, ``LabelSelectorAsSelector``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kas.meta import cached, field
+from kas.meta.field import FieldError
+
+OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+
+
+def label_name(name: str, path: str) -> list[FieldError]:
+    """``ValidateLabelName``: a qualified name; one error for each thing wrong with it."""
+    return [field.invalid(path, name, m) for m in cached.qualified_name(name)]
+
+
+def labels(items: Mapping[str, str] | None, path: str) -> list[FieldError]:
+    """``ValidateLabels``: every key, then its value, in key order."""
+    if not items:
+        return []
+    errs: list[FieldError] = []
+    for key in sorted(items):
+        errs += [field.invalid(path, key, m) for m in cached.qualified_name(key)]
+        errs += [field.invalid(path, items[key], m) for m in cached.label_value(items[key])]
+    return errs
+
+
+def label_selector(selector: Mapping[str, Any] | None, path: str, allow_invalid_values: bool = False) -> list[FieldError]:
+    """``ValidateLabelSelector`` of a metav1.LabelSelector; with ``allow_invalid_values`` the values of expressions are not looked at, for
+    stored objects.
+    """
+    if not selector:
+        return []
+    errs = labels(selector.get("matchLabels"), f"{path}.matchLabels")
+    for i, term in enumerate(selector.get("matchExpressions") or ()):
+        at, operator, values = f"{path}.matchExpressions[{i}]", term.get("operator") or "", term.get("values") or ()
+        if operator in ("In", "NotIn"):
+            if not values:
+                errs.append(field.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                message = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                errs.append(field.forbidden(f"{at}.values", message))
+        else:
+            errs.append(field.invalid(f"{at}.operator", operator, "not a valid selector operator"))
+        errs += label_name(term.get("key") or "", f"{at}.key")
+        if not allow_invalid_values:
+            for j, value in enumerate(values):
+                errs += [field.invalid(f"{at}.values[{j}]", value, m) for m in cached.label_value(value)]
+    return errs
+
+
+def has_invalid_value(selector: Mapping[str, Any] | None) -> bool:
+    """``LabelSelectorHasInvalidLabelValue``: whether an expression compares with what no label can hold."""
+    return any(cached.label_value(v) for term in (selector or {}).get("matchExpressions") or () for v in term.get("values") or ())
+
+
+def is_empty(selector: Mapping[str, Any]) -> bool:
+    """Whether the selector selects everything."""
+    return not selector.get("matchLabels") and not selector.get("matchExpressions")
+
+
+def convertible(selector: Mapping[str, Any] | None) -> str:
+    """The error of ``LabelSelectorAsSelector`` on this selector, "" when it becomes one."""
+    for term in (selector or {}).get("matchExpressions") or ():
+        operator = term.get("operator") or ""
+        if operator not in OPERATORS:
+            return f"{field.go_quote(operator)} is not a valid label selector operator"
+        if _bad_requirement(term.get("key") or "", operator, term.get("values") or ()):
+            return "invalid requirement"
+    for key, value in ((selector or {}).get("matchLabels") or {}).items():
+        if _bad_requirement(key, "In", (value,)):
+            return "invalid requirement"
+    return ""
+
+
+def _bad_requirement(key: str, operator: str, values: Any) -> bool:
+    if cached.qualified_name(key) or any(cached.label_value(v) for v in values):
+        return True
+    return (operator in ("In", "NotIn")) != bool(values)
+
+
+def matches(selector: Mapping[str, Any] | None, have: Mapping[str, str] | None) -> bool:
+    """Whether labels fulfil a convertible selector: an absent one matches nothing, an empty one everything."""
+    if selector is None:
+        return False
+    have = have or {}
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if have.get(key) != value:
+            return False
+    for term in selector.get("matchExpressions") or ():
+        key, operator, values = term.get("key"), term.get("operator"), term.get("values") or ()
+        if operator == "In":
+            if have.get(key) not in values:
+                return False
+        elif operator == "NotIn":
+            if key in have and have[key] in values:
+                return False
+        elif (operator == "Exists") != (key in have):
+            return False
+    return True

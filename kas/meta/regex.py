@@ -1,0 +1,71 @@
+"""Go's regular expressions: RE2, which takes linear time whatever the pattern.
+
+Every pattern that a client sends runs here. What Go refuses is refused with the words of Go's ``regexp/syntax``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+MAX_CACHED, MAX_CACHED_LENGTH = 512, 1024
+
+# RE2's words for what is wrong, where Go has others.
+_GO_WORDS = {
+    "missing ]": "missing closing ]",
+    "missing )": "missing closing )",
+    "trailing \\": "trailing backslash at end of expression",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+    "pattern too large - compile failed": "expression too large",
+}
+# An escape, or text taken literally; RE2 alone knows \C.
+_ESCAPES = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(.)", re.DOTALL)
+
+
+class RegexError(ValueError):
+    """A pattern that Go does not take; ``str`` is the text of Go's error."""
+
+
+def compiled(pattern: str) -> Any:
+    """The pattern, with ``search`` and ``finditer``. Raises RegexError. Short patterns are kept for the next time, a bounded number."""
+    if len(pattern) <= MAX_CACHED_LENGTH:
+        return _kept(pattern)
+    import re2
+
+    found = _compile(pattern)
+    re2.purge()  # it keeps the last ones itself, however long
+    return found
+
+
+def _compile(pattern: str) -> Any:
+    import re2  # a compiled library that few servers need
+
+    if "\\C" in pattern and any(m[1] == "C" for m in _ESCAPES.finditer(pattern)):
+        raise _refused("invalid escape sequence", "\\C")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except UnicodeEncodeError:
+        raise _refused("invalid UTF-8", pattern) from None
+    except re2.error as e:
+        reason = e.args[0] if e.args else ""
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        what, _, where = text.partition(": ")
+        if what == "invalid perl operator" and where.startswith("(?<"):
+            # Go takes a look behind for the beginning of a named group, and quotes it up to where the name ends.
+            what, rest = "invalid named capture group", pattern[pattern.find(where) :]
+            where = rest[: rest.find(">") + 1] or rest
+        raise _refused(_GO_WORDS.get(what, what), where) from None
+
+
+_kept = lru_cache(maxsize=MAX_CACHED)(_compile)
+
+
+def _refused(what: str, where: str) -> RegexError:
+    return RegexError(f"error parsing regexp: {what}: `{where}`")

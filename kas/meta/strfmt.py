@@ -1,0 +1,190 @@
+"""The formats that a schema may ask of a string: kube-openapi ``pkg/validation/strfmt``, as a structural schema knows them.
+
+``FORMATS`` maps a name without dashes to a function that says whether a text has the format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from kas._codecs import DecodeError
+from kas.meta import mailaddress
+from kas.meta.gourl import parse_request_uri
+from kas.meta.ip import parse_cidr, parse_ip
+from kas.meta.scalars import days_in, parse_duration
+
+FLAGS = re.ASCII | re.IGNORECASE
+
+
+def _matches(pattern: str, flags: int = re.ASCII) -> Callable[[str], bool]:
+    """For patterns of ours only, which cannot run away."""
+    whole = re.compile(pattern, flags)
+    return lambda text: whole.fullmatch(text) is not None
+
+
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})")
+
+
+def is_date(text: str) -> bool:
+    """A full-date of RFC 3339."""
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return False
+    year, month, day = map(int, found.groups())
+    return 1 <= month <= 12 and 1 <= day <= days_in(year, month)
+
+
+def is_datetime(text: str) -> bool:
+    """Nearly a date-time of RFC 3339: any character may stand before the fraction, and the offset is not checked."""
+    date, mark, rest = text.lower().partition("t")
+    if not mark or not is_date(date):
+        return False
+    found = _TIME.fullmatch(rest.partition("t")[0])
+    return found is not None and found[1] <= "23" and found[2] <= "59" and found[3] <= "59"
+
+
+_PIECE = re.compile(r"((?:-[\t\n\f\r ]?)?[0-9]+)[\t\n\f\r ]*([A-Za-zµ]+)")
+_UNITS = ("ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk")
+_LONG_UNITS = ("nano", "micro", "milli", "sec", "min", "hour", "day", "week")  # whatever follows: "seconds", "secs"
+
+
+def is_duration(text: str) -> bool:
+    """A Go duration, or numbers with the units of Scala's ("3 hours 2 min") anywhere in the text."""
+    try:
+        parse_duration(text)
+    except DecodeError:
+        pass
+    else:
+        return True
+    known = False
+    for number, unit in _PIECE.findall(text):
+        digits = number.removeprefix("-").strip()
+        if len(digits.lstrip("0")) > 19 or int(digits) >= 1 << 63:
+            return False
+        unit = unit.lower()
+        # Go folds case beyond ASCII: the Greek letter is no other than the micro sign.
+        known = known or unit.replace("μ", "µ") in _UNITS or unit.startswith(_LONG_UNITS)
+    return known
+
+
+# Letters and symbols of any script; RE2 knows the classes, so the pattern runs there.
+_NAME = r"[a-zA-Z0-9\p{S}\p{L}]"
+_HOSTNAME = rf"^({_NAME}(-?{_NAME}{{0,62}})?|({_NAME}([a-zA-Z0-9\-\p{{S}}\p{{L}}]{{0,61}}{_NAME})?\.)+[a-zA-Z\p{{L}}]{{2,63}})$"
+
+
+def is_hostname(text: str) -> bool:
+    """A host name of up to 255 bytes, in labels of up to 63."""
+    from kas.meta.regex import compiled
+
+    if not text or len(text.encode()) > 255 or any(len(label.encode()) > 63 for label in text.split(".")):
+        return False
+    return compiled(_HOSTNAME).search(text) is not None
+
+
+def is_uri(text: str) -> bool:
+    """``uri``: what ``url.ParseRequestURI`` takes."""
+    try:
+        parse_request_uri(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_ipv4(text: str) -> bool:
+    """Leading zeros are suffered, as before Go 1.17."""
+    return "." in text and parse_ip(text) is not None
+
+
+def is_ipv6(text: str) -> bool:
+    """``ipv6``: an address with a colon whose embedded IPv4 part, if any, has no leading zeros."""
+    if ":" not in text or parse_ip(text) is None:
+        return False
+    tail = text.rpartition(":")[2]
+    return "." not in tail or not any(len(part) > 1 and part[0] == "0" for part in tail.split("."))
+
+
+_MACS = tuple(rf"[0-9a-f]{{2}}(?:{by}[0-9a-f]{{2}}){{{n - 1}}}" for n in (6, 8, 20) for by in "-:")
+_DOTTED_MACS = tuple(rf"[0-9a-f]{{4}}(?:\.[0-9a-f]{{4}}){{{n // 2 - 1}}}" for n in (6, 8, 20))
+_SEPARATORS = re.compile(r"[\t\n\f\r -]+")
+
+
+def is_isbn10(text: str) -> bool:
+    """``isbn10``: ten digits, the last perhaps X, with the right check digit; blanks and hyphens do not count."""
+    digits = _SEPARATORS.sub("", text)
+    if not re.fullmatch(r"[0-9]{9}[0-9X]", digits):
+        return False
+    return sum((i + 1) * (10 if c == "X" else int(c)) for i, c in enumerate(digits)) % 11 == 0
+
+
+def is_isbn13(text: str) -> bool:
+    """``isbn13``: thirteen digits with the right check digit; blanks and hyphens do not count."""
+    digits = _SEPARATORS.sub("", text)
+    if not re.fullmatch(r"[0-9]{13}", digits):
+        return False
+    return sum((1, 3)[i % 2] * int(c) for i, c in enumerate(digits)) % 10 == 0
+
+
+_ISSUED = _matches(
+    r"4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}"
+    r"|(?:2131|1800|35[0-9]{3})[0-9]{11}"
+)
+
+
+def is_credit_card(text: str) -> bool:
+    """Whatever is no digit does not count; the rest is a number that an issuer gives, with Luhn's check digit."""
+    digits = re.sub(r"[^0-9]+", "", text)
+    doubled = (int(c) * (1 + i % 2) for i, c in enumerate(reversed(digits)))
+    return _ISSUED(digits) and sum(n // 10 + n % 10 for n in doubled) % 10 == 0
+
+
+def _uuid(third: str = "[0-9a-f]{4}", fourth: str = "[0-9a-f]{4}") -> Callable[[str], bool]:
+    return _matches(rf"[0-9a-f]{{8}}-?[0-9a-f]{{4}}-?{third}-?{fourth}-?[0-9a-f]{{12}}", FLAGS)
+
+
+_BYTE = r"(0|[1-9][0-9]?|1[0-9][0-9]?|2[0-4][0-9]|25[0-5])"
+_BLANK = r"[\t\n\f\r ]*"
+_SHORT_NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_short_name, _long_name = _matches(_SHORT_NAME), _matches(rf"{_SHORT_NAME}(\.{_SHORT_NAME})*")
+
+_SSN = _matches("[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}")
+
+FORMATS: dict[str, Callable[[str], bool]] = {
+    "bsonobjectid": _matches("[0-9a-f]{24}", FLAGS),
+    "uri": is_uri,
+    "email": mailaddress.is_address,
+    "hostname": is_hostname,
+    "ipv4": is_ipv4,
+    "ipv6": is_ipv6,
+    "cidr": lambda text: parse_cidr(text) is not None,
+    "mac": _matches("|".join(_MACS + _DOTTED_MACS), FLAGS),
+    "uuid": _uuid(),
+    "uuid3": _uuid("3[0-9a-f]{3}"),
+    "uuid4": _uuid("4[0-9a-f]{3}", "[89ab][0-9a-f]{3}"),
+    "uuid5": _uuid("5[0-9a-f]{3}", "[89ab][0-9a-f]{3}"),
+    "isbn": lambda text: is_isbn10(text) or is_isbn13(text),
+    "isbn10": is_isbn10,
+    "isbn13": is_isbn13,
+    "creditcard": is_credit_card,
+    "ssn": lambda text: len(text) == 11 and _SSN(text),
+    "hexcolor": _matches("#?([0-9a-f]{3}|[0-9a-f]{6})", FLAGS),
+    "rgbcolor": _matches(rf"rgb\({_BLANK}{_BYTE}{_BLANK},{_BLANK}{_BYTE}{_BLANK},{_BLANK}{_BYTE}{_BLANK}\)"),
+    "byte": _matches(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"),
+    "password": lambda text: True,
+    "date": is_date,
+    "duration": is_duration,
+    "datetime": is_datetime,
+    "k8sshortname": lambda text: len(text) <= 63 and _short_name(text),
+    "k8slongname": lambda text: len(text) <= 253 and _long_name(text),
+}
+# Formats of numbers, which bound their range; a schema of another type does not know them.
+NUMBER_FORMATS = {"integer": frozenset(("int32", "int64")), "number": frozenset(("float", "double", "int32", "int64"))}
+
+
+def is_known(kind: str, name: str) -> bool:
+    """Whether a schema of this type ("" if it says none) may ask for the format; others are ignored, with a warning."""
+    plain = name.replace("-", "")
+    if kind in ("", "string"):
+        return plain in FORMATS or (not kind and any(name in names for names in NUMBER_FORMATS.values()))
+    return name in NUMBER_FORMATS.get(kind, ())

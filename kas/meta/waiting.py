@@ -1,0 +1,72 @@
+"""Code that may have to wait and mostly has not."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, ParamSpec, TypeVar
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+@types.coroutine
+def _pause() -> Generator[None, None, None]:
+    yield
+
+
+async def awaited(value: T | Awaitable[T]) -> T:
+    """``value``, or what comes of it when it is awaitable.
+
+    Inside of what ``at_once`` runs, nothing that waits begins before there is a task: it may want to know which one runs it.
+    """
+    if isinstance(value, Awaitable):
+        await _pause()
+        return await value
+    return value
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T | Awaitable[T]:
+    """What ``work`` comes to when it need not wait, without a task; else the rest of it, to be awaited. ``work`` waits for nothing but
+    ``awaited`` values."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    return _rest(work)
+
+
+def eager(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T | Awaitable[T]]:
+    """A coroutine function that is run ``at_once`` when it is called."""
+
+    @functools.wraps(work)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T | Awaitable[T]:
+        return at_once(work(*args, **kwargs))
+
+    return run
+
+
+async def _rest(work: Coroutine[Any, Any, T]) -> T:
+    return await _resumed(work)
+
+
+@types.coroutine
+def _resumed(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """``work`` from its first pause on."""
+    try:
+        waiting = work.send(None)
+        while True:
+            try:
+                sent = yield waiting
+            except GeneratorExit:
+                work.close()
+                raise
+            except BaseException as e:
+                waiting = work.throw(e)
+            else:
+                waiting = work.send(sent)
+    except StopIteration as done:
+        result: T = done.value
+        return result

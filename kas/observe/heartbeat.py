@@ -1,0 +1,30 @@
+"""Whether the worker's loop turns as it should."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+
+class Heartbeat:
+    """A timer of the loop that runs every ``EVERY_S`` seconds from ``start`` on; ``why`` says what is wrong when it did not for
+    ``LATE_S``."""
+
+    EVERY_S, LATE_S = 1.0, 30.0
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._at: float | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Note the time now and every ``EVERY_S`` seconds from now on."""
+        self._at = self._clock()
+        loop.call_later(self.EVERY_S, self.start, loop)
+
+    def why(self) -> str:
+        """Why the loop counts as stuck; "" while its timers run."""
+        if self._at is None:
+            return "not started"
+        late = self._clock() - self._at
+        return f"no timer has run for {late:.0f} s" if late > self.LATE_S else ""

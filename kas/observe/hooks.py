@@ -1,0 +1,77 @@
+"""What has to be done at start, or kept running since, and whether it is: the ``poststarthook/`` health checks.
+
+A hook is done once and for all (``done``), or it is a loop of the worker that leads (``running``, ``failed``): the others read what the
+leader says in the run directory, so that all workers of a server answer alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+NOT_FINISHED = "not finished"
+
+
+class Hooks:
+    """``steps`` are the hooks of every worker's start; ``loops`` maps the names of the leader's controllers to those of their hooks.
+    ``path`` is where the leader writes for the other workers."""
+
+    def __init__(self, steps: Sequence[str], loops: dict[str, str], path: Path) -> None:
+        self.names = (*steps, *loops.values())
+        self._of_loops = frozenset(loops.values())
+        self._open = set(steps)
+        self._loops, self._path = loops, path
+        self._failed: dict[str, str] = {}
+        self._led = self._runs = False
+        self._read_at = 0
+
+    def done(self, *names: str) -> None:
+        """These steps of the start are finished."""
+        self._open.difference_update(names)
+
+    def begin(self) -> None:
+        """The worker runs its loops, or waits to lead."""
+        self._runs = True
+
+    def lead(self) -> None:
+        """This worker's loops are the ones that count from here on."""
+        self._led = True
+        self._failed = {}
+        self._write()
+
+    def running(self, controller: str) -> None:
+        """The controller runs again: what was told of its failure is taken back."""
+        if self._failed.pop(self._loops.get(controller, ""), None) is not None:
+            self._write()
+
+    def failed(self, controller: str, why: str) -> None:
+        """The loop crashed; ``running`` says when it is started again."""
+        hook = self._loops.get(controller)
+        if hook is not None:
+            self._failed[hook] = why
+            self._write()
+
+    def why(self, name: str) -> str:
+        """What is wrong with a hook; "" when nothing is."""
+        if name not in self._of_loops:
+            return NOT_FINISHED if name in self._open else ""
+        if not self._runs:
+            return NOT_FINISHED
+        if not self._led:
+            self._read()
+        return self._failed.get(name, "")
+
+    def _write(self) -> None:
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(self._failed))
+        os.replace(new, self._path)
+
+    def _read(self) -> None:
+        try:
+            changed = self._path.stat().st_mtime_ns
+        except FileNotFoundError:  # nobody leads yet
+            return
+        if changed != self._read_at:
+            self._failed, self._read_at = json.loads(self._path.read_text()), changed

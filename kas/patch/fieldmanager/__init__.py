@@ -1,0 +1,42 @@
+"""Managed fields and server-side apply (KEP-555): which manager owns which field of an object.
+
+    schema = builtin("apps", "v1", "Deployment")            # or deduced_schema(...); custom resources: kas.apiextensions.mergeschema
+    entries = create(schema, obj, "kubectl-create", now=now)                             # create
+    entries = update(schema, live, new, "controller", now=now, subresource="status")     # PUT or PATCH of /status
+    merged = apply(schema, live, config, "helm", now=now, force=False)                   # server-side apply
+
+Everything here is a pure function over dicts; the walks are in ``kas.patch._fieldsets``.
+"""
+
+from __future__ import annotations
+
+from kas.patch._fieldsets import Field, Node
+from kas.patch.fieldmanager.applying import apply, shown_name
+from kas.patch.fieldmanager.builtin import builtin, type_node
+from kas.patch.fieldmanager.entries import manager_name, read, restore_after_admission
+from kas.patch.fieldmanager.scale import to_parent, to_scale
+from kas.patch.fieldmanager.schema import Schema, deduced_schema
+from kas.patch.fieldmanager.timestamps import keep_timestamps
+from kas.patch.fieldmanager.updating import Only, create, field_set, unowned, update
+
+__all__ = [
+    "Field",
+    "Node",
+    "Only",
+    "Schema",
+    "apply",
+    "builtin",
+    "create",
+    "deduced_schema",
+    "field_set",
+    "keep_timestamps",
+    "manager_name",
+    "read",
+    "restore_after_admission",
+    "shown_name",
+    "to_parent",
+    "to_scale",
+    "type_node",
+    "unowned",
+    "update",
+]

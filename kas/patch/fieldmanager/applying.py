@@ -1,0 +1,203 @@
+"""Server-side apply (KEP-555).
+
+Upstream: apimachinery ``pkg/util/managedfields/internal`` (fieldmanager.go, structuredmerge.go, skipnonapplied.go,
+versioncheck.go, lastappliedmanager.go) around structured-merge-diff v6 ``merge/update.go``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.meta.errors import ApiError, bad_request
+from kas.patch._fieldsets import (
+    Mismatch,
+    difference,
+    equal_but_metadata,
+    intersection,
+    merge,
+    remove_items,
+    to_set,
+    union,
+    validate,
+    with_named_members,
+)
+from kas.patch.fieldmanager import lastapplied
+from kas.patch.fieldmanager.conflicts import Conflicts, conflict_error
+from kas.patch.fieldmanager.entries import Ident, Managed, Managers, ident_of, read, write
+from kas.patch.fieldmanager.schema import Schema
+from kas.patch.fieldmanager.updating import NO_FIELDS, STRIPPED, Obj, Reset, allowed, entries_of, reconciled, settle, track
+
+BEFORE_FIRST_APPLY = "before-first-apply"
+
+
+def apply(
+    schema: Schema,
+    live: Obj | None,
+    applied: Obj,
+    manager: str,
+    *,
+    now: str,
+    subresource: str = "",
+    force: bool = False,
+    reset_fields: Reset = NO_FIELDS,
+) -> Obj:
+    """The live object merged with the applied configuration, its managedFields updated; ``live`` is None on create.
+
+    Fields this manager applied before and no longer does, and that nobody else owns, are removed; a map or list emptied
+    so stays, empty. The result is not defaulted. Subtrees are shared with the arguments.
+
+    Raises ApiError: 400 for another type or when the configuration carries managedFields, 409 for fields of other
+    managers unless ``force``, 500 (without reason, as upstream) when the configuration does not fit the schema.
+    """
+    live = live if live is not None else {}
+    stored = entries_of(live)
+    try:
+        managers = read(stored, trusted=True) if stored else {}
+    except ValueError as e:
+        raise _plain(f"failed to decode managed fields: {e}") from None
+    # What is no text is none, as for any unstructured object.
+    api_version, kind = (v if isinstance(v, str) else "" for v in (applied.get("apiVersion"), applied.get("kind")))
+    if (api_version, kind) != (schema.api_version, schema.kind):
+        raise bad_request(f"invalid object type: {_gvk(api_version, kind)}")
+    ident = ident_of(manager or "unknown", "Apply", schema.api_version, subresource)
+    try:
+        if not managers:
+            managers = track(schema, {}, live, {}, BEFORE_FIRST_APPLY, subresource, now, reset_fields)
+        given = entries_of(applied)
+        # What is no list of maps is none for upstream; most of it then does not fit the schema.
+        if isinstance(given, list) and all(isinstance(e, dict) for e in given):
+            raise bad_request("metadata.managedFields must be nil")
+        _check(schema, live, applied)
+        try:
+            merged, managers = _apply(schema, live, applied, managers, ident, force, reset_fields)
+        except Conflicts as c:
+            if manager != lastapplied.MANAGER:
+                raise conflict_error(c.found) from None
+            left = lastapplied.remaining(schema, live, c.found)
+            if left:
+                raise conflict_error(left) from None
+            merged, managers = _apply(schema, live, applied, managers, ident, True, reset_fields)
+    except Mismatch as e:
+        raise _plain(f"failed to merge config: {_mismatch_text(e.errors)}") from None
+    own = managers.get(ident)
+    if own is not None:
+        kept = difference(own.fields, STRIPPED)
+        if kept:
+            # Without a change the time of the last one stays, and a new manager has none.
+            managers[ident] = Managed(kept, own.api_version, True, own.time if merged is None else now)
+        else:
+            del managers[ident]
+    return _result(live if merged is None else merged, applied, manager, managers)
+
+
+def _result(obj: Obj, applied: Obj, manager: str, managers: Managers) -> Obj:
+    out = dict(obj)
+    meta = {k: v for k, v in (out.get("metadata") or NO_FIELDS).items() if k != "managedFields"}
+    if manager == lastapplied.MANAGER:
+        lastapplied.refresh(meta, applied)
+    entries = write(managers)
+    if entries:
+        meta["managedFields"] = entries
+    out["metadata"] = meta
+    return out
+
+
+def _check(schema: Schema, live: Obj, applied: Obj) -> None:
+    errors = validate(schema.root, applied)
+    if errors:
+        raise _plain(f"failed to create typed patch object ({shown_name(applied)}): {_mismatch_text(errors)}")
+    # Built-in objects were typed when they were decoded; a custom resource may have been stored under another schema.
+    if not schema.structured:
+        errors = validate(schema.root, live, True)
+        if errors:
+            raise _plain(f"failed to create typed live object ({shown_name(live)}): {_mismatch_text(errors)}")
+
+
+def _apply(
+    schema: Schema, live: Obj, applied: Obj, managers: Managers, ident: Ident, force: bool, reset: Reset
+) -> tuple[Obj | None, Managers]:
+    """The merged object, None when nothing changes, and the managers; raises Conflicts."""
+    managers = reconciled(schema, live, managers)
+    merged = merge(schema.root, live, applied)
+    last = managers.get(ident)
+    fields = allowed(to_set(schema.root, applied), reset)
+    managers[ident] = Managed(fields, schema.api_version, True, last.time if last is not None else "")
+    merged = _prune(schema, merged, managers, ident, last)
+    managers, _ = settle(schema, live, merged, managers, ident, reset, force)
+    if not managers[ident].fields:
+        del managers[ident]
+    return None if equal_but_metadata(live, merged, ("managedFields",)) else merged, managers
+
+
+def _prune(schema: Schema, merged: Obj, managers: Managers, ident: Ident, last: Managed | None) -> Obj:
+    """Remove what the applier owned last time and now neither it nor anybody else does."""
+    if last is None or not last.fields:
+        return merged
+    if last.api_version == schema.api_version and not difference(last.fields, managers[ident].fields):
+        return merged
+    at = schema.at(merged, last.api_version)
+    if at is None:
+        return merged
+    last_schema, whole = at
+    root = last_schema.root
+    pruned = remove_items(root, whole, with_named_members(root, last.fields)) or {}
+    pruned_at, pruned = _add_back_owned(last_schema, whole, pruned, managers)
+    back = pruned_at.at(pruned, last.api_version)
+    if back is None:
+        return merged
+    pruned = back[1]
+    dangling = intersection(
+        difference(_named_set(root, whole), _named_set(root, pruned)), with_named_members(root, last.fields)
+    )
+    pruned = remove_items(root, whole, dangling) or {}
+    result = last_schema.at(pruned, schema.api_version)
+    return pruned if result is None else result[1]
+
+
+def _named_set(root, obj: Obj) -> dict[str, Any]:
+    return with_named_members(root, to_set(root, obj))
+
+
+def _add_back_owned(schema: Schema, whole: Obj, pruned: Obj, managers: Managers) -> tuple[Schema, Obj]:
+    """Put back what any manager owns, version by version, the last applied one first."""
+    owned: dict[str, dict] = {}
+    for m in managers.values():
+        owned[m.api_version] = union(owned.get(m.api_version, NO_FIELDS), m.fields)
+    versions = sorted(owned, key=lambda v: (v != schema.api_version, v))
+    for version in versions:
+        whole_at, pruned_at = schema.at(whole, version), schema.at(pruned, version)
+        if whole_at is None or pruned_at is None:
+            continue
+        schema, whole = whole_at
+        root = schema.root
+        keep = union(_named_set(root, pruned_at[1]), with_named_members(root, owned[version]))
+        pruned = remove_items(root, whole, difference(_named_set(root, whole), keep)) or {}
+    return schema, pruned
+
+
+# Texts. ---------------------------------------------------------------------------------------------
+
+
+def _plain(message: str) -> ApiError:
+    # An error without a reason: what upstream answers for a Go error that is no Status.
+    return ApiError(500, "", message)
+
+
+def _gvk(api_version: str, kind: str) -> str:
+    if api_version.count("/") > 1:  # no version at all, and then no kind
+        api_version = kind = ""
+    group, _, version = api_version.rpartition("/")
+    return f"{group}/{version}, Kind={kind}"
+
+
+def shown_name(obj: Obj) -> str:
+    """How errors name an object: ``namespace/name; group/version, Kind=kind``. What is no text is none."""
+    meta = obj.get("metadata")
+    given = (meta.get("namespace"), meta.get("name")) if isinstance(meta, dict) else ()
+    gvk = _gvk(obj.get("apiVersion", ""), obj.get("kind", ""))
+    return "/".join(v if isinstance(v, str) else "" for v in given or ("", "")) + f"; {gvk}"
+
+
+def _mismatch_text(errors: list[tuple[str, str]]) -> str:
+    texts = [f"{path}: {message}" if path else message for path, message in errors]
+    return texts[0] if len(texts) == 1 else "\n".join(["errors:", *(f"  {t}" for t in texts)])

@@ -1,0 +1,131 @@
+"""Merge schemas of the built-in kinds, from the scheme; entries of other versions are converted through it.
+
+Field and type names are the tables'; how Go writes an unset field follows from its kind and its JSON tag.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from kas.patch._fieldsets import MISSING, Field, Node
+from kas.patch.fieldmanager.schema import ATOMIC, DEDUCED, Schema, scalar
+from kas.types import scheme
+from kas.types.conversion import convert
+
+_SCALAR_TYPES = {
+    "string": "string", "bytes": "string", "bool": "boolean", "int32": "numeric", "int64": "numeric", "uint32": "numeric",
+    "uint64": "numeric", "double": "numeric", "float": "numeric",
+}  # fmt: skip
+_ZERO = {"string": "", "bool": False, "double": 0, "int32": 0, "int64": 0, "uint32": 0, "uint64": 0, "float": 0}
+
+
+@cache
+def builtin(group: str, version: str, kind: str) -> Schema:
+    """The schema of a kind the scheme knows; KeyError for one it does not."""
+    found = scheme.BUILTIN.kind(group, version, kind)
+    if found is None:
+        raise KeyError(f"{group}/{version}, Kind={kind}")
+
+    def other_version(obj: dict[str, Any], api_version: str) -> tuple[Schema, dict[str, Any]] | None:
+        other_group, _, other = api_version.rpartition("/")
+        if other_group != group or scheme.BUILTIN.kind(group, other, kind) is None:
+            return None
+        return builtin(group, other, kind), convert(obj, group, version, other, kind)
+
+    return Schema(type_node(found.type), found.api_version, kind, other_version, structured=True)
+
+
+_nodes: dict[tuple[str, bool], Node] = {}
+
+
+def type_node(desc: scheme.TypeDesc, structured: bool = True) -> Node:
+    """The node of a type. Nodes are made once and may refer to each other.
+
+    ``structured`` False leaves Go's zero values out of comparisons: for objects that were never Go structs.
+    """
+    key = (desc.name, structured)
+    node = _nodes.get(key)
+    if node is not None:
+        return node
+    custom = desc.custom_json
+    if custom:
+        node = _nodes[key] = _custom_node(custom)
+        return node
+    node = _nodes[key] = Node()
+    fields = desc.json_fields
+    node.set_map(desc.map_type == "atomic", None if fields else DEDUCED, not fields)
+    declared = {}
+    for f in fields:
+        zero, omit = _go_encoding(f) if structured else (MISSING, 0)
+        # Entries of managedFields are what we compute: they never take part in it.
+        skip = f.name == "managedFields" and desc.kind_name == "ObjectMeta"
+        declared[f.name] = Field(f.name, _field_node(f, structured), zero, omit, f.default, skip)
+    node.set_fields(declared)
+    return node
+
+
+def _custom_node(custom: str) -> Node:
+    form = custom.split(";")[0]
+    if form == "quantity-string" or form.startswith("rfc3339"):
+        return scalar("untyped")
+    if form == "go-duration-string":
+        return scalar("string")
+    if custom == "raw-json;empty=null" or form == "raw-json":
+        return ATOMIC
+    if form == "list-of-string":
+        node = Node()
+        node.set_list(scalar("string"), True)
+        return node
+    # int-or-string and "this or that" have no single type in OpenAPI, so everything is let through.
+    node = scalar("untyped")
+    node.set_list(ATOMIC, True)
+    node.set_map(False, DEDUCED, True)
+    return node
+
+
+def _element_node(f: scheme.Field, structured: bool) -> Node:
+    if f.type != "message":
+        return scalar(_SCALAR_TYPES[f.type])
+    desc = f.message
+    assert desc is not None
+    if desc.custom_json and desc.kind_name in ("JSON", "FieldsV1"):
+        # These two are objects of unknown content to OpenAPI, not RawExtensions.
+        return DEDUCED
+    return type_node(desc, structured)
+
+
+def _field_node(f: scheme.Field, structured: bool) -> Node:
+    element = _element_node(f, structured)
+    node = Node()
+    if f.card == "list":
+        keyed = f.list_type == "map"
+        node.set_list(element, f.list_type not in ("map", "set"), f.list_map_keys if keyed else None)
+        return node
+    if f.card == "map":
+        node.set_map(f.map_type == "atomic", element)
+        return node
+    return element.map_is(f.map_type == "atomic") if f.map_type else element
+
+
+def _go_encoding(f: scheme.Field) -> tuple[Any, int]:
+    """What Go writes for the unset field (MISSING: nothing), and which values it leaves out; see Field."""
+    if f.type == "bytes" or f.card != "single":
+        return (MISSING, 2) if f.omitempty else (None, 0)
+    if f.ptr:
+        return (MISSING, 1) if f.omitempty else (None, 0)
+    if f.type != "message":
+        return (MISSING, 2) if f.omitempty else (_ZERO[f.type], 0)
+    custom = f.message.custom_json or "" if f.message is not None else ""
+    if custom.startswith("list-of-string"):
+        return (MISSING, 2) if f.omitempty else (None, 0)
+    # encoding/json never takes a struct for empty; only omitzero drops it.
+    if f.omitzero:
+        return MISSING, 1
+    if custom.startswith("quantity"):
+        return "0", 0
+    if custom.startswith("int-or-string"):
+        return 0, 0
+    if custom.startswith("go-duration"):
+        return "0s", 0
+    return (None, 0) if custom else ({}, 0)

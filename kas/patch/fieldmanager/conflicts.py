@@ -1,0 +1,55 @@
+"""Conflicts of an apply and the 409 that tells of them (managedfields ``internal/conflict.go``)."""
+
+from __future__ import annotations
+
+from kas.meta.errors import ApiError, apply_conflict
+from kas.meta.field import go_quote
+from kas.patch._fieldsets import element_text, paths
+from kas.patch.fieldmanager.entries import Ident, ident_text
+
+Conflict = tuple[Ident, list[str]]
+
+
+class Conflicts(Exception):
+    """Fields an applier wants to change that others own, as (manager, path) pairs."""
+
+    def __init__(self, found: list[Conflict]) -> None:
+        super().__init__(found)
+        self.found = found
+
+
+def conflicts_of(sets: dict[Ident, dict]) -> Conflicts:
+    """Every path of each manager's set, the managers in the order of their texts."""
+    return Conflicts([(ident, path) for ident in sorted(sets, key=ident_text) for path in paths(sets[ident])])
+
+
+def path_text(path: list[str]) -> str:
+    """The path as fieldpath prints it: ``.spec.ports[port=80]``."""
+    return "".join(element_text(e) for e in path)
+
+
+def _manager_text(ident: Ident) -> str:
+    manager, operation, api_version, subresource = ident
+    text = go_quote(manager)
+    if subresource:
+        text += f" with subresource {go_quote(subresource)}"
+    return f"{text} using {api_version}" if operation == "Update" else text
+
+
+def conflict_error(conflicts: list[Conflict]) -> ApiError:
+    """409 with one cause a field; the message groups the fields by manager."""
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_manager_text(i)}", "field": path_text(p)}
+        for i, p in conflicts
+    ]
+    if len(conflicts) == 1:
+        ident, path = conflicts[0]
+        return apply_conflict(f"Apply failed with 1 conflict: conflict with {_manager_text(ident)}: {path_text(path)}", causes)
+    by_manager: dict[Ident, list[list[str]]] = {}
+    for ident, path in conflicts:
+        by_manager.setdefault(ident, []).append(path)
+    lines = []
+    for ident in sorted(by_manager, key=ident_text):
+        lines.append(f"conflicts with {_manager_text(ident)}:")
+        lines += [f"- {path_text(p)}" for p in by_manager[ident]]
+    return apply_conflict(f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines), causes)

@@ -1,0 +1,174 @@
+"""managedFields entries: reading, identifying, ordering and capping them.
+
+Upstream: apimachinery ``pkg/util/managedfields/internal`` (managedfields.go, capmanagers.go, buildmanagerinfo.go).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from kas._codecs import RawJSON
+from kas.patch._fieldsets import canonical, union
+
+Ident = tuple[str, str, str, str]  # manager, operation, API version ("" for appliers), subresource
+
+MAX_UPDATE_MANAGERS = 10
+ANCIENT = "ancient-changes"
+MAX_MANAGER_NAME = 128
+
+
+class Managed:
+    """One manager's fields: a set of paths in one version, and when they last changed ("" unknown)."""
+
+    __slots__ = ("api_version", "applied", "entry", "fields", "time")
+
+    def __init__(self, fields: dict | RawJSON, api_version: str, applied: bool, time: str = "", entry: dict | None = None) -> None:
+        self.fields: Any = fields  # text only where nothing but writing is to come
+        self.api_version, self.applied, self.time = api_version, applied, time
+        self.entry = entry  # the entry this was read from, while it still says the same
+
+    def with_fields(self, fields: dict) -> Managed:
+        """The same entry with other fields; itself when they are the same set."""
+        return self if fields is self.fields else Managed(fields, self.api_version, self.applied, self.time)
+
+
+Managers = dict[Ident, Managed]
+
+
+def ident_of(manager: str, operation: str, api_version: str, subresource: str) -> Ident:
+    """What makes two entries one manager; appliers keep theirs across versions."""
+    return manager, operation, "" if operation == "Apply" else api_version, subresource
+
+
+def ident_text(ident: Ident) -> str:
+    """Upstream's identifier, a JSON text. It orders managers where time does not."""
+    names = ("manager", "operation", "apiVersion", "subresource")
+    return json.dumps({k: v for k, v in zip(names, ident, strict=True) if v}, separators=(",", ":"), ensure_ascii=False)
+
+
+def read(entries: Iterable[dict[str, Any]], trusted: bool) -> Managers:
+    """Managers by identifier. ``trusted`` entries come from the store, where only ``write`` puts them.
+
+    Raises ValueError with upstream's reason for entries a client sent that cannot be used.
+    """
+    managers: Managers = {}
+    for i, e in enumerate(entries):
+        operation, api_version = e.get("operation", ""), e.get("apiVersion", "")
+        if operation not in ("Apply", "Update"):
+            raise ValueError("operation must be `Apply` or `Update`")
+        if not api_version:
+            raise ValueError("apiVersion must not be empty")
+        fields_type = e.get("fieldsType", "")
+        if fields_type != "FieldsV1":
+            if not fields_type:
+                raise ValueError(f"missing fieldsType in managed fields entry {i}")
+            raise ValueError(f'invalid fieldsType "{fields_type}" in managed fields entry {i}')
+        fields = e.get("fieldsV1") or {}
+        if not trusted:
+            try:
+                fields = canonical(fields)
+            except ValueError as err:
+                raise ValueError(f"error decoding versioned set from {e.get('manager', '')}: error decoding set: {err}") from None
+        ident = ident_of(e.get("manager", ""), operation, api_version, e.get("subresource", ""))
+        managers[ident] = Managed(fields, api_version, operation == "Apply", e.get("time") or "", e if trusted else None)
+    return managers
+
+
+def is_reset(entries: Any) -> bool:
+    """Whether a client asks to forget all managers: an empty list, or a list of one empty entry."""
+    return entries is not None and (len(entries) == 0 or (len(entries) == 1 and not any(entries[0].values())))
+
+
+def write(managers: Managers) -> list[dict[str, Any]]:
+    """Entries in upstream's order: operation, time, manager, version, subresource. Unchanged ones stay the same objects."""
+    out = []
+    for ident, m in managers.items():
+        if m.entry is not None:
+            out.append(m.entry)
+            continue
+        entry: dict[str, Any] = {}
+        if ident[0]:
+            entry["manager"] = ident[0]
+        entry["operation"] = "Apply" if m.applied else ident[1]
+        entry["apiVersion"] = m.api_version
+        if m.time:
+            entry["time"] = m.time
+        entry["fieldsType"] = "FieldsV1"
+        entry["fieldsV1"] = m.fields
+        if ident[3]:
+            entry["subresource"] = ident[3]
+        out.append(entry)
+    if len(out) > 1:
+        out.sort(key=_order)
+    return out
+
+
+def _order(e: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    return e["operation"], e.get("time") or "", e.get("manager", ""), e["apiVersion"], e.get("subresource", "")
+
+
+def cap(managers: Managers) -> None:
+    """Merge the oldest update managers of a version into one until ten are left, in place."""
+    updaters = [i for i, m in managers.items() if not m.applied]
+    if len(updaters) <= MAX_UPDATE_MANAGERS:
+        return
+    updaters.sort(key=lambda i: (managers[i].time, ident_text(i)))
+    first: dict[str, Ident] = {}
+    left = len(updaters)
+    for ident in updaters:
+        if left <= MAX_UPDATE_MANAGERS:
+            return
+        m = managers[ident]
+        seen = first.get(m.api_version)
+        if seen is None:
+            first[m.api_version] = ident
+            continue
+        bucket = ident_of(ANCIENT, "Update", m.api_version, "")
+        if bucket not in managers:
+            managers[bucket] = managers.pop(seen)
+        merged = Managed(union(m.fields, managers[bucket].fields), m.api_version, m.applied, m.time)
+        # Upstream deletes after assigning: a bucket that meets itself is gone, its fields with it.
+        managers[bucket] = merged
+        del managers[ident]
+        left -= 1
+
+
+def restore_after_admission(before: list[dict[str, Any]] | None, meta: dict[str, Any]) -> str | None:
+    """Put back the entries a mutating plug-in or webhook made unusable; ``meta`` is changed in place.
+
+    Returns the warning for the client, None when the entries are usable (apiserver ``handlers/fieldmanager/admission.go``).
+    """
+    after = meta.get("managedFields")
+    if after is before:
+        return None
+    try:
+        read(after or [], trusted=False)
+    except ValueError as e:
+        if before is None:
+            meta.pop("managedFields", None)
+        else:
+            meta["managedFields"] = before
+        return (
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating "
+            f"admission controller; please fix your requests: {e}"
+        )
+    return None
+
+
+@lru_cache(maxsize=1024)
+def manager_name(field_manager: str, user_agent: str) -> str:
+    """The manager of a request: the fieldManager option, else what stands before "/" in the user agent."""
+    if field_manager:
+        return field_manager
+    out, size = [], 0
+    for c in user_agent.split("/", 1)[0]:
+        if not c.isprintable():
+            continue
+        size += len(c.encode())
+        if size > MAX_MANAGER_NAME:
+            break
+        out.append(c)
+    return "".join(out)

@@ -1,0 +1,95 @@
+# What a merge schema is made of: fields and nodes.
+
+cdef enum ScalarType:
+    NOT_SCALAR = 0
+    NUMERIC = 1
+    STRING = 2
+    BOOLEAN = 3
+    UNTYPED = 4
+
+
+SCALARS = {"": NOT_SCALAR, "numeric": NUMERIC, "string": STRING, "boolean": BOOLEAN, "untyped": UNTYPED}
+
+
+class _Missing:
+    def __repr__(self):
+        return "MISSING"
+
+
+MISSING = _Missing()
+cdef object _MISSING = MISSING
+
+
+class Mismatch(Exception):
+    """The object contradicts its schema; ``errors`` is a list of (path text, message)."""
+
+    def __init__(self, errors):
+        super().__init__(errors)
+        self.errors = errors
+
+
+@cython.final
+cdef class Field:
+    """One declared field of a map node.
+
+    ``zero`` is what Go's encoder writes for an unset field (MISSING: nothing). ``omit`` says which values it leaves out:
+    0 none, 1 null, 2 null and empty or zero ones. ``skip`` hides the field from comparisons.
+    """
+
+    def __init__(self, str name, Node node, object zero=MISSING, int omit=0, object default=None, bint skip=False):
+        self.key = "f:" + name
+        self.text = f'"f:{name}":'.encode()
+        self.node = node
+        self.zero = zero
+        self.omit = omit
+        self.default = default
+        self.skip = skip
+
+
+@cython.final
+cdef class Node:
+    """What upstream calls an atom: which of scalar, list and map a value may be, and how each merges.
+
+    ``elem`` is the type of undeclared map keys (None: refused); ``keys`` None means a set, else a keyed list. ``deduced``
+    marks maps that know no fields and take anything; they are not reconciled.
+    """
+
+    def __init__(self):
+        self.fields, self.by_key, self.ranked, self.zeros, self.texts = {}, {}, [], [], {}
+        self.plain = True
+
+    def set_fields(self, dict fields):
+        """Declare the fields by name; call once the nodes they refer to exist (types may be recursive)."""
+        cdef Field f
+        self.fields = fields
+        self.ranked = [fields[name] for name in sorted(fields)]
+        for rank, f in enumerate(self.ranked):
+            f.rank = rank
+        self.by_key = {f.key: f for f in fields.values()}
+        self.zeros = [(name, f) for name, f in fields.items() if f.zero is not MISSING]
+
+    def set_list(self, Node item, bint atomic, object keys=None):
+        """Lists of ``item`` are allowed: atomic, a set (``keys`` None), or keyed."""
+        self.is_list, self.item, self.list_atomic = True, item, atomic
+        if not atomic:
+            self.plain = False
+        if keys is not None:
+            self.keys, self.sorted_keys = tuple(keys), tuple(sorted(keys))
+
+    def set_map(self, bint atomic, Node elem=None, bint deduced=False):
+        """Maps are allowed; ``elem`` is the type of the keys that are no declared fields."""
+        self.is_map, self.map_atomic, self.elem, self.deduced = True, atomic, elem, deduced
+        if not atomic:
+            self.plain = False
+
+    def map_is(self, bint atomic):
+        """This node, or a twin of it whose map is atomic or granular: a field's own map type overrides its type's."""
+        if not self.is_map or self.map_atomic == atomic:
+            return self
+        cdef Node twin = Node()
+        twin.scalar = self.scalar
+        if self.is_list:
+            twin.set_list(self.item, self.list_atomic, self.keys)
+        twin.set_map(atomic, self.elem, self.deduced)
+        twin.set_fields(self.fields)
+        return twin

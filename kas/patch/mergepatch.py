@@ -1,0 +1,70 @@
+"""JSON merge patch (RFC 7386) as github.com/evanphx/json-patch v4 applies it for the API server.
+
+Nothing given is changed: what differs is built anew, what does not is shared between document and result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.meta import gojson
+
+INVALID = "Invalid JSON Patch"
+
+
+class MergePatchError(ValueError):
+    """A patch that is no merge patch; a 400 for the client. ``str()`` is upstream's message."""
+
+
+def apply(document: dict[str, Any], patch_text: bytes | str) -> Any:
+    """``document`` with the patch merged in. Raises MergePatchError."""
+    return merged(document, decode(patch_text))
+
+
+def decode(patch_text: bytes | str) -> dict[str, Any] | list[Any]:
+    """The patch in a text. Raises MergePatchError."""
+    try:
+        patch = gojson.loads(patch_text)
+    except gojson.JSONError:
+        raise MergePatchError(INVALID) from None
+    return checked(patch)
+
+
+def checked(patch: Any) -> dict[str, Any] | list[Any]:
+    """A decoded patch that is an object or an array. Raises MergePatchError for anything else."""
+    if not isinstance(patch, (dict, list)):
+        raise MergePatchError(INVALID)
+    return patch
+
+
+def merged(document: dict[str, Any], patch: dict[str, Any] | list[Any]) -> Any:
+    """``document`` with a decoded patch merged in; an array replaces the document. Raises MergePatchError."""
+    try:
+        return merge(document, patch) if isinstance(patch, dict) else without_nulls(patch)
+    except RecursionError:
+        raise MergePatchError("exceeded max depth") from None
+
+
+def merge(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """``document`` merged with an already decoded patch object."""
+    out = dict(document)
+    for key, value in patch.items():
+        if value is None:
+            out.pop(key, None)
+            continue
+        current = out.get(key)
+        if isinstance(current, dict):
+            # An array over an object comes in as it is, nulls and all; that is how upstream does it.
+            out[key] = merge(current, value) if isinstance(value, dict) else value
+        else:
+            out[key] = without_nulls(value)
+    return out
+
+
+def without_nulls(value: Any) -> Any:
+    """``value`` with null members of objects dropped; nulls in arrays stay."""
+    if isinstance(value, dict):
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [without_nulls(v) for v in value]
+    return value

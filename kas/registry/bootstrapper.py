@@ -1,0 +1,67 @@
+"""Writes the objects every server has, and puts back what somebody deleted or changed of them."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kas.registry import bootstrap
+from kas.registry.bootstrap import Change, Entry
+from kas.registry.registries import Registries
+from kas.registry.strategy import Context
+from kas.store import Op
+
+
+class Bootstrapper:
+    """``wanted`` gives what a server of these options has, fresh (uids and times of now) at each call."""
+
+    def __init__(self, registries: Registries, wanted: Callable[[], list[Entry]]) -> None:
+        self._registries, self._wanted = registries, wanted
+        self._kept: dict[frozenset[str], list[Entry]] = {}
+
+    def write(self, lock: Path) -> None:
+        """Brings the store up to date; blocks. Under a file lock, so that one worker does it and the others find it done."""
+        with open(lock, "w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            changes = bootstrap.plan(self._wanted(), self._registries.get)
+            ops = [op for change in changes for op in self._ops(change)]
+            store = self._registries.store
+            if len({op.key for op in ops}) == len(ops):
+                if ops:
+                    store.commit_now(*ops)
+            else:
+                for op in ops:  # a recreated binding is two operations on one key
+                    store.commit_now(op)
+
+    def missing(self, resources: frozenset[str]) -> list[list[Op]]:
+        """The writes, each group for itself, that bring bootstrap objects of these resources back to what they have to be."""
+        kept = self._kept.get(resources)
+        if kept is None:
+            # For looking whether there is anything to do: never written, their uids and times are of the first look.
+            kept = self._kept[resources] = self._of(resources)
+        if not bootstrap.plan(kept, self._registries.get):
+            return []
+        return [ops for ops in (list(self._ops(c)) for c in bootstrap.plan(self._of(resources), self._registries.get)) if ops]
+
+    def _of(self, resources: frozenset[str]) -> list[Entry]:
+        return [e for e in self._wanted() if e.resource in resources]
+
+    def _ops(self, change: Change) -> Iterator[Op]:
+        entry = change.entry
+        reg = self._registries.of(entry.group, entry.resource)
+        key = reg.key(entry.namespace, entry.name)
+        obj = entry.obj
+        if change.action == "recreate":
+            yield Op(key, None, None)
+        expected = (
+            int(obj["metadata"].pop("resourceVersion", 0) or 0)
+            if change.action == "update"
+            else (None if change.action == "recreate" else 0)
+        )
+        yield Op(key, reg.draft(obj), expected)
+        if entry.resource == "services" and change.action == "create":
+            # Its address is taken from the first moment on; when somebody else has it, the repair loop says so.
+            assert reg.allocator is not None  # services have one
+            taken = reg.allocator.ops(Context(self._registries.now()), obj, None)
+            yield from (op for op in taken if self._registries.store.get(op.key) is None)

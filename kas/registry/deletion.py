@@ -1,0 +1,148 @@
+"""What a delete makes of an object: upstream's ``rest.BeforeDelete`` and the finalizers of garbage collection. No I/O."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+from typing import NamedTuple
+
+from kas.meta import errors
+from kas.registry.strategy import Context, Obj, Strategy
+from kas.types.scheme import Resource
+
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+
+
+def check_preconditions(resource: Resource, name: str, obj: Obj, options: Obj) -> None:
+    """Raises 409 when ``preconditions`` of DeleteOptions name another uid or resourceVersion than the object's."""
+    wanted, meta = options.get("preconditions") or {}, obj["metadata"]
+    # As in rest.BeforeDelete the kind stands where a resource is expected.
+    group = resource.storage_gvk[0] if resource.storage_gvk else resource.group
+    if wanted.get("uid") is not None and wanted["uid"] != meta.get("uid"):
+        why = (
+            f"the UID in the precondition ({wanted['uid']}) does not match the UID in record ({meta.get('uid', '')}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise errors.conflict(group, resource.kind, name, why)
+    if wanted.get("resourceVersion") is not None and wanted["resourceVersion"] != meta.get("resourceVersion"):
+        why = (
+            f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match the ResourceVersion in record "
+            f"({meta.get('resourceVersion', '')}). The object might have been modified"
+        )
+        raise errors.conflict(group, resource.kind, name, why)
+
+
+class Step(enum.Enum):
+    """What a delete does next: nothing (it goes already), write the object as it is marked now, or remove it."""
+
+    NOTHING = 0
+    MARK = 1
+    REMOVE = 2
+
+
+class Deletion(NamedTuple):
+    step: Step
+    graceful: bool
+
+
+def begin(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> Deletion:
+    """Marks ``obj`` as this delete leaves it, and says what is to be done with it. ``options`` (DeleteOptions) get the grace it has."""
+    graceful, pending = _before_delete(strategy, ctx, obj, options)
+    if pending:
+        return Deletion(Step.NOTHING, graceful)
+    finalizers = set_finalizers(strategy.resource, obj, options)
+    if finalizers and not graceful:
+        _mark(ctx, obj["metadata"])
+    held = finalizers or (graceful and options.get("gracePeriodSeconds") != 0)
+    return Deletion(Step.MARK if held else Step.REMOVE, graceful)
+
+
+def _before_delete(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> tuple[bool, bool]:
+    """``rest.BeforeDelete``: (graceful, being deleted gracefully already and nothing new asked). Marks ``obj`` and fills in the grace."""
+    resource = strategy.resource
+    grace = options.get("gracePeriodSeconds")
+    if grace is not None and grace < 0:
+        options["gracePeriodSeconds"] = grace = 1
+    meta = obj["metadata"]
+    if not resource.graceful_delete:
+        return False, False
+    if meta.get("deletionTimestamp"):
+        period = meta.get("deletionGracePeriodSeconds")
+        if not period:
+            return False, False  # 0: only finalizers hold it
+        if grace is None or grace >= period:
+            return False, True
+        _shorten(ctx, meta, grace)
+        return True, False
+    if not strategy.check_graceful_delete(ctx, obj, options):
+        return False, False
+    grace = options["gracePeriodSeconds"]
+    meta["deletionTimestamp"] = _plus(ctx.now, grace)
+    meta["deletionGracePeriodSeconds"] = grace
+    _next_generation(meta)
+    return True, False
+
+
+def _mark(ctx: Context, meta: Obj) -> None:
+    """``markAsDeleting``: held by finalizers, with no time to wait for."""
+    if not meta.get("deletionTimestamp"):
+        meta["deletionTimestamp"] = ctx.now
+        _next_generation(meta)
+    meta["deletionGracePeriodSeconds"] = 0
+
+
+def set_finalizers(resource: Resource, obj: Obj, options: Obj) -> list[str]:
+    """Puts on the object those finalizers that stand for the propagation asked for, and returns all it has then."""
+    meta = obj["metadata"]
+    had = meta.get("finalizers") or []
+    wanted = _finalizers(resource, had, options)
+    if wanted != had:
+        if wanted:
+            meta["finalizers"] = wanted
+        else:
+            meta.pop("finalizers", None)
+    return wanted
+
+
+def gone_with_update(obj: Obj, old: Obj) -> bool:
+    """``ShouldDeleteDuringUpdate``: the object was being deleted, and after this update nothing holds it any more."""
+    was = old["metadata"]
+    return bool(was.get("deletionTimestamp")) and not obj["metadata"].get("finalizers") and not was.get("deletionGracePeriodSeconds")
+
+
+def _finalizers(resource: Resource, had: list[str], options: Obj) -> list[str]:
+    default = resource.gc_default
+    if default == "unsupported":
+        return had
+    policy, orphan_dependents = options.get("propagationPolicy"), options.get("orphanDependents")
+    if orphan_dependents is not None:
+        orphan, foreground = bool(orphan_dependents), False
+    elif policy is not None:
+        orphan, foreground = policy == "Orphan", policy == "Foreground"
+    elif ORPHAN in had or FOREGROUND in had:
+        return had
+    else:
+        orphan, foreground = default == "orphan", default == "foreground"
+    kept = [f for f in had if f not in (ORPHAN, FOREGROUND)]
+    if orphan:
+        kept.append(ORPHAN)
+    if foreground:
+        kept.append(FOREGROUND)
+    return had if set(kept) == set(had) else kept
+
+
+def _next_generation(meta: Obj) -> None:
+    if meta.get("generation", 0) > 0:
+        meta["generation"] += 1
+
+
+def _shorten(ctx: Context, meta: Obj, grace: int) -> None:
+    """A second, shorter grace moves the deadline forward, never past the first request's start."""
+    started = _plus(meta["deletionTimestamp"], -meta["deletionGracePeriodSeconds"])
+    meta["deletionTimestamp"] = max(ctx.now, _plus(started, grace))
+    meta["deletionGracePeriodSeconds"] = grace
+
+
+def _plus(stamp: str, seconds: int) -> str:
+    t = datetime.datetime.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ") + datetime.timedelta(seconds=seconds)
+    return t.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,149 @@
+"""Server-side printing: objects as rows of a ``meta.k8s.io`` Table.
+
+Pure functions over decoded objects; the caller negotiates, lists and encodes. Columns come from ``tables/printers.json``
+(written by tools/gen_printers.py), cells from one function per kind in the modules beside this one. Kinds without
+columns of their own, and the few whose storage never asked for them, get name and creation time.
+Source of the behaviour: pkg/printers/internalversion/printers.go, apiserver ``rest/table.go`` and ``handlers/response.go``.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from kas.meta.age import ZERO_TIME
+from kas.meta.errors import bad_request
+from kas.meta.field import go_quote
+from kas.registry.printing.rows import CONDITIONS, ROWS, Row
+from kas.types import rooms
+
+Columns = list[dict[str, Any]]
+
+
+def _row(group: str, kind: str) -> Row:
+    """The row function of a kind; the group's room registers it when it is loaded."""
+    found = ROWS.get((group, kind))
+    if found is None:
+        rooms.load(group)
+        found = ROWS[group, kind]
+    return found
+
+
+@functools.cache
+def _tables() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(resources.files(__package__).joinpath("printers.json").read_text("utf-8"))
+    return found
+
+
+def _definition(column: list[Any]) -> dict[str, Any]:
+    name, kind, form, priority, text = column
+    return {"name": name, "type": kind, "format": form, "description": _tables()["descriptions"][text], "priority": priority}
+
+
+@functools.cache
+def registered_columns(group: str, kind: str) -> Columns | None:
+    """The column definitions of a kind's own printer, None when it has none. The list is shared: do not change it."""
+    found = _tables()["kinds"].get(f"{group}/{kind}")
+    return None if found is None else [_definition(c) for c in found]
+
+
+@functools.cache
+def default_columns() -> Columns:
+    """The columns of kinds without a printer. The list is shared: do not change it."""
+    return [_definition(c) for c in _tables()["default"]]
+
+
+def row_cells(group: str, kind: str, obj: dict[str, Any], now: float) -> list[Any]:
+    """One row of a kind with a printer. ``now`` is in seconds since the epoch; KeyError when the kind has no printer."""
+    return _row(group, kind)(obj, now)
+
+
+def _matching_order(schema: dict[str, Any]) -> tuple[int, str]:
+    """Flow schemas are listed in the order in which requests meet them."""
+    return (schema.get("spec") or {}).get("matchingPrecedence", 0), schema["metadata"].get("name", "")
+
+
+def _default_cells(obj: dict[str, Any]) -> list[Any]:
+    meta = obj.get("metadata") or {}
+    return [meta.get("name", ""), meta.get("creationTimestamp") or ZERO_TIME]
+
+
+def table(
+    gvk: tuple[str, str, str],
+    objects: Sequence[dict[str, Any]],
+    *,
+    now: float,
+    include_object: str = "",
+    list_metadata: dict[str, Any] | None = None,
+    version: str = "v1",
+    headers: bool = True,
+    custom_columns: Sequence[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Print ``objects`` of one kind as a Table of ``meta.k8s.io/<version>``.
+
+    ``objects`` are external, defaulted forms of ``gvk``; wide columns are always included (priority 1). ``include_object``
+    is the query parameter: "" and "Metadata" add PartialObjectMetadata, "Object" the whole object, "None" null.
+    ``list_metadata`` is the list's metadata; None stands for a single object, whose resource version is taken.
+    ``custom_columns`` are a custom resource's ``additionalPrinterColumns``, empty when it has none; None means a built-in kind.
+    ``headers`` False leaves the columns null, as watches do after their first event. Bad ``include_object`` raises
+    ApiError 400. Objects in the table are shared with the input, never copied.
+    """
+    group, api_version, kind = gvk
+    if include_object not in ("", "Metadata", "None", "Object"):
+        raise bad_request(
+            f"Unable to convert to Table as requested: includeObject: Invalid value: {go_quote(include_object)}: "
+            "must be 'Metadata', 'Object', 'None', or empty"
+        )
+    if kind == "FlowSchema" and group == "flowcontrol.apiserver.k8s.io":
+        objects = sorted(objects, key=_matching_order)
+    meta_version = f"meta.k8s.io/{version}"
+    columns = None if f"{group}/{kind}" in _tables()["unprinted"] else registered_columns(group, kind)
+    rows: list[dict[str, Any]] | None
+    if custom_columns is not None:
+        columns, row = _custom(custom_columns)
+        rows = [{"cells": row(obj, now)} for obj in objects]
+    elif columns is None:
+        columns = default_columns()
+        rows = [{"cells": _default_cells(obj)} for obj in objects] or None
+    else:
+        row = _row(group, kind)
+        rows = [{"cells": row(obj, now)} for obj in _printed_form(gvk, objects)]
+        conditions = CONDITIONS.get((group, kind))
+        if conditions is not None:
+            for made, obj in zip(rows, objects, strict=True):
+                found = conditions(obj)
+                if found:
+                    made["conditions"] = found
+    for made, obj in zip(rows or (), objects, strict=True):
+        if include_object == "None":
+            made["object"] = None
+        elif include_object == "Object":
+            made["object"] = {"kind": kind, "apiVersion": f"{group}/{api_version}" if group else api_version} | obj
+        else:
+            made["object"] = {"kind": "PartialObjectMetadata", "apiVersion": meta_version, "metadata": obj.get("metadata") or {}}
+    if list_metadata is None:
+        found = (objects[0].get("metadata") or {}).get("resourceVersion") if objects else None
+        list_metadata = {"resourceVersion": found} if found else {}
+    return {
+        "kind": "Table", "apiVersion": meta_version, "metadata": list_metadata,
+        "columnDefinitions": columns if headers else None, "rows": rows,
+    }  # fmt: skip
+
+
+def _custom(wanted: Sequence[dict[str, Any]]) -> tuple[Columns, Row]:
+    name, created = default_columns()
+    from kas.apiextensions import columns as custom
+
+    return custom.definitions(wanted, name, created["description"]), custom.row(wanted)
+
+
+def _printed_form(gvk: tuple[str, str, str], objects: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The form the row functions read; only autoscaling/v1 differs from it by more than unread fields."""
+    if gvk != ("autoscaling", "v1", "HorizontalPodAutoscaler"):
+        return objects
+    from kas.types.conversion import convert  # the types are needed for this one kind only
+
+    return [convert(obj, "autoscaling", "v1", "v2", "HorizontalPodAutoscaler") for obj in objects]

@@ -1,0 +1,376 @@
+"""A write as steps: upstream's ``handlers/{create,update,patch,delete}.go`` and ``registry/generic/registry/store.go`` in one file.
+
+    prepare     read the current object and show it in the request's version
+    mutate      what the request makes of it: a body, a patch, an applied configuration
+    admit       the mutating plug-ins, and all of them again when one asks for it; then back into the storage version
+    validate    preconditions, and the kind's strategy: prepare_for_*, defaults of what it carries over, validation
+    admit       the validating plug-ins
+    commit      under the revision of the object that was read, or not at all
+
+A lost race starts over at ``prepare`` with the newer object, in the loop of the same class: a write that names no revision is computed
+anew, one that does meets its 409 in the next turn. A dry run goes the whole way but for the commit.
+
+Objects are dicts. ``prepare``, ``mutate`` and ``admit`` see the version of the request, ``validate`` and ``commit`` that of the storage.
+Every step may wait (a webhook that admits or converts), none holds a transaction while it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from kas._codecs import RawJSON
+from kas.meta import errors, field
+from kas.meta.scalars import parse_uint64
+from kas.meta.stored import object_of
+from kas.patch.fieldmanager import keep_timestamps, restore_after_admission
+from kas.registry import pipeline
+from kas.registry.admission import Admission, dedup_owner_references
+from kas.registry.deletion import Step
+from kas.registry.strategy import Context, Obj
+from kas.registry.versions import Decoded, Shown, Version
+from kas.store import Conflict
+
+if TYPE_CHECKING:
+    from kas.registry.generic import Registry
+
+CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
+MAX_GENERATE_NAME_ATTEMPTS = 8
+MAX_UPDATE_ATTEMPTS = 64  # a writer that loses this often meets a bug, not a race
+MAX_ALLOCATION_ATTEMPTS = 64  # each lost one means that somebody else got what was chosen
+STORE_PREFIX = "/registry"
+
+Change = Callable[[Obj], Obj]
+
+
+async def admit(admission: Admission, operation: str, obj: Obj, live: Obj | None) -> Obj:
+    """The object as mutating admission leaves it, with usable managed fields and without repeated owners."""
+    entries = obj["metadata"].get("managedFields")
+    again = True
+    while again:
+        pending = admission.admit(operation, obj, live)
+        if pending is not None:
+            await pending
+        obj = admission.obj
+        again = admission.reinvoke()
+    warning = restore_after_admission(entries, obj["metadata"])
+    if warning is not None:
+        admission.warn(warning)
+    dedup_owner_references(obj["metadata"], admission.warn, " after mutating admission happens")
+    return obj
+
+
+class Write:
+    """What all writes share. Without ``version`` objects are in the storage version, without ``admission`` nobody is asked: that is how
+    the server writes for itself. ``warnings`` are the strategy's, for the client."""
+
+    def __init__(self, registry: Registry, ctx: Context, version: Version | None = None, admission: Admission | None = None) -> None:
+        self.registry, self.ctx, self.version, self.admission = registry, ctx, version, admission
+        self.native = version is None or version.native
+        self.warnings: list[str] = []
+
+    # --- between the versions; what is a view of its parent does this in its own way
+
+    async def to_request(self, obj: Obj) -> Obj:
+        """A stored object as the request sees it."""
+        return obj if self.version is None else await self.version.from_storage(obj)
+
+    async def to_storage(self, obj: Obj, old: Obj | None) -> Obj:
+        """What the request wants, as it is stored; ``old`` is what is stored now."""
+        return obj if self.version is None else await self.version.to_storage(obj)
+
+    # --- admission
+
+    async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
+        """Validating admission of the object as it would be stored; ``live`` is in the request's version."""
+        if self.admission is not None:
+            shown = obj if self.native else await self.to_request(obj)
+            pending = self.admission.validate(operation, shown, live)
+            if pending is not None:
+                await pending
+
+    # --- a new object
+
+    async def insert(self, obj: Obj) -> Shown:
+        """Validates, admits and commits an object of the storage version that is not there yet. Raises Conflict when it is."""
+        if self.registry.allocator is None:
+            return await self._insert_once(obj)
+        template = _template(obj)
+        for _ in range(MAX_ALLOCATION_ATTEMPTS):
+            try:
+                return await self._insert_once(orjson.loads(template))
+            except Conflict as e:
+                if not self.registry.lost_allocation(e.key):
+                    raise
+        raise errors.internal("what was allocated was taken by others again and again")
+
+    async def _insert_once(self, obj: Obj) -> Shown:
+        ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
+        given = obj["metadata"].pop("resourceVersion", None)
+        allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
+        obj, self.warnings = pipeline.build_create(registry.resource, obj, ctx, allocate)
+        await self.admit_valid(CREATE, obj, None)
+        meta = obj["metadata"]
+        key = registry.key(meta.get("namespace", ""), meta["name"])
+        if ctx.dry_run:
+            if registry.store.get(key) is not None:
+                raise Conflict(None, key)
+            return registry.not_stored(obj, 0)
+        if given and given.isascii() and given.isdigit() and int(given):
+            # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
+            raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
+        encoded = registry.bounded(ctx, obj, registry.encoded(obj), 0)
+        more = allocator.ops(ctx, obj, None) if allocator is not None else []
+        return await registry.commit(key, obj, 0, more, encoded)
+
+
+class Create(Write):
+    """A new object."""
+
+    async def run(self, obj: Obj) -> Shown:
+        """Stores ``obj``: decoded, defaulted, with managed fields, in the request's version; it is used up. Raises 409 when it exists."""
+        if self.admission is not None:
+            obj = await admit(self.admission, CREATE, obj, None)
+        if not self.native:
+            obj = await self.to_storage(obj, None)
+        generated = bool(obj["metadata"].get("generateName")) and not obj["metadata"].get("name")
+        template = _template(obj) if generated else b""
+        r = self.registry.resource
+        for attempt in range(MAX_GENERATE_NAME_ATTEMPTS):
+            if attempt:
+                obj = orjson.loads(template)
+            try:
+                return await self.insert(obj)
+            except Conflict as e:
+                name = e.key.rpartition("/")[2]
+                if not generated:
+                    raise self._exists(e.key, name) from None
+        raise errors.generate_name_conflict(r.group, r.resource, name, 1)
+
+    def _exists(self, key: str, name: str) -> errors.ApiError:
+        e = errors.already_exists(self.registry.resource.group, self.registry.resource.resource, name)
+        rec = self.registry.store.get(key)
+        if rec is not None and object_of(rec)["metadata"].get("deletionTimestamp"):
+            e.message = f"object is being deleted: {e.message}"
+        return e
+
+
+class Update(Write):
+    """``GuaranteedUpdate``: a subclass says in ``mutate`` what becomes of the current object.
+
+    ``metadata.resourceVersion`` of the outcome, when set, must be the current one (409), when empty ``unconditional`` must hold (422);
+    what is no number is a 500. ``uid``, when set, must be the current object's (409), which is found out first of all. With
+    ``allow_create`` a name that is not there is created, and ``created`` says so. What is equal to what is stored is not written.
+    """
+
+    unconditional = True
+    allow_create = False
+    created = False
+    uid = ""
+
+    def __init__(
+        self, registry: Registry, ctx: Context, name: str, version: Version | None = None, admission: Admission | None = None
+    ) -> None:
+        super().__init__(registry, ctx, version, admission)
+        self.name, self.subresource, self.key = name, ctx.subresource, registry.key(ctx.namespace, name)
+
+    def mutate(self, live: Obj | None) -> Obj:
+        """The object wanted instead of ``live`` (None: there is none). Called again after a lost race, with the newer object. ``live`` is
+        not changed, but parts of it may be shared."""
+        raise NotImplementedError
+
+    async def run(self) -> Shown:
+        """Raises 404 for a name that is not there, and what the steps raise."""
+        registry = self.registry
+        rec = registry.store.get(self.key)
+        for _ in range(MAX_UPDATE_ATTEMPTS):
+            if rec is None and not self.allow_create:
+                raise registry.not_found(self.name)
+            try:
+                return await self._create() if rec is None else await self._update(rec)
+            except Conflict as e:
+                rec = None if registry.lost_allocation(e.key) else e.current
+                if rec is None:
+                    rec = registry.store.get(self.key)
+        raise registry.conflict(self.name)
+
+    async def _create(self) -> Shown:
+        self._check_uid("")
+        wanted = self.mutate(None)
+        if self.admission is not None:
+            wanted = await admit(self.admission, CREATE, wanted, None)
+        obj = wanted if self.native else await self.to_storage(wanted, None)
+        meta = obj.setdefault("metadata", {})
+        revision_of(meta.pop("resourceVersion", ""))  # says nothing about an object that is not there
+        rec = await self.insert(obj)
+        self.created = True
+        return rec
+
+    async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
+        """Ask first whether who updates may also create, where the update comes to that; 403 when not."""
+        if operation == CREATE and self.admission is not None:
+            await self.admission.authorize_create(self.name)
+        await super().admit_valid(operation, obj, live)
+
+    async def _update(self, rec: Shown) -> Shown:
+        # prepare
+        old = object_of(rec)
+        self._check_uid(old["metadata"].get("uid", ""))
+        live = old if self.native else await self.to_request(old)
+        # mutate
+        wanted = self.mutate(live)
+        # admit
+        if self.admission is not None:
+            wanted = await admit(self.admission, UPDATE, wanted, live)
+        obj = wanted if self.native else await self.to_storage(wanted, old)
+        # validate
+        self._check_revision(obj.setdefault("metadata", {}), rec)
+        obj, self.warnings = self.validate(obj, old)
+        obj = keep_timestamps(old, obj)
+        # admit
+        await self.admit_valid(UPDATE, obj, live)
+        return await self._commit(rec, obj, old)
+
+    def validate(self, obj: Obj, old: Obj) -> tuple[Obj, list[str]]:
+        """The kind's strategy: the object to store, and the warnings."""
+        ctx, allocator = self.ctx, self.registry.allocator if not self.subresource else None
+        allocate = (lambda obj, old: allocator.prepare_update(ctx, obj, old)) if allocator is not None else None
+        return pipeline.build_update(self.registry.resource, obj, old, ctx, self.subresource, allocate)
+
+    async def _commit(self, rec: Shown, obj: Obj, old: Obj) -> Shown:
+        ctx, registry = self.ctx, self.registry
+        meta = obj["metadata"]
+        meta.pop("resourceVersion", None)
+        meta.pop("selfLink", None)
+        if registry.gone_with_update(obj, old):
+            # The update took away the last finalizer of an object being deleted: it goes instead of being written.
+            revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, obj, rec.revision)
+            return registry.not_stored(obj, revision)
+        encoded = registry.encoded(obj)
+        if registry.is_stored(encoded, rec):
+            return rec
+        if ctx.dry_run:
+            return registry.not_stored(obj, rec.revision)
+        encoded = registry.bounded(ctx, obj, encoded, len(rec.json))
+        more = registry.allocator.ops(ctx, obj, old) if registry.allocator is not None and not self.subresource else []
+        return await registry.commit(self.key, obj, rec.revision, more, encoded, old)
+
+    def _check_uid(self, have: str) -> None:
+        if self.uid and self.uid != have:
+            raise self.registry.conflict(self.name, precondition_failed(self.key, "UID", self.uid, have, self.ctx.dry_run))
+
+    def _check_revision(self, meta: Obj, rec: Shown) -> None:
+        given = revision_of(meta.pop("resourceVersion", ""))
+        if given == 0:
+            if not self.unconditional:
+                r = self.registry.resource
+                # Upstream fills in the resource where the kind belongs.
+                problem = field.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+                raise errors.invalid(r.group, r.resource, self.name, [problem])
+        elif given != rec.revision:
+            raise self.registry.conflict(self.name)
+        meta["resourceVersion"] = str(rec.revision)
+
+
+class UpdateWith(Update):
+    """An update by a function of the current object; for the server's own writes."""
+
+    def __init__(self, registry: Registry, ctx: Context, name: str, change: Change, subresource: str) -> None:
+        super().__init__(registry, ctx, name)
+        self.change, self.subresource = change, subresource
+
+    def mutate(self, live: Obj | None) -> Obj:
+        """The live object as ``change`` leaves it."""
+        assert live is not None  # it creates nothing
+        return self.change(live)
+
+
+class Delete(Write):
+    """``Store.Delete``. ``gone`` says afterwards whether the object is gone or only marked."""
+
+    gone = False
+
+    def __init__(
+        self, registry: Registry, ctx: Context, name: str, options: Obj, version: Version | None = None, admission: Admission | None = None
+    ) -> None:
+        """``options`` are metav1.DeleteOptions; propagation and grace follow upstream's BeforeDelete and the finalizer rules."""
+        super().__init__(registry, ctx, version, admission)
+        self.name, self.options, self.key = name, options, registry.key(ctx.namespace, name)
+
+    async def run(self) -> Shown:
+        """The object as it was last. Raises 404, and 409 for preconditions that do not hold."""
+        registry = self.registry
+        rec = registry.store.get(self.key)
+        for _ in range(MAX_UPDATE_ATTEMPTS):
+            if rec is None:
+                raise registry.not_found(self.name)
+            obj = object_of(rec)
+            registry.check_preconditions(self.name, obj, self.options)
+            # Admission sees the object, so there is nothing to admit when there is none (AdmissionToValidateObjectDeleteFunc).
+            if self.admission is not None:
+                await self._admit(self.admission, obj)
+            try:
+                return await self._commit(rec, obj, dict(self.options))
+            except Conflict as e:
+                rec = registry.store.get(self.key) if registry.lost_allocation(e.key) else e.current
+        raise registry.conflict(self.name)
+
+    async def _admit(self, admission: Admission, obj: Obj) -> None:
+        live = obj if self.native else await self.to_request(obj)
+        for step in (admission.admit, admission.validate):
+            pending = step(DELETE, None, live)
+            if pending is not None:
+                await pending
+
+    async def _commit(self, rec: Shown, obj: Obj, options: Obj) -> Shown:
+        ctx, registry, meta = self.ctx, self.registry, obj["metadata"]
+        step, graceful = registry.begin_delete(ctx, obj, options)
+        if step is Step.NOTHING:
+            return rec
+        if step is Step.MARK:
+            meta.pop("resourceVersion", None)
+            encoded = registry.encoded(obj)
+            if registry.is_stored(encoded, rec):
+                return rec
+            if ctx.dry_run:
+                return registry.not_stored(obj, rec.revision)
+            return await registry.commit(self.key, obj, rec.revision, (), encoded)
+        self.gone = True
+        if ctx.dry_run:
+            # With a grace of zero upstream shows the object as it was marked before it would have gone.
+            return registry.not_stored(obj, rec.revision) if graceful else rec
+        revision = await registry.remove(ctx, self.key, obj, rec.revision)
+        meta["resourceVersion"] = str(revision)
+        return Decoded(registry.type, obj, revision)
+
+
+def revision_of(text: str | None) -> int:
+    """``ObjectResourceVersion``: what metadata says of the revision, 0 for nothing. Raises 500, without a reason, for what is no number."""
+    if not text:
+        return 0
+    try:
+        return parse_uint64(text)
+    except ValueError as e:
+        raise errors.ApiError(500, "", str(e)) from None
+
+
+def precondition_failed(key: str, label: str, wanted: str, have: str, dry_run: bool) -> str:
+    """The storage's words for a write that asks for another object. A dry run does not get as far as to the path in the store."""
+    shown = key.removeprefix(STORE_PREFIX) if dry_run else key
+    return (
+        f"StorageError: invalid object, Code: 4, Key: {shown}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: "
+        f"{label} in precondition: {wanted}, {label} in object meta: {have}"
+    )
+
+
+def _fragment(value: Any) -> orjson.Fragment:
+    if type(value) is RawJSON:
+        return orjson.Fragment(bytes(value))
+    raise TypeError
+
+
+def _template(obj: Obj) -> bytes:
+    """The object as it is tried first, to begin anew from."""
+    return orjson.dumps(obj, default=_fragment)

@@ -1,0 +1,58 @@
+"""The request and response records everything below the edge works with. No HTTP server is known here or further down."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from kas._fastpath import Request
+
+__all__ = [
+    "JSON_TYPE", "MAX_BODY_BYTES", "Handler", "Headers", "Incoming", "Request", "Response", "Result", "Stream", "Write", "with_body",
+]  # fmt: skip
+
+MAX_BODY_BYTES = 3 * 1024 * 1024  # upstream's MaxRequestBodyBytes
+
+Headers = list[tuple[bytes, bytes]]
+JSON_TYPE = (b"content-type", b"application/json")
+
+
+class Response:
+    """An answer. ``stream`` replaces ``body`` for answers that are written piece by piece.
+
+    ``stream(write)`` is awaited with a ``write(bytes)`` coroutine function that returns once the bytes are accepted by a
+    bounded buffer; it ends the answer by returning and is cancelled when the client goes away. ``finish``, when set, is called
+    once a stream has ended one way or another.
+    """
+
+    __slots__ = ("body", "finish", "headers", "status", "stream")
+
+    def __init__(self, status: int, headers: Headers, body: bytes = b"", stream: Stream | None = None) -> None:
+        self.status, self.headers, self.body, self.stream = status, headers, body, stream
+        self.finish: Callable[[], None] | None = None
+
+
+Write = Callable[[bytes], Awaitable[None]]
+Stream = Callable[[Write], Awaitable[None]]
+Result = Response | Awaitable[Response]
+Handler = Callable[[Request], Result]
+
+
+class Incoming(Protocol):
+    """A request's body on its way."""
+
+    async def read(self) -> bytes:
+        """The whole body. Raises ApiError 400 when it breaks off and 413 beyond ``MAX_BODY_BYTES``."""
+
+
+def with_body(req: Request, handler: Callable[..., Result], *args: Any) -> Result:
+    """``handler(req, *args)`` once ``req.body`` holds the body: at once when it is there already or there is none."""
+    return handler(req, *args) if req.incoming is None else _read_first(req, handler, args)
+
+
+async def _read_first(req: Request, handler: Callable[..., Result], args: tuple[Any, ...]) -> Response:
+    assert req.incoming is not None
+    req.body = await req.incoming.read()
+    req.incoming = None
+    result = handler(req, *args)
+    return result if isinstance(result, Response) else await result

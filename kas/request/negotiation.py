@@ -1,0 +1,275 @@
+"""Content negotiation: which media type an answer gets and a body has, as ``endpoints/handlers/negotiation``.
+
+Pure functions of header texts. Answers to Accept are memoised by the header, since clients send a handful of different
+ones; the memo is bounded and simply emptied when full. Refusals are ApiErrors with upstream's lists (406, 415).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kas.meta import errors
+
+JSON = "application/json"
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+SUPPORTED = (JSON, YAML, PROTOBUF)
+STREAMABLE = (JSON, PROTOBUF)
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
+CUSTOM_PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
+
+_PARTIAL = ("PartialObjectMetadata", "PartialObjectMetadataList")
+_MEMO_SIZE = 512
+
+
+class Convert(NamedTuple):
+    """The kind an answer is transformed to (``as``, ``v``, ``g``)."""
+
+    group: str
+    version: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class MediaType:
+    """What an answer will look like.
+
+    ``media_type`` is one of SUPPORTED, ``convert`` the transformation asked for, ``stream`` "watch" or "", ``pretty`` what the
+    Accept header said (see ``is_pretty`` for the query and the user agent).
+    """
+
+    media_type: str
+    convert: Convert | None = None
+    stream: str = ""
+    pretty: bool = False
+    export: bool = False
+    use_server_version: str = ""
+    unrecognized: tuple[str, ...] = ()
+
+
+class Restrictions(NamedTuple):
+    """What an endpoint can do: which media types its own objects have, and whether it transforms (Table and partial metadata)."""
+
+    media_types: tuple[str, ...] = SUPPORTED
+    transforms: bool = True
+    table: bool = True
+
+    def allows(self, media_type: str, convert: Convert | None) -> bool:
+        """Whether an answer may have this media type, and this conversion to a Table or to metadata."""
+        if convert is None:
+            return media_type in self.media_types
+        if not self.transforms or convert.group != "meta.k8s.io" or convert.version not in ("v1", "v1beta1"):
+            return False
+        if convert.kind == "Table":
+            # A Table's cells are free-form JSON; it has no protobuf form.
+            return self.table and media_type in (JSON, YAML)
+        return convert.kind in _PARTIAL
+
+
+BUILT_IN = Restrictions()
+# Custom resources have no protobuf form, but their metadata and Tables do not care.
+CUSTOM = Restrictions(media_types=(JSON, YAML))
+# Reviews, tokens, evictions and bindings: answers that have no columns.
+NO_TABLE = Restrictions(table=False)
+# Discovery, version and other endpoints that transform nothing.
+PLAIN = Restrictions(transforms=False)
+
+_memo: dict[tuple[str, Restrictions], MediaType | None] = {}
+
+
+def negotiate(accept: str, restrictions: Restrictions = BUILT_IN) -> MediaType:
+    """The media type for an answer. Raises ApiError 406."""
+    key = (accept, restrictions)
+    try:
+        found = _memo[key]
+    except KeyError:
+        found = _negotiate(accept, restrictions)
+        if len(_memo) >= _MEMO_SIZE:
+            _memo.clear()
+        # A long header is not worth remembering: it would make the memo's bound meaningless.
+        if len(accept) <= 1024:
+            _memo[key] = found
+    if found is None:
+        raise not_acceptable(SUPPORTED)
+    return found
+
+
+def negotiate_stream(accept: str, restrictions: Restrictions = BUILT_IN) -> MediaType:
+    """The media type for a watch; YAML has no framing. Raises ApiError 406."""
+    try:
+        found = negotiate(accept, restrictions)
+    except errors.ApiError:
+        raise not_acceptable(STREAMABLE) from None
+    if found.media_type not in STREAMABLE:
+        raise not_acceptable(STREAMABLE)
+    return found
+
+
+def not_acceptable(accepted: tuple[str, ...]) -> errors.ApiError:
+    """406 in upstream's words, which name the media types that can be had."""
+    return errors.not_acceptable(f"only the following media types are accepted: {', '.join(accepted)}")
+
+
+def unsupported(accepted: tuple[str, ...]) -> errors.ApiError:
+    """415 in upstream's words, which name the media types that a body may have."""
+    return errors.unsupported_media_type(
+        f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+    )
+
+
+def _negotiate(accept: str, restrictions: Restrictions) -> MediaType | None:
+    if not accept:
+        return MediaType(SUPPORTED[0])
+    for clause in parse_accept(accept):
+        for media_type in SUPPORTED:
+            kind, _, sub = media_type.partition("/")
+            if (clause.type, clause.sub) in ((kind, sub), (kind, "*"), ("*", "*")):
+                found = _options(clause.params, media_type, restrictions)
+                if found is not None:
+                    return found
+    return None
+
+
+def _options(params: dict[str, str], media_type: str, restrictions: Restrictions) -> MediaType | None:
+    convert = None
+    if not params.keys().isdisjoint(("as", "g", "v")):
+        convert = Convert(params.get("g", ""), params.get("v", ""), params.get("as", ""))
+    stream = params.get("stream", "")
+    if stream and (media_type not in STREAMABLE or stream != "watch"):
+        return None
+    version = params.get("sv", "")
+    if version and version != "v1":
+        return None
+    if not restrictions.allows(media_type, convert):
+        return None
+    return MediaType(
+        media_type,
+        convert,
+        stream,
+        params.get("pretty") == "1",
+        params.get("export") == "1",
+        version,
+        tuple(sorted(params.keys() - {"as", "g", "v", "stream", "sv", "pretty", "export"})),
+    )
+
+
+class Clause(NamedTuple):
+    """One alternative of an Accept header."""
+
+    type: str
+    sub: str
+    q: float
+    params: dict[str, str]
+
+
+def parse_accept(header: str) -> list[Clause]:
+    """The clauses of an Accept header, best first (github.com/munnerz/goautoneg); malformed ones are left out."""
+    clauses = []
+    for part in header.split(","):
+        media, *params = part.strip(" ").split(";")
+        kind, _, rest = media.partition("/")
+        kind = kind.strip(" ")
+        sub, _, more = rest.partition("/")
+        if more or (not rest and kind != "*"):
+            continue
+        sub = sub.strip(" ") if rest else "*"
+        q, known = 1.0, {}
+        for param in params:
+            name, _, rest = param.partition("=")
+            value, _, more = rest.partition("=")
+            if not rest or more:
+                continue
+            name = name.strip(" ")
+            if name == "q":
+                q = _quality(value)
+            else:
+                known[name] = value.strip(" ")
+        clauses.append(Clause(kind, sub, q, known))
+    return _sorted(clauses)
+
+
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?\Z")
+
+
+def _quality(text: str) -> float:
+    """ParseFloat's answer; 0 for what is no number."""
+    return float(text) if len(text) <= 64 and _FLOAT.match(text) else 0.0
+
+
+def _before(a: Clause, b: Clause) -> bool:
+    return a.q > b.q or (a.type != "*" and b.type == "*") or (a.sub != "*" and b.sub == "*")
+
+
+def _sorted(clauses: list[Clause]) -> list[Clause]:
+    # Upstream's comparison is no ordering (a wildcard with a high q stands before and behind), so the algorithm decides:
+    # Go sorts up to twelve by insertion. Longer lists get the order that was meant.
+    if len(clauses) > 12:
+        return sorted(clauses, key=lambda c: (-c.q, c.type == "*", c.sub == "*"))
+    for i in range(1, len(clauses)):
+        j = i
+        while j > 0 and _before(clauses[j], clauses[j - 1]):
+            clauses[j], clauses[j - 1] = clauses[j - 1], clauses[j]
+            j -= 1
+    return clauses
+
+
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+
+
+def is_pretty(pretty: str, user_agent: str) -> bool:
+    """Whether JSON is indented: by the ``pretty`` query parameter, else for browsers and command line tools."""
+    if pretty:
+        return pretty in _TRUE
+    return user_agent.startswith(("curl", "Wget", "Mozilla/5.0"))
+
+
+_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_MEDIA = re.compile(rf"\s*({_TOKEN}(?:/{_TOKEN})?)\s*(?=;|\Z)")
+_PARAM = re.compile(rf'\s*;\s*({_TOKEN})\s*=\s*({_TOKEN}|"(?:[^"\\\r\n]|\\.)*")\s*(?=;|\Z)')
+_TAIL = re.compile(r"\s*;?\s*\Z")
+
+
+def parse_media_type(header: str) -> tuple[str, dict[str, str]] | None:
+    """Go's ``mime.ParseMediaType``: (type in lower case, parameters), None when malformed."""
+    match = _MEDIA.match(header)
+    if match is None:
+        return None
+    params: dict[str, str] = {}
+    position = match.end()
+    while not _TAIL.match(header, position):
+        param = _PARAM.match(header, position)
+        if param is None or param[1].lower() in params:
+            return None
+        value = param[2]
+        params[param[1].lower()] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value[0] == '"' else value
+        position = param.end()
+    return match[1].lower(), params
+
+
+def body_media_type(content_type: str, accepted: tuple[str, ...] = SUPPORTED) -> str:
+    """The media type of a request body; none given means JSON. Raises ApiError 415."""
+    if content_type in accepted:
+        return content_type
+    if not content_type:
+        return accepted[0]
+    parsed = parse_media_type(content_type)
+    if parsed is None or parsed[0] not in accepted:
+        raise unsupported(accepted)
+    return parsed[0]
+
+
+def patch_media_type(content_type: str, accepted: tuple[str, ...] = PATCH_TYPES) -> str:
+    """The kind of a patch; only what stands before ``;`` counts. Raises ApiError 415."""
+    index = content_type.find(";")
+    if index > 0:
+        content_type = content_type[:index]
+    if content_type not in accepted:
+        raise unsupported(accepted)
+    return content_type

@@ -1,0 +1,51 @@
+"""WebSocket handshakes below ASGI: the request that may be upgraded and the answer that does it. Knows no HTTP server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from kas.request.http import Headers, Request, Response
+
+CLOSE_NORMAL, CLOSE_GOING_AWAY, CLOSE_INTERNAL = 1000, 1001, 1011
+
+
+# A browser's token stands among its subprotocols: it is for authentication, which reads the header, and for nobody behind.
+BEARER_PREFIX = "base64url.bearer.authorization.k8s.io."
+
+
+class WebSocketRequest(Request):
+    """A GET that asks to become a WebSocket. ``subprotocols`` are the client's, in its order, without any credential."""
+
+    __slots__ = ("subprotocols",)
+
+    def __init__(self, path: str, query: str, headers: Headers, subprotocols: list[str]) -> None:
+        super().__init__("GET", path, query, headers)
+        self.subprotocols = [p for p in subprotocols if not p.startswith(BEARER_PREFIX)]
+
+
+class Socket(Protocol):
+    """The client's side of an open WebSocket."""
+
+    async def receive(self) -> bytes | str | None:
+        """The next message, None once the client has closed."""
+
+    async def send(self, message: bytes | str) -> None:
+        """Returns when the message is accepted by a bounded buffer."""
+
+
+# Runs the conversation; its end closes the socket with the code it returns. Cancelled when the server gives up.
+Conversation = Callable[[Socket], Awaitable[int]]
+
+
+class Upgrade(Response):
+    """The handshake is accepted with ``subprotocol`` ("" for none), then ``talk`` runs.
+
+    ``abandon`` is called instead when the handshake comes to nothing after all.
+    """
+
+    __slots__ = ("abandon", "subprotocol", "talk")
+
+    def __init__(self, subprotocol: str, talk: Conversation, abandon: Callable[[], None]) -> None:
+        super().__init__(101, [])
+        self.subprotocol, self.talk, self.abandon = subprotocol, talk, abandon

@@ -1,0 +1,260 @@
+# The storage engine's design page: what lies on disk, who owns what in memory, which functions carry the weight.
+#
+# Parts, in the order of inclusion (each says at its top what it trusts and where it is measured):
+#   lmdb      the functions of LMDB, keys, errors            scan      a range as records or as the bytes of a list
+#   block     labels and fields as bytes                     history   the log: events, and states at older revisions
+#   splice    a resourceVersion inside a protobuf message    upkeep    compaction, expiry, the clock
+#   record    one stored object                              write     one transaction of a group commit
+#   draft     an object before its revision is known         commit    operations, from Python to that transaction and back
+#   seal      what is stored of a sealed object              shared    memory that the workers share
+#   match     selectors on heads                             frame     lines of a watch
+#   env, gather: the environment and its transactions; walking a range
+#
+# Tables of the environment, one LMDB file:
+#   (unnamed)  "kas.format" "kas.revision" "kas.compacted"   its page is written by every commit anyway
+#   current    key → Head, key, label block, field block     small and dense: selectors read nothing else
+#   body       key → JSON as served, protobuf message        of a sealed object: the sealed payload
+#   log        LogKey → LogHead, key, head and body of the record *before* the write
+#   expiry     deadline (8 bytes, big endian), key → revision, full key
+#   clock      Unix second (8 bytes, big endian) → the revision at its beginning
+# Keys beyond 470 bytes are cut and digested (key_bytes). Integers are little endian where not said otherwise.
+#
+# Ownership: pointers into the map are good until their transaction ends or writes; nothing of them leaves a function that began
+# the transaction. What leaves are bytes objects: a Record's `head` and `body`, a scan's answer. A batch of writes points into the
+# bytes of its operations, which the caller's list keeps alive, and owns (malloc, free) the previous records that it copies.
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+
+cdef extern from "<pthread.h>":
+    ctypedef struct pthread_rwlock_t:
+        pass
+
+cdef extern from *:
+    ctypedef struct kas_val:  # MDB_val: bytes, somewhere
+        size_t size
+        void *data
+
+
+# -- on disk ------------------------------------------------------------------------------------------------------------
+
+cdef packed struct Head:         # in front of each value of `current`; 72 bytes
+    uint32_t magic               # HEAD_MAGIC
+    uint32_t flags               # HEAD_SEALED
+    uint64_t create_revision
+    uint64_t mod_revision        # the resourceVersion
+    uint64_t lease_expiry        # Unix seconds, 0 for never
+    uint64_t version             # 1 after the create, one more with each update
+    uint32_t json_len            # of the body; all of it when sealed
+    uint32_t proto_len           # 0: no message
+    uint32_t rv_off              # where the digits of the resourceVersion stand in the JSON
+    uint32_t meta_end            # end of the "metadata" member in the JSON, 0: not known
+    uint16_t rv_len
+    uint16_t type_prefix_len     # {"kind":…,"apiVersion":…,
+    uint32_t key_len
+    uint32_t labels_len          # 0 when sealed, as fields_len
+    uint32_t fields_len
+
+cdef packed struct LogKey:       # key of `log`; both big endian. Format 1 had no index: such keys mean index 0
+    uint64_t revision
+    uint32_t index               # position among the writes of one revision
+
+cdef packed struct LogHead:      # in front of each value of `log`
+    uint32_t op                  # 1 create, 2 update, 3 delete
+    uint32_t key_len
+    uint32_t head_len            # 0: there was no record before
+    uint32_t body_len            # without protobuf: the history keeps JSON, or the sealed payload
+
+cdef packed struct Payload:      # in front of what a transformer seals: a draft, which has no revision yet
+    uint32_t magic               # PAYLOAD_MAGIC
+    uint32_t head_len            # then head, tail, labels, fields and proto, in this order
+    uint32_t tail_len
+    uint32_t labels_len
+    uint32_t fields_len
+    uint32_t proto_len
+    uint32_t metadata_tail
+    uint16_t type_prefix_len
+    uint16_t unused
+
+
+# -- in memory ----------------------------------------------------------------------------------------------------------
+
+cdef struct Splice:              # where a protobuf message has its resourceVersion
+    size_t meta                  # where the content of the metadata begins
+    size_t meta_len
+    size_t at                    # the length byte of metadata.resourceVersion
+    size_t digits                # its value
+
+cdef struct Parts:               # what compose() makes a record of; points into a Draft or an opened payload
+    const char *head
+    size_t head_len
+    const char *tail
+    size_t tail_len
+    const char *labels
+    size_t labels_len
+    const char *fields
+    size_t fields_len
+    const char *proto
+    size_t proto_len
+    Splice splice
+    uint16_t type_prefix_len
+    uint32_t metadata_tail
+
+cdef struct Value:
+    const char *p
+    size_t n
+
+cdef struct Requirement:         # one of a selector; all must hold
+    int op                       # R_…
+    const char *key
+    size_t key_len
+    Value *values                # sorted
+    size_t n_values
+    int64_t bound                # of gt and lt
+
+cdef struct Item:                # a record found by a walk, in the map or in an opened record that Gather.opened keeps
+    const char *head
+    size_t head_len
+    const char *body
+    size_t body_len
+
+cdef struct Gather:              # what a walk is asked and what it found
+    Item *items                  # malloc'd, freed by scan()
+    size_t n, cap
+    const char *prefix
+    size_t prefix_len
+    const char *start            # full start key
+    size_t start_len
+    size_t limit                 # 0: none
+    int count                    # whether to count what is left
+    int want_body
+    uint64_t revision
+    int64_t remaining
+    bint more
+    const char *next_key         # in the map
+    size_t next_len
+    void *opened                 # scan()'s list of opened records; the error last, when one could not be opened
+
+cdef struct Prepared:            # one operation of a batch
+    int kind                     # PUT, DEL or NOTHING (its revision only)
+    int group                    # operations with the same number stand together; all or nothing
+    int64_t at                   # EACH, ONE or the revision given from outside
+    uint32_t index               # position among the writes of its revision
+    const char *key
+    size_t key_len
+    const char *full
+    size_t full_len
+    int64_t expected             # -1: no precondition
+    Parts parts
+    const char *sealed           # what is stored instead of the body; NULL: not sealed
+    size_t sealed_len
+    int64_t lease_s
+    # results
+    int status                   # ST_…
+    int op
+    uint64_t revision
+    char *new_head
+    char *new_body
+    size_t new_body_len
+    char *old                    # malloc'd: head and body of the previous record
+    size_t old_head_len
+    size_t old_body_len
+
+cdef struct Slot:                # a worker's counters in the shared memory; its own cache lines
+    int64_t pid
+    int64_t mutating
+    int64_t readonly
+    int64_t unused[13]
+
+
+cdef class Env:                          # one data directory, open
+    cdef void *env                       # MDB_env, NULL once closed
+    cdef void *spare                     # one read transaction, reset, kept for the next reader
+    cdef pthread_rwlock_t lock           # read: around every transaction; write: around remapping and closing
+    cdef unsigned int main, current, body, log, expiry, clock
+    cdef readonly size_t limit           # bytes the operator allows; the map may grow a little above it so that deletes go on
+    cdef readonly str path
+    cdef public object transformer_for   # key → Transformer or None; None when nothing is ever sealed
+
+    cdef int _open_table(self, void *txn, str name, bint write) except? -1
+    cdef int begin_read(self, void **txn) noexcept nogil   # end_read must follow
+    cdef void end_read(self, void *txn) noexcept nogil
+    cdef int begin_write(self, void **txn) noexcept nogil  # waits for the one writer of all processes; end_write must follow
+    cdef int end_write(self, void *txn, int rc) noexcept nogil
+    cdef int adopt_size(self, size_t size) noexcept nogil  # remaps; waits for running reads
+    cdef int number(self, void *txn, const char *name, uint64_t *out) noexcept nogil
+    cdef int set_number(self, void *txn, const char *name, uint64_t value) noexcept nogil
+    cdef size_t free_pages(self, void *txn) noexcept nogil
+
+cdef class Record:               # one stored object at one revision; immutable
+    cdef readonly bytes head     # Head, key, labels, fields: checked by head_ok
+    cdef readonly bytes body     # JSON, protobuf: checked by body_ok
+    cdef readonly bint sealed    # it was stored sealed (and has been opened)
+    cdef readonly bint stale     # with a key or a form that is no longer the one to write
+    cdef object spliced(self, uint64_t revision, bint partial)
+
+cdef class Draft:                # an object before its revision is known; immutable
+    cdef readonly bytes head, tail
+    cdef bytes labels, fields, proto
+    cdef readonly int type_prefix_len
+    cdef readonly int metadata_tail
+    cdef readonly int64_t lease_s
+    cdef Splice splice
+
+cdef class Matcher:              # a compiled selector; immutable
+    cdef Requirement *reqs
+    cdef Value *values
+    cdef size_t n
+    cdef list keep               # owns every byte the requirements point to
+    cdef bint test(self, const char *head) noexcept nogil  # on a head that head_ok() accepted and that is not sealed
+
+cdef class RangeResult:          # one page of a range
+    cdef readonly list records
+    cdef readonly Py_ssize_t count
+    cdef readonly object revision
+    cdef readonly bint more
+    cdef readonly str next_key
+    cdef readonly object remaining
+    cdef readonly bytes body
+    cdef readonly Py_ssize_t size
+
+cdef class Event:                # one write, with the states before and after
+    cdef readonly object revision
+    cdef readonly int op
+    cdef readonly str key
+    cdef readonly Record record
+    cdef readonly Record previous
+    cdef readonly object error   # what kept a sealed state from being opened
+    cdef dict _frames
+
+cdef class Op:                   # one write: asked, then answered
+    cdef readonly str key
+    cdef readonly object expected
+    cdef readonly Draft draft
+    cdef readonly int status     # ST_…
+    cdef readonly uint64_t revision  # 0 before the commit, and when it failed
+    cdef readonly Record record
+    cdef readonly Record previous
+    cdef readonly Event event
+    cdef readonly object error   # what kept the previous record from being opened
+    cdef bytes raw, full         # the engine's key and the whole one
+    cdef bytes sealed
+
+cdef class SharedMemory:         # a worker's view on the memory of all
+    cdef object map
+    cdef char *base              # one page: the revision at 64; then the slots
+    cdef Slot *own
+    cdef readonly int workers
+    cdef readonly int index
+
+
+# -- main functions -----------------------------------------------------------------------------------------------------
+
+cdef bytes key_bytes(str key)                                  # the engine's key of a path
+cdef Record stored_record(Env env, const char *head, size_t head_len, const char *body, size_t body_len)  # checked, copied, opened
+cdef size_t compose(const Parts *s, const char *key, size_t key_len, uint64_t revision, char *head, char *body) noexcept nogil  # Parts → head, body
+cdef bytes payload_of(Draft d)                                 # what a transformer is given to seal
+cdef Record open_record(Env env, const char *head, const char *body, size_t body_len)  # a sealed record, as if it had never been
+cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil           # a range as it is now
+cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) except? -2  # a range as it was
+cdef dict undo_since(Env env, void *txn, uint64_t revision, bytes prefix)                # key → where the log has its state of then
+cdef int write_batch(Env env, Prepared *ops, size_t n, uint64_t now_s, uint64_t *before, uint64_t *newest) noexcept nogil  # one transaction

@@ -1,0 +1,143 @@
+"""The store as a type. What its members promise stands in ``kas/store/__init__.py``; this file says what they take and give."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from kas.store._engine import Event, Matcher, Op, RangeResult, Record
+from kas.store.hub import Hub, Watcher
+
+# What goes around the items of a list, once everything else about the page is known; None: only its size was of interest.
+Wrap = Callable[[RangeResult], tuple[bytes, bytes] | None]
+# Read from the history at once, unless told: as much as the hub lets wait for a watcher.
+EVENTS_BYTES = 4 << 20
+
+
+class Store(Protocol):
+    """One worker's handle on the objects of a cluster."""
+
+    hub: Hub
+
+    def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Begins writes, and on the loop the watches. Idempotent."""
+        ...
+
+    def close(self) -> None:
+        """Makes what is queued durable, answers it, and lets go of everything. Idempotent."""
+        ...
+
+    # -- reads
+
+    @property
+    def revision(self) -> int:
+        """The newest durable revision that this worker knows of."""
+        ...
+
+    @property
+    def compacted_revision(self) -> int:
+        """The oldest revision that can be read."""
+        ...
+
+    def get(self, key: str, revision: int = 0) -> Record | None:
+        """Returns the record of a key, or None."""
+        ...
+
+    def range(
+        self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False
+    ) -> RangeResult:
+        """Returns a page of records in key order."""
+        ...
+
+    def range_json(
+        self,
+        prefix: str,
+        start: str = "",
+        limit: int = 0,
+        revision: int = 0,
+        matcher: Matcher | None = None,
+        count: bool = False,
+        *,
+        lead: bytes = b"{",
+        metadata_only: bool = False,
+        wrap: Wrap | None = None,
+    ) -> RangeResult:
+        """Returns a page as the bytes of JSON items."""
+        ...
+
+    def range_protobuf(
+        self,
+        prefix: str,
+        start: str = "",
+        limit: int = 0,
+        revision: int = 0,
+        matcher: Matcher | None = None,
+        count: bool = False,
+        *,
+        wrap: Wrap | None = None,
+    ) -> RangeResult:
+        """Returns a page as field 2 of a protobuf list."""
+        ...
+
+    def count(self, prefix: str) -> int:
+        """Returns how many keys stand under a prefix."""
+        ...
+
+    def stale(self, record: Record) -> bool:
+        """Whether the record is stored otherwise than a write would store it today: sealed with an older key, or plain where it would be
+        sealed. A write that changes nothing is not to be skipped then."""
+        ...
+
+    # -- writes
+
+    def commit(self, op: Op) -> asyncio.Future[Op]:
+        """Queues one write. On the loop's thread."""
+        ...
+
+    def commit_many(self, ops: list[Op], one_revision: bool = False) -> asyncio.Future[list[Op]]:
+        """Queues a transaction. On the loop's thread."""
+        ...
+
+    def commit_now(self, *ops: Op, one_revision: bool = False) -> None:
+        """Commits one write or a transaction and waits. Not on the loop's thread."""
+        ...
+
+    # -- events
+
+    def events(self, prefix: str, after: int, limit: int = 1000, max_bytes: int = EVENTS_BYTES) -> tuple[list[Event], int]:
+        """Returns the next events of the history, whole revisions, and the revision they reach up to."""
+        ...
+
+    def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024) -> Watcher:
+        """Follows a prefix, or one key, for a client: pulled, bounded. On the loop's thread, as the next two."""
+        ...
+
+    def listen(
+        self, prefix: str, callback: Callable[[list[Event]], None], reset: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Calls back with every later batch of events, and with ``reset`` when some were lost; returns what ends it."""
+        ...
+
+    def catch_up(self, revision: int = 0) -> None:
+        """Lets listeners and watchers see everything that any worker has published, and up to ``revision``."""
+        ...
+
+    # -- upkeep
+
+    def compact(self, revision: int, max_entries: int = 2000) -> bool:
+        """Forgets a bounded part of the history up to a revision; True when nothing of it is left. Blocks."""
+        ...
+
+    def expire(self, now_s: int, limit: int = 500) -> int:
+        """Deletes what outlived its lease, at most ``limit``; returns how many were due. Blocks."""
+        ...
+
+    def maintain(self, now_s: int, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:
+        """Forgets history beyond an age in seconds or a size in bytes; returns the compacted revision. For the leading worker. Blocks."""
+        ...
+
+    def statistics(self) -> dict[str, int]:
+        """Numbers for metrics and health; at least ``revision``, ``compacted_revision``, ``entries``, ``queued``, ``batches``,
+        ``operations``, ``watchers``, ``watchers_fallen_behind`` and ``hub_revision``. Costs a transaction."""
+        ...

@@ -1,0 +1,182 @@
+# Operations, from Python to the transaction and back.
+#
+# apply_batch() prepares a C array (with the GIL), lets write_batch() run without it, and gives each operation its outcome. The array
+# points into the operations' drafts and into new bytes objects for heads and bodies, which the lists here keep alive until records are
+# made of them. Trusted: drafts and keys, checked when they were made. Benchmark: bench/test_store.py::test_create.
+
+
+cdef size_t used_bytes(Env env) noexcept nogil:
+    """Bytes of the file that hold something; the largest number when they cannot be told."""
+    cdef kas_info info
+    cdef kas_stat st
+    cdef void *txn
+    cdef size_t free_
+    if env.begin_read(&txn):
+        return <size_t>-1
+    L.env_info(env.env, &info)
+    L.env_stat(env.env, &st)
+    free_ = env.free_pages(txn)
+    env.end_read(txn)
+    return (info.last_pgno + 1 - free_) * st.psize
+
+
+cdef class Op:
+    """One write: a put (draft given) or a delete. ``expected``: the mod revision the current record must have, 0 for no record,
+    None for no precondition; a delete of an absent key is always a conflict.
+
+    After the commit: ``revision`` (0 when it failed), ``record`` (None for a delete), ``previous``; ``status`` 0 done, 1 its precondition failed
+    (``previous`` is the current record), 2 another operation of its group failed, 3 its revision was given and is not newer than the
+    newest. ``error``: why ``previous`` could not be opened.
+    """
+
+    def __init__(self, str key not None, Draft draft=None, expected=None):
+        self.key, self.draft, self.expected, self.revision = key, draft, expected, 0
+        self.full = key.encode()
+        self.raw = key_bytes(key)
+        if expected is not None and expected < 0:
+            raise ValueError("expected is a revision, 0 or None")
+
+    def seal(self, transformer):
+        """Prepares what is stored instead of the draft; None: the draft is stored as it is. For the backend, before each commit.
+        Raises the store's TransformError."""
+        self.sealed = None
+        if transformer is not None and self.draft is not None:
+            try:
+                self.sealed = transformer.seal(payload_of(self.draft), self.full)
+            except Exception as e:
+                raise TransformError(f"{self.key} cannot be sealed: {e}") from e
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it writes; for bounds on batches and queues."""
+        return 256 if self.draft is None else self.draft.size
+
+    def __repr__(self):
+        return f"<Op {'delete' if self.draft is None else 'put'} {self.key} expected={self.expected}>"
+
+
+cdef void prepare(Prepared *p, Op op, int group, int64_t at, list heads, list bodies):
+    """Fills in what one operation (None: a revision without writes) asks, with room for what it becomes."""
+    cdef bytes head = None, body = None
+    cdef Draft d
+    p.group, p.at, p.index = group, at, 0
+    p.status, p.op, p.revision = ST_SKIPPED, 0, 0
+    p.old = NULL
+    p.old_head_len = p.old_body_len = 0
+    p.new_head = p.new_body = NULL
+    p.sealed = NULL
+    p.kind = NOTHING
+    if op is not None:
+        p.key, p.key_len = PyBytes_AS_STRING(op.raw), PyBytes_GET_SIZE(op.raw)
+        p.full, p.full_len = PyBytes_AS_STRING(op.full), PyBytes_GET_SIZE(op.full)
+        p.expected = -1 if op.expected is None else op.expected
+        d = op.draft
+        p.kind = DEL if d is None else PUT
+        if d is not None:
+            parts_of(d, &p.parts)
+            p.lease_s = d.lease_s
+            if op.sealed is not None:
+                p.sealed, p.sealed_len = PyBytes_AS_STRING(op.sealed), PyBytes_GET_SIZE(op.sealed)
+            head = PyBytes_FromStringAndSize(NULL, head_room(&p.parts, p.full_len))
+            body = PyBytes_FromStringAndSize(NULL, body_room(&p.parts))
+            p.new_head, p.new_body = PyBytes_AS_STRING(head), PyBytes_AS_STRING(body)
+    heads.append(head)
+    bodies.append(body)
+
+
+cdef void conclude(Env env, Prepared *p, Op op, Py_ssize_t i, list heads, list bodies):
+    """Gives an operation its outcome."""
+    cdef object shrunk
+    op.status = p.status
+    op.record = op.previous = op.event = op.error = None
+    op.revision = 0
+    if p.old != NULL:
+        if (<Head *>p.old).flags & HEAD_SEALED:
+            try:
+                op.previous = open_record(env, p.old, p.old + p.old_head_len, p.old_body_len)
+            except TransformError as e:
+                op.error = e
+        else:
+            op.previous = make_record(PyBytes_FromStringAndSize(p.old, p.old_head_len),
+                                      PyBytes_FromStringAndSize(p.old + p.old_head_len, p.old_body_len))
+    if p.status == ST_DONE:
+        op.revision = p.revision
+        if p.kind == PUT:
+            shrunk = bodies[i]
+            bodies[i] = None
+            op.record = make_record(heads[i], shorten(shrunk, p.new_body_len))
+            op.record.sealed = p.sealed != NULL
+        if op.error is None:
+            op.event = make_event(p.revision, p.op, op.key, op.record, op.previous)
+        else:
+            op.event = make_event(p.revision, p.op, op.key, None, None)
+            op.event.error = op.error
+
+
+cdef list NO_WRITE = [None]
+
+
+def apply_batch(Env env not None, list units not None, list at not None, uint64_t now_s, bint only_deletes) -> tuple:
+    """Applies units (lists of Op) in order, one transaction; fills the operations in and returns ``(before, newest)``: the newest
+    revision before and after.
+
+    ``at`` says for each unit which revisions it takes: 0 the next ones, one for each write; -1 the next one, for all; a number > 0 is
+    given from outside: that one, for all, and more than the newest (gaps are fine; of an empty unit it says that nothing happened up to
+    it). Raises the store's Full (nothing written) and other engine errors. With ``only_deletes`` a full map may grow a little
+    above its limit, so that space can be made; while it stands above, other batches are refused until there is room again.
+    """
+    cdef size_t n = 0, i = 0, filled = 0
+    cdef uint64_t newest = 0, before = 0
+    cdef int rc = 0, group = 0
+    cdef Prepared *ops
+    cdef Op op
+    cdef list unit, heads = [], bodies = [], flat = []
+    cdef kas_info info
+    for unit in units:
+        n += len(unit) or 1
+        if len(unit) > 1 and len({(<Op>o).raw for o in unit}) != len(unit):
+            raise ValueError("a group writes the same key twice")
+    ops = <Prepared *>malloc((n + 1) * sizeof(Prepared))
+    if ops == NULL:
+        raise MemoryError
+    try:
+        for unit in units:
+            for op in unit or NO_WRITE:
+                flat.append(op)
+                prepare(&ops[filled], op, group, at[group], heads, bodies)
+                filled += 1
+            group += 1
+        with nogil:
+            L.env_info(env.env, &info)
+            # Above the limit only deletes may use the room; used_bytes() walks the free list, so it is asked only then.
+            if not only_deletes and info.mapsize > env.limit and used_bytes(env) + env.limit // 64 + 65536 > env.limit:
+                rc = ERR_MAP_FULL
+            else:
+                rc = write_batch(env, ops, n, now_s, &before, &newest)
+                if rc == ERR_MAP_FULL and only_deletes:
+                    rc = grow_reserve(env)
+                    if rc == 0:
+                        rc = write_batch(env, ops, n, now_s, &before, &newest)
+        if rc:
+            raise engine_error(rc, "writing")
+        for i in range(n):
+            op = <Op>flat[i]
+            if op is not None:
+                conclude(env, &ops[i], op, i, heads, bodies)
+        return before, newest
+    finally:
+        for i in range(filled):
+            free(ops[i].old)
+        free(ops)
+
+
+cdef int grow_reserve(Env env) noexcept nogil:
+    """Lets the map grow above the operator's limit by a sixteenth (at least 1 MiB) each time, twice at most."""
+    cdef kas_info info
+    cdef size_t step = env.limit // 16 // 4096 * 4096
+    if step < (1 << 20):
+        step = 1 << 20
+    L.env_info(env.env, &info)
+    if info.mapsize + step > env.limit + 2 * step:
+        return ERR_MAP_FULL
+    return env.adopt_size(info.mapsize + step)

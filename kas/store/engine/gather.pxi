@@ -1,0 +1,287 @@
+# Walking a range: where its records lie, without copying them.
+#
+# Walk `current`, test the matcher on the heads, note where heads and bodies lie in the map. For more than 512 records this runs
+# without the GIL; only to open a sealed record it is taken, and then the Item points into the opened one. A read at an older revision
+# lays the undo entries of newer revisions over the walk.
+#
+# Items belong to scan(), which frees them; what they point to is the map's (good until the transaction ends) or that of the records in
+# Gather.opened. Not trusted: heads and bodies (head_ok, body_ok). Benchmark: bench/test_store.py::test_list_5000, test_list_by_label.
+
+cdef inline int push(Gather *g, const char *head, size_t head_len, const char *body, size_t body_len) noexcept nogil:
+    cdef Item *grown
+    if g.n == g.cap:
+        grown = <Item *>realloc(g.items, (g.cap * 2 + 64) * sizeof(Item))
+        if grown == NULL:
+            return ENOMEM
+        g.items = grown
+        g.cap = g.cap * 2 + 64
+    g.items[g.n].head = head
+    g.items[g.n].head_len = head_len
+    g.items[g.n].body = body
+    g.items[g.n].body_len = body_len
+    g.n += 1
+    return 0
+
+
+cdef inline bint same_run(const char *a, const char *b) noexcept nogil:
+    """Whether two records have hashed keys that share their verbatim part."""
+    return ((<const Head *>a).key_len > KEY_INLINE and (<const Head *>b).key_len > KEY_INLINE
+            and memcmp(head_key(a), head_key(b), KEY_INLINE) == 0)
+
+
+cdef int by_key(const void *a, const void *b) noexcept nogil:
+    cdef const char *x = (<const Item *>a).head
+    cdef const char *y = (<const Item *>b).head
+    return compare(head_key(x), (<const Head *>x).key_len, head_key(y), (<const Head *>y).key_len)
+
+
+cdef void sort_runs(Gather *g) noexcept nogil:
+    cdef size_t i = 0, j
+    while i < g.n:
+        j = i + 1
+        if (<const Head *>g.items[i].head).key_len > KEY_INLINE:
+            while j < g.n and same_run(g.items[i].head, g.items[j].head):
+                j += 1
+            if j - i > 1:
+                qsort(&g.items[i], j - i, sizeof(Item), by_key)
+        i = j
+
+
+cdef void cut(Gather *g) noexcept nogil:
+    """Sorts runs, then cuts a run that went beyond the limit."""
+    sort_runs(g)
+    if g.limit and g.n > g.limit:
+        g.next_key = head_key(g.items[g.limit].head)
+        g.next_len = (<const Head *>g.items[g.limit].head).key_len
+        g.remaining = g.remaining + g.n - g.limit if g.count else -1
+        g.more = True
+        g.n = g.limit
+
+
+cdef inline bint beyond(Gather *g, const char *first, const char *head) noexcept nogil:
+    """Notes a record behind a full page, `first` being the first of them; False when no further one is of interest."""
+    if not g.more:
+        g.more = True
+        g.next_key = NULL
+        g.remaining = 0 if g.count else -1
+    if g.next_key == NULL or (same_run(first, head) and compare(
+            head_key(head), (<const Head *>head).key_len, g.next_key, g.next_len) < 0):
+        g.next_key, g.next_len = head_key(head), (<const Head *>head).key_len
+    if g.count:
+        g.remaining += 1
+    return g.count or (<const Head *>first).key_len > KEY_INLINE and same_run(first, head)
+
+
+cdef int count_keys(Env env, void *txn, kas_val *start, Gather *g) noexcept nogil:
+    """Adds the number of keys from `start` to the end of the prefix to g.remaining.
+
+    Both tables have the same keys; the one with fewer leaf pages is walked. Large bodies lie outside of the leaves, so for pods
+    that is `body`: 50,000 keys in 1.9 ms instead of 5.7.
+    """
+    cdef void *cursor
+    cdef kas_val k = start[0], v
+    cdef kas_stat heads, bodies
+    cdef int rc = L.stat(txn, env.current, &heads)
+    if rc == 0:
+        rc = L.stat(txn, env.body, &bodies)
+    if rc == 0:
+        rc = L.cursor_open(txn, env.body if bodies.leaf < heads.leaf else env.current, &cursor)
+    if rc:
+        return rc
+    rc = L.cursor_get(cursor, &k, &v, OP_SET_RANGE)
+    while rc == 0 and k.size >= g.prefix_len and kas_same(<char *>k.data, g.prefix, g.prefix_len):
+        g.remaining += 1
+        rc = L.cursor_get(cursor, &k, NULL, OP_NEXT)  # without data the overflow pages stay untouched
+    L.cursor_close(cursor)
+    return 0 if rc == ERR_NOTFOUND else rc
+
+
+cdef int open_item(Env env, Gather *g, Item *item) noexcept with gil:
+    """Makes a sealed item point to the opened record, which g.opened keeps from now on."""
+    cdef Record record
+    cdef list opened = <list>g.opened
+    try:
+        record = stored_record(env, item.head, item.head_len, item.body, item.body_len)
+    except Exception as e:
+        opened.append(e)
+        return ERR_UNSEAL
+    opened.append(record)
+    item.head, item.head_len = PyBytes_AS_STRING(record.head), PyBytes_GET_SIZE(record.head)
+    item.body, item.body_len = PyBytes_AS_STRING(record.body), PyBytes_GET_SIZE(record.body)
+    return 0
+
+
+cdef void drop_opened(Gather *g) noexcept with gil:
+    """The record opened last did not match."""
+    (<list>g.opened).pop()
+
+
+cdef int take(Env env, Gather *g, Matcher matcher, Item item) noexcept nogil:
+    """Notes a record whose body is known: opens it when it is sealed, and asks the matcher then (of others it was asked before)."""
+    cdef int rc
+    if (<const Head *>item.head).flags & HEAD_SEALED:
+        rc = open_item(env, g, &item)
+        if rc:
+            return rc
+        if matcher is not None and not matcher.test(item.head):
+            drop_opened(g)
+            return 0
+    return push(g, item.head, item.head_len, item.body, item.body_len)
+
+
+cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
+    """Fills g from the current records."""
+    cdef void *cursor = NULL
+    cdef void *bodies = NULL
+    cdef kas_val k, h, bk, b
+    cdef size_t step = 0, last_match = 0
+    cdef bint skipping = g.start_len > KEY_INLINE
+    cdef bint test = matcher is not None
+    cdef bint sealed
+    cdef const char *first
+    cdef Item item
+    cdef int rc = L.cursor_open(txn, env.current, &cursor)
+    if rc == 0 and (g.want_body or test):
+        rc = L.cursor_open(txn, env.body, &bodies)
+    if rc == 0:
+        k = val(g.start, KEY_INLINE if skipping else g.start_len)
+        rc = L.cursor_get(cursor, &k, &h, OP_SET_RANGE)
+    while rc == 0:
+        if k.size < g.prefix_len or not kas_same(<char *>k.data, g.prefix, g.prefix_len):
+            rc = ERR_NOTFOUND
+            break
+        if not head_ok(<char *>h.data, h.size):
+            rc = ERR_CORRUPTED
+            break
+        step += 1
+        if skipping and compare(head_key(<char *>h.data), (<Head *>h.data).key_len, g.start, g.start_len) < 0:
+            rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
+            continue
+        if g.limit and g.n >= g.limit and not same_run(g.items[g.n - 1].head, <char *>h.data):
+            first = <char *>h.data
+            while rc == 0 and k.size >= g.prefix_len and kas_same(<char *>k.data, g.prefix, g.prefix_len):
+                if g.next_key != NULL and not (k.size == KEY_HASHED and same_run(first, <char *>h.data)):
+                    if g.count:
+                        rc = count_keys(env, txn, &k, g)
+                    break
+                if not head_ok(<char *>h.data, h.size):
+                    rc = ERR_CORRUPTED
+                elif beyond(g, first, <char *>h.data):
+                    rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
+                else:
+                    break
+            if rc == 0:
+                rc = ERR_NOTFOUND
+            break
+        sealed = (<Head *>h.data).flags & HEAD_SEALED and (test or g.want_body)
+        if sealed or not test or matcher.test(<char *>h.data):
+            if g.want_body or sealed:
+                # Bodies stand in the same order: the neighbour of the last match needs no search.
+                if last_match and last_match + 1 == step:
+                    rc = L.cursor_get(bodies, &bk, &b, OP_NEXT)
+                else:
+                    bk = k
+                    rc = L.cursor_get(bodies, &bk, &b, OP_SET)
+                    bk = k
+                if rc == 0 and (bk.size != k.size or memcmp(bk.data, k.data, k.size) or not body_ok(<Head *>h.data, b.size)):
+                    rc = ERR_CORRUPTED
+                if rc:
+                    rc = ERR_CORRUPTED if rc == ERR_NOTFOUND else rc
+                    break
+                last_match = step
+            else:
+                b = val(NULL, 0)
+            if sealed:
+                item.head, item.head_len, item.body, item.body_len = <char *>h.data, h.size, <char *>b.data, b.size
+                rc = take(env, g, matcher, item)
+            else:
+                rc = push(g, <char *>h.data, h.size, <char *>b.data, b.size)
+            if rc:
+                break
+        rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
+    if cursor != NULL:
+        L.cursor_close(cursor)
+    if bodies != NULL:
+        L.cursor_close(bodies)
+    if rc != ERR_NOTFOUND:
+        return rc
+    cut(g)
+    return 0
+
+
+cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) except? -2:
+    """Fills g from the records as they were: `undo` maps each full key written since to its log entry's address, or 0."""
+    cdef void *cursor = NULL
+    cdef kas_val k, h, b
+    cdef list back = sorted([key for key, at in undo.items() if at])
+    cdef Py_ssize_t at = 0, n_back = len(back)
+    cdef bytes full = b""
+    cdef bytes old
+    cdef const char *head
+    cdef const char *body = NULL
+    cdef const char *first = NULL
+    cdef size_t head_len, body_len = 0
+    cdef bint have, take_old
+    cdef Item item
+    cdef bytes start = g.start[:g.start_len]
+    cdef int rc, out
+    while at < n_back and <bytes>back[at] < start:
+        at += 1
+    out = L.cursor_open(txn, env.current, &cursor)
+    if out:
+        return out
+    k = val(g.start, KEY_INLINE if g.start_len > KEY_INLINE else g.start_len)
+    rc = L.cursor_get(cursor, &k, &h, OP_SET_RANGE)
+    while True:
+        if rc and rc != ERR_NOTFOUND:
+            out = rc
+            break
+        have = rc == 0 and k.size >= g.prefix_len and memcmp(k.data, g.prefix, g.prefix_len) == 0
+        if have:
+            if not head_ok(<char *>h.data, h.size):
+                out = ERR_CORRUPTED
+                break
+            full = head_key(<char *>h.data)[:(<Head *>h.data).key_len]
+            if full < start or full in undo:
+                # Written since: its old state, if it had one, comes from `back`.
+                rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
+                continue
+        elif at == n_back:
+            break
+        else:
+            rc = ERR_NOTFOUND
+        old = <bytes>back[at] if at < n_back else None
+        # In a run of hashed keys the walk is not in key order; old keys of the run join it somewhere and cut() sorts it.
+        take_old = old is not None and (not have or old < full)
+        if take_old:
+            at += 1
+            log_state(<const char *><size_t>undo[old], &head, &head_len, &body, &body_len)
+            if not head_ok(head, head_len):
+                out = ERR_CORRUPTED
+                break
+        else:
+            head, head_len = <char *>h.data, h.size
+        if g.limit and g.n >= g.limit and not same_run(g.items[g.n - 1].head, head):
+            if first == NULL:
+                first = head
+            if not beyond(g, first, head):
+                break
+        elif matcher is None or (<const Head *>head).flags & HEAD_SEALED or matcher.test(head):
+            if not take_old:
+                if L.get(txn, env.body, &k, &b):
+                    out = ERR_CORRUPTED
+                    break
+                body, body_len = <char *>b.data, b.size
+            if not body_ok(<const Head *>head, body_len):
+                out = ERR_CORRUPTED
+                break
+            item.head, item.head_len, item.body, item.body_len = head, head_len, body, body_len
+            out = take(env, g, matcher, item)
+            if out:
+                break
+        if not take_old:
+            rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
+    L.cursor_close(cursor)
+    if out == 0:
+        cut(g)
+    return out

@@ -1,0 +1,318 @@
+# History: the undo log, events from it, the state at an older revision.
+#
+# log[revision, index] = LogHead, key, head and body of the record *before* the write (nothing for a create). The record after the
+# write is the current one, or stands in the next entry of the same key; a key is written once in a revision. Compared with a log of new
+# records, a create costs some bytes instead of the object again, a delete keeps the last state for its event, and a trimmed log loses
+# nothing current.
+#
+# Entries are the map's: addresses of them are kept only while the transaction is open. Not trusted: entries (log_ok, log_key) and the
+# records in them. Benchmark: bench/test_store.py::test_read_events; the row `watch` of bench/end_to_end.py.
+
+cdef enum:
+    LOG_SIZE = 16
+    LOG_KEY = 12
+
+
+cdef inline bint log_ok(const char *p, size_t n) noexcept nogil:
+    cdef const LogHead *e = <const LogHead *>p
+    return n >= LOG_SIZE and <uint64_t>LOG_SIZE + e.key_len + e.head_len + e.body_len == n
+
+
+cdef inline kas_val log_after(uint64_t revision, LogKey *buffer) noexcept nogil:
+    """The least key of the log whose revision is greater than this one."""
+    buffer.revision = be64(revision + 1)
+    return val(buffer, 8)
+
+
+cdef inline bint log_key(const kas_val *k, uint64_t *revision) noexcept nogil:
+    """Reads a key of the log; keys of format 1 have no index."""
+    if k.size != LOG_KEY and k.size != 8:
+        return False
+    memcpy(revision, k.data, 8)
+    revision[0] = be64(revision[0])
+    return True
+
+
+cdef inline void log_state(const char *p, const char **head, size_t *head_len, const char **body, size_t *body_len) noexcept nogil:
+    """The record before the write of a log entry that log_ok() accepted."""
+    cdef const LogHead *e = <const LogHead *>p
+    head[0] = p + LOG_SIZE + e.key_len
+    head_len[0] = e.head_len
+    body[0] = p + LOG_SIZE + e.key_len + e.head_len
+    body_len[0] = e.body_len
+
+
+cdef dict undo_since(Env env, void *txn, uint64_t revision, bytes prefix):
+    """Full key → address of the log entry that holds its state at `revision` (0: it was absent), for keys under prefix."""
+    cdef void *cursor
+    cdef kas_val k, v
+    cdef LogKey first
+    cdef const LogHead *e
+    cdef bytes key
+    cdef dict out = {}
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(prefix)
+    cdef int rc = L.cursor_open(txn, env.log, &cursor)
+    if rc == 0:
+        k = log_after(revision, &first)
+        rc = L.cursor_get(cursor, &k, &v, OP_SET_RANGE)
+        while rc == 0:
+            if not log_ok(<char *>v.data, v.size):
+                rc = ERR_CORRUPTED
+                break
+            e = <LogHead *>v.data
+            if e.key_len >= n and memcmp(<char *>v.data + LOG_SIZE, PyBytes_AS_STRING(prefix), n) == 0:
+                key = (<char *>v.data + LOG_SIZE)[:e.key_len]
+                if key not in out:
+                    out[key] = <size_t>v.data if e.head_len else 0
+            rc = L.cursor_get(cursor, &k, &v, OP_NEXT)
+        L.cursor_close(cursor)
+    if rc != ERR_NOTFOUND:
+        raise engine_error(rc, "reading the log")
+    return out
+
+
+cdef class Event:
+    """One write. ``frames`` is for the reader: bytes built once per event, under any key the reader likes. ``error``: a sealed state
+    could not be opened; ``record`` and ``previous`` are None then.
+    """
+
+    @property
+    def type(self) -> str:
+        """ADDED, MODIFIED or DELETED, for a watcher without selector."""
+        return "ADDED" if self.op == 1 else "MODIFIED" if self.op == 2 else "DELETED"
+
+    @property
+    def frames(self) -> dict:
+        """Made at the first look."""
+        if self._frames is None:
+            self._frames = {}
+        return self._frames
+
+    def __len__(self):
+        cdef Py_ssize_t n = 0
+        if self.record is not None:
+            n += len(self.record)
+        if self.previous is not None:
+            n += len(self.previous)
+        return n
+
+    def __repr__(self):
+        return f"<Event {self.revision} {self.type} {self.key}>"
+
+
+cdef Event make_event(uint64_t revision, int op, str key, Record record, Record previous):
+    cdef Event e = Event.__new__(Event)
+    e.revision, e.op, e.key, e.record, e.previous = revision, op, key, record, previous
+    return e
+
+
+def read_events(Env env not None, str prefix not None, uint64_t after, Py_ssize_t limit, uint64_t max_bytes):
+    """``(events, reached)``: the writes under prefix with revision > after, in order; at most ``limit`` of them, and no more
+    than fit into ``max_bytes`` (states before and after), but whole revisions, and always one. Every event up to the revision
+    ``reached`` has been given; ``reached`` is the newest revision when nothing is left.
+    Raises LookupError("compacted" | "future", requested, known)."""
+    cdef bytes pre = prefix.encode()
+    cdef void *txn
+    cdef void *cursor = NULL
+    cdef kas_val k, v
+    cdef uint64_t newest, compacted, reached
+    cdef LogKey first
+    cdef list found
+    cdef int rc = env.begin_read(&txn)
+    if rc:
+        raise engine_error(rc, "reading the log")
+    try:
+        rc = env.number(txn, b"kas.revision", &newest)
+        if rc == 0:
+            rc = env.number(txn, b"kas.compacted", &compacted)
+        if rc:
+            raise engine_error(rc, "reading the log")
+        if after < compacted:
+            raise LookupError("compacted", after, compacted)
+        if after > newest:
+            raise LookupError("future", after, newest)
+        if after == newest or limit <= 0:
+            return [], after
+        rc = L.cursor_open(txn, env.log, &cursor)
+        if rc:
+            raise engine_error(rc, "reading the log")
+        k = log_after(after, &first)
+        rc = L.cursor_get(cursor, &k, &v, OP_SET_RANGE)
+        found = find_entries(cursor, &k, &v, &rc, pre, limit, max_bytes)
+        if rc == ERR_NOTFOUND:
+            reached = newest
+        elif rc:
+            raise engine_error(rc, "reading the log")
+        else:
+            reached = (<tuple>found[len(found) - 1])[0]
+        after_at = states_after(cursor, &k, &v, rc, found)
+        return build_events(env, txn, found, after_at, max_bytes, reached)
+    finally:
+        if cursor != NULL:
+            L.cursor_close(cursor)
+        env.end_read(txn)
+
+
+cdef list find_entries(void *cursor, kas_val *k, kas_val *v, int *rc, bytes prefix, Py_ssize_t limit, uint64_t max_bytes):
+    """``[(revision, address)]`` of the entries under prefix, from the cursor's on. rc is 0 when it ended before the log did: the
+    cursor stands at the first entry that was not taken."""
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(prefix)
+    cdef const LogHead *e
+    cdef uint64_t revision, last = 0, held = 0
+    cdef list found = []
+    while rc[0] == 0:
+        if not log_key(k, &revision) or not log_ok(<char *>v.data, v.size):
+            raise engine_error(ERR_CORRUPTED, "reading the log")
+        e = <LogHead *>v.data
+        if e.key_len >= n and memcmp(<char *>v.data + LOG_SIZE, PyBytes_AS_STRING(prefix), n) == 0:
+            # Only a first bound: the states after are not known yet, nor how large a sealed one is once opened.
+            if found and revision != last and (len(found) >= limit or held > max_bytes):
+                break
+            if e.head_len < HEAD_SIZE or not (<const Head *>(<char *>v.data + LOG_SIZE + e.key_len)).flags & HEAD_SEALED:
+                held += e.head_len + e.body_len
+            last = revision
+            found.append((revision, <size_t>v.data))
+        rc[0] = L.cursor_get(cursor, k, v, OP_NEXT)
+    return found
+
+
+cdef list states_after(void *cursor, kas_val *k, kas_val *v, int rc, list found):
+    """For each found entry, last first: the address of the entry that holds the state after it, None when that is the current record."""
+    cdef const LogHead *e
+    cdef bytes key
+    cdef set open_keys = set()
+    cdef dict next_at = {}   # full key → address of its next entry
+    cdef list out = []
+    for _, at in found:
+        e = <const LogHead *><size_t>at
+        if e.op != 3:
+            open_keys.add((<const char *>e + LOG_SIZE)[:e.key_len])
+    while rc == 0 and open_keys:
+        if not log_ok(<char *>v.data, v.size):
+            raise engine_error(ERR_CORRUPTED, "reading the log")
+        e = <LogHead *>v.data
+        key = (<char *>v.data + LOG_SIZE)[:e.key_len]
+        if key in open_keys:
+            open_keys.discard(key)
+            next_at[key] = <size_t>v.data
+        rc = L.cursor_get(cursor, k, v, OP_NEXT)
+    if rc and rc != ERR_NOTFOUND:
+        raise engine_error(rc, "reading the log")
+    for _, at in reversed(found):
+        e = <const LogHead *><size_t>at
+        key = (<const char *>e + LOG_SIZE)[:e.key_len]
+        out.append(next_at.get(key))
+        next_at[key] = at
+    return out
+
+
+cdef tuple build_events(Env env, void *txn, list found, list after_at, uint64_t max_bytes, uint64_t reached):
+    """The events of the found entries, cut at the end of a revision when they grow larger than max_bytes."""
+    cdef const LogHead *e
+    cdef uint64_t held = 0, revision, last = 0
+    cdef Py_ssize_t whole = 0  # how many events stand in revisions before this one
+    cdef list out = []
+    cdef dict cache = {}       # address → Record, so that one state is copied once
+    cdef str key
+    cdef Event event
+    cdef Record record, previous
+    for found_at in found:
+        revision, at = <tuple>found_at
+        e = <const LogHead *><size_t>at
+        key = (<const char *>e + LOG_SIZE)[:e.key_len].decode()
+        addr = after_at.pop()
+        if revision != last:
+            whole, last = len(out), revision
+        record = previous = None
+        event = make_event(revision, e.op, key, None, None)
+        try:
+            if e.op != 3:
+                record = current_state(env, txn, key) if addr is None else logged_state(env, <const char *><size_t>addr)
+                if addr is not None:
+                    cache[addr] = record
+                if head_of(record).mod_revision != revision:
+                    raise engine_error(ERR_CORRUPTED, f"the log and the record of {key} do not fit together")
+            if e.head_len:
+                previous = cache.pop(at, None)
+                if previous is None:
+                    previous = logged_state(env, <const char *>e)
+            event.record, event.previous = record, previous
+        except TransformError as error:
+            event.error = error
+        held += len(event)
+        if whole and held > max_bytes:
+            return out[:whole], out[whole - 1].revision
+        out.append(event)
+    return out, reached
+
+
+cdef Record logged_state(Env env, const char *entry):
+    """The record before the write of a log entry."""
+    cdef const char *head
+    cdef const char *body
+    cdef size_t head_len, body_len
+    log_state(entry, &head, &head_len, &body, &body_len)
+    return stored_record(env, head, head_len, body, body_len)
+
+
+cdef Record current_state(Env env, void *txn, str key):
+    cdef bytes raw = key_bytes(key)
+    cdef kas_val k = val(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
+    cdef kas_val h, b
+    cdef int rc = L.get(txn, env.current, &k, &h)
+    if rc == 0:
+        rc = L.get(txn, env.body, &k, &b)
+    if rc:
+        raise engine_error(ERR_CORRUPTED, f"reading the record of {key}")
+    return stored_record(env, <char *>h.data, h.size, <char *>b.data, b.size)
+
+
+def record_at(Env env not None, str key not None, uint64_t revision):
+    """The record of a key as it was at a revision, or None. Raises LookupError as read_events does."""
+    cdef bytes full = key.encode(), raw = key_bytes(key)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(full)
+    cdef void *txn
+    cdef void *cursor = NULL
+    cdef kas_val k, v, h, b
+    cdef LogKey first
+    cdef uint64_t newest, compacted
+    cdef int rc = env.begin_read(&txn)
+    if rc:
+        raise engine_error(rc, f"reading {key}")
+    try:
+        rc = env.number(txn, b"kas.revision", &newest)
+        if rc == 0:
+            rc = env.number(txn, b"kas.compacted", &compacted)
+        if rc:
+            raise engine_error(rc, f"reading {key}")
+        if revision > newest:
+            raise LookupError("future", revision, newest)
+        if revision < compacted:
+            raise LookupError("compacted", revision, compacted)
+        k = val(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
+        rc = L.get(txn, env.current, &k, &h)
+        if rc == 0 and head_ok(<char *>h.data, h.size) and (<Head *>h.data).mod_revision <= revision:
+            rc = L.get(txn, env.body, &k, &b)
+            if rc:
+                raise engine_error(ERR_CORRUPTED, f"reading {key}")
+            return stored_record(env, <char *>h.data, h.size, <char *>b.data, b.size)
+        if rc and rc != ERR_NOTFOUND:
+            raise engine_error(rc, f"reading {key}")
+        # The first write after the revision knows what was before it.
+        k = log_after(revision, &first)
+        rc = L.cursor_open(txn, env.log, &cursor)
+        if rc == 0:
+            rc = L.cursor_get(cursor, &k, &v, OP_SET_RANGE)
+        while rc == 0:
+            if not log_ok(<char *>v.data, v.size):
+                raise engine_error(ERR_CORRUPTED, "reading the log")
+            if (<LogHead *>v.data).key_len == n and memcmp(<char *>v.data + LOG_SIZE, PyBytes_AS_STRING(full), n) == 0:
+                return logged_state(env, <char *>v.data) if (<LogHead *>v.data).head_len else None
+            rc = L.cursor_get(cursor, &k, &v, OP_NEXT)
+        if rc != ERR_NOTFOUND:
+            raise engine_error(rc, "reading the log")
+        return None
+    finally:
+        if cursor != NULL:
+            L.cursor_close(cursor)
+        env.end_read(txn)

@@ -1,0 +1,239 @@
+# Scans: a range as records, or straight as the bytes of a list response.
+#
+# gather() has found where the records lie; here the answer is allocated once at its exact size and copied, without the GIL above
+# 256 KiB. scan() owns the items and the transaction around both steps. Trusted: the lengths that gathering checked.
+# Benchmark: bench/test_store.py::test_list_500, test_list_5000.
+
+cdef class RangeResult:
+    """One page of a range.
+
+    ``records``: list of records (empty for a JSON scan), ``count``: how many, ``revision``: the revision the page is
+    consistent at, ``more``: whether keys follow, ``next_key``: the first of them (``start`` of the next page; "" at the end),
+    ``remaining``: how many keys follow, without looking at the matcher (-1: not counted), ``body``: the bytes of a JSON or
+    protobuf scan, ``size``: how many of them are the items, known to ``wrap`` already (-1: an item lacks what the scan needs).
+    """
+
+    def __repr__(self):
+        return f"<RangeResult {self.count} at {self.revision}, more={self.more}, remaining={self.remaining}>"
+
+
+cdef enum:
+    MODE_RECORDS = 0
+    MODE_JSON = 1
+    MODE_METADATA = 2
+    MODE_COUNT = 3
+    MODE_PROTO = 4
+
+
+cdef int copy_items(char *out, Gather *g, const char *lead, size_t lead_len, int mode) noexcept nogil:
+    """Writes the items, comma separated, to `out`, which has the size that items_size() told."""
+    cdef size_t i, n, lead_n
+    cdef const Head *h
+    cdef const char *s
+    for i in range(g.n):
+        h = <const Head *>g.items[i].head
+        s = g.items[i].body
+        if i:
+            out[0] = c','
+            out += 1
+        memcpy(out, lead, lead_len)
+        out += lead_len
+        if mode == MODE_METADATA:
+            n = h.meta_end - h.type_prefix_len
+            memcpy(out, s + h.type_prefix_len, n)
+            out[n] = c'}'
+            out += n + 1
+        else:
+            n = h.json_len - h.type_prefix_len
+            memcpy(out, s + h.type_prefix_len, n)
+            out += n
+    return 0
+
+
+cdef int64_t items_size(Gather *g, size_t lead_len, int mode) noexcept nogil:
+    """The bytes of the items; -1 when one has no known end of its metadata."""
+    cdef size_t i
+    cdef int64_t total = g.n - 1 if g.n else 0
+    cdef const Head *h
+    for i in range(g.n):
+        h = <const Head *>g.items[i].head
+        if mode == MODE_METADATA:
+            if h.meta_end <= h.type_prefix_len:
+                return -1
+            total += lead_len + h.meta_end - h.type_prefix_len + 1
+        else:
+            total += lead_len + h.json_len - h.type_prefix_len
+    return total
+
+
+cdef inline size_t varint_size(uint64_t v) noexcept nogil:
+    cdef size_t n = 1
+    while v >= 128:
+        v >>= 7
+        n += 1
+    return n
+
+
+cdef int64_t proto_size(Gather *g) noexcept nogil:
+    """The bytes of the items as protobuf field 2; -1 when one has no protobuf section."""
+    cdef size_t i
+    cdef int64_t total = 0
+    cdef const Head *h
+    for i in range(g.n):
+        h = <const Head *>g.items[i].head
+        if h.proto_len == 0:
+            return -1
+        total += 1 + varint_size(h.proto_len) + h.proto_len
+    return total
+
+
+cdef void copy_proto(char *out, Gather *g) noexcept nogil:
+    cdef size_t i
+    cdef const Head *h
+    for i in range(g.n):
+        h = <const Head *>g.items[i].head
+        out[0] = 0x12
+        out += 1
+        out += put_varint(out, h.proto_len)
+        memcpy(out, g.items[i].body + h.json_len, h.proto_len)
+        out += h.proto_len
+
+
+cdef list found_records(Gather *g, list opened):
+    """The records of a range of which some were sealed."""
+    cdef Record record
+    cdef dict by_head = {<size_t>PyBytes_AS_STRING((<Record>r).head): r for r in opened}
+    cdef list out = []
+    cdef size_t i
+    for i in range(g.n):
+        record = by_head.get(<size_t>g.items[i].head)
+        if record is None:
+            record = make_record(PyBytes_FromStringAndSize(g.items[i].head, g.items[i].head_len),
+                                 PyBytes_FromStringAndSize(g.items[i].body, g.items[i].body_len))
+        out.append(record)
+    return out
+
+
+def scan(Env env not None, str prefix not None, str start="", size_t limit=0, uint64_t revision=0, Matcher matcher=None,
+         bint count=False, int mode=MODE_RECORDS, bytes lead=b"{", wrap=None) -> RangeResult:
+    """Reads a range in one transaction; see the store contract for the arguments.
+
+    Modes: 0 records, 1 JSON items, 2 JSON items cut after the metadata, 3 count only, 4 protobuf items (field 2 of a list).
+    ``lead`` replaces the type prefix of each JSON item. ``wrap(result) -> (before, after)`` is called once everything but
+    ``body`` is known; ``body`` is then before + items + after, or None when an item lacks what the mode needs or
+    ``wrap`` gives None: then only their size was of interest.
+    Raises LookupError("compacted" | "future", requested, known) for the store to translate, and its TransformError when a sealed
+    record cannot be opened.
+    """
+    cdef bytes prefix_raw = prefix.encode()
+    cdef bytes start_raw = start.encode()
+    cdef void *txn
+    cdef Gather g
+    cdef kas_val first
+    cdef uint64_t newest, compacted
+    cdef int rc
+    cdef size_t i
+    cdef int64_t size
+    cdef RangeResult out = RangeResult.__new__(RangeResult)
+    cdef dict undo = None
+    cdef list opened = []
+    cdef bytes before = b"", after = b"", body
+    cdef char *p
+    cdef const char *lead_p = PyBytes_AS_STRING(lead)
+    cdef size_t lead_n = PyBytes_GET_SIZE(lead)
+    if PyBytes_GET_SIZE(prefix_raw) > KEY_INLINE:
+        raise KeyTooLongError(f"a prefix of {len(prefix_raw)} bytes is longer than {KEY_INLINE}")
+    if start_raw < prefix_raw:
+        start_raw = prefix_raw
+    out.records, out.next_key, out.remaining, out.body = [], "", 0, None
+    if not start_raw.startswith(prefix_raw) and start_raw > prefix_raw:
+        # Behind the range: an empty page, at a revision read below.
+        limit = 0
+    g.items = NULL
+    g.opened = <void *>opened
+    g.n = g.cap = 0
+    g.prefix, g.prefix_len = PyBytes_AS_STRING(prefix_raw), PyBytes_GET_SIZE(prefix_raw)
+    g.start, g.start_len = PyBytes_AS_STRING(start_raw), PyBytes_GET_SIZE(start_raw)
+    if g.start_len == 0:
+        g.start, g.start_len = b"\x00", 1
+    g.limit, g.count, g.want_body = limit, count, mode != MODE_COUNT
+    g.remaining, g.more, g.next_key, g.next_len = 0, False, NULL, 0
+    rc = env.begin_read(&txn)
+    if rc:
+        raise engine_error(rc, f"reading {prefix}")
+    try:
+        rc = env.number(txn, b"kas.revision", &newest)
+        if rc == 0:
+            rc = env.number(txn, b"kas.compacted", &compacted)
+        if rc:
+            raise engine_error(rc, f"reading {prefix}")
+        if revision and revision != newest:
+            if revision > newest:
+                raise LookupError("future", revision, newest)
+            if revision < compacted:
+                raise LookupError("compacted", revision, compacted)
+            undo = undo_since(env, txn, revision, prefix_raw)
+            newest = revision
+        if mode == MODE_COUNT and not undo and matcher is None and g.start_len <= KEY_INLINE:
+            first = val(g.start, g.start_len)
+            with nogil:
+                rc = count_keys(env, txn, &first, &g)
+            if rc:
+                raise engine_error(rc, f"counting {prefix}")
+            out.count, out.revision = g.remaining, newest
+            return out
+        if undo:
+            rc = gather_old(env, txn, matcher, &g, undo)
+        elif 0 < limit <= 512:
+            rc = gather(env, txn, matcher, &g)
+        else:
+            with nogil:
+                rc = gather(env, txn, matcher, &g)
+        if rc == ERR_UNSEAL:
+            raise opened[len(opened) - 1]
+        if rc:
+            raise engine_error(rc, f"reading {prefix}")
+        out.count, out.revision, out.more, out.remaining = g.n, newest, g.more, g.remaining
+        if g.more:
+            out.next_key = g.next_key[:g.next_len].decode()
+        if mode == MODE_COUNT:
+            return out
+        if mode == MODE_RECORDS:
+            if opened:
+                out.records = found_records(&g, opened)
+                return out
+            for i in range(g.n):
+                out.records.append(make_record(PyBytes_FromStringAndSize(g.items[i].head, g.items[i].head_len),
+                                               PyBytes_FromStringAndSize(g.items[i].body, g.items[i].body_len)))
+            return out
+        size = proto_size(&g) if mode == MODE_PROTO else items_size(&g, lead_n, mode)
+        out.size = size
+        if size < 0:
+            return out
+        if wrap is not None:
+            around = wrap(out)
+            if around is None:
+                return out
+            before, after = around
+        body = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(before) + size + PyBytes_GET_SIZE(after))
+        p = PyBytes_AS_STRING(body)
+        if size > (4 << 20):
+            kas_hugepages(p, PyBytes_GET_SIZE(body))
+        memcpy(p, PyBytes_AS_STRING(before), PyBytes_GET_SIZE(before))
+        p += PyBytes_GET_SIZE(before)
+        if size > (256 << 10):
+            with nogil:
+                if mode == MODE_PROTO:
+                    copy_proto(p, &g)
+                else:
+                    copy_items(p, &g, lead_p, lead_n, mode)
+        elif mode == MODE_PROTO:
+            copy_proto(p, &g)
+        else:
+            copy_items(p, &g, lead_p, lead_n, mode)
+        memcpy(p + size, PyBytes_AS_STRING(after), PyBytes_GET_SIZE(after))
+        out.body = body
+        return out
+    finally:
+        env.end_read(txn)
+        free(g.items)

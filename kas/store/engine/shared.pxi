@@ -1,0 +1,91 @@
+# Shared memory of the workers: the committed revision, in-flight counters, wake-ups.
+#
+# One page of a mapped file for the revision, then one 128-byte slot per worker: pid, mutating and read-only requests in
+# flight. A slot is written by its own worker only (and zeroed by whoever reaps a dead one), so a crashed worker's share can
+# be taken back. All accesses are atomic; loads and stores of a cache line of one's own cost some nanoseconds. The mapping belongs to
+# kas.store.shared.Shared; a SharedMemory keeps it alive. Trusted: the other workers. Benchmark: the row `get` of bench/end_to_end.py.
+
+cdef extern from *:
+    """
+    static inline uint64_t kas_load(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+    static inline void kas_store(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+    static inline int64_t kas_add(int64_t *p, int64_t d) { return __atomic_add_fetch(p, d, __ATOMIC_ACQ_REL); }
+    static inline int64_t kas_read(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+    static inline void kas_max(uint64_t *p, uint64_t v) {
+        uint64_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
+        while (old < v && !__atomic_compare_exchange_n(p, &old, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) ;
+    }
+    """
+    uint64_t kas_load(const uint64_t *p) noexcept nogil
+    void kas_store(uint64_t *p, uint64_t v) noexcept nogil
+    int64_t kas_add(int64_t *p, int64_t d) noexcept nogil
+    int64_t kas_read(const int64_t *p) noexcept nogil
+    void kas_max(uint64_t *p, uint64_t v) noexcept nogil
+
+cdef enum:
+    SLOT_AT = 4096
+
+
+def shared_size(int workers) -> int:
+    """Bytes of the shared file for so many workers."""
+    return SLOT_AT + workers * <int>sizeof(Slot)
+
+
+cdef class SharedMemory:
+    """A view on the mapped file, for worker number ``index``."""
+
+    def __init__(self, map, int workers, int index):
+        cdef unsigned char[::1] view = map
+        if workers < 1 or not 0 <= index < workers or view.shape[0] < SLOT_AT + workers * <Py_ssize_t>sizeof(Slot):
+            raise ValueError("the shared file does not fit the number of workers")
+        self.map = map
+        self.base = <char *>&view[0]
+        self.workers, self.index = workers, index
+        self.own = <Slot *>(self.base + SLOT_AT) + index
+
+    @property
+    def revision(self) -> int:
+        """The newest revision that any worker has published. One atomic load."""
+        return kas_load(<uint64_t *>(self.base + 64))
+
+    def publish(self, uint64_t revision):
+        """Raises the shared revision; never lowers it."""
+        kas_max(<uint64_t *>(self.base + 64), revision)
+
+    def enter(self, bint mutating) -> int:
+        """Counts a request in; returns how many of its kind are in flight in all workers, this one included."""
+        kas_add(&self.own.mutating if mutating else &self.own.readonly, 1)
+        return self.in_flight(mutating)
+
+    def leave(self, bint mutating):
+        """Counts a request out."""
+        kas_add(&self.own.mutating if mutating else &self.own.readonly, -1)
+
+    def in_flight(self, bint mutating) -> int:
+        """Requests of a kind in flight in all workers."""
+        cdef Slot *s = <Slot *>(self.base + SLOT_AT)
+        cdef int64_t total = 0
+        cdef int i
+        for i in range(self.workers):
+            total += kas_read(&s[i].mutating if mutating else &s[i].readonly)
+        return total
+
+    def claim(self, int64_t pid):
+        """Makes the own slot this process's, with empty counters."""
+        self.reap(self.index)
+        self.own.pid = pid
+
+    def reap(self, int index):
+        """Empties the slot of a worker that died."""
+        if not 0 <= index < self.workers:
+            raise IndexError(index)
+        cdef Slot *s = <Slot *>(self.base + SLOT_AT) + index
+        s.pid = 0
+        kas_store(<uint64_t *>&s.mutating, 0)
+        kas_store(<uint64_t *>&s.readonly, 0)
+
+    def pid(self, int index) -> int:
+        """The process that holds a slot, 0 for none."""
+        if not 0 <= index < self.workers:
+            raise IndexError(index)
+        return (<Slot *>(self.base + SLOT_AT))[index].pid

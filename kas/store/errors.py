@@ -1,0 +1,58 @@
+"""What a store may answer instead of what was asked. Mapped to API errors in one place, ``kas/endpoints/__init__.py``."""
+
+from __future__ import annotations
+
+from kas.store._engine import Record
+
+
+class StoreError(Exception):
+    """Base of all errors of a store."""
+
+
+class Conflict(StoreError):
+    """The precondition on the mod revision failed. ``current`` is the record now, or None when the key is absent; ``key``
+    says which operation of a transaction it was."""
+
+    def __init__(self, current: Record | None, key: str = "") -> None:
+        super().__init__("precondition failed")
+        self.current, self.key = current, key
+
+
+class Compacted(StoreError):
+    """The revision asked for is older than the history. ``compacted`` is the oldest that can still be read."""
+
+    def __init__(self, requested: int, compacted: int) -> None:
+        super().__init__(f"revision {requested} has been compacted (oldest: {compacted})")
+        self.requested, self.compacted = requested, compacted
+
+
+class FutureRevision(StoreError):
+    """The revision asked for has not happened yet."""
+
+    def __init__(self, requested: int, current: int) -> None:
+        super().__init__(f"revision {requested} is in the future (current: {current})")
+        self.requested, self.current = requested, current
+
+
+class Full(StoreError):
+    """The map or the disk is full. Nothing of the write was kept; reads go on."""
+
+
+class Busy(StoreError):
+    """The write queue is at its bound. Nothing was written; try again a little later."""
+
+
+class Corrupt(StoreError):
+    """The data file cannot be read. The text says which file and what to do."""
+
+
+class Closed(StoreError):
+    """The store was closed before the write was made; it did not happen."""
+
+
+class KeyTooLong(StoreError):
+    """The key is longer than the backend's tested bound."""
+
+
+class TransformError(StoreError):
+    """A value could not be sealed, or a sealed one not be opened: no transformer knows its key, or it was tampered with."""

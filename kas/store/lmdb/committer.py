@@ -1,0 +1,156 @@
+"""The group commit: one thread per worker that turns queued operations into durable transactions.
+
+It takes everything that has queued (bounded by count and bytes), lets ``apply_batch`` write it without the GIL, publishes the
+new revision, and hands the outcome to the event loop with one call. While it waits for the disk, the next batch gathers:
+the busier the worker, the larger the groups. Operations of other workers come in between whole batches (LMDB has one writer),
+never inside.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+
+from kas.store._engine import Env, Event, Op, apply_batch
+from kas.store.errors import Busy, Closed, Conflict, Full, StoreError, TransformError
+from kas.store.shared import Shared
+
+# A transaction holds at most 131,072 dirty pages (512 MiB); a batch stays far below, and its latency bounded.
+BATCH_OPS = 1024
+BATCH_BYTES = 32 << 20
+# Above these bounds commit() refuses. In-flight limits keep a worker far away from them.
+QUEUE_UNITS = 16384
+
+Outcome = Callable[[StoreError | None], None]
+
+# Which revisions a unit takes (a number greater than 0: that one, given from outside).
+EACH = 0  # the next ones, one for each write
+ONE = -1  # the next one, for all writes
+
+
+class Unit:
+    """What is applied or refused as a whole: one operation, or a transaction. ``done`` is called once, with the error or None."""
+
+    __slots__ = ("at", "direct", "done", "ops", "size")
+
+    def __init__(self, ops: list[Op], done: Outcome, at: int = EACH, direct: bool = False) -> None:
+        # direct: `done` may be called in the committer's thread, without the loop.
+        self.ops, self.done, self.at, self.direct = ops, done, at, direct
+        self.size = ops[0].size if len(ops) == 1 else sum(op.size for op in ops)
+
+    def error(self) -> StoreError | None:
+        """What kept the unit from being applied, after its batch was."""
+        for op in self.ops:
+            if op.status == 1:
+                return TransformError(str(op.error)) if op.error is not None else Conflict(op.previous, op.key)
+            if op.status == 3:
+                return StoreError(f"revision {self.at} is not newer than what is stored")
+        return None
+
+
+class Committer:
+    """Owns the thread and its queue. ``deliver(batch)`` is called in the thread and must see to it that the batch is resolved."""
+
+    def __init__(self, env: Env, shared: Shared, deliver: Callable[[Batch], None], clock: Callable[[], float] = time.time) -> None:
+        self._env, self._shared, self._deliver, self._clock = env, shared, deliver, clock
+        self._queue: SimpleQueue[Unit | None] = SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="kas-committer", daemon=True)
+        self.batches = 0
+        self.operations = 0
+        self.largest_batch = 0
+
+    def start(self) -> None:
+        """Starts the thread; once."""
+        self._thread.start()
+
+    @property
+    def queued(self) -> int:
+        """How many units wait."""
+        return self._queue.qsize()
+
+    def submit(self, unit: Unit) -> None:
+        """Queues a unit. Raises ``Closed`` or ``Busy``; otherwise ``unit.done`` will be called."""
+        if self._closed:
+            raise Closed("the store is closed")
+        if self._queue.qsize() >= QUEUE_UNITS:
+            raise Busy(f"{QUEUE_UNITS} writes are waiting")
+        self._queue.put(unit)
+
+    def close(self) -> None:
+        """Commits what is queued, then ends the thread. Idempotent; not to be called from the thread itself."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _take(self) -> tuple[list[Unit], bool]:
+        unit = self._queue.get()
+        units: list[Unit] = []
+        size = 0
+        while unit is not None:
+            units.append(unit)
+            size += unit.size
+            if len(units) >= BATCH_OPS or size >= BATCH_BYTES:
+                return units, False
+            try:
+                unit = self._queue.get_nowait()
+            except Empty:
+                return units, False
+        return units, True
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            units, last = self._take()
+            if units:
+                self.batches += 1
+                self.largest_batch = max(self.largest_batch, len(units))
+                self._commit(units)
+        # A unit that slipped in between the flag and the mark.
+        while True:
+            try:
+                unit = self._queue.get_nowait()
+            except Empty:
+                return
+            if unit is not None:
+                self._deliver(Batch([unit], error=Closed("the store is closed")))
+
+    def _commit(self, units: list[Unit]) -> None:
+        deletes = [u for u in units if all(op.draft is None for op in u.ops)]
+        batch = self._apply(units, len(deletes) == len(units))
+        if isinstance(batch.error, Full) and deletes and len(deletes) < len(units) and all(u.at <= 0 for u in units):
+            # Deletes make room: they do not share the fate of the writes they queued with. (Given revisions keep their order.)
+            self._deliver(Batch([u for u in units if u not in deletes], error=batch.error))
+            batch = self._apply(deletes, True)
+        self.operations += len(batch.events)
+        self._deliver(batch)
+
+    def _apply(self, units: list[Unit], only_deletes: bool) -> Batch:
+        try:
+            after, reached = apply_batch(self._env, [u.ops for u in units], [u.at for u in units], int(self._clock()), only_deletes)
+        except StoreError as e:
+            return Batch(units, error=e)
+        self._shared.publish(reached)
+        return Batch(units, [op.event for u in units for op in u.ops if op.event is not None], after, reached)
+
+
+class Batch:
+    """The outcome of one group commit, on its way to the event loop: the events of the revisions greater than ``after``, up to
+    ``reached``."""
+
+    __slots__ = ("after", "error", "events", "reached", "units")
+
+    def __init__(
+        self, units: list[Unit], events: Sequence[Event] = (), after: int = 0, reached: int = 0, error: StoreError | None = None
+    ) -> None:
+        self.units, self.events, self.after, self.reached, self.error = units, events, after, reached, error
+
+    def resolve(self, direct: bool) -> None:
+        """Answers the units that may be answered in any thread (``direct``), or those that belong to the loop."""
+        for unit in self.units:
+            if unit.direct is direct:
+                unit.done(self.error or unit.error())

@@ -1,0 +1,385 @@
+"""The LMDB backend: reads straight from the map, writes through the committer, events through the hub.
+
+One instance per process and data directory. Reads may come from any thread; ``commit``, ``watch`` and ``listen`` belong to the event
+loop given to ``start``. What is on disk stands in ``kas/store/_engine.pxd``, and why, in the parts under ``kas/store/engine/``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import NoReturn, TypeVar
+
+from kas.store import _engine
+from kas.store._engine import Event, Matcher, Op, RangeResult, Record
+from kas.store.contract import EVENTS_BYTES, Store, Wrap
+from kas.store.errors import Busy, Closed, Compacted, Conflict, Corrupt, Full, FutureRevision, KeyTooLong, StoreError, TransformError
+from kas.store.hub import Hub, Watcher
+from kas.store.lmdb.committer import EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
+from kas.store.lmdb.compaction import HistoryPolicy
+from kas.store.shared import Shared
+from kas.store.transform import Transformers
+
+_engine.bind_errors(Full, Corrupt, StoreError, KeyTooLong, TransformError)
+
+_RECORDS, _JSON, _METADATA, _COUNT, _PROTOBUF = range(5)
+T = TypeVar("T")
+
+
+def _translate(error: LookupError) -> NoReturn:
+    kind, requested, known = error.args
+    raise (Compacted if kind == "compacted" else FutureRevision)(requested, known) from None
+
+
+def _check_keys(ops: Sequence[Op]) -> None:
+    if len({op.key for op in ops}) != len(ops) or not ops:
+        raise ValueError("a transaction needs operations on different keys")
+
+
+class LMDBStore(Store):
+    """The store contract (``kas.store``) over one LMDB environment."""
+
+    def __init__(
+        self, path: str, *, max_size: int, sync: bool = True, shared: Shared | None = None, transformers: Transformers | None = None
+    ) -> None:
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        except OSError as e:
+            raise StoreError(f"data directory {path}: {e.strerror}") from e
+        self.shared = shared or Shared.private()
+        self._env = _engine.Env(path, max_size, sync=sync)
+        self._env.transformer_for = self._transformers = transformers
+        self._env.check_readers()
+        self.shared.memory.publish(self._env.revisions()[0])
+        self.hub = Hub(self.events, self._newest, self.shared.revision)
+        self._committer = Committer(self._env, self.shared, self._deliver)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._gathered: list[Unit] = []
+        self._started = False
+        self._closed = False
+
+    def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Starts the committer, and on the loop the watches and the reader of wake-ups. Without a loop only ``commit_now`` writes."""
+        if not self._started:
+            self._started = True
+            self._committer.start()
+        if loop is not None and self._loop is None:
+            self._loop = loop
+            if self.shared.wake_fd >= 0:
+                loop.add_reader(self.shared.wake_fd, self._woken)
+            self.hub.catch_up()
+
+    def close(self) -> None:
+        """Commits what is queued, resolves it, closes the file. Later calls raise ``Closed`` or ``StoreError``. Idempotent."""
+        if self._closed:
+            return
+        self._flush()
+        self._closed = True
+        if self._started:
+            self._committer.close()
+        if self._loop is not None and self.shared.wake_fd >= 0 and not self._loop.is_closed():
+            self._loop.remove_reader(self.shared.wake_fd)
+        self._env.close()
+
+    # -- reads --------------------------------------------------------------------------------------------------------
+
+    def get(self, key: str, revision: int = 0) -> Record | None:
+        """The record of a key, or None: one transaction, two lookups. At an older revision the log is read from there on."""
+        if revision:
+            try:
+                return _engine.record_at(self._env, key, revision)
+            except LookupError as e:
+                _translate(e)
+        record = self._env.get(key)
+        if record is not None:
+            # Another worker's write can be read a moment before its revision is published (or for longer, when that worker
+            # died in between). What has been shown to a client must not be newer than `revision`.
+            self.shared.memory.publish(record.revision)
+        return record
+
+    def range(
+        self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False
+    ) -> RangeResult:
+        """A page of records."""
+        return self._scan(prefix, start, limit, revision, matcher, count, _RECORDS, b"{", None)
+
+    def range_json(
+        self,
+        prefix: str,
+        start: str = "",
+        limit: int = 0,
+        revision: int = 0,
+        matcher: Matcher | None = None,
+        count: bool = False,
+        *,
+        lead: bytes = b"{",
+        metadata_only: bool = False,
+        wrap: Wrap | None = None,
+    ) -> RangeResult:
+        """A page as the bytes of JSON items; without the GIL when it is large."""
+        mode = _METADATA if metadata_only else _JSON
+        return self._scan(prefix, start, limit, revision, matcher, count, mode, lead, wrap)
+
+    def range_protobuf(
+        self,
+        prefix: str,
+        start: str = "",
+        limit: int = 0,
+        revision: int = 0,
+        matcher: Matcher | None = None,
+        count: bool = False,
+        *,
+        wrap: Wrap | None = None,
+    ) -> RangeResult:
+        """A page as field 2 of a protobuf list."""
+        return self._scan(prefix, start, limit, revision, matcher, count, _PROTOBUF, b"", wrap)
+
+    def count(self, prefix: str) -> int:
+        """How many keys stand under a prefix."""
+        return self._scan(prefix, "", 0, 0, None, False, _COUNT, b"", None).count
+
+    def stale(self, record: Record) -> bool:
+        """Whether a write would store the record otherwise than it is stored."""
+        if record.sealed or self._transformers is None:
+            return record.stale
+        return self._transformers(record.key) is not None
+
+    def _scan(
+        self,
+        prefix: str,
+        start: str,
+        limit: int,
+        revision: int,
+        matcher: Matcher | None,
+        count: bool,
+        mode: int,
+        lead: bytes,
+        wrap: Wrap | None,
+    ) -> RangeResult:
+        try:
+            result = _engine.scan(self._env, prefix, start, limit, revision, matcher, count, mode, lead, wrap)
+        except LookupError as e:
+            _translate(e)
+        self.shared.memory.publish(result.revision)
+        return result
+
+    # -- writes -------------------------------------------------------------------------------------------------------
+
+    def commit(self, op: Op) -> asyncio.Future[Op]:
+        """Queues one write; see the contract."""
+        return self._gather([op], op, EACH)
+
+    def commit_many(self, ops: list[Op], one_revision: bool = False) -> asyncio.Future[list[Op]]:
+        """Queues a transaction: all when all preconditions hold, nothing otherwise. Keys must differ. With ``one_revision`` all
+        writes have the same, else consecutive ones."""
+        _check_keys(ops)
+        return self._gather(list(ops), ops, ONE if one_revision else EACH)
+
+    def _gather(self, ops: list[Op], outcome: T, at: int) -> asyncio.Future[T]:
+        """What one turn of the loop writes is handed over at its end: one batch and one change of threads instead of many."""
+        loop = self._require_loop()
+        if len(self._gathered) + self._committer.queued >= QUEUE_UNITS:
+            raise Busy(f"{QUEUE_UNITS} writes are waiting")
+        if self._transformers is not None:
+            self._seal(ops)
+        future: asyncio.Future[T] = loop.create_future()
+
+        def done(error: StoreError | None) -> None:
+            if future.done():
+                return  # cancelled; the write stands
+            if error is None:
+                future.set_result(outcome)
+            else:
+                future.set_exception(error)
+
+        if not self._gathered:
+            loop.call_soon(self._flush)
+        self._gathered.append(Unit(ops, done, at))
+        return future
+
+    def _seal(self, ops: list[Op]) -> None:
+        """Seals what is to be sealed, in the writer's thread: failures are told at once, and the committer never waits for it."""
+        if self._transformers is not None:
+            for op in ops:
+                op.seal(self._transformers(op.key))
+
+    def _flush(self) -> None:
+        """Hands what was gathered to the committer, in order."""
+        units, self._gathered = self._gathered, []
+        for unit in units:
+            try:
+                self._committer.submit(unit)
+            except StoreError as e:
+                unit.done(e)
+
+    def commit_now(self, *ops: Op, one_revision: bool = False) -> None:
+        """Commits one operation or a transaction and waits: for start-up, tools and tests, not for the loop's thread."""
+        _check_keys(ops)
+        self._commit_now(list(ops), ONE if one_revision else EACH)
+
+    def apply(self, revision: int, ops: list[Op]) -> None:
+        """Takes in, and waits for, what another source of revisions has decided: ``ops``, on different keys, all at ``revision``; without
+        any it says that nothing else happened up to it.
+
+        Revisions may leave gaps; one that is not newer than ``self.revision`` raises ``StoreError``, unless it brings nothing. The
+        operations' own preconditions count. For the thread that follows the other source.
+        """
+        if revision <= 0:
+            raise ValueError("a revision is greater than 0")
+        if ops:
+            _check_keys(ops)
+        self._commit_now(ops, revision)
+
+    def _commit_now(self, ops: list[Op], at: int) -> None:
+        self._seal(ops)
+        self.start()
+        ready = threading.Event()
+        outcome: list[StoreError | None] = []
+
+        def done(error: StoreError | None) -> None:
+            outcome.append(error)
+            ready.set()
+
+        self._committer.submit(Unit(ops, done, at, direct=True))
+        ready.wait()
+        if outcome[0] is not None:
+            raise outcome[0]
+
+    def _require_loop(self) -> asyncio.AbstractEventLoop:
+        if self._closed:
+            raise Closed("the store is closed")
+        if self._loop is None:
+            raise StoreError("start(loop) comes before commit")
+        return self._loop
+
+    def _deliver(self, batch: Batch) -> None:
+        """In the committer's thread: brings the outcome to the loop, in one call."""
+        batch.resolve(direct=True)
+        if self._loop is not None:
+            if batch.reached > batch.after:
+                self.hub.land(batch.events, batch.after, batch.reached)
+            try:
+                self._loop.call_soon_threadsafe(self._arrived, batch)
+            except RuntimeError:  # the loop was closed before the store: nobody waits any more
+                return
+
+    def _arrived(self, batch: Batch) -> None:
+        # The futures first, so that the writers are answered before a thousand watchers are served; they only wake up after this
+        # call, so who has a write acknowledged finds its event dispatched all the same.
+        batch.resolve(direct=False)
+        if batch.reached > batch.after:
+            self.hub.publish(batch.events, batch.after, batch.reached)
+
+    def _woken(self) -> None:
+        self.shared.drain()
+        self.hub.catch_up()
+
+    # -- events and history -------------------------------------------------------------------------------------------
+
+    def events(self, prefix: str, after: int, limit: int = 1000, max_bytes: int = EVENTS_BYTES) -> tuple[list[Event], int]:
+        """Events of the log, whole revisions, and the revision they reach up to."""
+        try:
+            events, reached = _engine.read_events(self._env, prefix, after, limit, max_bytes)
+        except LookupError as e:
+            _translate(e)
+        self.shared.memory.publish(reached)
+        return events, reached
+
+    def watch(self, prefix: str, after: int, on_ready: Callable[[], None], key: str | None = None, limit: int = 1024) -> Watcher:
+        """See ``Hub.watch``."""
+        return self.hub.watch(prefix, after, on_ready, key, limit)
+
+    def listen(self, prefix: str, callback: Callable[[list[Event]], None], reset: Callable[[], None] | None = None) -> Callable[[], None]:
+        """See ``Hub.listen``."""
+        return self.hub.listen(prefix, callback, reset)
+
+    def catch_up(self, revision: int = 0) -> None:
+        """See ``Hub.catch_up``."""
+        self.hub.catch_up(revision)
+
+    def _newest(self) -> int:
+        return self.shared.memory.revision
+
+    @property
+    def revision(self) -> int:
+        """The newest durable revision. One atomic load."""
+        return self.shared.memory.revision
+
+    @property
+    def compacted_revision(self) -> int:
+        """The oldest revision that can be read. One transaction."""
+        return self._env.revisions()[1]
+
+    def compact(self, revision: int, max_entries: int = 2000) -> bool:
+        """Forgets history up to ``revision`` in one transaction of at most ``max_entries``; True when nothing is left to do.
+
+        Blocks for the transaction: call it in a thread. From the first step on older revisions are refused.
+        """
+        return _engine.compact_step(self._env, revision, max_entries)[1]
+
+    def maintain(self, now_s: int, window_s: int = 600, max_history_bytes: int = 1 << 30) -> int:
+        """Forgets history that is older than ``window_s`` seconds or takes more than ``max_history_bytes``, and what dead processes hold;
+        returns the compacted revision. Blocks: call it in a thread."""
+        return HistoryPolicy(window_s, max_history_bytes).run(self, now_s)
+
+    def revision_before(self, second: int) -> int:
+        """The newest revision committed before a Unix second (while the clock's samples reach back)."""
+        return _engine.revision_before(self._env, second)
+
+    def trim_clock(self, second: int, max_entries: int = 10000) -> None:
+        """Forgets the clock's samples older than a Unix second."""
+        _engine.trim_clock(self._env, second, max_entries)
+
+    def refresh(self) -> None:
+        """Publishes the newest durable revision and wakes everyone when nobody did: a writer was killed right after its commit.
+        ``expire`` does it too, so the leading worker's loop heals such a gap within a second. Any thread.
+        """
+        newest = self._env.revisions()[0]
+        if newest > self.shared.revision:
+            self.shared.publish(newest)
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self.hub.catch_up)
+
+    def check_readers(self) -> int:
+        """Lets go of pages that readers of dead processes hold; returns how many such readers there were."""
+        return self._env.check_readers()
+
+    def expire(self, now_s: int, limit: int = 500) -> int:
+        """Deletes keys whose lease has ended, at most ``limit``, and waits for it: call it in a thread. Returns how many were due.
+
+        Each delete is a write of its own, with a precondition: a key that was renewed meanwhile stays. Raises ``Full``.
+        """
+        self.refresh()
+        due = _engine.due(self._env, now_s, limit)
+        if not due:
+            return 0
+        self.start()
+        ended: SimpleQueue[StoreError | None] = SimpleQueue()
+        for key, revision in due:
+            self._committer.submit(Unit([Op(key, None, revision)], ended.put, EACH, direct=True))
+        for error in [ended.get() for _ in due]:
+            # Renewed meanwhile, also when it cannot be opened to be shown: it is not due any more.
+            if error is not None and not isinstance(error, (Conflict, TransformError)):
+                raise error
+        return len(due)
+
+    def statistics(self) -> dict[str, int]:
+        """Numbers for metrics and tests: revisions, sizes in bytes, entries, readers, queue and batches."""
+        newest, compacted = self._env.revisions()
+        committer = self._committer
+        return {
+            "revision": newest,
+            "published_revision": self.shared.revision,
+            "compacted_revision": compacted,
+            **self._env.statistics(),
+            "queued": committer.queued,
+            "batches": committer.batches,
+            "operations": committer.operations,
+            "largest_batch": committer.largest_batch,
+            "watchers": self.hub.watchers,
+            "watchers_fallen_behind": self.hub.fallen_behind,
+            "hub_revision": self.hub.revision,
+        }

@@ -1,0 +1,64 @@
+"""Conversion between the versions of a kind, as dicts: ``convert`` and the registry the group modules fill.
+
+Most versions differ by name only; those need no function. A module ``kas/kinds/<group>/conversion.py``
+registers the others with ``@converts(source, target)``. A function gets an object it must not change and returns a new one (parts may be
+shared); ``convert`` then gives it the target's typed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kas.types import rooms
+from kas.types.scheme import BUILTIN, decode
+
+Obj = dict[str, Any]
+GVK = tuple[str, str, str]
+Converter = Callable[[Obj], Obj]
+
+_CONVERTERS: dict[tuple[GVK, GVK], Converter] = {}
+
+
+def converts(source: GVK, target: GVK) -> Callable[[Converter], Converter]:
+    """Decorator: this function turns objects of ``source`` into ``target``."""
+
+    def register(function: Converter) -> Converter:
+        _CONVERTERS[source, target] = function
+        return function
+
+    return register
+
+
+def convert(obj: Obj, source: GVK | str, target: GVK | str, to_version: str | None = None, kind: str | None = None) -> Obj:
+    """``obj`` in another version; the same object when source and target are the same.
+
+    Called as ``convert(obj, (group, version, kind), (group, version, kind))``, or, inside a group, as
+    ``convert(obj, group, from_version, to_version, kind)``. A list kind converts its items. ``obj`` is typed and stays unchanged; the
+    result is typed, with kind and apiVersion of the target. Raises LookupError for kinds that do not convert into each other.
+    """
+    if isinstance(source, str):
+        if not isinstance(target, str) or to_version is None or kind is None:
+            raise TypeError("convert: group, from_version, to_version and kind are all needed")
+        return convert(obj, (source, target, kind), (source, to_version, kind))
+    assert isinstance(target, tuple)
+    if source == target:
+        return obj
+    group, version, name = target
+    api_version = f"{group}/{version}" if group else version
+    for g in (source[0], group):
+        rooms.load(g)
+    function = _CONVERTERS.get((source, target))
+    if function is not None:
+        record = BUILTIN.kind(*target)
+        if record is None:
+            raise LookupError(f"no kind {name} in {api_version}")
+        typed, _ = decode(record.type, {**function(obj), "kind": name, "apiVersion": api_version})
+        return typed
+    if name.endswith("List") and source[2].endswith("List") and isinstance(obj.get("items"), list):
+        inner = (source[0], source[1], source[2][:-4]), (group, version, name[:-4])
+        items = [convert(item, *inner) for item in obj["items"]]
+        return {**obj, "kind": name, "apiVersion": api_version, "items": items}
+    if source[0] != group or source[2] != name:
+        raise LookupError(f"{source[0]}/{source[1]} {source[2]} does not convert to {api_version} {name}")
+    return {**obj, "kind": name, "apiVersion": api_version}

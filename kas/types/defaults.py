@@ -1,0 +1,58 @@
+"""Defaulting: the constants of the tables, then what a kind computes, in the order upstream's SetObjectDefaults gives.
+
+A kind's function lives in its kind's file or folder in ``kas/kinds/<group>`` and is named with
+``@defaults_for``; the module is imported when the group is first asked for. Rules that must see the object before the constants fill it
+(whether a strategy had a type at all) are in ``early``. Both work in place on the typed form and are idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kas._codecs import apply_constant_defaults
+from kas.types import rooms
+from kas.types.scheme import BUILTIN, Kind
+
+Obj = dict[str, Any]
+Defaulter = Callable[[Obj], None]
+
+
+DEFAULTS: dict[tuple[str, str, str], Defaulter] = {}
+
+
+def defaults_for(group: str, version: str, kind: str) -> Callable[[Defaulter], Defaulter]:
+    """Decorator: this function computes the defaults of the kind, after the constants."""
+
+    def register(function: Defaulter) -> Defaulter:
+        DEFAULTS[group, version, kind] = function
+        return function
+
+    return register
+
+
+_Plan = tuple[Defaulter | None, Any, Defaulter | None, Kind | None]
+
+
+def _plan(kind: Any) -> _Plan:
+    from kas.types.early import EARLY
+
+    key = (kind.group, kind.version, kind.kind)
+    rooms.load(kind.group)
+    computed = DEFAULTS.get(key)
+    item = BUILTIN.kind(kind.group, kind.version, kind.kind[:-4]) if computed is None and kind.kind.endswith("List") else None
+    found = kind.plan = (EARLY.get(key), kind.type, computed, item)
+    return found
+
+
+def apply_defaults(kind: Any, obj: Obj) -> None:
+    """Default a typed object in place. ``kind`` is a scheme Kind or Resource; a list kind defaults its items."""
+    early, type_, computed, item = kind.plan or _plan(kind)
+    if early is not None:
+        early(obj)
+    apply_constant_defaults(type_, obj)
+    if computed is not None:
+        computed(obj)
+    elif item is not None and obj.get("items"):
+        for one in obj["items"]:
+            apply_defaults(item, one)

@@ -1,0 +1,186 @@
+"""How upstream's *internal* types print: JSON with Go's field names, every field present.
+
+Some errors show such a value (``Duplicate value: {"Name":"","Protocol":"TCP",...}``) and immutable specs are refused with a unified diff
+of two of them. Types are named ``group.Type`` (``core.PodSpec``, ``meta.LabelSelector``), or ``group.version.Type`` where there is no v1;
+what is printed follows from their descriptors. Those of ``meta`` have JSON tags of their own and print as they are served; internal types
+have none, so that Go prints its own names and unset fields too. Where an internal type differs from the served one otherwise (order, a
+field that lives elsewhere, a value where the other has a pointer) one of the tables below says so.
+
+Values are typed as ``decode`` gives them: what is absent prints null, a list or map that is there and empty prints ``[]`` or ``{}``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import orjson
+
+from kas.types.scheme import BUILTIN, Field, TypeDesc, encode_json
+
+# JSON names that Go does not spell by a capital in front.
+_NAMES = {
+    "apiGroups": "APIGroups", "pkixPublicKey": "PKIXPublicKey",
+    "apiGroup": "APIGroup", "apiVersion": "APIVersion", "awsElasticBlockStore": "AWSElasticBlockStore", "cel": "CEL", "cephfs": "CephFS",
+    "csi": "CSI", "dnsConfig": "DNSConfig", "dnsPolicy": "DNSPolicy", "fc": "FC", "fsGroup": "FSGroup", "fsType": "FSType",
+    "fsGroupChangePolicy": "FSGroupChangePolicy", "gcePersistentDisk": "GCEPersistentDisk", "gmsaCredentialSpec": "GMSACredentialSpec",
+    "gmsaCredentialSpecName": "GMSACredentialSpecName", "grpc": "GRPC", "httpGet": "HTTPGet", "httpHeaders": "HTTPHeaders", "ip": "IP",
+    "iqn": "IQN", "iscsi": "ISCSI", "iscsiInterface": "ISCSIInterface", "nfs": "NFS", "os": "OS", "pdName": "PDName", "rbd": "RBD",
+    "seLinuxChangePolicy": "SELinuxChangePolicy", "seLinuxOptions": "SELinuxOptions", "sslEnabled": "SSLEnabled", "storageos": "StorageOS",
+    "tcpSocket": "TCPSocket", "tls": "TLS", "tty": "TTY", "uid": "UID", "wwids": "WWIDs", "http": "HTTP", "cidr": "CIDR", "url": "URL",
+}  # fmt: skip
+_RBD = {"monitors": "CephMonitors", "image": "RBDImage", "pool": "RBDPool", "user": "RadosUser"}
+_CHAP = {"chapAuthDiscovery": "DiscoveryCHAPAuth", "chapAuthSession": "SessionCHAPAuth"}
+_TYPE_NAMES = {
+    "RBDVolumeSource": _RBD, "RBDPersistentVolumeSource": _RBD, "ISCSIVolumeSource": _CHAP, "ISCSIPersistentVolumeSource": _CHAP,
+    "GlusterfsVolumeSource": {"endpoints": "EndpointsName"}, "GlusterfsPersistentVolumeSource": {"endpoints": "EndpointsName"},
+    "AzureDiskVolumeSource": {"diskURI": "DataDiskURI"},
+    "DeviceAttribute": {
+        "int": "IntValue", "bool": "BoolValue", "string": "StringValue", "version": "VersionValue",
+        "ints": "IntValues", "bools": "BoolValues", "strings": "StringValues", "versions": "VersionValues",
+    },
+}  # fmt: skip
+
+_VOLUME_SOURCE = (
+    "hostPath emptyDir gcePersistentDisk awsElasticBlockStore gitRepo secret nfs iscsi glusterfs persistentVolumeClaim rbd quobyte "
+    "flexVolume cinder cephfs flocker downwardAPI fc azureFile configMap vsphereVolume azureDisk photonPersistentDisk projected "
+    "portworxVolume scaleIO storageos csi ephemeral image"
+)
+_PERSISTENT_SOURCE = (
+    "gcePersistentDisk awsElasticBlockStore hostPath glusterfs nfs rbd quobyte iscsi flexVolume cinder cephfs fc flocker azureFile "
+    "vsphereVolume azureDisk photonPersistentDisk portworxVolume scaleIO local storageos csi"
+)
+_HOST = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
+# The fields of types that internally have others, or have them in another order.
+_ORDER = {
+    "PodSpec": "volumes initContainers containers ephemeralContainers restartPolicy terminationGracePeriodSeconds "
+    "activeDeadlineSeconds dnsPolicy nodeSelector serviceAccountName automountServiceAccountToken nodeName securityContext "
+    "imagePullSecrets hostname subdomain setHostnameAsFQDN affinity schedulerName tolerations hostAliases priorityClassName priority "
+    "preemptionPolicy dnsConfig readinessGates runtimeClassName overhead enableServiceLinks topologySpreadConstraints os "
+    "schedulingGates resourceClaims resources hostnameOverride schedulingGroup",
+    "Volume": "name " + _VOLUME_SOURCE,
+    "PodSecurityContext": "seLinuxOptions windowsOptions runAsUser runAsGroup runAsNonRoot supplementalGroups supplementalGroupsPolicy "
+    "fsGroup fsGroupChangePolicy sysctls seccompProfile appArmorProfile seLinuxChangePolicy",
+    "PersistentVolumeSource": _PERSISTENT_SOURCE,
+    "PersistentVolumeSpec": f"capacity {_PERSISTENT_SOURCE} accessModes claimRef persistentVolumeReclaimPolicy storageClassName "
+    "mountOptions volumeMode nodeAffinity volumeAttributesClassName",
+}
+# Pointers in v1, values in the internal type.
+_VALUES = frozenset(
+    {
+        ("RollingUpdateDeployment", "maxUnavailable"), ("RollingUpdateDeployment", "maxSurge"),
+        ("RollingUpdateDaemonSet", "maxUnavailable"), ("RollingUpdateDaemonSet", "maxSurge"),
+        ("RollingUpdateStatefulSetStrategy", "partition"), ("ServiceAccountTokenProjection", "expirationSeconds"),
+        ("LimitedPriorityLevelConfiguration", "nominalConcurrencyShares"), ("PodSpec", "securityContext"),
+    }
+)  # fmt: skip
+
+
+@cache
+def _type(name: str) -> TypeDesc:
+    group, _, rest = name.partition(".")
+    version, _, kind = rest.rpartition(".")
+    prefix = "io.k8s.apimachinery.pkg.apis.meta" if group == "meta" else f"io.k8s.api.{group}"
+    return BUILTIN.types[f"{prefix}.{version or 'v1'}.{kind}"]
+
+
+@cache
+def _fields(type_: TypeDesc) -> tuple[tuple[str, Field], ...]:
+    """(Go's name, field) in the order of the internal struct."""
+    own = _TYPE_NAMES.get(type_.kind_name, {})
+    by_name = type_.by_name
+    fields = list(type_.json_fields)
+    if type_.kind_name in _ORDER:
+        fields = [by_name[name] for name in _ORDER[type_.kind_name].split()]
+    if type_.kind_name == "PodSecurityContext":
+        # The host namespaces live here internally; v1 has them in the pod's spec.
+        spec = _type("core.PodSpec").by_name
+        fields = [spec[name] for name in _HOST] + fields
+    return tuple((own.get(f.name) or _NAMES.get(f.name) or f.name[0].upper() + f.name[1:], f) for f in fields)
+
+
+def render(name: str, obj: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The internal type ``name`` ("core.PodSpec") with the values of ``obj`` under Go's names; None counts as an empty object."""
+    return _struct(_type(name), dict(obj or {}))
+
+
+def render_list(name: str, items: list[Any] | None) -> list[Any] | None:
+    """A slice of such types; None is nil."""
+    return None if items is None else [render(name, item) for item in items]
+
+
+def served(name: str, value: Any, member: str = "") -> Any:
+    """A value as its served type prints, for rules that upstream runs on that: one of type ``name``, or what its field ``member`` holds."""
+    if value is None:
+        return None
+    if member:
+        return orjson.loads(encode_json(_type(name), {member: value})).get(member, value)
+    return orjson.loads(encode_json(_type(name), value))
+
+
+def _tagged(type_: TypeDesc) -> bool:
+    """Whether internal and served form are one type, with JSON tags."""
+    return type_.name.startswith("io.k8s.apimachinery.")
+
+
+def _struct(type_: TypeDesc, obj: dict[str, Any]) -> dict[str, Any]:
+    if _tagged(type_):
+        return orjson.loads(encode_json(type_, obj))
+    if type_.kind_name == "PodSpec":
+        host = {k: obj[k] for k in _HOST if k in obj}
+        obj = {**obj, "securityContext": {**(obj.get("securityContext") or {}), **host}}
+    out: dict[str, Any] = {}
+    for go, field in _fields(type_):
+        message = field.message
+        if field.name == "metadata" and message is not None and message.kind_name in ("ObjectMeta", "ListMeta"):
+            out.update(_struct(message, obj.get("metadata") or {}))  # embedded
+        else:
+            out[go] = _value(type_, field, obj.get(field.name))
+    return out
+
+
+def _value(owner: TypeDesc, field: Field, value: Any) -> Any:
+    if field.card == "list":
+        return None if value is None else [_element(field, item) for item in value]
+    if field.card == "map":
+        return None if value is None else {k: _element(field, value[k]) for k in sorted(value)}
+    if value is None and field.ptr and (owner.kind_name, field.name) not in _VALUES:
+        return None
+    return _element(field, value)
+
+
+_ZERO = {"string": "", "bool": False, "int32": 0, "int64": 0, "double": 0}
+_ZERO_MESSAGE = {"Quantity": "0", "IntOrString": 0, "Duration": "0s"}
+
+
+def _element(field: Field, value: Any) -> Any:
+    message = field.message
+    if message is None:
+        return _ZERO.get(field.type) if value is None else value
+    if message.custom_json is not None:
+        return _ZERO_MESSAGE.get(message.kind_name) if value is None else value
+    return _struct(message, value or {})
+
+
+def sorted_map(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A map of plain values as Go prints it: its keys in order; None is nil."""
+    return None if value is None else {k: value[k] for k in sorted(value)}
+
+
+def _lines(value: Any) -> list[str]:
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").split("\n")
+
+
+def spec_diff(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
+    """apimachinery's ``diff.Diff(old, new)``: unified, three lines of context, without file names."""
+    return diff(render(name, old), render(name, new))
+
+
+def diff(old: Any, new: Any) -> str:
+    """The same of two values that are rendered already."""
+    out = list(difflib.unified_diff(_lines(old), _lines(new), n=3, lineterm=""))
+    return "".join(line + "\n" for line in out[2:])

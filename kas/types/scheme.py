@@ -1,0 +1,388 @@
+"""The kinds and resources of an API, and the codecs that work on their descriptors.
+
+``BUILTIN`` is what Kubernetes itself brings, read from ``kas/types/tables``; it never changes. A ``Scheme`` belongs to a server: the
+built-in kinds and those that come and go while it serves. Both also know what is no resource: lists, options, Status, Table, Scale,
+Eviction. Nothing is compiled before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import orjson
+
+from kas import _codecs
+from kas._codecs import (
+    DecodeError,
+    EncodeError,
+    Field,
+    TypeDesc,
+    apply_schema_defaults,
+    decode,
+    decode_plain,
+    decode_protobuf,
+    drop_nulls,
+    duplicate_fields,
+    encode_json,
+    encode_json_split,
+    encode_protobuf,
+    encode_stored,
+    envelope,
+    envelope_head,
+    go_quote,
+    open_envelope,
+    pretty_json,
+    protobuf_list,
+    prune,
+    prune_value,
+    schema_type,
+    transcode_json_to_protobuf,
+    write_json,
+    zero,
+)
+from kas.meta import quantity, scalars
+
+__all__ = [
+    "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc",
+    "apply_schema_defaults", "decode", "decode_plain", "decode_protobuf", "default", "drop_nulls", "duplicate_fields",
+    "encode_json", "encode_json_split", "encode_protobuf", "encode_stored", "envelope", "envelope_head", "go_quote", "open_envelope",
+    "pretty_json", "protobuf_list", "prune", "prune_value", "schema_type", "transcode_json_to_protobuf", "write_json", "zero",
+]  # fmt: skip
+
+_codecs.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)
+_codecs.install_durations(scalars.parse_duration, scalars.format_duration)
+
+TABLES = Path(__file__).parent / "tables"
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+# metav1.AddToGroupVersion registers these in every group version; in a group's own package the kind "List" is meta's too.
+_EVERYWHERE = ("WatchEvent", "ListOptions", "GetOptions", "DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions")
+# metav1's own types live in the unversioned group version "v1" and in meta.k8s.io/v1.
+_UNVERSIONED = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList")
+_META_TABLE = ("Table", "TableOptions", "PartialObjectMetadata", "PartialObjectMetadataList")
+
+
+class Kind:
+    """A kind in one version. ``type`` describes its fields; ``plan`` is how it is defaulted, once that was asked (kas.types.defaults)."""
+
+    __slots__ = ("api_version", "group", "kind", "plan", "type", "version")
+
+    def __init__(self, group: str, version: str, kind: str, type: TypeDesc) -> None:
+        self.group, self.version, self.kind, self.type = group, version, kind, type
+        self.plan: Any = None
+        self.api_version = f"{group}/{version}" if group else version
+
+    def __repr__(self) -> str:
+        return f"Kind({self.api_version}, {self.kind})"
+
+
+class Group:
+    """An API group: versions in order of preference, and the numbers of its APIService objects."""
+
+    __slots__ = ("group", "group_priority_minimum", "path", "preferred_version", "served_by_default", "version_priority", "versions")
+
+    def __init__(self, record: dict[str, Any]) -> None:
+        self.group: str = record["group"]
+        self.path: str = record["path"]
+        self.versions: tuple[str, ...] = tuple(record["versions"])
+        self.served_by_default: tuple[str, ...] = tuple(record["servedByDefault"])
+        self.preferred_version: str = record["preferredVersion"]
+        self.group_priority_minimum: int | None = record["groupPriorityMinimum"]
+        self.version_priority: dict[str, int] = record["versionPriority"]
+
+    def __repr__(self) -> str:
+        return f"Group({self.group or 'core'})"
+
+
+class Subresource:
+    """``pods/status`` and its like; ``query_options`` is the TypeDesc of a connect subresource's query, ``connect`` a bool."""
+
+    __slots__ = (
+        "api_version", "connect", "feature_gate", "group", "kind", "name", "path_suffix", "query_options", "reset", "returns", "type",
+        "verbs", "version",
+    )  # fmt: skip
+
+    def __init__(self, record: dict[str, Any], scheme: Kinds) -> None:
+        self.name: str = record["name"]
+        self.group: str = record["group"]
+        self.version: str = record["version"]
+        self.kind: str = record["kind"]
+        self.verbs: tuple[str, ...] = tuple(record["verbs"])
+        self.reset: tuple[str, ...] = tuple(record.get("reset", ()))
+        self.connect: bool = record.get("connect", False)
+        self.feature_gate: str | None = record.get("featureGate")
+        self.path_suffix: str | None = record.get("pathSuffix")
+        self.returns: str | None = record.get("returns")
+        self.query_options: TypeDesc | None = scheme.types[record["queryOptions"]] if "queryOptions" in record else None
+        self.api_version = f"{self.group}/{self.version}" if self.group else self.version
+        kind = scheme.kind(self.group, self.version, self.kind)
+        self.type: TypeDesc | None = kind.type if kind else None
+
+    def __repr__(self) -> str:
+        return f"Subresource({self.name})"
+
+
+class Resource:
+    """One resource in one version; the attributes are the keys of the resource table in snake case. ``kind_record``, ``list_record`` and
+    ``storage_kind`` are the Kinds of its objects, lists and stored form, ``plan`` as of a Kind.
+
+    ``etcd_prefix``, ``storage_gvk`` and what follows are None, False or empty for resources that are not stored.
+    """
+
+    __slots__ = (
+        "allow_create_on_update", "allow_unconditional_update", "api_version", "categories", "delete_returns", "etcd_prefix",
+        "feature_gate", "field_selector_values", "field_selectors", "gc_default", "generation", "graceful_delete", "group", "introduced",
+        "kind", "kind_record", "list_kind", "list_record", "list_type", "name_validation", "namespaced", "plan", "removed_in",
+        "reset_on_spec_write", "resource", "returns", "served_by_default", "short_names", "singular", "stability",
+        "status_reset_on_spec_write", "storage_gvk", "storage_kind", "storage_version_hash", "subresources", "type", "verbs", "version",
+    )  # fmt: skip
+
+    def __init__(self, record: dict[str, Any], scheme: Kinds) -> None:
+        get = record.get
+        self.group: str = record["group"]
+        self.version: str = record["version"]
+        self.resource: str = record["resource"]
+        self.singular: str = record["singular"]
+        self.kind: str = record["kind"]
+        self.list_kind: str | None = record["listKind"]
+        self.namespaced: bool = record["namespaced"]
+        self.verbs: tuple[str, ...] = tuple(record["verbs"])
+        self.short_names: tuple[str, ...] = tuple(record["shortNames"])
+        self.categories: tuple[str, ...] = tuple(record["categories"])
+        self.stability: str = record["stability"]
+        self.served_by_default: bool = record["servedByDefault"]
+        self.api_version = f"{self.group}/{self.version}" if self.group else self.version
+        self.type: TypeDesc = scheme.types[record["type"]]
+        self.kind_record = scheme.kind(self.group, self.version, self.kind) or Kind(self.group, self.version, self.kind, self.type)
+        self.list_record = scheme.kind(self.group, self.version, self.list_kind) if self.list_kind else None
+        self.list_type: TypeDesc | None = self.list_record.type if self.list_record else None
+        self.plan: Any = None
+        self.storage_version_hash: str = get("storageVersionHash", "")
+        self.etcd_prefix: str | None = get("etcdPrefix")
+        self.storage_gvk: tuple[str, str, str] | None = tuple(record["storageGVK"]) if "storageGVK" in record else None
+        self.storage_kind = scheme.kind(*self.storage_gvk) if self.storage_gvk is not None else None
+        self.field_selectors: tuple[str, ...] = tuple(get("fieldSelectors", ()))
+        self.field_selector_values: Any = get("fieldSelectorValues")
+        self.allow_create_on_update: bool = get("allowCreateOnUpdate", False)
+        self.allow_unconditional_update: bool = get("allowUnconditionalUpdate", False)
+        self.reset_on_spec_write: tuple[str, ...] = tuple(get("resetOnSpecWrite", ()))
+        self.status_reset_on_spec_write: bool = get("statusResetOnSpecWrite", False)
+        self.generation: str | None = get("generation")
+        self.graceful_delete: str | None = get("gracefulDelete")
+        self.gc_default: str | None = get("gcDefault")
+        self.delete_returns: str | None = get("deleteReturns")
+        self.name_validation: str | None = get("nameValidation")
+        self.introduced: str | None = get("introduced")
+        self.removed_in: str | None = get("removedIn")
+        self.feature_gate: str | None = get("featureGate")
+        self.returns: str | None = get("returns")
+        self.subresources: dict[str, Subresource] = {s["name"]: Subresource(s, scheme) for s in record["subresources"]}
+
+    def __repr__(self) -> str:
+        return f"Resource({self.api_version}, {self.resource})"
+
+
+class Kinds(Protocol):
+    """What a resource is made from: descriptors by name, and kinds."""
+
+    types: dict[str, TypeDesc]
+
+    def kind(self, group: str, version: str, kind: str) -> Kind | None:
+        """The kind, or None where it is not known."""
+
+
+class BuiltIn:
+    """The built-in types, kinds, resources and groups, whether they are served or not. Never changes."""
+
+    def __init__(self, tables: Path = TABLES) -> None:
+        types = orjson.loads((tables / "types.json").read_bytes())
+        resources = orjson.loads((tables / "resources.json").read_bytes())
+        self.types: dict[str, TypeDesc] = _codecs.build_types(types["types"], (tables / "fields.jsonl").read_bytes().splitlines())
+        self.enums: dict[str, tuple[bool, tuple[str, ...]]] = {name: (closed, tuple(values)) for name, closed, values in types["enums"]}
+        self.groups: dict[str, Group] = {g["group"]: Group(g) for g in resources["groups"]}
+        self._kinds: dict[tuple[str, str, str], Kind] = {}
+        self._register_kinds()
+        self.resources: list[Resource] = [Resource(r, self) for r in resources["resources"]]
+        self._resources = {(r.group, r.version, r.resource): r for r in self.resources}
+
+    def _register(self, group: str, version: str, kind: str, type: TypeDesc) -> None:
+        self._kinds.setdefault((group, version, kind), Kind(group, version, kind, type))
+
+    def _register_kinds(self) -> None:
+        packages: dict[str, tuple[str, str]] = {}
+        for type in self.types.values():
+            gvk = type.attributes.get("gvk")
+            if isinstance(gvk, list):
+                package = type.name.rpartition(".")[0]
+                for group, version, kind in gvk:
+                    self._register(group, version, kind, type)
+                    if package != _META[:-1]:
+                        packages[package] = (group, version)
+        # Kinds the tables name no group for: messages with kind and apiVersion in the package of a known group version.
+        for type in self.types.values():
+            package, _, name = type.name.rpartition(".")
+            gv = packages.get(package) or _package_group(package)
+            if gv and "gvk" not in type.attributes and type.has_type_meta:
+                self._register(*gv, name, type)
+        versions = {(g, v) for g, v, _ in self._kinds} | {(g.group, v) for g in self.groups.values() for v in g.versions}
+        versions.add(("meta.k8s.io", "v1"))
+        for group, version in sorted(versions):
+            for name in _EVERYWHERE:
+                self._register(group, version, name, self.types[_META + name])
+        for group, version in (("", "v1"), ("meta.k8s.io", "v1")):
+            for name in _UNVERSIONED:
+                self._register(group, version, name, self.types[_META + name])
+        for version in ("v1", "v1beta1"):
+            for name in _META_TABLE:
+                self._register("meta.k8s.io", version, name, self.types[_META + name])
+
+    def type(self, name: str) -> TypeDesc:
+        """By full name (``io.k8s.api.core.v1.Pod``) or by its two last parts (``core.v1.PodSpec`` is ``io.k8s.api.core.v1.PodSpec``)."""
+        return self.types.get(name) or self.types["io.k8s.api." + name]
+
+    def field(self, name: str, field: str) -> Field:
+        """A field of a type, named as in type(). Raises KeyError when there is none."""
+        return self.type(name).by_name[field]
+
+    def kind(self, group: str, version: str, kind: str) -> Kind | None:
+        """None for a kind that is not built in."""
+        return self._kinds.get((group, version, kind))
+
+    def known(self, group: str, version: str, kind: str) -> Kind:
+        """As kind(), for kinds that are certainly there. Raises LookupError otherwise."""
+        found = self._kinds.get((group, version, kind))
+        if found is None:
+            raise LookupError(f"no kind {kind} in {group or 'core'}/{version}")
+        return found
+
+    def kind_for(self, api_version: str, kind: str) -> Kind | None:
+        """As kind(), from an object's apiVersion."""
+        group, _, version = api_version.rpartition("/")
+        return self._kinds.get((group, version, kind))
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """Every built-in kind, in a list of the caller's own."""
+        return list(self._kinds.values())
+
+    def resource(self, group: str, version: str, resource: str) -> Resource | None:
+        """None for a resource that is not built in."""
+        return self._resources.get((group, version, resource))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A group version that a scheme has, or has no more. ``resources`` are those it has now."""
+
+    group: str
+    version: str
+    what: Literal["added", "changed", "removed"]
+    resources: tuple[Resource, ...]
+
+
+class _Own:
+    """The kinds of one group version made at run time."""
+
+    __slots__ = ("kinds", "resources", "types")
+
+    def __init__(self, group: str, version: str, types: Mapping[str, TypeDesc], records: Iterable[dict[str, Any]]) -> None:
+        self.types = dict(types)
+        everywhere = {name: BUILTIN.types[_META + name] for name in _EVERYWHERE}
+        self.kinds = {(group, version, name): Kind(group, version, name, type) for name, type in {**everywhere, **types}.items()}
+        self.resources = tuple(Resource({**_CUSTOM, **record, "group": group, "version": version}, self) for record in records)
+
+    def kind(self, group: str, version: str, kind: str) -> Kind | None:
+        return self.kinds.get((group, version, kind)) or BUILTIN.kind(group, version, kind)
+
+
+# Of a resource's record, what is the same for all that are made at run time unless they say otherwise.
+_CUSTOM: dict[str, Any] = {
+    "shortNames": (), "categories": (), "stability": "stable", "servedByDefault": True, "subresources": (), "listKind": None,
+    "verbs": ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
+}  # fmt: skip
+
+
+class Scheme:
+    """What one server knows: the built-in kinds and resources, and group versions that are added and removed while it serves.
+
+    For one thread, that of the server's loop. A group version is replaced as a whole, so that nobody sees half of it.
+    """
+
+    def __init__(self) -> None:
+        self._own: dict[tuple[str, str], _Own] = {}
+        self._listeners: list[Callable[[Change], None]] = []
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """The built-in groups."""
+        return BUILTIN.groups
+
+    @property
+    def resources(self) -> list[Resource]:
+        """Every resource, built in or added, in a list of the caller's own."""
+        return [*BUILTIN.resources, *(r for own in self._own.values() for r in own.resources)]
+
+    def kind(self, group: str, version: str, kind: str) -> Kind | None:
+        """None for a kind that is not known; where a group and version was added, only what was added counts."""
+        own = self._own.get((group, version))
+        return own.kinds.get((group, version, kind)) if own is not None else BUILTIN.kind(group, version, kind)
+
+    def resource(self, group: str, version: str, resource: str) -> Resource | None:
+        """None for a resource that is not known; where a group and version was added, only what was added counts."""
+        own = self._own.get((group, version))
+        if own is None:
+            return BUILTIN.resource(group, version, resource)
+        return next((r for r in own.resources if r.resource == resource), None)
+
+    def add(
+        self, group: str, version: str, types: Mapping[str, TypeDesc], resources: Iterable[dict[str, Any]]
+    ) -> tuple[Resource, ...]:
+        """Add a group version, or put another in its place: its kinds with their descriptors, and its resources as records of the
+        resource table, whose ``type`` is a name in ``types``. Raises ValueError for a group of Kubernetes' own."""
+        if group in BUILTIN.groups:
+            raise ValueError(f"{group}/{version} is built in")
+        what: Literal["added", "changed"] = "changed" if (group, version) in self._own else "added"
+        own = self._own[group, version] = _Own(group, version, types, resources)
+        self._tell(Change(group, version, what, own.resources))
+        return own.resources
+
+    def remove(self, group: str, version: str) -> None:
+        """Take a group version away again; nothing happens when there is none. Its descriptors go with the last who uses them."""
+        if self._own.pop((group, version), None) is not None:
+            self._tell(Change(group, version, "removed", ()))
+
+    def on_change(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call ``listener`` after each change, in the order of registration; answers a function that ends this."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _tell(self, change: Change) -> None:
+        for listener in list(self._listeners):
+            listener(change)
+
+
+def _package_group(package: str) -> tuple[str, str] | None:
+    """Group version of packages that hold kinds without being served."""
+    known = {
+        "io.k8s.api.admission": "admission.k8s.io",
+        "io.k8s.api.imagepolicy": "imagepolicy.k8s.io",
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions": "apiextensions.k8s.io",
+        "io.k8s.api.apidiscovery": "apidiscovery.k8s.io",
+        "io.k8s.apiserver.pkg.apis.audit": "audit.k8s.io",
+        "io.k8s.metrics.pkg.apis.metrics": "metrics.k8s.io",
+    }
+    base, _, version = package.rpartition(".")
+    return (known[base], version) if base in known else None
+
+
+def default(type: TypeDesc, obj: dict[str, Any]) -> None:
+    """Apply the tables' constant defaults to a typed object, in place, at every level.
+
+    Fields with a ``default_rule`` are left to the kind's own function (see kas.types.defaults).
+    """
+    _codecs.apply_constant_defaults(type, obj)
+
+
+BUILTIN = BuiltIn()

@@ -1,0 +1,94 @@
+"""The LimitRanger plug-in alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.admission.plugins import (
+    limit_ranger,
+)
+from kas.meta.errors import ApiError
+from tests.admission.admission_fakes import FakeServer, Request, pod, refused
+
+
+def limits(server: FakeServer, *items: dict, name: str = "l") -> limit_ranger.Plugin:
+    server.add("", "limitranges", {"metadata": {"name": name, "namespace": "ns1"}, "spec": {"limits": list(items)}})
+    return server.plugin(limit_ranger)
+
+
+def test_limit_ranger_fills_in_and_says_so(server):
+    plugin = limits(server, {"type": "Container", "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "200m", "memory": "64Mi"}})
+    out = Request(plugin, obj=pod(initContainers=[{"name": "i", "resources": {"requests": {"cpu": "1", "memory": "1"}}}])).run()
+    assert out["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "200m", "memory": "64Mi"}, "limits": {"cpu": "500m"}}
+    assert out["metadata"]["annotations"] == {
+        "kubernetes.io/limit-ranger": "LimitRanger plugin set: cpu, memory request for container c; cpu limit for container c; "
+        "cpu limit for init container i"
+    }
+
+
+@pytest.mark.parametrize(
+    ("item", "resources", "why"),
+    [
+        ({"min": {"cpu": "100m"}}, {}, "minimum cpu usage per Container is 100m.  No request is specified"),
+        ({"min": {"cpu": "100m"}}, {"requests": {"cpu": "50m"}}, "minimum cpu usage per Container is 100m, but request is 50m"),
+        ({"max": {"cpu": "1"}}, {"requests": {"cpu": "1"}}, "maximum cpu usage per Container is 1.  No limit is specified"),
+        ({"max": {"cpu": "1"}}, {"limits": {"cpu": "1500m"}}, "maximum cpu usage per Container is 1, but limit is 1500m"),
+        ({"maxLimitRequestRatio": {"cpu": "2"}}, {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}},
+         "cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000"),
+        ({"maxLimitRequestRatio": {"cpu": "2"}}, {"limits": {"cpu": "3"}},
+         "cpu max limit to request ratio per Container is 2, but no request is specified or request is 0"),
+    ],
+)  # fmt: skip
+def test_limit_ranger_bounds(server, item, resources, why):
+    plugin = limits(server, {"type": "Container", **item})
+    e = refused(Request(plugin, obj=pod(containers=[{"name": "c", "resources": resources}])))
+    assert (e.code, e.message) == (403, f'pods "a" is forbidden: {why}')
+
+
+def test_limit_ranger_names_all_that_is_wrong_once(server):
+    plugin = limits(server, {"type": "Container", "max": {"cpu": "1", "memory": "1Mi"}})
+    bad = {"limits": {"cpu": "2", "memory": "2Mi"}}
+    e = refused(Request(plugin, obj=pod(containers=[{"name": "c", "resources": bad}, {"name": "d", "resources": bad}])))
+    assert e.message.endswith(
+        "[maximum cpu usage per Container is 1, but limit is 2, maximum memory usage per Container is 1Mi, but limit is 2Mi]"
+    )
+
+
+def test_limit_ranger_pod_counts_sidecars_and_init_peak(server):
+    plugin = limits(server, {"type": "Pod", "max": {"cpu": "3"}})
+
+    def need(cpu):
+        return {"limits": {"cpu": cpu}}
+
+    sidecar = {"name": "s", "restartPolicy": "Always", "resources": need("1")}
+    fits = pod(containers=[{"name": "c", "resources": need("2")}], initContainers=[sidecar, {"name": "i", "resources": need("2")}])
+    Request(plugin, obj=fits).run()
+    over = pod(containers=[{"name": "c", "resources": need("2")}], initContainers=[sidecar, {"name": "i", "resources": need("2500m")}])
+    assert "maximum cpu usage per Pod is 3, but limit is 3500m" in refused(Request(plugin, obj=over)).message
+
+
+def test_limit_ranger_leaves_what_is_being_deleted(server):
+    plugin = limits(server, {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}})
+    claim = {"metadata": {"name": "c", "namespace": "ns1"}, "spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+    e = refused(Request(plugin, resource="persistentvolumeclaims", obj=claim))
+    assert "maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi" in e.message
+    old = {**claim, "metadata": {**claim["metadata"], "deletionTimestamp": "x"}}
+    Request(plugin, operation="UPDATE", resource="persistentvolumeclaims", obj=claim, old=old).run()
+
+
+def test_limit_ranger_follows_changes(server):
+    plugin = limits(server, {"type": "Container", "max": {"cpu": "1"}})
+    refused(Request(plugin, obj=pod()))
+    server.store.drop("/registry/limitranges/ns1/l")
+    Request(plugin, obj=pod()).run()
+    limits(server, {"type": "Container", "max": {"cpu": "1"}}, name="m")
+    refused(Request(plugin, obj=pod()))
+
+
+def test_limits_of_pods_add_huge_pages_up(server):
+    limits = [{"type": "Pod", "min": {"hugepages-2Mi": "4Mi", "cpu": "1"}}]
+    server.add("", "limitranges", {"metadata": {"name": "l", "namespace": "ns1"}, "spec": {"limits": limits}})
+    whole = pod(resources={"requests": {"cpu": "2", "hugepages-2Mi": "8Mi"}})
+    with pytest.raises(ApiError) as e:
+        Request(server.plugin(limit_ranger), obj=whole).run()
+    assert e.value.message.endswith("minimum hugepages-2Mi usage per Pod is 4Mi.  No request is specified")

@@ -1,0 +1,123 @@
+"""The NodeRestriction plug-in alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.admission.plugins import (
+    node_restriction,
+)
+from kas.auth.user import UserInfo
+from tests.admission.admission_fakes import ADMIN, Request, pod, refused
+
+
+@pytest.fixture
+def restriction(server):
+    server.add("", "nodes", {"metadata": {"name": "n", "uid": "node-uid"}})
+    sources = [{"serviceAccountToken": {"audience": "vault"}}]
+    server.add("", "pods", pod("mine", nodeName="n", volumes=[{"name": "v", "projected": {"sources": sources}}]))
+    server.add("", "pods", pod("other", nodeName="m"))
+    return server.plugin(node_restriction)
+
+
+def test_others_are_not_restricted(restriction):
+    Request(restriction, obj=pod(), user=ADMIN).run()
+
+
+NODE = UserInfo("system:node:n", ("system:nodes", "system:authenticated"))
+
+
+def mirror(**spec):
+    obj = pod(nodeName="n", **spec)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "node-uid", "controller": True}
+    obj["metadata"] |= {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [owner]}
+    return obj
+
+
+def test_nodes_make_mirror_pods_of_themselves(restriction):
+    Request(restriction, obj=mirror(), user=NODE).run()
+    assert "can only create mirror pods" in refused(Request(restriction, obj=pod(nodeName="n"), user=NODE)).message
+    for spec, why in (
+        ({"serviceAccountName": "s"}, "reference serviceaccounts"),
+        ({"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}, "reference secrets"),
+        ({"resourceClaims": [{"name": "r"}]}, "reference resourceclaims"),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "reference persistentvolumeclaims"),
+        ({"volumes": [{"name": "v", "csi": {"driver": "d"}}]}, "reference csidrivers (via CSI volumes)"),
+        ({"volumes": [{"name": "v", "ephemeral": {}}]}, "reference persistentvolumeclaims (via ephemeral volumes)"),
+        ({"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {}}]}}]}, "reference serviceaccounts (via p"),
+        ({"volumes": [{"name": "v", "projected": {"sources": [{"podCertificate": {}}]}}]}, "reference podcertificates"),
+    ):
+        assert f'node "n" can not create pods that {why}' in refused(Request(restriction, obj=mirror(**spec), user=NODE)).message
+
+
+def test_nodes_delete_their_own_pods(restriction):
+    Request(restriction, operation="DELETE", old=pod("mine"), name="mine", user=NODE).run()
+    e = refused(Request(restriction, operation="DELETE", old=pod("other"), name="other", user=NODE))
+    assert 'node "n" can only delete pods with spec.nodeName set to itself' in e.message
+
+
+def test_nodes_write_only_their_node(restriction):
+    def write(labels=None, **spec):
+        new = {"metadata": {"name": "n", "labels": labels or {}}, "spec": spec}
+        return Request(restriction, operation="UPDATE", resource="nodes", namespace="", obj=new, old={"metadata": {"name": "n"}}, user=NODE)
+
+    write({"kubernetes.io/hostname": "n", "example.com/x": "y", "foo.kubelet.kubernetes.io/x": "y"}).run()
+    assert "is not allowed to modify labels: a.node-restriction.kubernetes.io/x, kubernetes.io/foo" in refused(
+        write({"a.node-restriction.kubernetes.io/x": "1", "kubernetes.io/foo": "1"})
+    ).message  # fmt: skip
+    assert 'node "n" is not allowed to modify taints' in refused(write(taints=[{"key": "k"}])).message
+    e = refused(Request(restriction, resource="nodes", namespace="", obj={"metadata": {"name": "m"}}, user=NODE))
+    assert 'node "n" is not allowed to modify node "m"' in e.message
+
+
+def test_nodes_get_tokens_of_their_pods(restriction, server):
+    def token(name="mine", audiences=("vault",)):
+        spec = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"}, "audiences": list(audiences)}
+        obj = {"metadata": {"name": "sa"}, "spec": spec}
+        return Request(restriction, resource="serviceaccounts", subresource="token", obj=obj, user=NODE)
+
+    token().run()
+    assert "node requested token bound to a pod scheduled on a different node" in refused(token("other")).message
+    assert 'audience "elsewhere" not found in pod spec volume' in refused(token(audiences=("elsewhere",))).message
+    server.grants.add((NODE.name, node_restriction.AUDIENCE_VERB, "elsewhere", "sa"))
+    token(audiences=("elsewhere",)).run()
+
+
+def test_nodes_ask_for_the_certificates_of_their_pods(restriction, server):
+    server.add("", "pods", pod("p", nodeName="n", serviceAccountName="sa"))
+    server.add("", "pods", pod("static", nodeName="n") | {"metadata": mirror()["metadata"] | {"name": "static", "uid": "uid-static"}})
+    server.add("", "serviceaccounts", {"metadata": {"name": "sa", "namespace": "ns1", "uid": "sa-uid"}})
+    good = {
+        "podName": "p", "podUID": "uid-p", "nodeName": "n", "nodeUID": "node-uid",
+        "serviceAccountName": "sa", "serviceAccountUID": "sa-uid",
+    }  # fmt: skip
+
+    def ask(**changes):
+        given = {"group": "certificates.k8s.io", "resource": "podcertificaterequests", "user": NODE}
+        return Request(restriction, obj={"metadata": {"name": "r", "namespace": "ns1"}, "spec": good | changes}, **given)
+
+    ask().run()
+    for changes, code, why in (
+        ({"nodeName": "m"}, 403, 'PodCertificateRequest.Spec.NodeName="m", which is not the requesting node "n"'),
+        ({"nodeUID": "x"}, 500, 'pod "ns1/p" names node UID "x", inconsistent with the running node ("node-uid")'),
+        ({"podName": "q"}, 500, 'while retrieving pod "ns1/q" named in the PodCertificateRequest: pod "q" not found'),
+        ({"podUID": "x"}, 500, 'PodCertificateRequest for pod "ns1/p" contains pod UID ("x") which differs from running pod "uid-p"'),
+        (
+            {"podName": "other", "podUID": "uid-other"},
+            403,
+            'pod "ns1/other" is not running on node "n" named in the PodCertificateRequest',
+        ),
+        ({"podName": "static", "podUID": "uid-static"}, 403, 'pod "ns1/static" is a mirror pod'),
+        ({"serviceAccountName": "x"}, 403, 'contains serviceAccountName ("x") that differs from running pod ("sa")'),
+        ({"serviceAccountUID": "x"}, 500, 'names service account UID "x", which differs from the running service account ("sa-uid")'),
+    ):
+        error = refused(ask(**changes))
+        assert (error.code, why in error.message) == (code, True), error
+
+
+def test_nodes_write_what_is_named_like_them(restriction):
+    lease = {"group": "coordination.k8s.io", "resource": "leases", "user": NODE}
+    Request(restriction, obj={"metadata": {"name": "n"}}, namespace="kube-node-lease", **lease).run()
+    assert "can only access leases in the" in refused(Request(restriction, obj={"metadata": {"name": "n"}}, **lease)).message
+    e = refused(Request(restriction, obj={"metadata": {"name": "m"}}, namespace="kube-node-lease", **lease))
+    assert "can only access node lease with the same name as the requesting node" in e.message

@@ -1,0 +1,222 @@
+"""The PodSecurity plug-in alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kas.admission.configuration import Section
+from kas.admission.plugins import pod_security
+from kas.admission.plugins._podsecurity.checks import detail, evaluate
+from kas.admission.plugins._podsecurity.policy import LATEST, LevelVersion, policy_of
+from kas.auth.user import UserInfo
+from kas.meta.errors import ApiError
+from tests.admission.admission_fakes import FakeServer, Request, pod, refused
+
+
+def section(api_version: str, kind: str, **fields: Any) -> Section:
+    return Section("x", embedded={"apiVersion": api_version, "kind": kind, **fields})
+
+
+def security(server: FakeServer, labels: dict[str, str] | None = None, version: str = "v1", **config: Any) -> pod_security.Plugin:
+    named = {f"pod-security.kubernetes.io/{k.replace('_', '-')}": v for k, v in (labels or {}).items()}
+    server.add("", "namespaces", {"metadata": {"name": "ns1", "labels": named}})
+    return server.plugin(pod_security, section(f"pod-security.admission.config.k8s.io/{version}", "PodSecurityConfiguration", **config))
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha1"])
+def test_pod_security_defaults(server, version):
+    defaults = {"enforce": "baseline", "enforce-version": "v1.30", "warn": "restricted"}
+    plugin = security(server, version=version, defaults=defaults)
+    e = refused(Request(plugin, obj=pod(hostPID=True)))
+    assert e.message == 'pods "a" is forbidden: violates PodSecurity "baseline:v1.30": host namespaces (hostPID=true)'
+    request = Request(plugin, obj=pod())
+    request.run()
+    assert request.warnings[0].startswith('would violate PodSecurity "restricted:latest"')
+    assert request.annotations == {"pod-security.kubernetes.io/enforce-policy": "baseline:v1.30"}
+    # Each label replaces its own default only.
+    plugin = security(server, {"enforce_version": "latest", "warn": "privileged"}, defaults=defaults)
+    assert 'violates PodSecurity "baseline:latest"' in refused(Request(plugin, obj=pod(hostPID=True))).message
+    request = Request(plugin, obj=pod())
+    request.run()
+    assert request.warnings == []
+
+
+BOB, EVE = UserInfo("bob", ()), UserInfo("eve", ())
+
+
+def test_pod_security_exemptions(server):
+    plugin = security(
+        server,
+        {"enforce": "restricted"},
+        exemptions={"usernames": ["bob"], "namespaces": ["open"], "runtimeClasses": ["vm"]},
+    )
+    for what, request in (
+        ("user", Request(plugin, obj=pod(), user=BOB)),
+        ("namespace", Request(plugin, obj=pod(), user=EVE, namespace="open")),
+        ("runtimeClass", Request(plugin, obj=pod(runtimeClassName="vm"), user=EVE)),
+        ("user", Request(plugin, obj={"metadata": {"name": "d"}, "spec": {}}, group="apps", resource="deployments", user=BOB)),
+    ):
+        request.run()
+        assert request.annotations == {"pod-security.kubernetes.io/exempt": what}
+    assert refused(Request(plugin, obj=pod(), user=EVE)).code == 403
+    assert refused(Request(plugin, obj=pod(runtimeClassName="other"), user=EVE)).code == 403
+
+
+def test_labels_of_an_exempt_namespace_are_answered_with_a_warning(server):
+    plugin = security(server, exemptions={"namespaces": ["ns1"]}, defaults={"audit": "baseline"})
+    server.add("", "pods", pod("p", hostPID=True))
+
+    def labelled(operation: str, **labels: str) -> list[str]:
+        new = {"metadata": {"name": "ns1", "labels": {f"pod-security.kubernetes.io/{k}": v for k, v in labels.items()}}}
+        old = {"metadata": {"name": "ns1"}} if operation == "UPDATE" else None
+        request = Request(plugin, operation=operation, resource="namespaces", kind="Namespace", namespace="", obj=new, old=old)
+        request.run()
+        return request.warnings
+
+    policy = "enforce=baseline:latest, warn=restricted:latest"
+    ignored = f'namespace "ns1" is exempt from Pod Security, and the policy ({policy}) will be ignored'
+    assert labelled("CREATE", enforce="baseline", warn="restricted") == [ignored]
+    assert labelled("UPDATE", enforce="baseline", warn="restricted") == [ignored]
+    assert labelled("CREATE") == labelled("UPDATE", enforce="privileged") == []
+
+
+def test_existing_pods_of_an_exempt_runtime_class_are_not_counted(server):
+    plugin = security(server, exemptions={"runtimeClasses": ["vm"]})
+    server.add("", "pods", pod("a", hostPID=True, runtimeClassName="vm"))
+    new = {"metadata": {"name": "ns1", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+    request = Request(
+        plugin, operation="UPDATE", resource="namespaces", kind="Namespace", namespace="", obj=new, old={"metadata": {"name": "ns1"}}
+    )
+    request.run()
+    assert request.warnings == []
+
+
+SAFE = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def found(level: str, version: int = LATEST, annotations: dict | None = None, **spec) -> str:
+    spec.setdefault("containers", [{"name": "c"}])
+    return detail(evaluate(LevelVersion(level, version), {"annotations": annotations or {}}, spec))
+
+
+def with_context(**context):
+    return [{"name": "c", "securityContext": context}]
+
+
+def test_restricted_wants_everything_said():
+    assert found("restricted") == (
+        'allowPrivilegeEscalation != false (container "c" must set securityContext.allowPrivilegeEscalation=false), '
+        'unrestricted capabilities (container "c" must set securityContext.capabilities.drop=["ALL"]), '
+        'runAsNonRoot != true (pod or container "c" must set securityContext.runAsNonRoot=true), '
+        'seccompProfile (pod or container "c" must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")'
+    )
+    assert found("restricted", containers=with_context(**SAFE)) == ""
+    assert found("privileged", hostNetwork=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"hostNetwork": True, "hostPID": True}, "host namespaces (hostNetwork=true, hostPID=true)"),
+        ({"containers": with_context(privileged=True)}, 'privileged (container "c" must not set securityContext.privileged=true)'),
+        ({"containers": with_context(capabilities={"add": ["SYS_ADMIN", "CHOWN"]})},
+         'non-default capabilities (container "c" must not include "SYS_ADMIN" in securityContext.capabilities.add)'),
+        ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, 'hostPath volumes (volume "v")'),
+        ({"containers": [{"name": "c", "ports": [{"hostPort": 80}, {"hostPort": 443}]}]},
+         'hostPort (container "c" uses hostPorts 443, 80)'),
+        ({"containers": with_context(procMount="Unmasked")},
+         'procMount (container "c" must not set securityContext.procMount to "Unmasked")'),
+        ({"securityContext": {"seLinuxOptions": {"type": "spc_t", "user": "u"}}},
+         'seLinuxOptions (pod set forbidden securityContext.seLinuxOptions: type "spc_t"; user may not be set)'),
+        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+         'seccompProfile (pod must not set securityContext.seccompProfile.type to "Unconfined")'),
+        ({"securityContext": {"sysctls": [{"name": "kernel.msgmax"}]}}, "forbidden sysctls (kernel.msgmax)"),
+        ({"securityContext": {"windowsOptions": {"hostProcess": True}}},
+         "hostProcess (pod must not set securityContext.windowsOptions.hostProcess=true)"),
+        ({"containers": [{"name": "c", "livenessProbe": {"httpGet": {"host": "10.1.1.1"}}}]},
+         'probe or lifecycle host (container "c" uses probe or lifecycle host "10.1.1.1")'),
+        ({"containers": with_context(appArmorProfile={"type": "Unconfined"})},
+         'forbidden AppArmor profile (container "c" must not set AppArmor profile type to "Unconfined")'),
+    ],
+)  # fmt: skip
+def test_baseline(spec, text):
+    assert found("baseline", **spec) == text
+
+
+def test_restricted_replaces_its_baseline_twins():
+    volumes = [{"name": "v", "hostPath": {"path": "/"}}, {"name": "w", "image": {}}]
+    text = found("restricted", containers=with_context(**SAFE), volumes=volumes)
+    assert text == 'restricted volume types (volume "v" uses restricted volume type "hostPath")'
+
+
+def test_versions():
+    probe = [{"name": "c", "livenessProbe": {"tcpSocket": {"host": "h"}}}]
+    assert found("baseline", 33, containers=probe) == "" != found("baseline", 34, containers=probe)
+    windows = {"os": {"name": "windows"}, "securityContext": {"runAsNonRoot": True}}
+    assert found("restricted", 25, **windows) == "" != found("restricted", 24, **windows)
+    own = {"hostUsers": False, "containers": with_context(**{**SAFE, "runAsNonRoot": None, "runAsUser": 0})}
+    assert found("restricted", **own) == "" != found("restricted", 33, **own)
+
+
+def namespace(server, **labels):
+    labels = {f"pod-security.kubernetes.io/{k.replace('_', '-')}": v for k, v in labels.items()}
+    server.add("", "namespaces", {"metadata": {"name": "ns1", "labels": labels}})
+    return server.plugin(pod_security)
+
+
+def test_enforce(server):
+    plugin = namespace(server, enforce="baseline")
+    with pytest.raises(ApiError) as e:
+        Request(plugin, obj=pod(hostPID=True)).run()
+    assert e.value.message == 'pods "a" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostPID=true)'
+    template = {"metadata": {"name": "d"}, "spec": {"template": {"metadata": {}, "spec": {"hostPID": True, "containers": []}}}}
+    Request(plugin, group="apps", resource="deployments", kind="Deployment", obj=template).run()
+
+
+def test_warn_and_audit(server):
+    plugin = namespace(server, warn="baseline", audit="baseline", audit_version="v1.30")
+    r = Request(plugin, obj=pod(hostPID=True))
+    r.run()
+    assert r.warnings == ['would violate PodSecurity "baseline:latest": host namespaces (hostPID=true)']
+    assert r.annotations["pod-security.kubernetes.io/audit-violations"].startswith('would violate PodSecurity "baseline:v1.30"')
+
+
+def test_updates_that_change_nothing_it_looks_at(server):
+    plugin = namespace(server, enforce="restricted")
+    Request(plugin, operation="UPDATE", obj=pod(), old=pod()).run()
+    with pytest.raises(ApiError):
+        Request(plugin, operation="UPDATE", obj=pod(containers=[{"name": "c", "image": "new"}]), old=pod()).run()
+
+
+def test_wrong_labels(server):
+    policy, wrong = policy_of({"pod-security.kubernetes.io/enforce": "foo", "pod-security.kubernetes.io/warn-version": "x"})
+    assert policy.enforce.level == "restricted" and [str(e) for e in wrong] == [
+        'metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: "foo": must be one of privileged, baseline, restricted',
+        'metadata.labels[pod-security.kubernetes.io/warn-version]: Invalid value: "x": must be "latest" or "v1.x"',
+    ]
+    plugin = namespace(server)
+    obj = {"metadata": {"name": "ns1", "labels": {"pod-security.kubernetes.io/enforce": "foo"}}}
+    with pytest.raises(ApiError) as e:
+        Request(plugin, resource="namespaces", kind="Namespace", namespace="", obj=obj).run()
+    assert e.value.code == 422
+
+
+def test_tightening_warns_of_what_is_there(server):
+    plugin = namespace(server)
+    for name in ("b", "a", "c"):
+        server.add("", "pods", pod(name, hostPID=True))
+    new = {"metadata": {"name": "ns1", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+    old = {"metadata": {"name": "ns1"}}
+    r = Request(plugin, operation="UPDATE", resource="namespaces", kind="Namespace", namespace="", obj=new, old=old)
+    r.run()
+    assert r.warnings == [
+        'existing pods in namespace "ns1" violate the new PodSecurity enforce level "baseline:latest"',
+        "a (and 2 other pods): host namespaces",
+    ]

@@ -1,0 +1,38 @@
+"""The RBACEscalation plug-in alone."""
+
+from __future__ import annotations
+
+from kas.admission.plugins import rbac_escalation
+from kas.auth.authz.rbac import GROUP
+from kas.auth.user import UserInfo
+from tests.admission.admission_fakes import Request, refused
+
+BOB = UserInfo("bob", ("system:authenticated",))
+RULE = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
+
+
+def role(**fields) -> dict:
+    return {"metadata": {"name": "r", "namespace": "ns1"}, "rules": [RULE], **fields}
+
+
+def test_nobody_grants_what_they_do_not_hold(server):
+    plugin = server.plugin(rbac_escalation)
+    create = {"group": GROUP, "resource": "roles", "kind": "Role"}
+    e = refused(Request(plugin, obj=role(), user=BOB, **create))
+    assert 'user "bob"' in e.message and "is attempting to grant RBAC permissions not currently held" in e.message
+    server.initializer.rules.put("roles", role())
+    subject = {"kind": "User", "apiGroup": GROUP, "name": "bob"}
+    ref = {"apiGroup": GROUP, "kind": "Role", "name": "r"}
+    server.initializer.rules.put("rolebindings", {"metadata": {"name": "b", "namespace": "ns1"}, "roleRef": ref, "subjects": [subject]})
+    Request(plugin, obj=role(), user=BOB, **create).run()
+    refused(Request(plugin, obj=role(rules=[{**RULE, "verbs": ["delete"]}]), user=BOB, **create))
+
+
+def test_an_update_asks_about_the_role_that_is_named(server):
+    plugin = server.plugin(rbac_escalation)
+    update = {"operation": "UPDATE", "group": GROUP, "resource": "roles", "kind": "Role", "user": BOB}
+    old = role(rules=[])
+    refused(Request(plugin, obj=role(), old=old, **update))
+    server.grants.add(("bob", "escalate", "roles", "r"))
+    Request(plugin, obj=role(), old=old, **update).run()
+    refused(Request(plugin, obj=role(), group=GROUP, resource="roles", user=BOB))

@@ -1,0 +1,110 @@
+"""The ResourceQuota plug-in alone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kas.admission.configuration import Section
+from kas.admission.plugins import (
+    resource_quota,
+)
+from kas.meta.errors import ApiError
+from tests.admission.admission_fakes import FakeServer, Request, pod, refused
+
+
+def section(api_version: str, kind: str, **fields: Any) -> Section:
+    return Section("x", embedded={"apiVersion": api_version, "kind": kind, **fields})
+
+
+def limited(server: FakeServer, *rules: dict[str, Any]) -> resource_quota.Plugin:
+    server.store.commit_many = _commit
+    return server.plugin(resource_quota, section("apiserver.config.k8s.io/v1", "ResourceQuotaConfiguration", limitedResources=list(rules)))
+
+
+async def _commit(ops: Any) -> Any:
+    return SimpleNamespace()
+
+
+def quota(server: FakeServer, name: str, hard: dict[str, str], **spec: Any) -> None:
+    status = {"hard": hard, "used": dict.fromkeys(hard, "0")}
+    server.add("", "resourcequotas", {"metadata": {"name": name, "namespace": "ns1"}, "spec": {"hard": hard, **spec}, "status": status})
+
+
+def claim(storage_class: str = "gold") -> dict[str, Any]:
+    spec = {"storageClassName": storage_class, "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": "c", "namespace": "ns1", "uid": "u"}, "spec": spec}
+
+
+def test_what_is_limited_needs_a_quota(server):
+    part = ".storageclass.storage.k8s.io/requests.storage"
+    plugin = limited(server, {"resource": "persistentvolumeclaims", "matchContains": [part]})
+    request = Request(plugin, resource="persistentvolumeclaims", kind="PersistentVolumeClaim", obj=claim())
+    assert refused(request).message == f'persistentvolumeclaims "c" is forbidden: insufficient quota to consume: gold{part}'
+    quota(server, "other", {f"silver{part}": "5Gi"})
+    refused(request)
+    Request(plugin, obj=pod()).run()
+    quota(server, "right", {f"gold{part}": "5Gi"})
+    request.run()
+    Request(plugin, resource="persistentvolumeclaims", operation="UPDATE", obj=claim("silver"), old=claim("silver")).run()
+
+
+def test_limited_resources_are_of_one_group(server):
+    plugin = limited(server, {"apiGroup": "apps", "resource": "deployments", "matchContains": ["count/"]})
+    assert "insufficient quota to consume: count/deployments.apps" in refused(
+        Request(plugin, group="apps", resource="deployments", obj={"metadata": {"name": "d"}})
+    ).message  # fmt: skip
+    Request(plugin, resource="services", kind="Service", obj={"metadata": {"name": "s"}, "spec": {}}).run()
+
+
+def test_scopes_need_a_quota(server):
+    rule = {"scopeName": "PriorityClass", "operator": "In", "values": ["high", "higher"]}
+    plugin = limited(server, {"resource": "pods", "matchScopes": [rule]})
+    request = Request(plugin, obj=pod(priorityClassName="high"))
+    e = refused(request)
+    assert (e.code, e.reason) == (500, "")
+    assert e.message == "insufficient quota to match these scopes: [{PriorityClass In [high higher]}]"
+    Request(plugin, obj=pod(priorityClassName="low")).run()
+    quota(server, "low", {"pods": "5"}, scopeSelector={"matchExpressions": [{**rule, "values": ["low"]}]})
+    refused(request)
+    quota(server, "high", {"pods": "5"}, scopeSelector={"matchExpressions": [{**rule, "values": ["high"]}]})
+    request.run()
+
+
+@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
+def test_old_versions_of_the_quota_configuration(server, version):
+    told = section(f"resourcequota.admission.k8s.io/{version}", "Configuration", limitedResources=[{"resource": "pods"}])
+    Request(server.plugin(resource_quota, told), obj=pod()).run()
+
+
+def quota_with(server: FakeServer, hard: dict[str, str], used: dict[str, str], scopes: list[str]) -> None:
+    meta, spec = {"name": "q", "namespace": "ns1"}, {"hard": hard, "scopes": scopes}
+    server.add("", "resourcequotas", {"metadata": meta, "spec": spec, "status": {"hard": hard, "used": used}})
+
+
+def test_an_update_that_moves_a_pod_to_a_quota_is_charged_in_full(server):
+    quota_with(server, {"pods": "1"}, {"pods": "1"}, ["Terminating"])
+    plugin = server.plugin(resource_quota)
+    Request(plugin, operation="UPDATE", obj=pod(), old=pod()).run()
+    with pytest.raises(ApiError) as e:
+        Request(plugin, operation="UPDATE", obj=pod(activeDeadlineSeconds=5), old=pod()).run()
+    assert e.value.message == 'pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+
+
+def test_the_status_of_a_claim_is_counted_and_not_refused(server):
+    quota_with(server, {"requests.storage": "5Gi"}, {"requests.storage": "5Gi"}, [])
+    old = {"metadata": {"name": "c", "namespace": "ns1"}, "spec": {"resources": {"requests": {"storage": "5Gi"}}}}
+    new = {**old, "status": {"allocatedResources": {"storage": "9Gi"}}}
+    ops: list[Any] = []
+
+    async def commit_many(found: list[Any]) -> None:
+        ops.extend(found)
+
+    server.store.commit_many = commit_many
+    claims: dict[str, Any] = {"resource": "persistentvolumeclaims", "operation": "UPDATE"}
+    Request(server.plugin(resource_quota), subresource="status", obj=new, old=old, **claims).run()
+    assert len(ops) == 1 and b'"requests.storage":"9Gi"' in ops[0].draft.head + ops[0].draft.tail
+    with pytest.raises(ApiError, match="exceeded quota"):
+        Request(server.plugin(resource_quota), obj=new, old=old, **claims).run()

@@ -1,0 +1,74 @@
+"""Which plug-ins there are, which are on, and what they are given."""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import kas.admission.plugins
+from kas.admission import configuration, order
+from kas.admission.initializer import Initializer
+from kas.meta.inject import make, wants
+from tests.admission.admission_fakes import FakeServer
+
+
+def test_every_plugin_of_the_order_is_in_its_module():
+    assert [import_module(order.module(name)).Plugin.name for name in order.ORDER] == list(order.ORDER)
+    modules = {p.stem for p in Path(kas.admission.plugins.__file__).parent.glob("[a-z]*.py")}
+    assert modules == {order.module(name).rpartition(".")[2] for name in order.ORDER}
+    assert not order.NO_EFFECT.keys() & set(order.ORDER)
+
+
+def test_which_are_on():
+    assert set(order.enabled([], [])) == order.DEFAULT_ON | order.ALWAYS
+    assert "RBACEscalation" in order.enabled([], list(order.DEFAULT_ON))
+    assert order.enabled(["AlwaysDeny", "PodPreset"], ["ResourceQuota"])[-1] == "AlwaysDeny"
+    with pytest.raises(ValueError, match="unknown"):
+        order.enabled(["Nonsense"], [])
+    with pytest.raises(ValueError, match="overlapped"):
+        order.enabled(["PodPreset"], ["PodPreset"])
+
+
+def test_plugins_want_what_there_is():
+    known = {*Initializer.__slots__, "section", "clock"}
+    assert {name: extra for name in order.ORDER if (extra := set(wants(import_module(order.module(name)).Plugin)) - known)} == {}
+
+
+def test_those_that_name_a_section_get_their_part_of_the_file():
+    assert {n for n in order.ORDER if "section" in wants(import_module(order.module(n)).Plugin)} == configuration.TAKERS
+
+
+def test_a_module_that_is_missing_is_an_error(monkeypatch):
+    monkeypatch.setitem(order.MODULES, "Priority", "nowhere")
+    with pytest.raises(ImportError):
+        order.build(FakeServer().initializer, [], [])
+
+
+@pytest.mark.parametrize("name", sorted(order.NO_EFFECT))
+def test_what_has_no_effect_is_said_once(caplog, name):
+    server = FakeServer()
+    with caplog.at_level(logging.WARNING, "kas"):
+        assert name not in [p.name for p in order.build(server.initializer, [name], [])]
+        order.build(server.initializer, [name], [], speak=False)
+        order.build(server.initializer, [], [name])
+    assert [r.getMessage() for r in caplog.records] == [f"--enable-admission-plugins: {name} has no effect: {order.NO_EFFECT[name]}"]
+
+
+def test_what_has_no_effect_is_in_the_readme():
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    assert [name for name in order.NO_EFFECT if name not in text] == []
+
+
+def test_a_constructor_is_given_what_it_names():
+    class Wants:
+        def __init__(self, b: int, c: int = 3) -> None:
+            self.got = b, c
+
+    assert make(Wants, {"a": 1, "b": 2}).got == (2, 3)
+    assert make(SimpleNamespace, {"a": 1}).__dict__ == {}
+    with pytest.raises(TypeError):
+        make(Wants, {"a": 1})

@@ -1,0 +1,174 @@
+"""Custom objects through their type: embedded metadata, sets and maps, rules with what was before, budgets, messages."""
+
+import pytest
+
+from kas.apiextensions import celrules, customtypes, embeddedmeta, listtypes
+from kas.apiextensions.schemadefaults import default_values
+from kas.types.scheme import schema_type
+
+TEXT = {"type": "string"}
+
+
+def spec(rules=(), **properties):
+    inner = {"type": "object", "properties": properties, "x-kubernetes-validations": list(rules)}
+    return schema_type("e.W", {"type": "object", "properties": {"spec": inner}})
+
+
+def obj(**values):
+    return {"apiVersion": "e/v1", "kind": "W", "metadata": {"name": "n"}, "spec": values}
+
+
+def told(type, new, old=None, **more):
+    errs, warnings = customtypes.errors(type, new, **({"old": old} if old is not None else {}), **more)
+    return [str(e) for e in errs], warnings
+
+
+POD = {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"spec": {"type": "object"}}}
+
+
+def test_embedded_metadata_is_typed():
+    given = obj(pod={"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "bogus": 1, "creationTimestamp": None}, "z": 1})
+    assert customtypes.decode(spec(pod=POD), given) == ["spec.pod.z", "spec.pod.metadata.bogus"]
+    assert given["spec"]["pod"] == {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "why"),
+    [
+        ({"apiVersion": 5, "kind": "Pod"}, "spec.pod.apiVersion: Invalid value: 5: must be a string"),
+        ({"metadata": {"name": 5}}, 'spec.pod.metadata: Invalid value: {"name":5}: json: cannot unmarshal number into Go struct field '
+                                    "ObjectMeta.name of type string"),
+        ({"metadata": "x"}, 'spec.pod.metadata: Invalid value: "x": json: cannot unmarshal string into Go value of type v1.ObjectMeta'),
+    ],
+)  # fmt: skip
+def test_metadata_of_another_type_is_refused_at_once(pod, why):
+    with pytest.raises(embeddedmeta.MetadataError) as e:
+        customtypes.decode(spec(pod=POD), obj(pod=pod))
+    assert str(e.value.error) == why
+
+
+def test_embedded_objects_name_their_type():
+    errs, _ = told(spec(pods={"type": "array", "items": POD}), obj(pods=[{}, {"apiVersion": "a/b/c", "kind": "K"}]))
+    assert errs == [
+        "spec.pods[0].apiVersion: Required value", "spec.pods[0].kind: Required value",
+        'spec.pods[1].apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c',
+    ]  # fmt: skip
+
+
+def test_sets_and_maps():
+    type = spec(
+        s={"type": "array", "items": {}, "x-kubernetes-list-type": "set"},
+        m={"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "p"]},
+    )
+    given = obj(s=["a", 1, True, "a", "a", 1.0], m=[{"p": 1, "k": "a"}, {"k": "a"}, {"k": "a", "p": 1}, None, {}])
+    assert [str(e) for e in listtypes.errors(type, given)] == [
+        'spec.m[2]: Duplicate value: {"k":"a","p":1}', "spec.m[4]: Duplicate value: {}", 'spec.s[3]: Duplicate value: "a"',
+    ]  # fmt: skip
+
+
+def test_a_rule_and_what_was_before():
+    final = {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "is final"}]}
+    rule = {"rule": "!oldSelf.hasValue() || oldSelf.value() <= self", "optionalOldSelf": True}
+    grows = {"type": "integer", "x-kubernetes-validations": [rule]}
+    type = spec(a=final, n=grows)
+    assert told(type, obj(a="x", n=1)) == ([], [])
+    assert told(type, obj(a="y", n=0), obj(a="x", n=1))[0] == [
+        'spec.a: Invalid value: "y": is final',
+        "spec.n: Invalid value: 0: failed rule: !oldSelf.hasValue() || oldSelf.value() <= self",
+    ]
+    assert told(type, obj(a="y"), obj()) == ([], [])
+
+
+def test_what_an_update_leaves_alone_is_a_warning():
+    rule = {"rule": "self.x < 20", "message": "x too big"}
+    o = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}, "x-kubernetes-validations": [rule]}
+    old = obj(o={"x": 50, "y": 1})
+    assert told(spec(o=o, n=TEXT), obj(o={"x": 50, "y": 1}, n="new"), old) == ([], ["spec.o: Invalid value: x too big"])
+    assert told(spec(o=o, n=TEXT), obj(o={"x": 50, "y": 2}), old) == (["spec.o: Invalid value: x too big"], [])
+
+
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [
+        ({"rule": "false", "reason": "FieldValueForbidden", "message": "no"}, "spec: Forbidden: no"),
+        ({"rule": "false", "reason": "FieldValueRequired", "fieldPath": ".m['a.b']"}, "spec.m[a.b]: Required value: failed rule: false"),
+        ({"rule": "false", "reason": "FieldValueDuplicate"}, "spec: Duplicate value"),
+        ({"rule": "false", "messageExpression": "'n is ' + string(self.n)"}, "spec: Invalid value: n is 3"),
+        ({"rule": "false", "messageExpression": "' '", "message": " m "}, "spec: Invalid value: m"),
+        ({"rule": "false", "messageExpression": "'a\\nb'"}, "spec: Invalid value: failed rule: false"),
+        ({"rule": "self.n / 0 == 1"}, 'spec: Invalid value: "object": division by zero evaluating rule: self.n / 0 == 1'),
+        ({"rule": "self.ios + 1 == 2"},
+         'spec: Invalid value: "object": \'no such overload\': call arguments did not match a supported operator, '
+         "function or macro signature for rule: self.ios + 1 == 2"),
+    ],
+)  # fmt: skip
+def test_how_a_failure_is_told(rule, error):
+    type = spec([rule], n={"type": "integer"}, ios={"x-kubernetes-int-or-string": True}, m={"type": "object", "additionalProperties": TEXT})
+    assert told(type, obj(n=3, ios="x"))[0] == [error]
+
+
+def test_values_in_rules_have_the_types_of_their_formats():
+    type = spec(
+        [
+            {"rule": "self.d > duration('1m') && self.t.getFullYear() == 2020 && self.day < self.t"},
+            {"rule": "self.b == b'\\x00\\x01' && self.f == 1.0"},
+            {"rule": "self.s == ['b', 'a'] && (self.s + ['a', 'c']).size() == 3 && self.a__dash__b == 'x' && has(self.m.k)"},
+        ],
+        d={"type": "string", "format": "duration"}, t={"type": "string", "format": "date-time"}, day={"type": "string", "format": "date"},
+        b={"type": "string", "format": "byte"}, f={"type": "number"}, s={"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"},
+        m={"type": "object", "additionalProperties": TEXT}, **{"a-b": TEXT},
+    )  # fmt: skip
+    given = obj(d="2m", t="2020-01-02T00:00:00Z", day="2020-01-01", b="AAE=", f=1, s=["a", "b"], m={"k": "v"}, **{"a-b": "x"})
+    assert told(type, given) == ([], [])
+
+
+def test_the_budget_ends_the_asking():
+    items = {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]}
+    type = spec(l={"type": "array", "items": items})
+    errs, _ = celrules.errors(type, obj(l=[0] * 10), budget=5)
+    assert str(errs[-1]).endswith("validation failed due to running out of cost budget, no further validation rules will be run")
+    assert 1 < len(errs) < 6
+
+
+def test_rules_are_asked_only_of_what_has_the_right_types():
+    type = spec([{"rule": "self.n > 5"}], n={"type": "integer", "maximum": 9})
+    assert told(type, obj(n=10))[0] == ["spec.n: Invalid value: 10: spec.n in body should be less than or equal to 9"]
+    errs, _ = told(type, obj(n="x"))
+    assert errs[1:] == [f"<nil>: Invalid value: null: {customtypes.NOT_ALL_CHECKED}"]
+
+
+def test_field_at():
+    o, m = {"type": "object", "properties": {"x": {"type": "integer"}}}, {"type": "object", "additionalProperties": TEXT}
+    type = spec(o=o, m=m, l={"type": "array"})
+    assert customtypes.field_at(type, ".spec.o.x").type == "int64"
+    assert customtypes.field_at(type, ".spec.m['a.b']").type == "string"
+    assert customtypes.field_at(type, ".spec.nope") is None and customtypes.field_at(type, ".spec.l.x") is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "errors"),
+    [
+        ({"type": "string", "format": "date", "default": "x"}, ['default: Invalid value: "x":  in body must be of type date: "x"']),
+        ({"type": "object", "properties": {"b": TEXT}, "default": {"c": 1}},
+         ['default: Invalid value: {"c":1}: must not have unknown fields']),
+        ({"type": "string", "default": "a", "x-kubernetes-validations": [{"rule": "self == 'b'"}]},
+         ["default: Invalid value: \"a\": failed rule: self == 'b'"]),
+        ({**POD, "default": {"kind": "x"}}, ["default.apiVersion: Required value"]),
+        ({**POD, "default": {"kind": "x", "apiVersion": "v1", "metadata": {"name": 5}}},
+         ['default.metadata: Invalid value: {"name":5}: json: cannot unmarshal number into Go struct field ObjectMeta.name '
+          "of type string"]),
+        ({"type": "array", "items": TEXT, "x-kubernetes-list-type": "set", "default": ["a", "a"]}, []),
+    ],
+)  # fmt: skip
+def test_defaults(schema, errors):
+    found = default_values({"type": "object", "properties": {"a": schema}}, "s", True)
+    assert [str(e).removeprefix("s.properties[a].") for e in found] == errors
+
+
+def test_defaults_inside_metadata():
+    pod = {**POD, "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "default": 5}}}}}
+    (error,) = default_values({"type": "object", "properties": {"pod": pod}}, "s", True)
+    assert str(error) == (
+        's.properties[pod].properties[metadata].properties[name].default: Invalid value: 5: must result in valid metadata: metadata: '
+        'Invalid value: {"name":5}: json: cannot unmarshal number into Go struct field ObjectMeta.name of type string'
+    )

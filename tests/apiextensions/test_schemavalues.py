@@ -1,0 +1,82 @@
+"""Values against schemas: the texts of kube-openapi, formats, ranges, ratcheting."""
+
+import pytest
+
+from kas.apiextensions.schemavalues import SchemaValidator
+
+
+def told(schema, value, **more):
+    return sorted(map(str, SchemaValidator(schema).errors(value, **more)))
+
+
+def spec(**properties):
+    return {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "errors"),
+    [
+        ({"type": "string", "format": "date"}, 5, ['spec.x: Invalid value: "int64": spec.x in body must be of type date: "int64"']),
+        ({"type": "string", "format": "date"}, "5", ['spec.x: Invalid value: "5": spec.x in body must be of type date: "5"']),
+        ({"type": "string", "format": "bogus"}, "5", []),
+        ({"type": "string", "format": "bogus"}, 5, ['spec.x: Invalid value: "integer": spec.x in body must be of type string: "integer"']),
+        ({"type": "string", "pattern": r"^\pL+\z"}, "5", ["spec.x: Invalid value: \"5\": spec.x in body should match '^\\pL+\\z'"]),
+        ({"type": "integer", "format": "int64"}, float(1 << 63), [
+            '<nil>: Invalid value: "": Checked value must be of type integer with format int64 in spec.x',
+            'spec.x: Invalid value: "float64": spec.x in body must be of type int64: "float64"',
+        ]),
+        ({"type": "integer"}, 2.5, [
+            '<nil>: Invalid value: "": Checked value must be of type integer (default format) in spec.x',
+            'spec.x: Invalid value: "number": spec.x in body must be of type integer: "number"',
+        ]),
+        ({"type": "integer", "minimum": 2}, 3.0, []),
+        ({"type": "number", "maximum": 1.5}, 2, ["spec.x: Invalid value: 2: spec.x in body should be less than or equal to 1"]),
+        ({"type": "number", "maximum": 1e6}, 2e6, ["spec.x: Invalid value: 2e+06: spec.x in body should be less than or equal to 1e+06"]),
+        ({"type": "number", "multipleOf": 0.1}, 0.3, []),
+        ({"type": "number", "multipleOf": 0.1}, 0.25, ["spec.x: Invalid value: 0.25: spec.x in body should be a multiple of 0.1"]),
+        ({"type": "number", "format": "float"}, 1e39,
+         ['<nil>: Invalid value: "": Checked value must be of type number with format float in spec.x']),
+        ({"type": "string", "nullable": True, "enum": ["x", None]}, None,
+         ['spec.x: Unsupported value: null: supported values: "x", "null"']),
+        ({"type": "integer", "enum": [1, 2]}, 4, ['spec.x: Unsupported value: 4: supported values: "1", "2"']),
+        ({"x-kubernetes-int-or-string": True}, 1.5,
+         ['spec.x: Invalid value: "number": spec.x in body must be of type integer,string: "number"']),
+        ({"type": "array", "items": {"type": "array", "items": {"type": "integer", "maximum": 3}}}, [[1], [2, 9]],
+         ["spec.x[1][1]: Invalid value: 9: spec.x[1][1] in body should be less than or equal to 3"]),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, {"a.b/c": "x"},
+         ['spec.x.a.b/c: Invalid value: "string": spec.x.a.b/c in body must be of type integer: "string"']),
+        ({"type": "integer", "oneOf": [{"minimum": 5}, {"multipleOf": 3}]}, 6,
+         ['<nil>: Invalid value: "": "spec.x" must validate one and only one schema (oneOf). Found 2 valid alternatives']),
+        ({"type": "integer", "anyOf": [{"minimum": 5}, {"multipleOf": 3}]}, 1, [
+            '<nil>: Invalid value: "": "spec.x" must validate at least one schema (anyOf)',
+            "spec.x: Invalid value: 1: spec.x in body should be greater than or equal to 5",
+        ]),
+        ({"type": "integer", "not": {"minimum": 5}}, 6, ['<nil>: Invalid value: "": "spec.x" must not validate the schema (not)']),
+    ],
+)  # fmt: skip
+def test_texts(schema, value, errors):
+    assert told(spec(x=schema), {"spec": {"x": value}}) == errors
+
+
+def test_a_default_stands_at_its_own_path():
+    want = ['a.default: Invalid value: "string":  in body must be of type integer: "string"']
+    assert told({"type": "integer"}, "x", path="a.default") == want
+    assert told({"type": "object", "required": ["b"]}, {}, path="a.default") == ["a.default.b: Required value"]
+
+
+def test_what_is_unchanged_is_not_told():
+    schema = spec(
+        a={"type": "string", "maxLength": 4}, l={"type": "array", "items": {"type": "string", "maxLength": 2}},
+        lm={
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "string", "maxLength": 1}}},
+        },
+    )  # fmt: skip
+    old = {"spec": {"a": "too long", "l": ["aaaa", "b"], "lm": [{"k": "x", "v": "bad"}, {"k": "y", "v": "o"}]}}
+    assert told(schema, old, old=old) == []
+    assert told(schema, {"spec": old["spec"] | {"n": 1}}, old=old) == []
+    assert told(schema, {"spec": old["spec"] | {"a": "longer yet"}}, old=old) == ["spec.a: Too long: may not be more than 4 bytes"]
+    # The items of a plain list are not told apart, those of a map are known by their keys.
+    assert told(schema, {"spec": old["spec"] | {"l": ["aaaa", "c"]}}, old=old) == ["spec.l[0]: Too long: may not be more than 2 bytes"]
+    moved = [{"k": "z", "v": "bad"}, {"k": "x", "v": "bad"}]
+    assert told(schema, {"spec": old["spec"] | {"lm": moved}}, old=old) == ["spec.lm[0].v: Too long: may not be more than 1 byte"]

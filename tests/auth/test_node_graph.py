@@ -1,0 +1,50 @@
+"""The node graph: what the pods of a node refer to."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kas.auth.authz.node_graph import NodeGraph
+
+
+def test_mirror_pods_give_nothing():
+    graph = NodeGraph()
+    spec = {"nodeName": "n1", "volumes": [{"name": "v", "secret": {"secretName": "vol"}}]}
+    meta = {"name": "p", "namespace": "ns", "annotations": {"kubernetes.io/config.mirror": "x"}}
+    graph.put("pods", {"metadata": meta, "spec": spec})
+    assert graph.reaches("n1", "pods", "ns", "p") and not graph.reaches("n1", "secrets", "ns", "vol")
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 2), st.integers(0, 2)), max_size=30))
+def test_graph_agrees_with_a_search(steps):
+    graph, pods = NodeGraph(), {}
+    for put, pod, node, secret in steps:
+        if put:
+            spec = {"nodeName": f"n{node}", "volumes": [{"name": "v", "secret": {"secretName": f"s{secret}"}}]}
+            pods[pod] = (f"n{node}", f"s{secret}")
+            graph.put("pods", {"metadata": {"name": f"p{pod}", "namespace": "ns"}, "spec": spec})
+        else:
+            pods.pop(pod, None)
+            graph.delete("pods", "ns", f"p{pod}")
+    for n in ("n0", "n1", "n2"):
+        for s in ("s0", "s1", "s2"):
+            assert graph.reaches(n, "secrets", "ns", s) == ((n, s) in pods.values())
+    for pod in list(pods):
+        graph.delete("pods", "ns", f"p{pod}")
+    assert not graph._nodes and not graph._given
+
+
+def test_what_is_not_kept_gives_nothing_any_more():
+    graph = NodeGraph()
+    volumes = [{"name": "v", "secret": {"secretName": "s"}}, {"name": "d", "persistentVolumeClaim": {"claimName": "pvc"}}]
+    for name in ("a", "b"):
+        graph.put("pods", {"metadata": {"name": name, "namespace": "ns"}, "spec": {"nodeName": name, "volumes": volumes}})
+    for name in ("v1", "v2"):
+        graph.put("persistentvolumes", {"metadata": {"name": name}, "spec": {"claimRef": {"namespace": "ns", "name": "pvc"}}})
+    graph.put("volumeattachments", {"metadata": {"name": "a"}, "spec": {"nodeName": "a"}})
+    graph.keep_only("pods", {("ns", "b")})
+    graph.keep_only("persistentvolumes", {("", "v2")})
+    assert not graph.reaches("a", "secrets", "ns", "s") and graph.reaches("b", "secrets", "ns", "s")
+    assert not graph.reaches("b", "persistentvolumes", "", "v1") and graph.reaches("b", "persistentvolumes", "", "v2")
+    assert graph.reaches("a", "volumeattachments", "", "a")
+    graph.keep_only("volumeattachments", set())
+    assert not graph.reaches("a", "volumeattachments", "", "a")

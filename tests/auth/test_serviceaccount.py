@@ -1,0 +1,129 @@
+"""Tokens of service accounts."""
+
+import base64
+import json
+
+import pytest
+
+from kas.auth.authn import AuthenticationError
+from kas.auth.authn.serviceaccount import ServiceAccountTokens
+from kas.auth.authn.tokenfile import admin_token
+from kas.auth.authn.union import TokenUnion
+from kas.auth.tokens import Signer, Verifier, bound_claims, generate_key, key_id, legacy_claims
+from kas.auth.user import CREDENTIAL_ID, POD_NAME
+
+ISSUER = "https://kubernetes.default.svc"
+
+
+class Objects(dict):
+    def put(self, resource, obj):
+        self[resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]] = obj
+        return obj
+
+    def lookup(self, resource, namespace, name):
+        return self.get((resource, namespace, name))
+
+
+@pytest.fixture
+def world():
+    objects = Objects()
+    sa = objects.put("serviceaccounts", {"metadata": {"name": "sa", "namespace": "ns", "uid": "u-sa"}})
+    pod = objects.put("pods", {"metadata": {"name": "p", "namespace": "ns", "uid": "u-p"}})
+    node = objects.put("nodes", {"metadata": {"name": "n", "uid": "u-n"}})
+    key = generate_key()
+    signer = Signer(key, ISSUER)
+    tokens = ServiceAccountTokens(Verifier([key], [ISSUER, "kubernetes/serviceaccount"]), [ISSUER], objects.lookup, clock=lambda: 1000.0)
+    return objects, signer, tokens, sa, pod, node
+
+
+def test_bound_token(world):
+    objects, signer, tokens, sa, pod, node = world
+    token = signer.sign(bound_claims(ISSUER, sa, [ISSUER], 1000, 3600, pod=pod, node=node, jti="j"))
+    header = json.loads(base64.urlsafe_b64decode(token.split(".")[0] + "=="))
+    assert header == {"alg": "ES256", "kid": key_id(signer.public_key())}
+    user = tokens.authenticate_token(token)
+    assert user.name == "system:serviceaccount:ns:sa" and user.uid == "u-sa"
+    assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:ns")
+    assert user.extra[CREDENTIAL_ID] == ["JTI=j"] and user.extra[POD_NAME] == ["p"]
+    pod["metadata"]["uid"] = "other"
+    with pytest.raises(AuthenticationError, match=r"pod UID \(other\) does not match"):
+        tokens.authenticate_token(token)
+    del objects["pods", "ns", "p"]
+    with pytest.raises(AuthenticationError, match="invalidated"):
+        tokens.authenticate_token(token)
+
+
+@pytest.mark.parametrize(
+    "change,text",
+    [
+        ({"exp": 900}, "expired"),
+        ({"nbf": 2000}, "not valid yet"),
+        ({"iat": 2000}, "issued in the future"),
+        ({"aud": ["other"]}, "audiences"),
+        ({"exp": "soon"}, "not a number"),
+        ({"kubernetes.io": []}, "kubernetes.io"),
+    ],
+)
+def test_bound_token_refused(world, change, text):
+    _, signer, tokens, sa, _, _ = world
+    claims = {**bound_claims(ISSUER, sa, [ISSUER], 1000, 600), **change}
+    with pytest.raises(AuthenticationError, match=text):
+        tokens.authenticate_token(signer.sign(claims))
+
+
+def test_token_of_another_key_or_issuer(world):
+    _, _, tokens, sa, _, _ = world
+    other = Signer(generate_key(), ISSUER)
+    with pytest.raises(AuthenticationError, match="signature"):
+        tokens.authenticate_token(other.sign(bound_claims(ISSUER, sa, [ISSUER], 1000, 600)))
+    assert tokens.authenticate_token(other.sign(bound_claims("https://else", sa, [ISSUER], 1000, 600))) is None
+    for junk in ("", "a.b.c", "..", "x" * 20000, "e30.e30.e30"):
+        assert tokens.authenticate_token(junk) is None
+
+
+def test_unsigned_token_is_refused(world):
+    _, _, tokens, sa, _, _ = world
+
+    def part(obj):
+        return base64.urlsafe_b64encode(json.dumps(obj).encode()).decode().rstrip("=")
+
+    token = f"{part({'alg': 'none'})}.{part(bound_claims(ISSUER, sa, [ISSUER], 1000, 600))}."
+    with pytest.raises(AuthenticationError):
+        tokens.authenticate_token(token)
+
+
+def test_public_key_is_no_shared_secret(world):
+    """The classic confusion: a token signed by HMAC with the public key everybody can read."""
+    import hashlib
+    import hmac
+
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    _, signer, tokens, sa, _, _ = world
+
+    def part(obj):
+        return base64.urlsafe_b64encode(obj if isinstance(obj, bytes) else json.dumps(obj).encode()).decode().rstrip("=")
+
+    pem = signer.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    body = f"{part({'alg': 'HS256', 'kid': key_id(signer.public_key())})}.{part(bound_claims(ISSUER, sa, [ISSUER], 1000, 600))}"
+    token = f"{body}.{part(hmac.digest(pem, body.encode(), hashlib.sha256))}"
+    with pytest.raises(AuthenticationError):
+        tokens.authenticate_token(token)
+
+
+def test_legacy_token_lives_and_dies_with_its_secret(world):
+    objects, signer, tokens, sa, _, _ = world
+    secret = objects.put("secrets", {"metadata": {"name": "s", "namespace": "ns", "uid": "u-s"}})
+    token = signer.sign(legacy_claims(sa, secret))
+    secret["data"] = {"token": base64.b64encode(token.encode()).decode()}
+    assert tokens.authenticate_token(token).name == "system:serviceaccount:ns:sa"
+    secret["data"] = {"token": base64.b64encode(b"else").decode()}
+    with pytest.raises(AuthenticationError, match="match"):
+        tokens.authenticate_token(token)
+
+
+def test_token_union_tries_all_before_it_fails(world):
+    _, _, tokens, _sa, _, _ = world
+    union = TokenUnion([tokens, admin_token("t")])
+    assert union.authenticate_token("t").name == "admin"
+    assert union.authenticate_token("u") is None

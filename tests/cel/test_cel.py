@@ -1,0 +1,162 @@
+"""CEL beyond the recorded cases: what hostile expressions meet, errors as values, costs before and after."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kas import cel
+from kas.cel.admission import environment
+from kas.cel.declared import Declared, sizes_of
+from kas.cel.expressions import device_selector
+from kas.cel.types import BOOL, DYN, INT, STRING, list_of, struct
+
+OBJECT = {"texts": ["a", "b"], "numbers": [3, 1, 2], "name": "web", "labels": {"app": "x"}, "on": True, "none": None, "one": {1: "a"}}
+ENV = cel.BASE.extended({"self": struct("T")}, {"T": {"texts": list_of(STRING), "numbers": list_of(INT), "name": STRING, "on": BOOL}})
+ANY = cel.BASE.extended({"object": DYN})
+
+
+def value(text: str):
+    return cel.compile(text, ANY).evaluate({"object": OBJECT})[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("[1, 2, 3].all(x, 1 / (x - 2) > 0 || x == 3)", False),
+        ("[0, 1].exists(x, 1 / x == 1)", True),
+        ("object.none == null && !has(object.nope)", True),
+        ("true in {true: 1} && !(dyn(1) in {true: 1})", True),
+        ("object.one[1] == 'a' && object.one[1.0] == 'a' && object.one[1u] == 'a'", True),
+        ("dyn(1) == 1.0 && dyn(1u) == 1 && !(dyn(true) == 1)", True),
+        ("1 in [1.0, 2.0].map(x, dyn(x))", True),
+        ("'é'.size() == 1 && b'é'.size() == 2", True),
+        ("duration('1h30m') > duration('5400s') - duration('1ns')", True),
+        ("[3, 1, 2].sort() == lists.range(4).slice(1, 4)", True),
+        ("object.numbers.sortBy(x, -x)[0] == 3", True),
+        ("{'a': 1}.transformMap(k, v, v + 1) == {'a': 2}", True),
+        ("object.?labels.?app.optMap(v, v + '!').orValue('') == 'x!'", True),
+        ("[?object.?nope, ?object.?name].size() == 1", True),
+        ("url('https://h:1/p?a=b&a=c').getQuery() == {'a': ['b', 'c']}", True),
+        ("cidr('10.0.0.0/8').containsCIDR(cidr('10.1.0.0/16')) && !cidr('10.0.0.0/8').containsIP('11.0.0.1')", True),
+        ("quantity('1').add(quantity('200m')).compareTo(quantity('1200m')) == 0", True),
+        ("semver('1.2.3-rc.1').isLessThan(semver('1.2.3'))", True),
+        ("""'%s %d%%'.format([[1, 2.5, 'a', {'k': null}], 3]) == '[1, 2.500000, "a", {"k":null}] 3%'""", True),
+        ("'%.6e'.format([1052.032911275]) == '1.052033\\u202f\\u00d7\\u202f10\\u2070\\u00b3'", True),
+        ("'%.1e'.format([-0.00015]) == '-1.5\\u202f\\u00d7\\u202f10\\u207b\\u2070\\u2074'", True),
+        ("'%.1f %x %b %o %X'.format([1234.56, 'hi', true, 8, 255]) == '1,234.6 6869 1 10 FF'", True),
+        ("'a\\nb'.matches('a.b') == false && r'\\d' == '\\\\d'", True),
+    ],
+)
+def test_values(text, want):
+    assert value(text) is want
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("object.nope", "no such key: nope"),
+        ("object.numbers[3]", "index out of bounds: 3"),
+        ("object.name + 1", "no such overload"),
+        ("[1, 2].all(x, x / 0 > 1)", "division by zero"),
+        ("object.numbers.filter(x, object.name)", "no such overload"),
+        ("object.name.all(x, true)", "got 'string', expected iterable type"),
+        ("(object.name + '%d').format([object.name])", "decimal clause can only be used on integers, was given string"),
+        ("(object.name + '%.1001f').format([1.0])", "precision 1001 is too large"),
+        ("int(9e18) * 2", "integer overflow"),
+        ("timestamp(9223372036854775807)", ""),
+    ],
+)
+def test_what_has_no_value(text, why):
+    with pytest.raises((cel.EvaluationError, cel.ProgramError)) as caught:
+        value(text)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("'%d'.format([1.5])", "1:14: error during formatting: decimal clause can only be used on integers, was given double"),
+        ("'%s'.format([])", "1:12: index 0 out of range"),
+        ("'%s'.format([1, 2])", "1:12: too many arguments supplied to string.format (expected 1, got 2)"),
+        ("'%z'.format([1])", '1:12: could not parse formatting clause: unrecognized formatting clause "z"'),
+        ("'a'.matches('(')", "1:13: invalid matches argument"),
+        ("[1, {'a': 1}.a, 'x']", "1:17: expected type 'int' but found 'string'"),
+        ("quantity('1').sign()", "1:19: found no matching overload for 'sign' applied to 'kubernetes.Quantity.()'"),
+    ],
+)
+def test_what_does_not_compile(text, why):
+    with pytest.raises(cel.CompileError) as caught:
+        value(text)
+    assert f"ERROR: <input>:{why}" in str(caught.value)
+
+
+def test_work_is_bounded():
+    program = cel.compile("object.numbers.all(a, lists.range(1000).all(b, lists.range(1000).all(c, a + b + c >= 0)))", ANY)
+    with pytest.raises(cel.CostLimitError):
+        program.evaluate({"object": OBJECT}, limit=10_000)
+    assert program.run({"object": OBJECT}, limit=10_000)[1] < 20_000
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 5000 + "1" + ")" * 5000, "[" * 5000, "-" * 5000 + "x", "!" * 4999 + "true", "a." * 3000 + "b", "'" * 999]
+)
+def test_deep_and_broken_text_is_refused(text):
+    try:
+        cel.compile(text, ANY)
+    except cel.CompileError:
+        return
+    assert text.startswith("!")
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.text(alphabet="ab1.,:?()[]{}'\"+-*/%!=<>&| \\nrxuU0eE_@#\n", max_size=24))
+def test_any_text_compiles_or_says_why(text):
+    try:
+        cel.compile(text, ANY).run({"object": OBJECT})
+    except (cel.CompileError, cel.ProgramError) as e:
+        assert str(e)
+
+
+SHAPE = Declared(struct("T"), 1, {
+    "texts": Declared(list_of(STRING), 4, item=Declared(STRING, 8)), "numbers": Declared(list_of(INT), 4, item=Declared(INT)),
+    "name": Declared(STRING, 8), "on": Declared(BOOL),
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "self.on", "self.name == 'web'", "self.name.startsWith('w') && self.on", "self.texts.all(x, x.size() < 3)",
+        "self.numbers.sum() > 1",
+        "self.texts.exists(x, x == self.name)", "self.numbers.map(x, x + 1).filter(x, x > 2).size() == 2", "self.texts.join('-') == 'a-b'",
+        "self.name.replace('w', 'www') != ''", "self.numbers.sort() == [1, 2, 3]", "self.on ? self.texts[0] == 'a' : self.name == 'b'",
+        "self.name.matches('^w') || self.texts.isSorted()", "has(self.name)",
+    ],
+)  # fmt: skip
+def test_the_estimate_holds(text):
+    program = cel.compile(text, ENV)
+    low, high = program.estimate(sizes_of({"self": SHAPE}))
+    cost = program.run({"self": OBJECT})[1]
+    assert cost <= high < 1_000_000
+    assert low <= high
+
+
+def test_an_estimate_without_bounds_is_large():
+    program = cel.compile("object.texts.all(x, object.texts.all(y, x == y))", ANY)
+    assert program.estimate(lambda path, t: None).high > 1 << 60
+
+
+def test_names_with_dots_and_their_shadows():
+    env = environment(False)
+    assert cel.compile("authorizer.requestResource.check('get').allowed()", env).type == BOOL
+    assert cel.compile("[object].all(authorizer, authorizer.requestResource == 1)", env).type == BOOL
+
+
+def test_device_selectors():
+    at = "spec.selectors[0].cel.expression"
+    assert device_selector("cel.bind(d, device.attributes['x.io'], d.a && d.b)", at) == []
+    loops = "device.attributes['a'].all(k, " * 4 + "k == 'x'" + ")" * 4
+    assert [e.detail for e in device_selector(loops, at)] == ["too complex, exceeds cost limit"]
+    assert "undefined field 'nope'" in device_selector("device.nope", at)[0].detail

@@ -1,0 +1,74 @@
+"""Feature gates: names, locks, classes, components."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from kas.config import features
+from kas.config.features import enabled, problems
+
+
+def test_defaults_are_upstreams():
+    on = enabled({})
+    assert "APIServerIdentity" in on and "APIServingWithRoutine" not in on
+
+
+def test_one_can_be_switched_and_classes_too():
+    assert "GenericWorkload" in enabled({"": ["GenericWorkload=true"]})
+    assert "GenericWorkload" in enabled({"kube": ["AllAlpha=true"]})
+    assert "GenericWorkload" not in enabled({"": ["GenericWorkload=false", "AllAlpha=true"]})
+    beta = enabled({"": ["AllBeta=false"]})
+    assert "APIServerIdentity" not in beta and "APIServerTracing" in beta
+    assert "APIServerTracing" in enabled({"": ["APIServerTracing=true"]})  # locked to what is asked
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("Nope=true", "unrecognized feature gate: Nope"),
+        ("APIServerTracing=false", "cannot set feature gate APIServerTracing to false, feature is locked to true"),
+        ("APIServerTracing", "missing bool value for APIServerTracing"),
+        ("APIServerTracing=yes", 'invalid value of APIServerTracing=yes, err: strconv.ParseBool: parsing "yes": invalid syntax'),
+    ],
+)
+def test_what_cannot_be_is_refused(entry, says):
+    assert problems({"": [entry]}) == [says]
+    with pytest.raises(ValueError, match=r"feature gate|APIServerTracing"):
+        enabled({"": [entry]})
+
+
+def test_all_problems_are_told():
+    assert len(problems({"": ["A=true", "B"], "etcd": ["C=true"]})) == 3
+
+
+def test_only_gates_that_were_changed_can_lack_an_effect():
+    given = {"": ["WatchList=true", "APIServingWithRoutine=true", "AllBeta=true", "GenericWorkload=true", "SchedulerAsyncPreemption=true"]}
+    assert features.without_effect(given) == ["APIServingWithRoutine"]
+
+
+def test_what_is_said_to_be_governed_is_asked_for_somewhere():
+    root = Path(__file__).parents[2]
+    resources = json.loads((root / "kas/types/tables/resources.json").read_text())["resources"]
+    bootstrap = json.loads((root / "kas/auth/tables/bootstrap.json").read_text())["gated"]
+    by_table = {r.get("featureGate") for r in resources} | {row["gate"] for row in bootstrap}
+    source = "".join(p.read_text() for p in (root / "kas").rglob("*.py") if p.name != "features.py")
+    for name in features.GOVERNED:
+        assert name in features.known() and not features.known()[name].locked
+        asked_for = (f'enabled("{name}")', f'"{name}" in self.features', f'("{name}", "/')
+        assert name in by_table or any(text in source for text in asked_for), name
+    asked = set(re.findall(r'features\.DEFAULT\.enabled\("(\w+)"\)', source))
+    assert asked <= features.effective()
+
+
+def test_a_set_of_gates_can_be_overridden_for_a_while():
+    gate = features.FeatureGate()
+    assert gate.enabled("APIServerIdentity")
+    with gate.overridden(APIServerIdentity=False, GenericWorkload=True):
+        assert not gate.enabled("APIServerIdentity") and gate.enabled("GenericWorkload")
+    assert gate.enabled("APIServerIdentity") and not gate.enabled("GenericWorkload")
+    with pytest.raises(KeyError):
+        gate.enabled("Nope")

@@ -1,0 +1,100 @@
+"""The table of flags against the list of kube-apiserver's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from kas.config.flags import BY_NAME, FLAGS, SECTIONS
+from kas.config.options import Options, read
+
+ROOT = Path(__file__).parents[2]
+UPSTREAM = json.loads((ROOT / "tools" / "facts" / "flags.json").read_text())
+# Types that read more than upstream's or say more in help.
+WIDER = {"port": "int", "path": "string"}
+
+
+def test_every_flag_of_kube_apiserver_is_known_and_no_other_is_called_so():
+    assert len(UPSTREAM) == 173
+    assert {f["name"] for f in UPSTREAM} == {f.name for f in FLAGS if not f.own}
+    assert len(BY_NAME) == len(FLAGS)
+
+
+@pytest.mark.parametrize("fact", UPSTREAM, ids=lambda f: f["name"])
+def test_section_type_short_name_and_default_are_upstreams(fact):
+    flag = BY_NAME[fact["name"]]
+    assert flag in SECTIONS[fact["section"]]
+    assert WIDER.get(flag.type, flag.type) == fact["type"]
+    assert flag.short == fact.get("short", "")
+    shown = flag.kind.show(flag.default) if flag.default else ""
+    default = fact["default"] if fact["default"] not in (None, "[]") else ""
+    if flag.upstream is None:
+        assert shown == default
+    else:
+        assert flag.upstream == default != shown, "a default of our own is marked as such only where it is"
+
+
+def test_every_row_says_what_it_does():
+    for flag in FLAGS:
+        assert flag.text.endswith((".", "docs/flags.md.", "…")) or flag.text[-1] in '."', flag.name
+        assert bool(flag.effect.why) == (flag.effect.kind != "works"), flag.name
+        assert not (flag.own and flag.effect.kind != "works"), flag.name
+
+
+def test_options_declare_what_works():
+    declared = set(get_type_hints(Options)) - {"given"}
+    works = {f.attribute for f in FLAGS if f.effect.kind == "works"} - {"help", "version"}
+    assert declared == works
+
+
+def test_what_works_is_read_somewhere():
+    sources = {p: p.read_text() for p in (ROOT / "kas").rglob("*.py") if p.name != "options.py" and p.parent.name != "flags"}
+    text = "\n".join(sources.values()) + (ROOT / "kas/config/options.py").read_text().partition("class Completed")[2]
+    for flag in FLAGS:
+        if flag.effect.kind == "works" and flag.name not in ("help", "version"):
+            assert f".{flag.attribute}" in text, f"--{flag.name} is read nowhere"
+
+
+# A value of each type that is no default.
+GIVEN = {
+    "bool": "", "int": "7", "float": "0.01", "float32": "0.5", "string": "x", "path": "x", "strings": "a,b", "stringArray": "a,b",
+    "duration": "1h1m", "ip": "192.0.2.1", "port": "7", "quantity": "1Gi", "mapStringString": "a=b", "stringToString": "a=b",
+    "colonSeparatedMultimapStringString": "a:b", "int32Slice": "1,2", "namedCertKey": "a,b", "portRange": "1-2", "Level": "3",
+    "pattern=N,...": "a=1",
+}  # fmt: skip
+
+
+def _asked(flag) -> str:
+    if flag.type == "bool":
+        return f"--{flag.name}={'false' if flag.default else 'true'}"
+    return f"--{flag.name}={GIVEN[flag.type]}"
+
+
+@pytest.mark.parametrize("flag", [f for f in FLAGS if f.effect.kind == "no effect"], ids=lambda f: f.name)
+def test_without_effect_means_one_warning_when_given(flag):
+    options, errors = read([_asked(flag)])
+    assert errors == []
+    said = options.warnings()
+    value = getattr(options, flag.attribute)
+    assert said == ([] if value in flag.effect.same else [f"--{flag.name} has no effect: {flag.effect.why}"])
+    # What kas does anyway may be asked for in silence.
+    for same in flag.effect.same:
+        shown = flag.kind.show(same)
+        assert read([f"--{flag.name}={shown}"] if not isinstance(same, tuple) else [])[0].warnings() == []
+
+
+@pytest.mark.parametrize("flag", [f for f in FLAGS if f.effect.kind == "refuses"], ids=lambda f: f.name)
+def test_what_would_open_a_door_is_refused(flag):
+    options, errors = read([_asked(flag)])
+    assert [e for e in errors if e.startswith(f"--{flag.name}: kas does not have {flag.effect.why} yet")]
+    assert options.warnings() == []
+    if flag.default:
+        assert read([f"--{flag.name}={flag.kind.show(flag.default).strip('[]')}"])[1] == []
+
+
+def test_nothing_given_nothing_said():
+    options, errors = read([])
+    assert errors == [] and options.warnings() == [] and options.given == ()

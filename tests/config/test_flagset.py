@@ -1,0 +1,111 @@
+"""The syntax of the command line: pflag's, and every type of value with Go's texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.config.flagset import parse
+from kas.config.flagtypes import TYPES
+
+
+def values(*args: str):
+    parsed = parse(args)
+    assert parsed.errors == []
+    return parsed.values
+
+
+def test_values_stand_behind_an_equals_sign_or_in_the_next_argument():
+    assert values("--event-ttl=1h", "--secure-port", "7", "-v", "4") == {"event-ttl": 3600.0, "secure-port": 7, "v": 4}
+    assert values("--log-dir", "-odd") == {"log-dir": "-odd"}
+    assert values("--log-dir=a=b") == {"log-dir": "a=b"}
+    assert values("-v4") == values("-v=4") == values("--v=4") == {"v": 4}
+
+
+def test_a_bool_takes_its_value_behind_an_equals_sign_only():
+    assert values("--profiling") == values("--profiling=t") == values("--profiling=1") == {"profiling": True}
+    assert values("--anonymous-auth=false") == values("--anonymous-auth=F") == {"anonymous-auth": False}
+    assert parse(["--anonymous-auth", "false"]).errors == ['"kas serve" does not take any arguments, got ["false"]']
+
+
+def test_underscores_are_dashes():
+    assert values("--event_ttl=1s") == {"event-ttl": 1.0}
+
+
+def test_lists_grow_and_are_not_trimmed():
+    assert values("--tls-san=a,b", "--tls-san", "c") == {"tls-san": ["a", "b", "c"]}
+    assert values('--tls-san="a,b", c') == {"tls-san": ["a,b", " c"]}
+    assert values("--tls-san=") == {"tls-san": []}
+    assert values("--service-account-issuer=a,b", "--service-account-issuer=c") == {"service-account-issuer": ["a,b", "c"]}
+    assert values("--tls-curve-preferences=1,2", "--tls-curve-preferences=3") == {"tls-curve-preferences": [1, 2, 3]}
+
+
+def test_maps_grow():
+    assert values("--runtime-config=api/all=true,apps/v1=false", "--runtime-config", "api/all=false") == {
+        "runtime-config": {"api/all": "false", "apps/v1": "false"}
+    }
+    assert values("--feature-gates=A=true,kube:B=false", "--feature-gates=C=true") == {
+        "feature-gates": {"": ["A=true", "C=true"], "kube": ["B=false"]}
+    }
+
+
+def test_two_dashes_end_the_flags():
+    assert parse(["--", "--event-ttl=x"]).errors == ['"kas serve" does not take any arguments, got ["--event-ttl=x"]']
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--nope=1"], "unknown flag: --nope"),
+        (["--nope", "1"], "unknown flag: --nope"),
+        (["-x"], "unknown shorthand flag: 'x' in -x"),
+        (["-v"], "flag needs an argument: 'v' in -v"),
+        (["--v"], "flag needs an argument: --v"),
+        (["--=x"], "bad flag syntax: --=x"),
+        (["---v"], "bad flag syntax: ---v"),
+        (["-vx"], 'invalid argument "x" for "-v, --v" flag: strconv.ParseInt: parsing "x": invalid syntax'),
+        (["--workers=1.5"], 'invalid argument "1.5" for "--workers" flag: strconv.ParseInt: parsing "1.5": invalid syntax'),
+        (["--workers=99999999999999999999"],
+         'invalid argument "99999999999999999999" for "--workers" flag: '
+         'strconv.ParseInt: parsing "99999999999999999999": value out of range'),
+        (["--profiling=yes"],
+         'invalid argument "yes" for "--profiling" flag: strconv.ParseBool: parsing "yes": invalid syntax'),
+        (["--api-rate=x"], 'invalid argument "x" for "--api-rate" flag: strconv.ParseFloat: parsing "x": invalid syntax'),
+        (["--bind-address=x"], 'invalid argument "x" for "--bind-address" flag: failed to parse IP: "x"'),
+        (["--runtime-config=x"],
+         'invalid argument "x" for "--runtime-config" flag: malformed pair, expect string=string'),
+        (["--service-node-port-range=3-2"],
+         'invalid argument "3-2" for "--service-node-port-range" flag: end port cannot be less than start port: 3-2'),
+        (["--service-node-port-range=x"],
+         'invalid argument "x" for "--service-node-port-range" flag: strconv.Atoi: parsing "x": invalid syntax'),
+        (["--tls-sni-cert-key=x"],
+         'invalid argument "x" for "--tls-sni-cert-key" flag: expected comma separated certificate and key file paths'),
+        (["--vmodule=x"], 'invalid argument "x" for "--vmodule" flag: syntax error: expect comma-separated list of filename=N'),
+        (["--history-max-size=1Qi"],
+         'invalid argument "1Qi" for "--history-max-size" flag: quantities must match the regular expression '
+         "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
+    ],
+)  # fmt: skip
+def test_errors_are_pflags(args, says):
+    assert parse(args).errors == [says]
+
+
+def test_it_reads_on_after_an_error():
+    parsed = parse(["--nope", "1", "--workers=x", "--event-ttl=2s", "--v"])
+    assert len(parsed.errors) == 3 and parsed.values == {"event-ttl": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value", "shown"),
+    [
+        ("int", "0x10", 16, "16"), ("int", "010", 8, "8"), ("int", "-1_0", -10, "-10"),
+        ("duration", "1m30s", 90.0, "1m30s"), ("duration", "0", 0.0, "0s"), ("duration", "500ms", 0.5, "500ms"),
+        ("quantity", "64Gi", 64 << 30, "64Gi"), ("quantity", "1e3", 1000, "1000"), ("quantity", "1.5Ki", 1536, "1536"),
+        ("quantity", "100m", 1, "1"),
+        ("portRange", "30000+9", (30000, 30009), "30000-30009"), ("portRange", "80", (80, 80), "80-80"),
+        ("port", "auto", -1, "auto"), ("ip", "::1", "::1", "::1"), ("float", "0.5", 0.5, "0.5"),
+        ("namedCertKey", "c,k:a,b", ["c,k:a,b"], "[c,k:a,b]"),
+    ],
+)  # fmt: skip
+def test_types_read_and_show(kind, text, value, shown):
+    assert TYPES[kind].read(text, None) == value
+    assert TYPES[kind].show(value) == shown

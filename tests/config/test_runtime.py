@@ -1,0 +1,39 @@
+"""``--runtime-config``."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.config.runtime import enabled_versions, problems
+from kas.types.scheme import BUILTIN
+
+
+def test_versions_classes_and_resources():
+    everything = enabled_versions(BUILTIN, {"api/all": "true"}).versions
+    assert everything == {(r.group, r.version) for r in BUILTIN.resources}
+    stable = enabled_versions(BUILTIN, {"api/beta": "false", "apps/v1": "false", "v1": "true"}).versions
+    assert ("apps", "v1") not in stable and ("", "v1") in stable
+    assert not [v for _, v in stable if "beta" in v]
+    # The more precise wins, whatever the order; a key without a value is switched on.
+    assert ("apps", "v1") in enabled_versions(BUILTIN, {"apps/v1": "", "api/all": "false"}).versions
+
+
+def test_single_resources():
+    on = enabled_versions(BUILTIN, {"apps/v1/deployments": "false"})
+    by_name = {r.resource: r for r in BUILTIN.resources if (r.group, r.version) == ("apps", "v1")}
+    assert not on.serves(by_name["deployments"]) and on.serves(by_name["daemonsets"])
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"foo/v9": "true", "api/nope": "true"}, ["unknown api groups api/nope,foo/v9"]),
+        ({"apps/v9": "true"}, ["group version apps/v9 that has not been registered"]),
+        ({"apps/v1": "maybe", "foo/v1": "true"},
+         ['invalid value of apps/v1: maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax', "unknown api groups foo/v1"]),
+    ],
+)  # fmt: skip
+def test_what_names_nothing_is_told(config, says):
+    assert problems(BUILTIN, config) == says
+    with pytest.raises(ValueError, match=r"invalid|unknown|registered"):
+        enabled_versions(BUILTIN, config)

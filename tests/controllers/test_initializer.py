@@ -1,0 +1,20 @@
+"""Which controllers there are, and what they are given."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from kas import controllers
+from kas.meta.inject import wants
+
+EVERY = {**controllers.ALWAYS, **controllers.BY_CHOICE}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_each_is_there_under_its_name_and_wants_what_there_is(name):
+    module, _, cls = EVERY[name].partition(".")
+    controller = getattr(import_module(f"kas.controllers.{module}"), cls)
+    assert controller.name == name
+    assert set(wants(controller)) <= set(controllers.Initializer.__slots__)

@@ -1,0 +1,207 @@
+"""Every health check is bound to something that can fail, and says so when it does."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+
+import pytest
+
+from kas.config.options import Options, complete
+from kas.endpoints.healthchecks import LOOPS, STEPS, STORAGE
+from kas.observe import logs
+from kas.request.http import Request
+from kas.request.requestinfo import Query, parse
+from kas.server import Server
+from kas.store import open_store
+from kas.store.shared import Shared
+from kas.supervisor import prepare
+
+GROUPS = ("healthz", "livez", "readyz")
+COMMON = ("ping", "log", "etcd", "autoregister-completion", *STEPS, *LOOPS.values())
+NAMES = {"healthz": COMMON, "livez": COMMON, "readyz": (*COMMON, "informer-sync", "shutdown")}
+
+
+class World:
+    """A worker's server in this process, brought up step by step; ``without`` leaves one out."""
+
+    def __init__(self, directory, without: str = "") -> None:
+        raw = Options()
+        raw.data_dir, raw.secure_port, raw.workers = str(directory), 6443, 1
+        options = complete(raw)
+        options.run_dir = directory
+        prepare(options)
+        self.loop = asyncio.new_event_loop()
+        self.store = open_store(str(directory / "store"), shared=Shared.private(), sync=False)
+        self.server = s = Server(options, self.store, self.store.shared, 0)
+        if without != "heartbeat":
+            s.heartbeat.start(self.loop)
+        if without != "storage":
+            self.store.start(self.loop)
+            s.hooks.done(STORAGE)
+        if without != "bootstrap":
+            s.bootstrap()
+        self.store.hub.catch_up()
+        if without != "derived":
+            s.load_derived()
+        self.runner = s.runner()
+        self.handlers: list[logging.Handler] = []
+        if without != "runner":
+            s.hooks.begin()
+
+    def close(self) -> None:
+        for handler in self.handlers:
+            logging.getLogger().removeHandler(handler)
+        self.store.close()
+        self.loop.close()
+
+    def ask(self, path: str, query: str = "") -> tuple[int, str]:
+        req = Request("GET", path, query, [])
+        req.params = Query(query)
+        req.info = parse("GET", path)
+        resp = self.server.director(req)
+        return resp.status, resp.body.decode()
+
+    def failing(self, group: str) -> set[str]:
+        lines = self.ask(f"/{group}", "verbose")[1].splitlines()
+        return {line[3:].partition(" failed")[0] for line in lines if line.startswith("[-]")}
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = []
+
+    def make(without: str = "") -> World:
+        made.append(World(tmp_path, without))
+        return made[-1]
+
+    yield make
+    for w in made:
+        w.close()
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_server_that_has_started_passes_every_check(world, group):
+    w = world()
+    assert w.ask(f"/{group}") == (200, "ok")
+    status, body = w.ask(f"/{group}", "verbose")
+    assert status == 200 and body.splitlines()[-1] == f"{group} check passed"
+    assert {line[3:].removesuffix(" ok") for line in body.splitlines()[:-1]} == set(NAMES[group])
+    assert all(w.ask(f"/{group}/{name}") == (200, "ok") for name in NAMES[group])
+
+
+def full_disk(w: World) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    handler = logs.Handler(Full())
+    w.handlers.append(handler)
+    logging.getLogger().addHandler(handler)
+    handler.handle(logging.makeLogRecord({"msg": "x"}))
+
+
+def crash(controller: str):
+    class Crashes:
+        name = controller
+
+        async def run(self) -> None:
+            raise RuntimeError("bug")
+
+    async def go(w: World) -> None:
+        # The runner's task pauses after the crash; that is when it is looked at.
+        task = asyncio.ensure_future(w.runner._keep(Crashes()))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    def crashed(w: World) -> None:
+        w.server.hooks.lead()
+        asyncio.run(go(w))
+
+    return crashed
+
+
+# name -> (what is left out of the start, what is broken afterwards)
+BREAKS = {
+    "ping": ("heartbeat", None),
+    "log": ("", full_disk),
+    "etcd": ("", lambda w: w.store.close()),
+    "autoregister-completion": ("bootstrap", None),
+    "shutdown": ("", lambda w: setattr(w.server, "shutting_down", True)),
+    "informer-sync": ("derived", None),
+    "poststarthook/generic-apiserver-start-informers": ("derived", None),
+    "poststarthook/rbac/bootstrap-roles": ("bootstrap", None),
+    "poststarthook/scheduling/bootstrap-system-priority-classes": ("bootstrap", None),
+    "poststarthook/priority-and-fairness-config-producer": ("bootstrap", None),
+    "poststarthook/kube-apiserver-autoregistration": ("bootstrap", None),
+    "poststarthook/storage-readiness": ("storage", None),
+    **{hook: ("", crash(controller)) for controller, hook in LOOPS.items()},
+}
+
+
+@pytest.mark.parametrize(("group", "name"), [(group, name) for group in GROUPS for name in NAMES[group]])
+def test_what_a_check_is_bound_to_fails_it(world, group, name):
+    without, breaks = BREAKS[name]
+    w = world(without)
+    if breaks is not None:
+        assert w.ask(f"/{group}/{name}") == (200, "ok")
+        breaks(w)
+    assert name in w.failing(group)
+    assert w.ask(f"/{group}/{name}")[0] == 500
+    status, body = w.ask(f"/{group}")
+    assert status == 500 and f"[-]{name} failed: reason withheld\n" in body and body.endswith(f"{group} check failed\n")
+    assert f"[+]{name} excluded: ok" in w.ask(f"/{group}", f"verbose&exclude={name}")[1]
+
+
+def test_loops_need_a_runner(world):
+    w = world("runner")
+    assert w.failing("readyz") == set(LOOPS.values())
+
+
+def test_other_workers_say_what_the_leader_says(world, tmp_path):
+    from kas.observe.hooks import Hooks
+
+    w = world()
+    other = Hooks([], LOOPS, tmp_path / "hooks.json")
+    other.begin()
+    hook = "poststarthook/bootstrap-controller"
+    assert other.why(hook) == ""
+    crash("bootstrap-controller")(w)
+    assert other.why(hook) == w.server.hooks.why(hook) == "RuntimeError: bug"
+    w.server.hooks.running("bootstrap-controller")
+    assert other.why(hook) == w.server.hooks.why(hook) == ""
+
+
+def test_slis_are_the_checks(world):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    def read(w: World) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str, str], float]]:
+        families = {f.name: f.samples for f in text_string_to_metric_families(w.ask("/metrics/slis")[1])}
+        now = {(s.labels["type"], s.labels["name"]): s.value for s in families["kubernetes_healthcheck"]}
+        total = {(s.labels["type"], s.labels["name"], s.labels["status"]): s.value for s in families.get("kubernetes_healthchecks", [])}
+        return now, total
+
+    w = world()
+    w.ask("/livez")
+    w.ask("/livez/etcd")
+    now, total = read(w)
+    assert now == {(group, name): 1.0 for group in GROUPS for name in NAMES[group]}
+    assert total["livez", "etcd", "success"] == 2 and total["livez", "ping", "success"] == 1
+    w.server.shutting_down = True
+    w.ask("/readyz")
+    now, total = read(w)
+    assert now["readyz", "shutdown"] == 0 and total["readyz", "shutdown", "error"] == 1 and now["readyz", "etcd"] == 1
+
+
+def test_a_loop_that_stands_still_is_seen():
+    from kas.observe.heartbeat import Heartbeat
+
+    now = [0.0]
+    beat = Heartbeat(lambda: now[0])
+    loop = asyncio.new_event_loop()
+    beat.start(loop)
+    assert beat.why() == ""
+    now[0] = 31.0
+    assert beat.why() == "no timer has run for 31 s"
+    loop.close()

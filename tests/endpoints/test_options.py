@@ -1,0 +1,55 @@
+"""Validation of the options of each verb."""
+
+import pytest
+
+from kas.endpoints import optionsvalidation as options
+from kas.request.negotiation import APPLY_PATCH, MERGE_PATCH
+
+
+def texts(errors):
+    return [str(e) for e in errors]
+
+
+def test_patch_options():
+    assert texts(options.validate_patch_options({}, APPLY_PATCH)) == ["fieldManager: Required value: is required for apply patch"]
+    assert options.validate_patch_options({"fieldManager": "m", "force": True}, APPLY_PATCH) == []
+    assert texts(options.validate_patch_options({"force": False}, MERGE_PATCH)) == [
+        "force: Forbidden: may not be specified for non-apply patch"
+    ]
+
+
+def test_field_validation():
+    assert texts(options.validate_create_options({"fieldValidation": "strict"})) == [
+        'fieldValidation: Unsupported value: "strict": supported values: "", "Ignore", "Strict", "Warn"'
+    ]
+
+
+def test_unsafe_deletes_stand_alone():
+    got = options.validate_delete_options(
+        {"ignoreStoreReadErrorWithClusterBreakingPotential": True, "dryRun": ["All"], "gracePeriodSeconds": 0, "preconditions": {}}
+    )
+    assert [e.detail for e in got] == [f"cannot be set together with .{n}" for n in ("dryRun", "gracePeriodSeconds", "preconditions")]
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        ({"resourceVersionMatch": "Exact", "resourceVersion": "5"}, []),
+        ({"resourceVersionMatch": "Exact", "resourceVersion": "0"}, ["resourceVersionMatch"]),
+        ({"resourceVersionMatch": "Exact"}, ["resourceVersionMatch"]),
+        ({"resourceVersionMatch": "Nope", "resourceVersion": "5", "continue": "x"}, ["resourceVersionMatch"] * 2),
+        ({"sendInitialEvents": False}, ["sendInitialEvents"]),
+        ({"watch": True, "sendInitialEvents": True}, ["resourceVersionMatch"]),
+        ({"watch": True, "sendInitialEvents": True, "resourceVersionMatch": "NotOlderThan"}, []),
+        ({"watch": True, "resourceVersionMatch": "Exact"}, ["resourceVersionMatch"] * 2),
+    ],
+)
+def test_list_options(given, fields):
+    assert [e.field for e in options.validate_list_options(given)] == fields
+
+
+def test_table_options():
+    assert options.validate_table_options({"includeObject": "None"}) == []
+    assert texts(options.validate_table_options({"includeObject": "x"})) == [
+        "includeObject: Invalid value: \"x\": must be 'Metadata', 'Object', 'None', or empty"
+    ]

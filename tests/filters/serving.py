@@ -1,0 +1,131 @@
+"""The whole handler chain on a real listener, with parts that a test may have wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+from kas.auth.attributes import ALLOW
+from kas.auth.user import UserInfo
+from kas.edge.asgi import App
+from kas.edge.listener import Listener
+from kas.filters.chain import handler_chain, parts
+from kas.filters.deadline import timed_out
+from kas.filters.deadlines import Deadlines
+from kas.filters.handler import Chain, Filter
+from kas.filters.wait_group import WaitGroup
+from kas.meta.errors import ApiError
+from kas.observe.metrics import Registry
+from kas.request.http import Request, Response, Result, with_body
+
+JANE = UserInfo("jane", ("system:authenticated",))
+
+
+class Counts:
+    """What workers share of requests in flight."""
+
+    def __init__(self) -> None:
+        self.now, self.most = 0, 0
+
+    def enter(self, mutating: bool) -> int:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        return self.now
+
+    def leave(self, mutating: bool) -> None:
+        self.now -= 1
+
+
+class Harness:
+    """``gate`` is what a waiting part waits for, ``began`` is set once it does; ``wait`` names the part: filter, authenticator or
+    authorizer. ``seen`` are the bodies the endpoint got, ``cancelled`` how often the waiting part was cancelled."""
+
+    def __init__(self, wait: str = "", request_timeout_s: float = 60.0, last: str = "authorizer") -> None:
+        self.gate, self.began = asyncio.Event(), asyncio.Event()
+        self.wait, self.seen, self.cancelled = wait, [], 0
+        self.fails: Exception | None = None
+        self.metrics, self.in_flight, self.waiting = Registry(), Counts(), WaitGroup()
+        settings = SimpleNamespace(
+            v=0, strict_transport_security_directives=[], goaway_chance=0.0, request_timeout=request_timeout_s, cors_allowed_origins=[],
+            api_rate=10.0, api_burst=10, max_requests_inflight=100, max_mutating_requests_inflight=100,
+        )  # fmt: skip
+        state = SimpleNamespace(started=True, not_accepting=False)
+        shared = parts(
+            settings, self.metrics, state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None
+        )
+        filters = handler_chain("secure", settings, self.metrics, shared)
+        if wait == "filter":
+            filters.append(Filter("waits", self.before))
+        self.chain = Chain(filters, self.endpoint, self.refuse, lambda e: None, Deadlines(), lambda req: self.refuse(req, timed_out()))
+        self.tasks: list[asyncio.Task[Any] | None] = []
+
+    async def blocked(self, value: Any) -> Any:
+        self.began.set()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.fails is not None:
+            raise self.fails
+        return value
+
+    def authenticate(self, get: Any, peer: Any = None, path: str = "") -> Any:
+        return self.blocked(JANE) if self.wait == "authenticator" else JANE
+
+    def authorize(self, a: Any) -> Any:
+        return self.blocked((ALLOW, "", "")) if self.wait == "authorizer" else (ALLOW, "", "")
+
+    def before(self, req: Request) -> Awaitable[None]:
+        return self.blocked(None)
+
+    def endpoint(self, req: Request) -> Result:
+        def answer(req: Request) -> Response:
+            self.seen.append(req.body)
+            return Response(200, [], b"done")
+
+        return with_body(req, answer)
+
+    @staticmethod
+    def refuse(req: Request, e: ApiError) -> Response:
+        return Response(e.code, [], e.message.encode())
+
+    def nothing_held(self) -> bool:
+        return not self.waiting.serving and self.in_flight.now == 0
+
+
+@contextlib.asynccontextmanager
+async def listening(handler: Callable[[Request], Result], tmp_path: Any) -> AsyncIterator[Callable[[], Any]]:
+    """Serves ``handler`` on a socket of its own; gives what opens a connection (reader, writer)."""
+    path = str(tmp_path / "s")
+    listener = Listener(App(handler), "", 0, uds=path, rust_tasks=False)
+    listener.start(1)
+    try:
+        yield lambda: asyncio.open_unix_connection(path)
+    finally:
+        listener.stop()
+        await listener.stopped
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Looks every few milliseconds; TimeoutError after 20 s."""
+    for _ in range(2000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise TimeoutError
+
+
+def head(method: str = "GET", path: str = "/api/v1/namespaces/a/configmaps/b", *lines: str) -> bytes:
+    return "\r\n".join((f"{method} {path} HTTP/1.1", "Host: x", *lines, "", "")).encode()
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """The next answer on a connection: (status, body)."""
+    async with asyncio.timeout(20):
+        top = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line.partition(b":")[2]) for line in top.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        return int(top.split(b" ")[1]), await reader.readexactly(length)

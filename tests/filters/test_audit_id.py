@@ -1,0 +1,20 @@
+"""Every answer carries an id."""
+
+from __future__ import annotations
+
+import re
+
+from kas.filters.audit_id import audit_id
+from kas.request.http import Response
+from tests.filters.requests import header, request
+
+
+def test_audit_id_is_made_or_taken():
+    f = audit_id()
+    req, resp = request(), Response(200, [])
+    f.before(req)
+    f.after(req, resp)
+    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", header(resp, b"audit-id")[0].decode())
+    req = request(audit_id="mine" * 30)
+    f.before(req)
+    assert req.audit_id == ("mine" * 30)[:64]

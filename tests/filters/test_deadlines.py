@@ -1,0 +1,57 @@
+"""One timer for all deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from kas.filters.deadlines import Deadlines
+
+
+def test_one_deadline_that_passes_leaves_the_others_running():
+    async def run():
+        deadlines, now = Deadlines(), asyncio.get_running_loop().time
+        ended: list[tuple[str, bool]] = []
+
+        async def one(name: str, deadline: float, wait: asyncio.Event):
+            task = asyncio.current_task()
+            deadlines.add(task, deadline)
+            with contextlib.suppress(asyncio.CancelledError):
+                await wait.wait()
+            ended.append((name, deadlines.drop(task)))
+
+        released, never = asyncio.Event(), asyncio.Event()
+        start = now()
+        tasks = [
+            asyncio.ensure_future(one("late", start + 60, released)),
+            asyncio.ensure_future(one("early", start + 0.01, never)),  # arms the timer anew
+            asyncio.ensure_future(one("next", start + 0.02, never)),
+        ]
+        await asyncio.wait(tasks[1:])
+        assert ended == [("early", True), ("next", True)]
+        released.set()
+        await tasks[0]
+        assert ended[2] == ("late", False)
+        assert [t.cancelling() for t in tasks] == [0, 0, 0]
+
+    asyncio.run(run())
+
+
+def test_a_cancellation_that_is_not_the_deadlines_stays_one():
+    async def run():
+        deadlines = Deadlines()
+
+        async def one():
+            deadlines.add(asyncio.current_task(), asyncio.get_running_loop().time() + 60)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                assert not deadlines.drop(asyncio.current_task())
+
+        task = asyncio.ensure_future(one())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(run())

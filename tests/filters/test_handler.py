@@ -1,0 +1,130 @@
+"""The chain itself: order, refusals, what is given back when a client goes away."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kas.filters.deadlines import Deadlines
+from kas.filters.handler import Chain, Filter
+from kas.meta.errors import ApiError, bad_request
+from kas.request.http import Request, Response
+
+
+def make(filters, endpoint, timeout_s: float = 5.0) -> Chain:
+    def deadline(req):
+        req.deadline = req.started + timeout_s
+
+    return Chain(
+        [Filter("recovery", recover=lambda req, e: Response(500, [], type(e).__name__.encode())), Filter("deadline", deadline), *filters],
+        endpoint,
+        lambda req, e: Response(e.code, [], e.message.encode()),
+        lambda e: ApiError(507, "Full", "full") if isinstance(e, OSError) else None,
+        Deadlines(),
+        lambda req: Response(504, [], b"late"),
+    )
+
+
+def tracing(log: list[str], *names: str) -> list[Filter]:
+    def one(name: str) -> Filter:
+        return Filter(name, lambda req: log.append(f"+{name}"), lambda req, resp: log.append(f"-{name}"))
+
+    return [one(n) for n in names]
+
+
+def get(path: str = "/") -> Request:
+    return Request("GET", path, "", [])
+
+
+def test_before_runs_outermost_first_and_after_innermost_first():
+    log: list[str] = []
+    chain = make(tracing(log, "a", "b"), lambda req: Response(200, []))
+    assert chain(get()).status == 200
+    assert log == ["+a", "+b", "-b", "-a"]
+
+
+def test_a_refusal_stops_the_way_in_and_every_after_sees_it():
+    log: list[str] = []
+
+    def refuse(req):
+        raise bad_request("no")
+
+    chain = make([*tracing(log, "a"), Filter("no", refuse), *tracing(log, "b")], lambda req: Response(200, []))
+    resp = chain(get())
+    assert (resp.status, resp.body) == (400, b"no")
+    assert log == ["+a", "-b", "-a"]
+
+
+def test_a_bug_is_answered_500_and_a_store_error_is_translated():
+    def bug(req):
+        raise KeyError("x")
+
+    def full(req):
+        raise OSError("disk")
+
+    assert make([], bug)(get()).status == 500
+    assert make([], full)(get()).status == 507
+
+
+def test_an_endpoint_may_answer_later():
+    log: list[str] = []
+
+    async def later(req):
+        await asyncio.sleep(0)
+        return Response(201, [])
+
+    chain = make(tracing(log, "a"), later)
+    assert asyncio.run(_await(chain, get())).status == 201
+    assert log == ["+a", "-a"]
+
+
+async def _await(chain, req):
+    return await chain(req)
+
+
+def test_the_deadline_answers_504_but_not_for_long_running_requests():
+    async def slow(req):
+        await asyncio.sleep(0.05)
+        return Response(200, [])
+
+    chain = make([], slow, timeout_s=0.001)
+    assert asyncio.run(_await(chain, get())).status == 504
+    req = get()
+    req.long_running = True
+    assert asyncio.run(_await(chain, req)).status == 200
+
+
+def test_what_a_stream_holds_is_given_back_at_its_end():
+    log: list[str] = []
+
+    async def stream(write):
+        await write(b"x")
+
+    held = Filter("a", lambda req: log.append("+a"), lambda req, resp: log.append("-a"), lambda req: log.append("released"))
+    chain = make([held], lambda req: Response(200, [], stream=stream))
+    resp = chain(get())
+    assert log == ["+a", "-a"]
+    resp.finish()
+    assert log == ["+a", "-a", "released"]
+
+    whole = make([held], lambda req: Response(200, []))(get())
+    assert whole.finish is None and log[3:] == ["+a", "-a", "released"]
+
+
+def test_what_was_taken_is_given_back_when_the_client_goes_away():
+    log: list[str] = []
+
+    async def never(req):
+        await asyncio.Event().wait()
+
+    async def run():
+        task = asyncio.ensure_future(make(tracing(log, "a"), never)(get()))
+        await asyncio.sleep(0)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            return True
+        return False
+
+    assert asyncio.run(run())
+    assert log == ["+a", "-a"]

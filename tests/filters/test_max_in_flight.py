@@ -1,0 +1,70 @@
+"""At most so many at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.auth.user import UserInfo
+from kas.filters.max_in_flight import max_in_flight
+from kas.meta.errors import ApiError
+from kas.observe.metrics import Registry
+from tests.filters.requests import request
+
+
+class Memory:
+    """The shared counters of one process."""
+
+    def __init__(self) -> None:
+        self.n = {False: 0, True: 0}
+
+    def enter(self, mutating: bool) -> int:
+        self.n[mutating] += 1
+        return self.n[mutating]
+
+    def leave(self, mutating: bool) -> None:
+        self.n[mutating] -= 1
+
+
+def test_max_in_flight_counts_reads_and_writes_apart():
+    memory, registry = Memory(), Registry()
+    f = max_in_flight(memory, 2, 1, registry)
+    reads = [request() for _ in range(3)]
+    f.before(reads[0])
+    f.before(reads[1])
+    with pytest.raises(ApiError) as e:
+        f.before(reads[2])
+    assert e.value.code == 429 and e.value.details == {"retryAfterSeconds": 1}
+    f.before(request("POST", "/api/v1/namespaces/a/pods"))
+    with pytest.raises(ApiError):
+        f.before(request("POST", "/api/v1/namespaces/a/pods"))
+    f.release(reads[0])
+    f.before(reads[2])
+    assert memory.n == {False: 2, True: 1}
+
+
+def test_max_in_flight_lets_watches_masters_and_no_limit_through():
+    memory = Memory()
+    f = max_in_flight(memory, 1, 1, Registry())
+    f.before(request())
+    watch = request(query="watch=true")
+    f.before(watch)
+    f.release(watch)
+    master = request()
+    master.user = UserInfo("admin", ("system:masters",))
+    f.before(master)
+    f.release(master)
+    assert memory.n[False] == 1
+    unlimited = max_in_flight(Memory(), 0, 0, Registry())
+    for _ in range(50):
+        unlimited.before(request())
+
+
+def test_refused_requests_are_not_counted_out():
+    memory = Memory()
+    f = max_in_flight(memory, 1, 1, Registry())
+    kept, refused = request(), request()
+    f.before(kept)
+    with pytest.raises(ApiError):
+        f.before(refused)
+    f.release(refused)
+    assert memory.n[False] == 1

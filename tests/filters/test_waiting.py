@@ -1,0 +1,160 @@
+"""Filters, authenticators and authorizers that wait, over the whole chain and a real listener."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kas.auth.authn import AuthenticationError
+from kas.meta.errors import too_many_requests
+from tests.filters.serving import JANE, Harness, answer, head, listening, until
+
+PARTS = ("filter", "authenticator", "authorizer")
+BODY = b'{"a":1}'
+POST = ("POST", "/api/v1/namespaces/a/configmaps", f"Content-Length: {len(BODY)}")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_rest_runs_once_the_wait_is_over(part, tmp_path):
+    async def go():
+        h = Harness(part)
+        async with listening(h.chain, tmp_path) as connect:
+            reader, writer = await connect()
+            writer.write(head(*POST) + BODY)
+            await h.began.wait()
+            assert h.seen == [] and len(h.waiting.serving) == 1
+            h.gate.set()
+            assert await answer(reader) == (200, b"done")
+            assert h.seen == [BODY] and h.nothing_held()
+            writer.write(head())
+            assert await answer(reader) == (200, b"done")
+            writer.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("path", ["/api/v1/namespaces/a/configmaps/b", "/api/v1/pods?watch=true"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_wait_that_takes_too_long_is_504_and_gives_back(part, path, tmp_path):
+    """Also of a long-running request: only its endpoint is exempt."""
+
+    async def go():
+        h = Harness(part, request_timeout_s=0.05)
+        async with listening(h.chain, tmp_path) as connect:
+            reader, writer = await connect()
+            writer.write(head("GET", path))
+            status, _ = await answer(reader)
+            assert (status, h.cancelled, h.seen) == (504, 1, []) and h.nothing_held()
+            writer.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("request_head", [head(), head(*POST) + BODY, head("GET", "/api/v1/pods?watch=true")], ids=["get", "post", "watch"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_client_that_leaves_ends_the_wait(part, request_head, tmp_path):
+    async def go():
+        h = Harness(part)
+        async with listening(h.chain, tmp_path) as connect:
+            _, writer = await connect()
+            writer.write(request_head)
+            await h.began.wait()
+            if part != "authenticator" and b"watch" not in request_head:
+                assert h.in_flight.now == 1
+            writer.close()
+            await until(lambda: h.cancelled == 1)
+            await until(h.nothing_held)
+            assert h.seen == []
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_fails_while_it_is_awaited_gives_back(part, tmp_path):
+    async def go():
+        h = Harness(part)
+        h.gate.set()
+        async with listening(h.chain, tmp_path) as connect:
+            reader, writer = await connect()
+            for error, status in ((too_many_requests("later", 1), 429), (KeyError("bug"), 500)):
+                h.fails = error
+                writer.write(head())
+                assert (await answer(reader))[0] == status
+                assert h.nothing_held() and h.seen == []
+            if part == "authenticator":
+                h.fails = AuthenticationError("no")
+                writer.write(head())
+                assert (await answer(reader))[0] == 401 and h.nothing_held()
+            writer.close()
+
+    asyncio.run(go())
+
+
+def test_what_need_not_wait_is_answered_without_a_task():
+    """``begin`` gives nothing back to run, and neither suspends."""
+    from kas.edge.asgi import App
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def receive():
+        raise AssertionError("nobody asked for the body")
+
+    scope = {
+        "type": "http", "method": "GET", "path": "/api/v1/namespaces/a/configmaps/b", "query_string": b"", "headers": [],
+        "client": ("::1", 1), "scheme": "https", "http_version": "2",
+    }  # fmt: skip
+
+    async def build() -> Harness:
+        return Harness()
+
+    h = asyncio.run(build())
+    begun = App(h.chain).begin(scope, receive, send)
+    with pytest.raises(StopIteration) as done:
+        begun.send(None)
+    assert done.value.value is None and sent[0]["status"] == 200
+
+
+def test_a_waiting_authenticators_success_is_remembered_unless_revoked_meanwhile():
+    from kas.filters.authentication import authentication
+    from kas.observe.metrics import Registry
+    from tests.filters.requests import request
+
+    async def go():
+        gate, asked, forget = asyncio.Event(), [], []
+
+        class Asks:
+            def authenticate(self, get, peer=None, path=""):
+                asked.append(get("authorization"))
+
+                async def wait():
+                    await gate.wait()
+                    return JANE
+
+                return wait()
+
+        f = authentication(lambda: Asks(), Registry(), forget.append)
+
+        async def one(revoke: bool) -> None:
+            req = request(authorization="Bearer x")
+            pending = f.before(req)
+            if pending is None:
+                return
+            task = asyncio.ensure_future(pending)
+            await asyncio.sleep(0)
+            if revoke:
+                forget[0]()
+            gate.set()
+            await task
+            assert req.user is JANE and not req.has_header(b"authorization")
+
+        await one(revoke=True)
+        await one(revoke=False)
+        assert len(asked) == 2
+        await one(revoke=False)
+        assert len(asked) == 2
+
+    asyncio.run(go())

@@ -1,0 +1,209 @@
+"""Webhook configurations, admission policies and their bindings."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kinds.written import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, UNSUPPORTED, Kind, changed, without
+
+GROUP = "admissionregistration.k8s.io"
+HOOKS = Kind(f"{GROUP}/v1/validatingwebhookconfigurations")
+MUTATING_HOOKS = Kind(f"{GROUP}/v1/mutatingwebhookconfigurations")
+POLICIES = Kind(f"{GROUP}/v1/validatingadmissionpolicies")
+MUTATING = Kind(f"{GROUP}/v1/mutatingadmissionpolicies")
+BINDINGS = Kind(f"{GROUP}/v1/validatingadmissionpolicybindings")
+MUTATING_BINDINGS = Kind(f"{GROUP}/v1/mutatingadmissionpolicybindings")
+RULE = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"]}
+
+
+def _hook(**over) -> dict:
+    hook = {"name": "a.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    return hook | {"clientConfig": {"url": "https://example.com/x"}, "rules": [RULE]} | over
+
+
+def _hooks(**over) -> dict:
+    return {"webhooks": [_hook(**over)]}
+
+
+def test_webhook_defaults():
+    hook = MUTATING_HOOKS.create(_hooks())["webhooks"][0]
+    assert (hook["failurePolicy"], hook["matchPolicy"], hook["timeoutSeconds"]) == ("Fail", "Equivalent", 10)
+    assert hook["reinvocationPolicy"] == "Never"
+    assert hook["namespaceSelector"] == hook["objectSelector"] == {}
+    assert hook["rules"][0]["scope"] == "*"
+
+
+@pytest.mark.parametrize(
+    ("over", "path", "reason"),
+    [
+        ({"name": "short"}, "name", INVALID),
+        ({"sideEffects": None}, "sideEffects", REQUIRED),
+        ({"sideEffects": "Some"}, "sideEffects", UNSUPPORTED),
+        ({"timeoutSeconds": 31}, "timeoutSeconds", INVALID),
+        ({"admissionReviewVersions": []}, "admissionReviewVersions", REQUIRED),
+        ({"admissionReviewVersions": ["v9"]}, "admissionReviewVersions", INVALID),
+        ({"admissionReviewVersions": ["v1", "v1"]}, "admissionReviewVersions[1]", INVALID),
+        ({"clientConfig": {}}, "clientConfig", REQUIRED),
+        ({"clientConfig": {"url": "http://example.com"}}, "clientConfig.url", INVALID),
+        ({"rules": [RULE | {"operations": ["*", "CREATE"]}]}, "rules[0].operations", INVALID),
+        ({"rules": [RULE | {"resources": ["*/*", "pods"]}]}, "rules[0].resources", INVALID),
+        ({"rules": [RULE | {"resources": ["pods/*", "pods/status"]}]}, "rules[0].resources[1]", INVALID),
+        ({"rules": [RULE | {"scope": "Galaxy"}]}, "rules[0].scope", UNSUPPORTED),
+        ({"matchConditions": [{"name": "a", "expression": " "}]}, "matchConditions[0].expression", REQUIRED),
+    ],
+)
+def test_a_webhook_is_refused(over, path, reason):
+    assert (f"webhooks[0].{path}", reason) in HOOKS.refusals(_hooks(**over))
+
+
+def test_an_empty_path_of_a_service_is_none():
+    config = {"service": {"name": "s", "namespace": "n", "path": ""}}
+    assert HOOKS.create(_hooks(clientConfig=config))["webhooks"][0]["clientConfig"]["service"]["path"] == ""
+
+
+def test_webhooks_have_names_of_their_own():
+    assert ("webhooks[1].name", DUPLICATE) in HOOKS.refusals({"webhooks": [_hook(), _hook()]})
+
+
+def _policy(**over) -> dict:
+    return {"spec": {"matchConstraints": {"resourceRules": [RULE]}, "validations": [{"expression": "true"}]} | over}
+
+
+def test_a_policy_is_completed_and_counted():
+    stored = POLICIES.create(_policy())
+    assert stored["spec"]["failurePolicy"] == "Fail"
+    assert stored["spec"]["matchConstraints"]["matchPolicy"] == "Equivalent"
+    assert stored["metadata"]["generation"] == 1
+    changed_once = POLICIES.update(changed(stored, "spec.failurePolicy", "Ignore"), stored)
+    assert changed_once["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("over", "want"),
+    [
+        ({"validations": []}, ("spec.validations", REQUIRED)),
+        ({"validations": [{"expression": ""}]}, ("spec.validations[0].expression", REQUIRED)),
+        ({"validations": [{"expression": "true", "message": "a\nb"}]}, ("spec.validations[0].message", INVALID)),
+        ({"validations": [{"expression": "true", "reason": "Mood"}]}, ("spec.validations[0].reason", UNSUPPORTED)),
+        ({"variables": [{"name": "while", "expression": "1"}]}, ("spec.variables[0].name", INVALID)),
+        ({"paramKind": {"apiVersion": "a/b/c", "kind": "K"}}, ("spec.paramKind.apiVersion", INVALID)),
+        ({"paramKind": {"apiVersion": "v1", "kind": ""}}, ("spec.paramKind.kind", REQUIRED)),
+        ({"auditAnnotations": [{"key": "no spaces", "valueExpression": "''"}]}, ("spec.auditAnnotations[0].key", INVALID)),
+        ({"matchConstraints": {"resourceRules": []}}, ("spec.matchConstraints.resourceRules", REQUIRED)),
+        ({"matchConstraints": None}, ("spec.matchConstraints", REQUIRED)),
+    ],
+)
+def test_a_policy_is_refused(over, want):
+    assert want in POLICIES.refusals(_policy(**over))
+
+
+@pytest.mark.parametrize(
+    ("over", "want"),
+    [
+        ({"message": "a\nb"}, ("message", 'Invalid value: "a\\nb": message must not contain line breaks')),
+        ({"message": " "}, ("message", 'Invalid value: " ": message must be non-empty if specified')),
+        ({"messageExpression": " "}, ("messageExpression", 'Invalid value: " ": must be non-empty if specified')),
+    ],
+)
+def test_what_is_wrong_with_a_message(over, want):
+    path, text = want
+    assert POLICIES.messages(_policy(validations=[{"expression": "true"} | over])) == [(f"spec.validations[0].{path}", text)]
+
+
+def test_what_is_wrong_with_a_variable():
+    found = POLICIES.messages(_policy(variables=[{"name": "while", "expression": "1"}]))
+    assert found == [("spec.variables[0].name", 'Invalid value: "while": name is not a valid CEL identifier')]
+
+
+def _mutation(**over) -> dict:
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'remove', path: '/spec/x'}]"}}
+    return {"spec": {"matchConstraints": {"resourceRules": [RULE]}, "mutations": [mutation | over], "reinvocationPolicy": "Never"}}
+
+
+AT = "spec.mutations[0]"
+
+
+@pytest.mark.parametrize(
+    ("obj", "want"),
+    [
+        (_mutation(patchType="Swap"), (f"{AT}.patchType", UNSUPPORTED)),
+        (_mutation(jsonPatch=None), (f"{AT}.jsonPatch", REQUIRED)),
+        (_mutation(jsonPatch={"expression": ""}), (f"{AT}.jsonPatch.expression", REQUIRED)),
+        (_mutation(applyConfiguration={"expression": "Object{}"}), (f"{AT}.applyConfiguration", INVALID)),
+        (without(_mutation(), "spec.reinvocationPolicy"), ("spec.reinvocationPolicy", REQUIRED)),
+        (changed(_mutation(), "spec.mutations", []), ("spec.mutations", REQUIRED)),
+        (
+            changed(_mutation(), "spec.matchConstraints.resourceRules.0.operations", ["CREATE", "DELETE"]),
+            ("spec.matchConstraints.resourceRules.operations", UNSUPPORTED),
+        ),
+    ],
+)
+def test_a_mutating_policy_is_refused(obj, want):
+    assert want in MUTATING.refusals(obj)
+
+
+def test_a_mutating_policy_is_stored():
+    assert MUTATING.create(_mutation())["spec"]["failurePolicy"] == "Fail"
+
+
+BOUND = {"policyName": "p", "validationActions": ["Deny"]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({"validationActions": ["Deny"]}, ("spec.policyName", REQUIRED)),
+        ({"policyName": "p"}, ("spec.validationActions", REQUIRED)),
+        ({"policyName": "p", "validationActions": ["Deny", "Warn"]}, ("spec.validationActions", INVALID)),
+        ({"policyName": "p", "validationActions": ["Shout"]}, ("spec.validationActions[0]", UNSUPPORTED)),
+        (BOUND | {"paramRef": {"name": "x"}}, ("spec.paramRef.parameterNotFoundAction", REQUIRED)),
+        (BOUND | {"paramRef": {"name": "x", "selector": {}}}, ("spec.paramRef.name", FORBIDDEN)),
+        (
+            BOUND | {"matchResources": {"resourceRules": [RULE | {"resources": []}]}},
+            ("spec.matchResources.resourceRules[0].resources", REQUIRED),
+        ),
+    ],
+)
+def test_a_binding_is_refused(spec, want):
+    assert want in BINDINGS.refusals({"spec": spec})
+
+
+def test_a_mutating_binding_does_not_match_deletions():
+    rules = [RULE | {"operations": ["DELETE"]}]
+    refused = MUTATING_BINDINGS.refusals({"spec": {"policyName": "p", "matchResources": {"resourceRules": rules}}})
+    assert ("spec.matchResources.resourceRules.operations", UNSUPPORTED) in refused
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"validations": [{"expression": "object.x +"}]}, "spec.validations[0].expression"),
+        ({"validations": [{"expression": "1"}]}, "spec.validations[0].expression"),
+        ({"validations": [{"expression": "params.x == 1"}]}, "spec.validations[0].expression"),
+        ({"validations": [{"expression": "variables.x == 1"}]}, "spec.validations[0].expression"),
+        ({"validations": [{"expression": "true", "messageExpression": "5"}]}, "spec.validations[0].messageExpression"),
+        ({"matchConditions": [{"name": "a", "expression": "request.nope"}]}, "spec.matchConditions[0].expression"),
+        ({"variables": [{"name": "v", "expression": "nope"}]}, "spec.variables[0].expression"),
+        (
+            {"variables": [{"name": "v", "expression": "1"}], "validations": [{"expression": "variables.v == 'a'"}]},
+            "spec.validations[0].expression",
+        ),
+        ({"auditAnnotations": [{"key": "k", "valueExpression": "true"}]}, "spec.auditAnnotations[0].valueExpression"),
+    ],
+)  # fmt: skip
+def test_an_expression_that_does_not_compile_is_refused(spec, path):
+    assert (path, INVALID) in POLICIES.refusals(_policy(**spec))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"variables": [{"name": "v", "expression": "object.spec.replicas"}], "validations": [{"expression": "variables.v > 1"}]},
+        {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [{"expression": "params.data.x == object.kind"}]},
+        {"validations": [{"expression": "authorizer.group('').resource('pods').check('get').allowed()", "messageExpression": "'a' + 'b'"}]},
+        {"auditAnnotations": [{"key": "k", "valueExpression": "true ? 'x' : 'y'"}]},
+        {"matchConditions": [{"name": "a", "expression": "request.operation == 'CREATE' && !has(namespaceObject.metadata.labels.x)"}]},
+    ],
+)
+def test_an_expression_that_compiles_is_stored(spec):
+    assert POLICIES.create(_policy(**spec))["spec"]["validations"]

@@ -1,0 +1,179 @@
+"""CustomResourceDefinition: defaults, structural schemas, stored versions, what an established definition may change."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kinds.written import FORBIDDEN, INVALID, REQUIRED, UNSUPPORTED, Kind, changed
+
+CRDS = Kind("apiextensions.k8s.io/v1/customresourcedefinitions")
+OBJECT = {"type": "object"}
+
+
+def _crd(**properties) -> dict:
+    schema = {"openAPIV3Schema": OBJECT | ({"properties": properties} if properties else {})}
+    return {
+        "metadata": {"name": "crons.stable.example.com"},
+        "spec": {
+            "group": "stable.example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "crons", "kind": "Cron"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+def _established(obj: dict) -> dict:
+    return changed(obj, "status.conditions", [{"type": "Established", "status": "True"}])
+
+
+def test_names_conversion_and_stored_versions_are_filled():
+    stored = CRDS.create(_crd())
+    assert stored["spec"]["names"] == {"plural": "crons", "singular": "cron", "kind": "Cron", "listKind": "CronList"}
+    assert stored["spec"]["conversion"] == {"strategy": "None"}
+    assert stored["status"]["storedVersions"] == ["v1"]
+
+
+def test_a_new_storage_version_joins_the_stored_ones():
+    old = CRDS.create(_crd())
+    first = old["spec"]["versions"][0] | {"storage": False}
+    new = changed(old, "spec.versions", [first, first | {"name": "v2", "storage": True}])
+    assert CRDS.update(new, old)["status"]["storedVersions"] == ["v1", "v2"]
+
+
+def test_a_stored_version_cannot_disappear():
+    old = CRDS.create(_crd())
+    new = changed(old, "spec.versions.0.name", "v2")
+    assert any(path.startswith("status.storedVersions") for path, _ in CRDS.refusals(new, old))
+
+
+@pytest.mark.parametrize(("path", "value"), [("spec.group", "other.example.com"), ("spec.scope", "Cluster"), ("spec.names.plural", "rons")])
+def test_identity_is_fixed(path, value):
+    old = _established(CRDS.create(_crd()))
+    refused = CRDS.refusals(changed(old, path, value), old)
+    assert (path, INVALID) in refused
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "want"),
+    [
+        ("spec.names.kind", "", ("spec.names.kind", REQUIRED)),
+        ("spec.scope", "Galaxy", ("spec.scope", UNSUPPORTED)),
+        ("spec.group", "nodots", ("spec.group", INVALID)),
+        ("spec.versions.0.storage", False, ("spec.versions", INVALID)),
+        ("spec.versions.0.name", "V1", ("spec.versions[0].name", INVALID)),
+        ("spec.preserveUnknownFields", True, ("spec.preserveUnknownFields", INVALID)),
+        ("spec.conversion", {"strategy": "Webhook"}, ("spec.conversion.webhookClientConfig", REQUIRED)),
+        ("metadata.name", "rons.stable.example.com", ("metadata.name", INVALID)),
+    ],
+)
+def test_a_definition_is_refused(path, value, want):
+    assert want in CRDS.refusals(changed(_crd(), path, value))
+
+
+@pytest.mark.parametrize(
+    ("schema", "want"),
+    [
+        ({}, ".type"),
+        ({"type": "array"}, ".items"),
+        ({"type": "strng"}, ".type"),
+        ({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}}, ".additionalProperties"),
+        ({"type": "string", "$ref": "#/x"}, ".$ref"),
+        ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, ".uniqueItems"),
+        ({"type": "array", "items": OBJECT, "x-kubernetes-list-type": "map"}, ".x-kubernetes-list-map-keys"),
+        ({"type": "array", "items": OBJECT, "x-kubernetes-list-type": "heap"}, ".x-kubernetes-list-type"),
+        ({"type": "string", "default": 7}, ".default"),
+        ({"type": "string", "enum": ["a"], "default": "b"}, ".default"),
+        ({"type": "string", "pattern": "("}, ".pattern"),
+        ({"type": "string", "nullable": True, "anyOf": [{"type": "string"}]}, ".anyOf[0].type"),
+    ],
+)
+def test_a_schema_that_is_not_structural_is_refused(schema, want):
+    refused = {path for path, _ in CRDS.refusals(_crd(a=schema))}
+    assert any(path.endswith(f"properties[a]{want}") for path in refused), refused
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "enum": ["a", "b"], "default": "b"},
+        {"x-kubernetes-int-or-string": True},
+        {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+        {
+            "type": "array",
+            "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}},
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["k"],
+        },
+    ],
+)
+def test_a_structural_schema_is_accepted(schema):
+    assert CRDS.create(_crd(a=schema))
+
+
+def test_an_unknown_format_warns():
+    CRDS.create(_crd(a={"type": "string", "format": "roman-numeral"}, b={"type": "string", "format": "date-time"}))
+    assert CRDS.warnings == ['unrecognized format "roman-numeral"']
+
+
+def test_protected_groups_need_an_approval():
+    obj = _crd() | {"metadata": {"name": "crons.new.k8s.io"}}
+    obj = changed(obj, "spec.group", "new.k8s.io")
+    assert "metadata.annotations[api-approved.kubernetes.io]" in {path for path, _ in CRDS.refusals(obj)}
+    approved = changed(obj, "metadata.annotations", {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"})
+    assert CRDS.create(approved)
+
+
+def test_versions_are_distinct_and_one_is_stored():
+    version = _crd()["spec"]["versions"][0]
+    refused = CRDS.refusals(changed(_crd(), "spec.versions", [version, version]))
+    assert ("spec.versions", INVALID) in refused
+
+
+TEXT, NUMBER = {"type": "string", "maxLength": 20}, {"type": "integer"}
+AT = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]"
+
+
+def _ruled(rule: dict, **properties) -> dict:
+    return _crd(spec=OBJECT | {"properties": properties, "x-kubernetes-validations": [rule]})
+
+
+@pytest.mark.parametrize(
+    ("rule", "properties", "want"),
+    [
+        ({"rule": "self.a >"}, {"a": NUMBER}, (f"{AT}.rule", INVALID)),
+        ({"rule": "self.a == 'x'"}, {"a": NUMBER}, (f"{AT}.rule", INVALID)),
+        ({"rule": "self.nope == 'x'"}, {"a": NUMBER}, (f"{AT}.rule", INVALID)),
+        ({"rule": "self.a"}, {"a": NUMBER}, (f"{AT}.rule", INVALID)),
+        ({"rule": "true", "messageExpression": "5"}, {}, (f"{AT}.messageExpression", INVALID)),
+        ({"rule": "true", "optionalOldSelf": True}, {}, (f"{AT}.optionalOldSelf", INVALID)),
+        (
+            {"rule": "self.a.all(x, self.a.all(y, x == y))"}, {"a": {"type": "array", "items": {"type": "string"}}},
+            (f"{AT}.rule", FORBIDDEN),
+        ),
+    ],
+)  # fmt: skip
+def test_a_rule_is_refused(rule, properties, want):
+    assert want in CRDS.refusals(_ruled(rule, **properties))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"rule": "self.a == oldSelf.a", "messageExpression": "'a is ' + self.a"},
+        {"rule": "!oldSelf.hasValue() || self.a == oldSelf.value().a", "optionalOldSelf": True},
+        {"rule": "self.when < timestamp('2030-01-01T00:00:00Z') && self.x__dash__y.startsWith('a') && self.__in__ > 1"},
+        {"rule": "self.m.all(k, self.m[k] < 3) && type(self.any) == int"},
+    ],
+)
+def test_a_rule_is_accepted(rule):
+    labels = {"type": "object", "additionalProperties": NUMBER, "maxProperties": 10}
+    when, either = {"type": "string", "format": "date-time"}, {"x-kubernetes-int-or-string": True}
+    assert CRDS.create(_ruled(rule, **{"a": TEXT, "x-y": TEXT, "in": NUMBER, "when": when, "m": labels, "any": either}))
+
+
+def test_items_of_a_plain_list_have_no_past():
+    items = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
+    at = "spec.validation.openAPIV3Schema.properties[l].items.x-kubernetes-validations[0].rule"
+    assert (at, INVALID) in CRDS.refusals(_crd(l={"type": "array", "maxItems": 5, "items": items}))

@@ -1,0 +1,134 @@
+"""CertificateSigningRequest: who may set what through which path; ClusterTrustBundle's name and content."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from kas.registry.strategy import Context, strategy_of
+from tests.kinds.written import FORBIDDEN, INVALID, NOW, REQUIRED, UNSUPPORTED, Kind, changed
+
+CSR = Kind("certificates.k8s.io/v1/certificatesigningrequests")
+KEY = ec.generate_private_key(ec.SECP256R1())
+SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jane")])
+SIGNER = "example.com/clients"
+
+
+def _pem(thing) -> str:
+    return base64.b64encode(thing.public_bytes(serialization.Encoding.PEM)).decode()
+
+
+REQUEST = _pem(x509.CertificateSigningRequestBuilder().subject_name(SUBJECT).sign(KEY, hashes.SHA256()))
+START = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+CERTIFICATE = _pem(
+    x509.CertificateBuilder()
+    .subject_name(SUBJECT).issuer_name(SUBJECT).public_key(KEY.public_key()).serial_number(7)
+    .not_valid_before(START).not_valid_after(START + datetime.timedelta(days=1))
+    .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    .sign(KEY, hashes.SHA256())
+)  # fmt: skip
+GOOD = {"spec": {"request": REQUEST, "signerName": SIGNER, "usages": ["client auth"]}}
+
+
+def test_the_requester_is_the_user_whatever_the_body_says():
+    spec = CSR.create(changed(GOOD, "spec.username", "root") | {"status": {"certificate": CERTIFICATE}})
+    assert spec["spec"]["username"] == "jane"
+    assert spec["spec"]["groups"] == ["devs", "system:authenticated"]
+    assert "certificate" not in spec.get("status", {})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "want"),
+    [
+        ("spec.request", base64.b64encode(b"no pem").decode(), ("spec.request", INVALID)),
+        ("spec.usages", [], ("spec.usages", REQUIRED)),
+        ("spec.usages", ["flying"], ("spec.usages[0]", UNSUPPORTED)),
+        ("spec.signerName", "nodomain", ("spec.signerName", INVALID)),
+        ("spec.expirationSeconds", 599, ("spec.expirationSeconds", INVALID)),
+    ],
+)
+def test_a_bad_request_is_refused(path, value, want):
+    assert want in CSR.refusals(changed(GOOD, path, value))
+
+
+def test_approval_stamps_the_condition_and_keeps_the_rest():
+    old = CSR.create(GOOD)
+    approved = {"type": "Approved", "status": "True", "reason": "Fine"}
+    new = changed(changed(old, "status.conditions", [approved]), "spec.signerName", "example.com/other")
+    got = CSR.update(new, old, "approval")
+    assert got["spec"]["signerName"] == SIGNER
+    assert got["status"]["conditions"] == [approved | {"lastUpdateTime": NOW, "lastTransitionTime": NOW}]
+
+
+def test_only_approval_adds_or_removes_a_decision():
+    old = CSR.create(GOOD)
+    denied = changed(old, "status.conditions", [{"type": "Denied", "status": "True", "lastUpdateTime": NOW}])
+    assert ("status.conditions", FORBIDDEN) in CSR.refusals(denied, old, "status")
+    assert ("status.conditions", FORBIDDEN) in CSR.refusals(old, denied, "approval")
+
+
+def test_a_decision_is_final():
+    old = changed(CSR.create(GOOD), "status.conditions", [{"type": "Approved", "status": "True", "lastUpdateTime": NOW}])
+    both = changed(old, "status.conditions", [*old["status"]["conditions"], {"type": "Denied", "status": "True"}])
+    text = 'Invalid value: "Denied": Approved and Denied conditions are mutually exclusive'
+    assert CSR.messages(both, old, "approval") == [("status.conditions", text)]
+
+
+def test_a_changed_decision_is_shown_as_a_difference():
+    approved = {"type": "Approved", "status": "True", "reason": "Fine", "lastUpdateTime": NOW, "lastTransitionTime": NOW}
+    old = changed(CSR.create(GOOD), "status.conditions", [approved])
+    new = changed(old, "status.conditions.0.reason", "Better")
+    lines = ['   "Type": "Approved",', '   "Status": "True",', '-  "Reason": "Fine",', '+  "Reason": "Better",', '   "Message": "",']
+    # a write to the status keeps the stored decision; a plain update takes nothing of the status, so ask the rule itself
+    assert CSR.update(new, old, "status")["status"]["conditions"] == [approved]
+    found = [str(e) for e in strategy_of(CSR.resource).validate_update(Context(), new, old) if e.field == "status.conditions"]
+    assert len(found) == 1
+    assert 'updates may not modify a condition of type "Approved"\n@@ ' in found[0]
+    assert "\n".join(lines) in found[0]
+
+
+def test_the_certificate_is_set_once_through_status():
+    old = CSR.create(GOOD)
+    issued = CSR.update(changed(old, "status.certificate", CERTIFICATE), old, "status")
+    assert issued["status"]["certificate"] == CERTIFICATE
+    replaced = changed(issued, "status.certificate", base64.b64encode(b"-----BEGIN X-----").decode())
+    assert "status.certificate" in {path for path, _ in CSR.refusals(replaced, issued, "status")}
+    # approval cannot issue
+    assert "certificate" not in CSR.update(changed(old, "status.certificate", CERTIFICATE), old, "approval").get("status", {})
+
+
+def test_the_spec_cannot_be_changed_by_a_plain_update():
+    old = CSR.create(GOOD)
+    assert CSR.update(changed(old, "spec.usages", ["server auth"]), old)["spec"]["usages"] == ["client auth"]
+
+
+BUNDLES = Kind("certificates.k8s.io/v1beta1/clustertrustbundles")
+PEM = base64.b64decode(CERTIFICATE).decode()
+
+
+def test_a_bundle_of_a_signer_is_named_after_it():
+    assert BUNDLES.create({"metadata": {"name": "example.com:clients:one"}, "spec": {"signerName": SIGNER, "trustBundle": PEM}})
+    refused = BUNDLES.refusals({"metadata": {"name": "one"}, "spec": {"signerName": SIGNER, "trustBundle": PEM}})
+    assert ("metadata.name", INVALID) in refused
+
+
+@pytest.mark.parametrize("text", ["", "garbage", PEM + PEM, PEM.replace("CERTIFICATE", "OTHER")])
+def test_a_bundle_is_distinct_certificates(text):
+    refused = BUNDLES.refusals({"metadata": {"name": "one"}, "spec": {"trustBundle": text}})
+    assert [path for path, _ in refused] == ["spec.trustBundle"]
+
+
+def test_a_bundle_is_of_bounded_size():
+    refused = BUNDLES.messages({"metadata": {"name": "one"}, "spec": {"trustBundle": "x" * (1 << 20) + "x"}})
+    assert refused == [("spec.trustBundle", "Too long: may not be more than 1048576 bytes")]
+
+
+def test_a_bundle_keeps_its_signer():
+    old = BUNDLES.create({"metadata": {"name": "one"}, "spec": {"trustBundle": PEM}})
+    assert ("spec.signerName", INVALID) in BUNDLES.refusals(changed(old, "spec.signerName", SIGNER), old)

@@ -1,0 +1,321 @@
+"""Pods and templates in detail: exact paths and words, what stored pods may keep, statuses, resizes and doubtful volumes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.kinds.core.pod import warnings as podwarnings
+from kas.kinds.core.pod.strategy import assign
+from kas.registry import pipeline
+from tests.kinds.helpers import NOW, create, pod, refused, resource, update, workload
+
+PODS, DEPLOYMENTS, TEMPLATES = "v1/pods", "apps/v1/deployments", "v1/podtemplates"
+AGAIN = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+
+
+def container(name="c", **more):
+    return {"name": name, "image": "nginx:1", **more}
+
+
+def stored(**spec):
+    return create(PODS, pod(**spec))[0]
+
+
+def left(**spec):
+    """A pod as an older release may have left it: with its defaults, but never judged."""
+    obj, _ = pipeline.decode_input(resource(PODS), pod(**spec))
+    obj["metadata"]["namespace"] = "ns1"
+    return obj
+
+
+def said(call, *args):
+    return [f"{where}: {message}" for where, message in refused(call, *args)]
+
+
+def label(obj):
+    obj["metadata"]["labels"] = {"new": "label"}
+
+
+def of_file(**ref):
+    return [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k", **ref}}}]
+
+
+@pytest.mark.parametrize(
+    "spec,expected",
+    [
+        (
+            {"containers": [container(env=[{"name": "A", "valueFrom": {}}])]},
+            ["spec.containers[0].env[0].valueFrom: Invalid value: \"\": must specify one of: "
+             "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"],
+        ),
+        (
+            {"containers": [container(env=of_file(path="a/../b"))]},
+            ["spec.containers[0].env[0].valueFrom.fileKeyRef.path: Invalid value: \"a/../b\": must not contain '..'",
+             'spec.containers[0].env[0].valueFrom.fileKeyRef.volumeName: Not found: "v"'],
+        ),
+        ({"hostUsers": False, "hostPID": True, "hostIPC": True},
+         ["spec.HostPID: Forbidden: when `hostUsers` is false", "spec.HostIPC: Forbidden: when `hostUsers` is false"]),
+        (
+            {"hostUsers": False, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+             "containers": [container(volumeDevices=[{"name": "v", "devicePath": "/dev/x"}])]},
+            ["spec.containers[0].volumeDevices: Forbidden: when `hostUsers` is false"],
+        ),
+        ({"hostnameOverride": "a" * 65}, ["spec.hostnameOverride: Too long: may not be more than 64 bytes"]),
+        ({"hostnameOverride": "a", "hostNetwork": True},
+         ["spec.hostnameOverride: Forbidden: may not be specified when hostNetwork is true"]),
+        (
+            {"securityContext": {"seLinuxChangePolicy": "MountOption"}},
+            ['spec.securityContext.seLinuxChangePolicy: Unsupported value: "MountOption": supported values: "Recursive"'],
+        ),
+        (
+            {"tolerations": [{"key": "a", "operator": "Lt", "value": "1"}]},
+            ['spec.tolerations[0].operator: Unsupported value: "Lt": supported values: "Equal", "Exists", "Lt", "Gt"'],
+        ),
+        (
+            {"restartPolicy": "Never", "containers": [container(resizePolicy=AGAIN)]},
+            ['spec.containers[0].resizePolicy: Invalid value: "RestartContainer": '
+             "must be 'NotRequired' when pod `restartPolicy` is 'Never'"],
+        ),
+        ({"os": {"name": "windows"}, "resources": {"requests": {"cpu": "1"}}},
+         ["spec.resources: Forbidden: may not be set for a windows pod"]),
+    ],
+)  # fmt: skip
+def test_words(spec, expected):
+    assert said(create, PODS, pod(**spec)) == expected
+
+
+LENIENT = [
+    {"securityContext": {"seLinuxChangePolicy": "MountOption"}},
+    {"hostNetwork": True, "securityContext": {"sysctls": [{"name": "net.core.a", "value": "1"}]}},
+    {"hostUsers": False, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+     "containers": [container(volumeDevices=[{"name": "v", "devicePath": "/dev/x"}])]},
+    {"initContainers": [container("i", resizePolicy=AGAIN)]},
+    {"containers": [container(resources={k: {"hugepages-2Mi": "3Mi", "cpu": "1"} for k in ("requests", "limits")})]},
+    {"serviceAccountName": "s", "volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "../a"}}]}}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", LENIENT)
+def test_what_is_stored_may_stay(spec):
+    assert said(create, PODS, pod(**spec))
+    assert update(PODS, left(**spec), label)[0]["metadata"]["labels"] == {"new": "label"}
+
+
+def test_sidecars_alone_start_again_on_a_resize():
+    found = said(create, PODS, pod(initContainers=[container("i", resizePolicy=AGAIN)]))
+    text = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+    assert found == [f'spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: "RestartContainer": {text}']
+    assert stored(initContainers=[container("i", resizePolicy=AGAIN, restartPolicy="Always")])
+
+
+def test_static_pods_claim_no_devices():
+    static = pod(nodeName="n", resourceClaims=[{"name": "a", "resourceClaimName": "b"}])
+    static["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    assert said(create, PODS, static) == ["[]: Forbidden: static pods do not support resource claims"]
+
+
+@pytest.mark.parametrize("profile,warned", [({}, True), ({"appArmorProfile": {"type": "Unconfined"}}, False)])
+def test_an_annotation_gives_way_to_the_profile(profile, warned):
+    """Only an annotation that stands alone is spoken of; one that differs is refused."""
+    body = pod(containers=[container(securityContext=profile)])
+    key = "container.apparmor.security.beta.kubernetes.io/c"
+    body["metadata"]["annotations"] = {key: "unconfined"}
+    got, warnings = create(PODS, body)
+    assert got["spec"]["containers"][0]["securityContext"] == {"appArmorProfile": {"type": "Unconfined"}}
+    text = f'metadata.annotations[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead'
+    assert warnings == [text] * warned
+
+
+# -- fields of gates that are off --------------------------------------------------------------------------------------
+
+BUNDLE = {"clusterTrustBundle": {"name": "a", "path": "ca.pem"}}
+
+
+def test_fields_of_gates_that_are_off_go_from_pods_and_templates():
+    spec = {
+        "volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": "c"}}, BUNDLE]}}],
+        "containers": [container(lifecycle={"stopSignal": "SIGTERM"})],
+    }
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": spec}
+    for got in (
+        stored(**spec),
+        create(DEPLOYMENTS, workload(template=template))[0]["spec"]["template"],
+        create(TEMPLATES, {"metadata": {"name": "t"}, "template": template})[0]["template"],
+    ):
+        assert got["spec"]["volumes"][0]["projected"]["sources"] == [{"configMap": {"name": "c"}}, {}]
+        assert "lifecycle" not in got["spec"]["containers"][0]
+
+
+def test_a_stored_pod_keeps_them():
+    old = left(volumes=[{"name": "v", "projected": {"sources": [BUNDLE]}}], containers=[container(lifecycle={"stopSignal": "SIGTERM"})])
+    old["spec"]["os"] = {"name": "linux"}
+    got, _ = update(PODS, old, label)
+    assert got["spec"]["volumes"] == old["spec"]["volumes"] and got["spec"]["containers"] == old["spec"]["containers"]
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+
+
+def test_empty_and_absent_are_the_same():
+    old = stored()
+    got, _ = update(PODS, old, lambda obj: obj["spec"]["containers"][0].update(args=[], ports=[], env=[], resources={"limits": {}}))
+    assert got["metadata"]["generation"] == 1
+
+
+# -- status ------------------------------------------------------------------------------------------------------------
+
+
+def status(**fields):
+    return lambda obj: obj["status"].update(fields)
+
+
+def test_status_fields_are_judged():
+    conditions = [{"type": "Ready", "status": "True", "observedGeneration": -1}]
+    assert said(update, PODS, stored(), status(conditions=conditions, observedGeneration=-2), "status") == [
+        "status.conditions[0].observedGeneration: Invalid value: -1: must be a non-negative integer",
+        "status.observedGeneration: Invalid value: -2: must be a non-negative integer",
+    ]
+    assert said(update, PODS, stored(nodeName="n"), status(nominatedNodeName="m"), "status") == [
+        "status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"
+    ]
+    claim = status(resourceClaimStatuses=[{"name": "a", "resourceClaimName": "A"}])
+    assert [where for where, _ in refused(update, PODS, stored(), claim, "status")] == [
+        "status.resourceClaimStatuses[0].name", "status.resourceClaimStatuses[0].resourceClaimName"
+    ]  # fmt: skip
+    mapping = {"containerName": "z", "resourceName": "example.com/a", "requestName": "r"}
+    extended = status(extendedResourceClaimStatus={"resourceClaimName": "b", "requestMappings": [mapping]})
+    assert said(update, PODS, stored(), extended, "status") == [
+        'status.extendedResourceClaimStatus.requestMappings[0].containerName: Invalid value: "z": '
+        "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+    ]
+
+
+def test_a_status_without_its_generation_keeps_the_one_before():
+    seen = [{"type": "Ready", "status": "True", "observedGeneration": 3}]
+    old, _ = update(PODS, stored(), status(conditions=seen, observedGeneration=2), "status")
+    got, _ = update(PODS, old, lambda obj: obj.update(status={"conditions": [{"type": "Ready", "status": "False"}]}), "status")
+    assert got["status"]["observedGeneration"] == 2
+    assert got["status"]["conditions"] == [{"type": "Ready", "status": "False", "observedGeneration": 3}]
+
+
+def test_a_status_warns_of_odd_addresses():
+    _, warnings = update(PODS, stored(), status(podIP="2001:DB8::1", podIPs=[{"ip": "2001:DB8::1"}]), "status")
+    assert len(warnings) == 1 and warnings[0].startswith("status.podIPs[0].ip: ")
+
+
+def rule(operator, *codes, action="Restart"):
+    codes = {"operator": operator, "values": list(codes)}
+    return {"restartPolicy": "Never", "restartPolicyRules": [{"action": action, "exitCodes": codes}]}
+
+
+@pytest.mark.parametrize(
+    "code,spec,may",
+    [
+        (0, {}, True),
+        (0, {"restartPolicy": "OnFailure"}, False),
+        (1, {"restartPolicy": "OnFailure"}, True),
+        (1, {"restartPolicy": "Never"}, False),
+        (1, {"restartPolicy": "Never", "containers": [container(restartPolicy="OnFailure")]}, True),
+        (42, {"containers": [container(**rule("In", 42))]}, True),
+        (41, {"containers": [container(**rule("In", 42))]}, False),
+        (41, {"containers": [container(**rule("NotIn", 42))]}, True),
+        (41, {"containers": [container(**rule("In", 42, action="RestartAllContainers"))]}, True),
+        (1, {"containers": [container("other")]}, False),
+    ],
+)
+def test_what_has_ended_starts_again_by_the_rules(code, spec, may):
+    def state(**state):
+        return status(containerStatuses=[{"name": "c", "image": "", "imageID": "", "ready": False, "restartCount": 0, "state": state}])
+
+    old = left(**spec)
+    state(terminated={"exitCode": code})(old)
+    if may:
+        update(PODS, old, state(running={}), "status")
+    else:
+        assert said(update, PODS, old, state(running={}), "status") == [
+            "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"
+        ]
+
+
+# -- binding -----------------------------------------------------------------------------------------------------------
+
+
+def test_binding_changes_the_condition_in_its_place():
+    first = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2020-01-02T03:04:05Z"}
+    old = {**stored(), "status": {"conditions": [first, {"type": "Ready", "status": "False"}]}}
+    bound = assign(old, {"target": {"name": "n"}}, NOW)["status"]["conditions"]
+    assert [(c["type"], c["status"], c.get("lastTransitionTime")) for c in bound] == [
+        ("PodScheduled", "True", NOW), ("Ready", "False", None)
+    ]  # fmt: skip
+    again = assign({**old, "status": {"conditions": [{**first, "status": "True"}]}}, {"target": {"name": "n"}}, NOW)
+    assert again["status"]["conditions"][0]["lastTransitionTime"] == first["lastTransitionTime"]
+
+
+# -- resize ------------------------------------------------------------------------------------------------------------
+
+
+def test_resize_takes_containers_as_they_are_in_order():
+    cpu = {"requests": {"cpu": "1"}}
+    old = stored(containers=[container(resources=cpu), container("d")], initContainers=[container("i", resources=cpu)])
+    renamed = "Forbidden: containers may not be renamed or reordered on resize"
+    found = said(update, PODS, old, lambda obj: obj["spec"]["containers"].reverse(), "resize")
+    assert found == [f"spec.containers[{i}].name: {renamed}" for i in (0, 1)]
+    found = said(update, PODS, old, lambda obj: obj["spec"]["containers"].append(container("e")), "resize")
+    assert found == ["spec.containers: Forbidden: containers may not be added or removed on resize"]
+
+    def grow(obj):
+        obj["spec"]["initContainers"][0]["resources"]["requests"]["cpu"] = "2"
+        obj["spec"]["resources"] = {"requests": {"cpu": "4"}}
+
+    got, _ = update(PODS, old, grow, "resize")
+    assert got["spec"]["initContainers"][0]["resources"] == {"requests": {"cpu": "2"}}
+    assert got["spec"]["resources"] == {"requests": {"cpu": "4"}}
+
+    def disk(obj):
+        obj["spec"]["initContainers"][0]["resources"]["requests"]["ephemeral-storage"] = "2"
+
+    text = "only cpu and memory resources for init or sidecar containers are mutable"
+    assert said(update, PODS, old, disk, "resize") == [f"spec.initContainers[0]: Forbidden: {text}"]
+
+
+# -- warnings ----------------------------------------------------------------------------------------------------------
+
+
+def items(*paths):
+    return {"items": [{"key": "k", "path": path} for path in paths]}
+
+
+@pytest.mark.parametrize(
+    "volume,expected",
+    [
+        ({"configMap": {"name": "m", **items("a", "b", "ab")}}, []),
+        ({"configMap": {"name": "m", **items("a", "a")}}, ['(ConfigMap "m"): overlapping paths: "a" with "a"']),
+        ({"configMap": {"name": "m", **items("a/b", "a/")}}, ['(ConfigMap "m"): overlapping paths: "a" with "a/b"']),
+        ({"secret": {"secretName": "s", **items("a", "a/b")}}, ['(Secret "s"): overlapping paths: "a/b" with "a"']),
+        ({"downwardAPI": {"items": [{"path": "a"}, {"path": "a"}]}}, ['(DownwardAPI): overlapping paths: "a" with "a"']),
+        (
+            {"projected": {"sources": [{"configMap": {"name": "m", **items("p")}}, {"secret": {"name": "s", **items("p")}}]}},
+            ['(Projected): overlapping paths: "p" (Secret "s") with "p" (ConfigMap "m")'],
+        ),
+        (
+            {"projected": {"sources": [{"downwardAPI": {"items": [{"path": "p/q"}]}}, {"serviceAccountToken": {"path": "p"}}]}},
+            ['(Projected): overlapping paths: "p" (ServiceAccountToken) with "p/q" (DownwardAPI)'],
+        ),
+        (
+            {"projected": {"sources": [{"serviceAccountToken": {"path": "p"}}, {"clusterTrustBundle": {"signerName": "x", "path": "p"}}]}},
+            ['(Projected): overlapping paths: "p" (ClusterTrustBundle "x") with "p" (ServiceAccountToken)'],
+        ),
+        ({"projected": {"sources": [{}]}}, ["(Projected) has no sources provided"]),
+    ],
+)  # fmt: skip
+def test_files_in_each_others_place(volume, expected):
+    assert podwarnings._volume_warnings([{"name": "v", **volume}], "v") == [f'volume "v" {text}' for text in expected]
+
+
+def test_a_port_name_used_twice():
+    containers = [container(ports=[{"name": "http", "containerPort": 80}]), container("d", ports=[{"name": "http", "containerPort": 81}])]
+    first = "spec.containers[0].ports[0]"
+    assert create(PODS, pod(containers=containers))[1] == [
+        f'spec.containers[1].ports[0]: duplicate port name "http" with {first}, '
+        f"services and probes that select ports by name will use {first}"
+    ]

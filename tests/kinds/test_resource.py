@@ -1,0 +1,173 @@
+"""Dynamic resource allocation: requests, what an allocation may say of them, what drivers publish."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kinds.written import INVALID, REQUIRED, Kind, changed
+
+CLAIMS = Kind("resource.k8s.io/v1/resourceclaims")
+TEMPLATES = Kind("resource.k8s.io/v1/resourceclaimtemplates")
+SLICES = Kind("resource.k8s.io/v1/resourceslices")
+CLASSES = Kind("resource.k8s.io/v1/deviceclasses")
+
+REQUESTS = "spec.devices.requests"
+
+
+def _claim(**over) -> dict:
+    return {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"} | over}]}}}
+
+
+def test_a_claim_shows_what_it_may_not_become():
+    shown = (
+        '{"Devices":{"Requests":[{"Name":"b","Exactly":{"DeviceClassName":"gpu.example.com","Selectors":null,'
+        '"AllocationMode":"ExactCount","Count":1,"AdminAccess":null,"Tolerations":null,"Capacity":null},"FirstAvailable":null}],'
+        '"Constraints":null,"Config":null}}'
+    )
+    old = CLAIMS.create(_claim())
+    assert CLAIMS.messages(changed(old, f"{REQUESTS}.0.name", "b"), old) == [("spec", f"Invalid value: {shown}: field is immutable")]
+    template = TEMPLATES.create({"spec": _claim() | {"metadata": {"labels": {"a": "b"}}}})
+    (_, message), *_ = TEMPLATES.messages(changed(template, "spec.spec.devices.requests.0.name", "b"), template)
+    assert message == f'Invalid value: {{"labels":{{"a":"b"}},"Spec":{shown}}}: field is immutable'
+
+
+def test_one_device_is_asked_for_unless_said_otherwise():
+    exactly = CLAIMS.create(_claim())["spec"]["devices"]["requests"][0]["exactly"]
+    assert (exactly["allocationMode"], exactly["count"]) == ("ExactCount", 1)
+    assert "count" not in CLAIMS.create(_claim(allocationMode="All"))["spec"]["devices"]["requests"][0]["exactly"]
+
+
+@pytest.mark.parametrize(
+    ("obj", "path"),
+    [
+        (_claim(deviceClassName=""), f"{REQUESTS}[0].exactly.deviceClassName"),
+        (_claim(allocationMode="Some"), f"{REQUESTS}[0].exactly.allocationMode"),
+        (_claim(allocationMode="All", count=2), f"{REQUESTS}[0].exactly.count"),
+        (_claim(allocationMode="ExactCount", count=-1), f"{REQUESTS}[0].exactly.count"),
+        (_claim(selectors=[{}]), f"{REQUESTS}[0].exactly.selectors[0].cel"),
+        (changed(_claim(), "spec.devices.requests.0.name", "A_b"), f"{REQUESTS}[0].name"),
+        ({"spec": {"devices": {"requests": [{"name": "gpu"}]}}}, f"{REQUESTS}[0]"),
+        (changed(_claim(), "spec.devices.requests", [_claim()["spec"]["devices"]["requests"][0]] * 2), f"{REQUESTS}[1]"),
+        (changed(_claim(), "spec.devices.constraints", [{"requests": ["cpu"]}]), "spec.devices.constraints[0].requests[0]"),
+    ],
+)
+def test_a_claim_is_refused(obj, path):
+    assert path in {found.removesuffix(".name") if path.endswith("]") else found for found, _ in CLAIMS.refusals(obj)}
+
+
+def test_the_spec_of_a_claim_is_fixed():
+    old = CLAIMS.create(_claim())
+    assert ("spec", INVALID) in CLAIMS.refusals(changed(old, "spec.devices.requests.0.exactly.count", 2), old)
+    old = TEMPLATES.create({"spec": _claim()})
+    assert ("spec", INVALID) in TEMPLATES.refusals(changed(old, "spec.metadata.labels", {"a": "b"}), old)
+
+
+DEVICE = {"request": "gpu", "driver": "gpu.example.com", "pool": "p", "device": "d1"}
+CONSUMER = {"resource": "pods", "name": "pod", "uid": "u"}
+
+
+def _allocated(**result) -> dict:
+    return changed(CLAIMS.create(_claim()), "status", {"allocation": {"devices": {"results": [DEVICE | result]}}})
+
+
+def test_an_allocation_names_requests_of_the_claim():
+    old = CLAIMS.create(_claim())
+    assert CLAIMS.update(changed(old, "status", _allocated()["status"]), old, "status")["status"]["allocation"]
+    refused = CLAIMS.refusals(changed(old, "status", _allocated(request="tpu")["status"]), old, "status")
+    assert ("status.allocation.devices.results[0].request", INVALID) in refused
+
+
+def test_only_an_allocated_claim_is_reserved_and_a_reserved_one_stays_allocated():
+    old = CLAIMS.create(_claim())
+    assert CLAIMS.refusals(changed(old, "status", {"reservedFor": [CONSUMER]}), old, "status")
+    reserved = changed(_allocated(), "status.reservedFor", [CONSUMER])
+    assert CLAIMS.refusals(changed(reserved, "status", {"reservedFor": [CONSUMER]}), reserved, "status")
+    assert CLAIMS.update(changed(reserved, "status", {}), reserved, "status").get("status", {}) == {}
+
+
+def test_data_of_a_device_goes_with_its_allocation():
+    old = _allocated()
+    data = {"driver": "gpu.example.com", "pool": "p", "device": "d1", "data": {"a": 1}}
+    with_data = CLAIMS.update(changed(old, "status.devices", [data]), old, "status")
+    assert with_data["status"]["devices"][0]["data"] == {"a": 1}
+    assert "devices" not in CLAIMS.update(changed(with_data, "status", {"devices": [data]}), with_data, "status").get("status", {})
+
+
+def _slice(**over) -> dict:
+    spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}
+    return {"spec": spec | {"devices": [{"name": "d1", "attributes": {"model": {"string": "x"}}}]} | over}
+
+
+def test_a_slice_belongs_to_one_driver_pool_and_node():
+    old = SLICES.create(_slice())
+    assert SLICES.update(changed(old, "spec.devices", []), old)["spec"]["nodeName"] == "n1"
+    for path, value in (("spec.driver", "b.example.com"), ("spec.nodeName", "n2"), ("spec.pool.name", "q")):
+        assert any(found == path for found, _ in SLICES.refusals(changed(old, path, value), old))
+
+
+@pytest.mark.parametrize(
+    ("obj", "path"),
+    [
+        (_slice(driver=""), "spec.driver"),
+        (_slice(allNodes=True), "spec"),
+        (_slice(nodeName=None), "spec"),
+        (_slice(pool={"name": "p", "generation": 1, "resourceSliceCount": 0}), "spec.pool.resourceSliceCount"),
+        (_slice(devices=[{"name": "d1"}, {"name": "d1"}]), "spec.devices[1]"),
+        (_slice(devices=[{"name": "d1", "attributes": {"model": {}}}]), "spec.devices[0].attributes[model]"),
+        (_slice(devices=[{"name": "d1", "attributes": {"m": {"string": "x", "int": 1}}}]), "spec.devices[0].attributes[m]"),
+        (_slice(devices=[{"name": "d1", "attributes": {"m": {"version": "one"}}}]), "spec.devices[0].attributes[m].version"),
+    ],
+)
+def test_a_slice_is_refused(obj, path):
+    assert any(found.startswith(path) for found, _ in SLICES.refusals(obj))
+
+
+def test_a_driver_in_capitals_warns():
+    stored = SLICES.create(_slice(driver="GPU.example.com"))
+    text = 'spec.driver: driver names should be lowercase; "GPU.example.com" contains uppercase characters'
+    assert SLICES.warnings == [text]
+    SLICES.update(changed(stored, "spec.devices", []), stored)
+    assert SLICES.warnings == [text]
+
+
+def _shared(**policy) -> dict:
+    device = {"name": "d1", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "10Gi", "requestPolicy": policy}}}
+    return _slice(devices=[device])
+
+
+POLICY = "spec.devices[0].capacity[memory].requestPolicy"
+
+
+@pytest.mark.parametrize(
+    ("policy", "want"),
+    [
+        (
+            {"default": "2Gi", "validRange": {"min": "20Gi", "max": "1Gi"}},
+            [
+                ("validRange.min", 'Invalid value: "20Gi": min is larger than capacity value: 10Gi'),
+                ("validRange.min", 'Invalid value: "2Gi": default is less than min: 20Gi'),
+                ("validRange.max", 'Invalid value: "20Gi": min is larger than max: 1Gi'),
+                ("validRange.max", 'Invalid value: "2Gi": default is more than max: 1Gi'),
+            ],
+        ),
+        (
+            {"default": "1Gi", "validRange": {"min": "1Gi", "step": "10Gi"}},
+            [("validRange.step", 'Invalid value: "10Gi": one step 11Gi is larger than capacity value: 10Gi')],
+        ),
+        ({"default": "1Ki", "validValues": ["1Ki", "1024"]}, [("validValues[1]", 'Duplicate value: "1024"')]),
+    ],
+)
+def test_a_request_policy_is_refused(policy, want):
+    assert SLICES.messages(_shared(**policy)) == [(f"{POLICY}.{path}", text) for path, text in want]
+
+
+def test_steps_of_a_range_are_counted_in_whole_units():
+    span = {"min": "200m", "max": "1", "step": "100m"}
+    assert SLICES.create(_shared(default="250m", validRange=span))
+
+
+def test_a_class_selects_by_expressions_of_bounded_length():
+    assert CLASSES.create({"spec": {"selectors": [{"cel": {"expression": "true"}}]}})["metadata"]["generation"] == 1
+    assert ("spec.selectors[0].cel", REQUIRED) in CLASSES.refusals({"spec": {"selectors": [{}]}})
+    long = {"cel": {"expression": "true || " * 2000 + "true"}}
+    assert CLASSES.refusals({"spec": {"selectors": [long]}})[0][0] == "spec.selectors[0].cel.expression"

@@ -1,0 +1,274 @@
+"""Storage, scheduling, node and coordination kinds: what is fixed after creation and what is refused at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kinds.written import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, Kind, changed
+
+CLASSES = Kind("storage.k8s.io/v1/storageclasses")
+DRIVERS = Kind("storage.k8s.io/v1/csidrivers")
+NODES = Kind("storage.k8s.io/v1/csinodes")
+CAPACITIES = Kind("storage.k8s.io/v1/csistoragecapacities")
+ATTACHMENTS = Kind("storage.k8s.io/v1/volumeattachments")
+ATTRIBUTES = Kind("storage.k8s.io/v1/volumeattributesclasses")
+PRIORITIES = Kind("scheduling.k8s.io/v1/priorityclasses")
+RUNTIMES = Kind("node.k8s.io/v1/runtimeclasses")
+MIGRATIONS = Kind("storagemigration.k8s.io/v1beta1/storageversionmigrations")
+LEASES = Kind("coordination.k8s.io/v1/leases")
+
+CLASS = {"provisioner": "example.com/disk", "parameters": {"type": "fast"}}
+
+
+def test_a_storage_class_is_completed():
+    stored = CLASSES.create(CLASS)
+    assert (stored["reclaimPolicy"], stored["volumeBindingMode"]) == ("Delete", "Immediate")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"provisioner": "a/b"}, {"parameters": {}}, {"reclaimPolicy": "Retain"}, {"volumeBindingMode": "WaitForFirstConsumer"}],
+)
+def test_what_volumes_were_made_by_is_fixed(change):
+    old = CLASSES.create(CLASS)
+    refused = {path for path, _ in CLASSES.refusals(old | change, old)}
+    assert set(change) <= refused
+
+
+def test_what_new_volumes_may_do_can_change():
+    old = CLASSES.create(CLASS)
+    assert CLASSES.update(old | {"allowVolumeExpansion": True, "mountOptions": ["ro"]}, old)["allowVolumeExpansion"] is True
+
+
+def _topologies(*terms: dict[str, list[str]]) -> list[dict]:
+    return [{"matchLabelExpressions": [{"key": k, "values": v} for k, v in term.items()]} for term in terms]
+
+
+@pytest.mark.parametrize(
+    ("obj", "path"),
+    [
+        (CLASS | {"provisioner": ""}, "provisioner"),
+        (CLASS | {"reclaimPolicy": "Recycle"}, "reclaimPolicy"),
+        (CLASS | {"parameters": {"": "x"}}, "parameters"),
+        (CLASS | {"allowedTopologies": _topologies({"zone": []})}, "allowedTopologies[0].matchLabelExpressions[0].values"),
+        (CLASS | {"allowedTopologies": _topologies({"z": ["a", "a"]})}, "allowedTopologies[0].matchLabelExpressions[0].values[1]"),
+        (CLASS | {"allowedTopologies": _topologies({"z": ["a", "b"]}, {"z": ["b", "a"]})}, "allowedTopologies[1].matchLabelExpressions"),
+    ],
+)
+def test_a_storage_class_is_refused(obj, path):
+    assert path in {found for found, _ in CLASSES.refusals(obj)}
+
+
+def test_an_empty_topology_counts_as_repeated_once_for_each_there_is():
+    empty = CLASS | {"allowedTopologies": _topologies({}, {"z": ["a"]})}
+    assert CLASSES.refusals(empty) == [("allowedTopologies[0].matchLabelExpressions", DUPLICATE)] * 2
+
+
+def test_deprecated_labels_warn():
+    CLASSES.create(CLASS | {"allowedTopologies": _topologies({"beta.kubernetes.io/arch": ["a"]})})
+    since_14 = 'deprecated since v1.14; use "kubernetes.io/arch" instead'
+    assert CLASSES.warnings == [f"allowedTopologies[0].matchLabelExpressions[0].key: {since_14}"]
+    key = "beta.kubernetes.io/arch"
+    topology = {"matchExpressions": [{"key": key, "operator": "Exists"}], "matchLabels": {key: "arm64", "zone": "z"}}
+    CAPACITIES.create({"storageClassName": "fast", "nodeTopology": topology})
+    assert CAPACITIES.warnings == [
+        f"nodeTopology.matchExpressions[0].key: {key} is {since_14}",
+        f"nodeTopology.matchLabels.{key}: {since_14}",
+    ]
+    RUNTIMES.create({"handler": "runc", "scheduling": {"nodeSelector": {key: "arm64"}}})
+    assert RUNTIMES.warnings == [f"scheduling.nodeSelector: {since_14}"]
+
+
+def test_a_driver_is_completed_and_partly_fixed():
+    old = DRIVERS.create({"spec": {}})
+    assert (old["spec"]["attachRequired"], old["spec"]["fsGroupPolicy"]) == (True, "ReadWriteOnceWithFSType")
+    assert old["spec"]["volumeLifecycleModes"] == ["Persistent"]
+    assert ("spec.attachedRequired", INVALID) in DRIVERS.refusals(changed(old, "spec.attachRequired", False), old)
+    assert DRIVERS.update(changed(old, "spec.requiresRepublish", True), old)["metadata"]["generation"] == 1
+
+
+def test_a_driver_that_gets_tokens_is_told_to_take_them_as_secrets():
+    wanted = {"spec": {"tokenRequests": [{"audience": "a"}]}}
+    old = DRIVERS.create(wanted)
+    assert [text.split(";")[0] for text in DRIVERS.warnings] == ["spec.serviceAccountTokenInSecrets is unset"]
+    DRIVERS.update(changed(old, "spec.requiresRepublish", True), old)
+    assert DRIVERS.warnings == []
+    DRIVERS.update(changed(old, "spec.tokenRequests", [{"audience": "b"}]), old)
+    assert DRIVERS.warnings
+    DRIVERS.create(changed(wanted, "spec.serviceAccountTokenInSecrets", False))
+    assert DRIVERS.warnings == []
+
+
+def test_a_driver_of_a_node_keeps_its_identity():
+    driver = {"name": "d.example.com", "nodeID": "n", "topologyKeys": ["zone"]}
+    old = NODES.create({"spec": {"drivers": [driver]}})
+    assert NODES.refusals(changed(old, "spec.drivers.0.nodeID", "m"), old)
+    assert NODES.update(changed(old, "spec.drivers", []), old)["spec"]["drivers"] == []
+    assert NODES.refusals({"spec": {"drivers": [driver, driver]}})
+    assert ("spec.drivers[0].nodeID", REQUIRED) in NODES.refusals({"spec": {"drivers": [driver | {"nodeID": ""}]}})
+
+
+def test_a_driver_of_a_node_may_change_only_how_many_volumes_it_takes():
+    old = NODES.create({"spec": {"drivers": [{"name": "d.example.com", "nodeID": "n", "allocatable": {"count": 1}}]}})
+    assert NODES.update(changed(old, "spec.drivers.0.allocatable.count", 2), old)["spec"]["drivers"][0]["allocatable"] == {"count": 2}
+    shown = '{"Name":"d.example.com","NodeID":"m","TopologyKeys":null,"Allocatable":null}'
+    assert NODES.messages(changed(old, "spec.drivers.0.nodeID", "m"), old) == [
+        ("spec.drivers", f"Invalid value: {shown}: field is immutable"),
+    ]
+    assert NODES.refusals(changed(old, "spec.drivers.0.allocatable.count", -1), old) == [("spec.drivers[0].allocatable.count", INVALID)] * 2
+
+
+def test_a_capacity_keeps_class_and_topology():
+    old = CAPACITIES.create({"storageClassName": "fast", "capacity": "1Gi"})
+    assert CAPACITIES.update(old | {"capacity": "2Gi"}, old)["capacity"] == "2Gi"
+    assert ("storageClassName", INVALID) in CAPACITIES.refusals(old | {"storageClassName": "slow"}, old)
+    assert ("capacity", INVALID) in CAPACITIES.refusals({"storageClassName": "fast", "capacity": "-1"})
+    assert CAPACITIES.create({"storageClassName": "fast", "maximumVolumeSize": "-1"})["maximumVolumeSize"] == "-1"
+
+
+def test_an_attachment_is_fixed_and_its_status_apart():
+    spec = {"attacher": "d.example.com", "nodeName": "n", "source": {"persistentVolumeName": "pv"}}
+    old = ATTACHMENTS.create({"spec": spec, "status": {"attached": True}})
+    assert old["status"] == {"attached": False}
+    assert ("spec", INVALID) in ATTACHMENTS.refusals(changed(old, "spec.nodeName", "m"), old)
+    assert ATTACHMENTS.update(changed(old, "status.attached", True), old, "status")["status"]["attached"] is True
+    assert ("spec.nodeName", INVALID) in ATTACHMENTS.refusals({"spec": spec | {"nodeName": ""}})
+    assert ATTACHMENTS.messages(changed(old, "status.attachError", {"errorCode": -1}), old, "status") == [
+        ("status.attachError.errorCode", "Invalid value: -1: must be between 0 and 2147483647, inclusive"),
+    ]
+
+
+INLINE = "spec.source.inlineVolumeSpec"
+
+
+def _inline(**over) -> dict:
+    volume = {"accessModes": ["ReadWriteOnce"], "csi": {"driver": "d.example.com", "volumeHandle": "h"}} | over
+    return {"spec": {"attacher": "d.example.com", "nodeName": "n", "source": {"inlineVolumeSpec": volume}}}
+
+
+def test_an_attached_volume_that_is_not_stored_is_not_completed_like_one_that_is():
+    asked = _inline()
+    old = ATTACHMENTS.create(asked)
+    assert old["spec"] == asked["spec"]
+    (path, message), *more = ATTACHMENTS.messages(changed(old, "spec.nodeName", "m"), old)
+    assert (path, more) == ("spec", [])
+    assert '"Source":{"PersistentVolumeName":null,"InlineVolumeSpec":{"Capacity":null,"GCEPersistentDisk":null,' in message
+
+
+@pytest.mark.parametrize(
+    ("over", "want"),
+    [
+        ({"claimRef": {"name": "c"}, "capacity": {"storage": "1Gi"}}, [("claimRef", FORBIDDEN), ("capacity", FORBIDDEN)]),
+        ({"csi": None, "nfs": {"server": "s", "path": "/"}}, [("csi", REQUIRED)]),
+        ({"nfs": {"server": "s", "path": "/"}}, [("csi", FORBIDDEN)]),
+        ({"csi": {"driver": "d.example.com"}, "accessModes": []}, [("accessModes", REQUIRED), ("csi.volumeHandle", REQUIRED)]),
+        ({"persistentVolumeReclaimPolicy": "Delete"}, [("persistentVolumeReclaimPolicy", FORBIDDEN)]),
+        ({"storageClassName": "fast", "volumeMode": "Block"}, [("storageClassName", FORBIDDEN), ("volumeMode", FORBIDDEN)]),
+        ({"nodeAffinity": {}}, [("nodeAffinity", FORBIDDEN)]),
+    ],
+)
+def test_an_attached_volume_that_is_not_stored_is_a_csi_volume_of_nobody(over, want):
+    assert ATTACHMENTS.refusals(_inline(**over)) == [(f"{INLINE}.{path}", reason) for path, reason in want]
+
+
+def test_an_attached_volume_is_one_of_some_type():
+    assert ATTACHMENTS.refusals(_inline(csi=None)) == [(f"{INLINE}.csi", REQUIRED), (INLINE, REQUIRED)]
+
+
+def test_what_a_runtime_costs_is_counted_in_thousandths():
+    assert RUNTIMES.create({"handler": "runc", "overhead": {"podFixed": {"cpu": "100u"}}})["overhead"]["podFixed"] == {"cpu": "1m"}
+
+
+def test_attributes_of_a_class_are_fixed_and_not_empty():
+    old = ATTRIBUTES.create({"driverName": "d.example.com", "parameters": {"iops": "1"}})
+    assert ("parameters", FORBIDDEN) in ATTRIBUTES.refusals(old | {"parameters": {"iops": "2"}}, old)
+    assert ("parameters", REQUIRED) in ATTRIBUTES.refusals({"driverName": "d.example.com"})
+    assert ATTRIBUTES.messages(old | {"driverName": "other"}, old) == [("driverName", "Forbidden: updates to driverName are forbidden.")]
+
+
+def test_a_priority_is_fixed():
+    old = PRIORITIES.create({"value": 5})
+    assert old["preemptionPolicy"] == "PreemptLowerPriority"
+    assert PRIORITIES.refusals(old | {"value": 6}, old) == [("value", FORBIDDEN)]
+    assert PRIORITIES.refusals(old | {"preemptionPolicy": "Never"}, old) == [("preemptionPolicy", INVALID)]
+    assert PRIORITIES.update(old | {"description": "x"}, old)["description"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("obj", "path"),
+    [
+        ({"value": 1_000_000_001}, "value"),
+        ({"metadata": {"name": "system-mine"}, "value": 1}, "metadata.name"),
+        ({"metadata": {"name": "system-node-critical"}, "value": 1}, "metadata.name"),
+        ({"value": 1, "preemptionPolicy": "Ask"}, "preemptionPolicy"),
+    ],
+)
+def test_a_priority_is_refused(obj, path):
+    assert path in {found for found, _ in PRIORITIES.refusals(obj)}
+
+
+def test_the_handler_of_a_runtime_is_fixed():
+    old = RUNTIMES.create({"handler": "runc", "overhead": {"podFixed": {"cpu": "10m"}}})
+    assert ("handler", INVALID) in RUNTIMES.refusals(old | {"handler": "other"}, old)
+    assert ("handler", INVALID) in RUNTIMES.refusals({"handler": "Not_a_label"})
+    assert RUNTIMES.refusals({"handler": "runc", "scheduling": {"nodeSelector": {"a b": "c"}}})
+
+
+def test_a_toleration_is_not_repeated_with_another_time():
+    first = {"key": "a", "operator": "Exists", "effect": "NoExecute"}
+    scheduling = {"tolerations": [first, first | {"tolerationSeconds": 5}]}
+    shown = '{"Key":"a","Operator":"Exists","Value":"","Effect":"NoExecute","TolerationSeconds":5}'
+    assert RUNTIMES.messages({"handler": "runc", "scheduling": scheduling}) == [
+        ("scheduling.tolerations[1]", f"Duplicate value: {shown}"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({"leaseDurationSeconds": 0}, ("spec.leaseDurationSeconds", INVALID)),
+        ({"leaseTransitions": -1}, ("spec.leaseTransitions", INVALID)),
+    ],
+)
+def test_a_lease_is_refused(spec, want):
+    assert want in LEASES.refusals({"spec": spec})
+
+
+def test_a_gang_of_pods_is_fixed():
+    groups = Kind("scheduling.k8s.io/v1alpha2/podgroups")
+    old = groups.create({"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})
+    assert groups.refusals(changed(old, "spec.schedulingPolicy.gang.minCount", 3), old)
+    assert groups.refusals({"spec": {"schedulingPolicy": {"gang": {"minCount": 0}}}})
+
+
+def _migration(group: str = "apps", resource: str = "deployments") -> dict:
+    return {"spec": {"resource": {"group": group, "resource": resource}}}
+
+
+def _ended(*true: str, version: str = "123") -> dict:
+    moment = {"lastTransitionTime": "2024-01-02T03:04:05Z", "reason": "r", "message": ""}
+    return {"resourceVersion": version, "conditions": [{"type": kind, "status": "True"} | moment for kind in true]}
+
+
+def test_a_migration_is_of_one_resource():
+    assert MIGRATIONS.messages(_migration(resource="")) == [
+        ("spec.resource.resource", "Required value: resource is required to be set"),
+    ]
+    assert MIGRATIONS.refusals(_migration("a_b", "A")) == [("spec.resource.resource", INVALID), ("spec.resource.group", INVALID)]
+    old = MIGRATIONS.create(_migration(""))
+    shown = '{"Resource":{"group":"apps","resource":"deployments"}}'
+    assert MIGRATIONS.messages(_migration(), old) == [("spec", f"Invalid value: {shown}: field is immutable")]
+
+
+def test_a_migration_ends_once():
+    old = MIGRATIONS.create(_migration())
+    ended = MIGRATIONS.update(old | {"status": _ended("Succeeded")}, old, "status")
+    path = "status.resourceVersion"
+    assert MIGRATIONS.messages(old | {"status": _ended(version="abc")}, old, "status") == [
+        (path, 'Invalid value: "abc": resource version is not well formed: abc'),
+    ]
+    assert MIGRATIONS.messages(ended | {"status": _ended("Succeeded", version="124")}, ended, "status") == [
+        (path, 'Invalid value: "124": field is immutable'),
+    ]
+    for status in (_ended("Running"), _ended("Succeeded", "Failed"), _ended("Succeeded", "Running")):
+        assert MIGRATIONS.refusals(ended | {"status": status}, ended, "status") == [("status.conditions", INVALID)]

@@ -1,0 +1,42 @@
+"""What a test needs and may not find: a program, a library, recorded answers.
+
+A run in CI (``CI`` is set) that tests nothing must not look like one that passed, so there the test fails; elsewhere it is skipped,
+and the reason is told.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from types import ModuleType
+from typing import NoReturn
+
+import pytest
+
+IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def give_up(reason: str) -> NoReturn:
+    """End the running test, or the module being collected, for want of something."""
+    if IN_CI:
+        pytest.fail(f"{reason}: nothing may be missing in CI", pytrace=False)
+    pytest.skip(reason, allow_module_level=True)
+
+
+def missing(reason: str) -> pytest.MarkDecorator:
+    """A mark for a parameter set that stands for tests that cannot be made."""
+    return pytest.mark.missing(reason)
+
+
+def program(name: str, package: str) -> str:
+    """The path of a program on PATH; ``package`` is where it comes from."""
+    return shutil.which(name) or give_up(f"no {name} on PATH ({package})")
+
+
+def module(name: str) -> ModuleType:
+    """An importable module of the ``test`` extra."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as e:
+        give_up(f"{name} cannot be imported ({e}); it is in the test extra")

@@ -1,0 +1,269 @@
+"""Server-side apply: merging, pruning, conflicts, and the move from client-side apply."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kas.apiextensions.mergeschema import crd_schema
+from kas.meta.errors import ApiError
+from kas.patch._fieldsets import remove_items
+from kas.patch.fieldmanager import apply, builtin, deduced_schema, field_set, update
+from kas.types.scheme import schema_type
+
+T1, T2 = "2024-01-02T03:04:05Z", "2024-01-02T03:04:06Z"
+CONFIG_MAP = builtin("", "v1", "ConfigMap")
+DEPLOYMENT = builtin("apps", "v1", "Deployment")
+WIDGET = crd_schema(
+    schema_type("Widget", {
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "properties": {
+                    "size": {"type": "integer"},
+                    "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+                    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                    "parts": {
+                        "type": "array",
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": ["name"],
+                        "items": {"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer"}}},
+                    },
+                },
+            }
+        },
+    }),
+    "e.com/v1",
+    "Widget",
+)  # fmt: skip
+
+
+def config_map(data: dict, **meta) -> dict:
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c", "namespace": "n", **meta}, "data": data}
+
+
+def widget(spec: dict) -> dict:
+    return {"kind": "Widget", "apiVersion": "e.com/v1", "metadata": {"name": "w"}, "spec": spec}
+
+
+def owners(obj: dict) -> dict:
+    return {e["manager"]: e["fieldsV1"] for e in obj["metadata"].get("managedFields", [])}
+
+
+def refused(*args, **more) -> ApiError:
+    with pytest.raises(ApiError) as e:
+        apply(*args, now=T2, **more)
+    return e.value
+
+
+def test_apply_creates_and_owns_what_it_mentions() -> None:
+    obj = apply(CONFIG_MAP, None, config_map({"a": "1"}), "m", now=T1)
+    assert obj["data"] == {"a": "1"}
+    assert obj["metadata"]["managedFields"] == [
+        {
+            "manager": "m", "operation": "Apply", "apiVersion": "v1", "time": T1, "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:data": {"f:a": {}}},
+        },
+    ]  # fmt: skip
+
+
+def test_what_is_no_longer_applied_goes_unless_another_owns_it() -> None:
+    live = apply(CONFIG_MAP, None, config_map({"a": "1", "b": "1", "c": "1"}), "m", now=T1)
+    live = apply(CONFIG_MAP, live, config_map({"b": "1"}), "n", now=T1)
+    live = apply(CONFIG_MAP, live, config_map({"a": "1"}), "m", now=T2)
+    assert live["data"] == {"a": "1", "b": "1"}
+    assert owners(live) == {"m": {"f:data": {"f:a": {}}}, "n": {"f:data": {"f:b": {}}}}
+
+
+def test_conflict_names_manager_version_and_field() -> None:
+    live = config_map({"a": "1"}, uid="u")
+    live["metadata"]["managedFields"] = update(CONFIG_MAP, None, live, "u", now=T1)
+    e = refused(CONFIG_MAP, live, config_map({"a": "2"}), "m")
+    assert (e.code, e.reason) == (409, "Conflict")
+    assert e.message == 'Apply failed with 1 conflict: conflict with "u" using v1: .data.a'
+    assert e.details == {"causes": [{"reason": "FieldManagerConflict", "message": 'conflict with "u" using v1', "field": ".data.a"}]}
+
+
+def test_several_conflicts_are_grouped_by_manager() -> None:
+    live = apply(CONFIG_MAP, None, config_map({"a": "1", "b": "1"}), "one", now=T1)
+    live = apply(CONFIG_MAP, live, config_map({"c": "1"}), "two", now=T1, subresource="status")
+    e = refused(CONFIG_MAP, live, config_map({"a": "2", "b": "2", "c": "2"}), "m")
+    assert e.message == (
+        'Apply failed with 3 conflicts: conflicts with "one":\n- .data.a\n- .data.b\n'
+        'conflicts with "two" with subresource "status":\n- .data.c'
+    )
+
+
+def test_force_takes_the_fields() -> None:
+    live = apply(CONFIG_MAP, None, config_map({"a": "1"}), "one", now=T1)
+    live = apply(CONFIG_MAP, live, config_map({"a": "2"}), "two", now=T2, force=True)
+    assert owners(live) == {"two": {"f:data": {"f:a": {}}}}
+
+
+def test_equal_values_are_shared() -> None:
+    live = apply(CONFIG_MAP, None, config_map({"a": "1"}), "one", now=T1)
+    live = apply(CONFIG_MAP, live, config_map({"a": "1"}), "two", now=T2)
+    entries = live["metadata"]["managedFields"]
+    # Nothing changed, so the new manager has no time yet, and stands first.
+    assert [(e["manager"], e.get("time")) for e in entries] == [("two", None), ("one", T1)]
+
+
+def test_objects_without_managers_get_one_for_what_was_there() -> None:
+    live = config_map({"a": "1"}, uid="u")
+    e = refused(CONFIG_MAP, live, config_map({"a": "2"}), "m")
+    assert e.message == 'Apply failed with 1 conflict: conflict with "before-first-apply" using v1: .data.a'
+    assert owners(apply(CONFIG_MAP, live, config_map({"b": "2"}), "m", now=T2)) == {
+        "before-first-apply": {"f:data": {".": {}, "f:a": {}}},
+        "m": {"f:data": {"f:b": {}}},
+    }
+
+
+NOT_TYPED = "failed to create typed patch object (n/c; /v1, Kind=ConfigMap): "
+MISFITS = """errors:
+  .metadata.name: expected string, got &value.valueUnstructured{Value:5}
+  .metadata.labels: expected map, got &{5}"""
+
+
+@pytest.mark.parametrize(
+    ("applied", "code", "message"),
+    [
+        (config_map({}, managedFields=[]), 400, "metadata.managedFields must be nil"),
+        (config_map({}, managedFields=[{}]), 400, "metadata.managedFields must be nil"),
+        (config_map({}, managedFields="x"), 500, NOT_TYPED + ".metadata.managedFields: expected list, got &{x}"),
+        (config_map({}, managedFields=[5]), 500, NOT_TYPED + ".metadata.managedFields[0]: expected map, got &{5}"),
+        ({**config_map({}), "metadata": 5}, 500, NOT_TYPED.replace("n/c", "/") + ".metadata: expected map, got &{5}"),
+        (config_map({}, name=5, labels=5), 500, NOT_TYPED.replace("c;", ";") + MISFITS),
+        ({**config_map({}), "apiVersion": "v2"}, 400, "invalid object type: /v2, Kind=ConfigMap"),
+        ({**config_map({}), "x": 1}, 500, NOT_TYPED + ".x: field not declared in schema"),
+        (config_map({"a": 5}), 500, NOT_TYPED + ".data.a: expected string, got &value.valueUnstructured{Value:5}"),
+        (config_map([1]), 500, NOT_TYPED + ".data: expected map, got &{[1]}"),
+        (config_map({}, finalizers=["a", "a"]), 500, NOT_TYPED + '.metadata.finalizers: duplicate entries for key [="a"]'),
+    ],
+)
+def test_refusals(applied, code, message) -> None:
+    e = refused(CONFIG_MAP, None, applied, "m")
+    assert (e.code, e.message) == (code, message)
+
+
+def test_items_keep_the_appliers_order_and_their_old_neighbours() -> None:
+    live = apply(WIDGET, None, widget({"tags": ["a", "b", "c"]}), "m", now=T1)
+    live = apply(WIDGET, live, widget({"tags": ["c", "x", "a"]}), "n", now=T1)
+    assert live["spec"]["tags"] == ["b", "c", "x", "a"]
+
+
+def test_keyed_items_merge_field_by_field() -> None:
+    live = apply(WIDGET, None, widget({"parts": [{"name": "p", "n": 1}]}), "m", now=T1)
+    live = apply(WIDGET, live, widget({"parts": [{"name": "q"}, {"name": "p"}]}), "n", now=T1)
+    assert live["spec"]["parts"] == [{"name": "q"}, {"name": "p", "n": 1}]
+    live = apply(WIDGET, live, widget({"parts": []}), "m", now=T2)
+    assert live["spec"]["parts"] == [{"name": "q"}, {"name": "p"}]
+
+
+def test_reset_fields_are_not_owned() -> None:
+    applied = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d"}, "spec": {"replicas": 1}, "status": {"replicas": 2}}
+    live = apply(DEPLOYMENT, None, applied, "m", now=T1, reset_fields=field_set(["status"]))
+    assert owners(live) == {"m": {"f:spec": {"f:replicas": {}}}}
+
+
+def test_kubectl_moves_from_client_side_apply_without_conflict() -> None:
+    name = "kubectl.kubernetes.io/last-applied-configuration"
+    last = json.dumps(config_map({"a": "1", "b": "1"}))
+    live = config_map({"a": "1", "b": "changed"}, uid="u", annotations={name: last})
+    live["metadata"]["managedFields"] = update(CONFIG_MAP, None, live, "kubectl-client-side-apply", now=T1)
+    moved = apply(CONFIG_MAP, live, config_map({"a": "2"}), "kubectl", now=T2)
+    assert moved["data"] == {"a": "2", "b": "changed"}
+    assert json.loads(moved["metadata"]["annotations"][name]) == config_map({"a": "2"})
+    e = refused(CONFIG_MAP, live, config_map({"a": "2", "b": "2"}), "kubectl")
+    assert [c["field"] for c in e.details["causes"]] == [".data.b"]
+    assert refused(CONFIG_MAP, live, config_map({"a": "2"}), "other").code == 409
+
+
+def test_what_pruning_empties_stays() -> None:
+    live = apply(WIDGET, None, widget({"labels": {"a": "1"}, "parts": [{"name": "p", "n": 1}], "tags": ["x"]}), "m", now=T1)
+    live = apply(WIDGET, live, widget({"labels": {"b": "1"}}), "n", now=T1)
+    live = apply(WIDGET, live, widget({"labels": {}}), "m", now=T2)
+    assert live["spec"] == {"labels": {"b": "1"}}
+    schema = {"type": "object", "properties": {"m": {"type": "object", "x-kubernetes-map-type": "atomic"}, "l": {"type": "array"}}}
+    atomic = crd_schema(schema_type("W", schema), "e.com/v1", "W")
+    obj = {"kind": "W", "m": {"a": 1}, "l": [1]}
+    assert remove_items(atomic.root, obj, {"f:m": {"f:a": {}}, "f:l": {"i:0": {}}}) == {"kind": "W", "m": {}, "l": []}
+
+
+def test_an_api_version_that_is_none_shows_no_kind() -> None:
+    e = refused(CONFIG_MAP, None, {**config_map({}), "apiVersion": "a/b/c"}, "m")
+    assert (e.code, e.message) == (400, "invalid object type: /, Kind=")
+
+
+# No empty lists: an applier does not own those, so upstream lets their parent go once and brings it back the next time.
+specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "size": st.integers(0, 3),
+        "tags": st.lists(st.sampled_from("abcd"), unique=True, min_size=1),
+        "labels": st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2"])),
+        "parts": st.lists(
+            st.fixed_dictionaries({"name": st.sampled_from("pqr")}, optional={"n": st.integers(0, 2)}),
+            unique_by=lambda p: p["name"],
+            min_size=1,
+        ),
+    },
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["m", "n"]), specs), min_size=1, max_size=5))
+def test_applying_again_changes_nothing(steps) -> None:
+    live = None
+    for manager, spec in steps:
+        live = apply(WIDGET, live, widget(spec), manager, now=T1, force=True)
+    manager, spec = steps[-1]
+    if not owners(live):
+        return  # nobody owns anything, so the next apply begins with "before-first-apply"
+    assert apply(WIDGET, live, widget(spec), manager, now=T2) == live
+
+
+@given(specs, specs)
+def test_a_lone_applier_gets_what_it_applies(first, second) -> None:
+    """Removed items and keys leave; only containers may stay behind empty."""
+
+    def full(v):
+        if isinstance(v, dict):
+            kept = {k: full(x) for k, x in v.items()}
+            return {k: x for k, x in kept.items() if x not in ({}, [], None)}
+        if isinstance(v, list) and v and isinstance(v[0], dict):
+            return sorted((full(x) for x in v), key=lambda x: x["name"])
+        return sorted(v) if isinstance(v, list) else v
+
+    live = apply(WIDGET, None, widget(first), "m", now=T1)
+    live = apply(WIDGET, live, widget(second), "m", now=T2)
+    assert full(live.get("spec") or {}) == full(second)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "tags", "parts", "a"]), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(json_values, json_values)
+def test_any_json_is_applied_or_refused(first, second) -> None:
+    for schema in (WIDGET, deduced_schema("e.com/v1", "Widget")):
+        live = None
+        for spec in (first, second):
+            try:
+                live = apply(schema, live, widget(spec), "m", now=T1)
+            except ApiError as e:
+                assert e.code == 500
+            else:
+                assert update(schema, live, widget(spec), "u", now=T2) is not None
+
+
+@given(json_values, json_values)
+def test_any_built_in_object_is_tracked_without_error(first, second) -> None:
+    live = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d"}, "spec": first}
+    live["metadata"]["managedFields"] = update(DEPLOYMENT, None, live, "m", now=T1)
+    assert update(DEPLOYMENT, live, {**live, "spec": second}, "n", now=T2) is not None

@@ -1,0 +1,125 @@
+"""The fields of a new object written as text are those that comparing it with an empty object finds."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import orjson
+import pytest
+
+from kas._codecs import RawJSON, write_json
+from kas.patch.fieldmanager import builtin, create, field_set, update
+from kas.types.scheme import BUILTIN, decode, encode_json, encode_stored
+from tests.types.randomobjects import struct
+
+NOW = "2026-01-02T03:04:05Z"
+RESETS = ([], ["status"], ["spec", "metadata.labels"], ["status", "metadata.deletionTimestamp", "metadata.ownerReferences"], ["metadata"])
+KINDS = [k for k in BUILTIN.kinds if any(f.name == "metadata" for f in k.type.json_fields) and not k.kind.endswith("List")]
+NAMES = ["a", "x-y", "app.kubernetes.io/name", "1", "é", "<b>", 'q"uote', "back\\slash", "line\nbreak"]
+
+
+def same(schema: Any, obj: dict[str, Any], reset: list[str]) -> bool:
+    """Compares both ways; whether the short one was taken."""
+    want = update(schema, None, obj, "m", now=NOW, reset_fields=field_set(reset))
+    got = create(schema, obj, "m", now=NOW, reset_fields=field_set(reset))
+    assert len(got) == len(want)
+    if not got or type(got[0]["fieldsV1"]) is not RawJSON:
+        assert got == want
+        return not got
+    text = got[0]["fieldsV1"]
+    assert text == write_json(want[0]["fieldsV1"], sort_keys=False)
+    assert {**got[0], "fieldsV1": orjson.loads(bytes(text))} == want[0]
+    return True
+
+
+def renamed(r: random.Random, value: Any, names: list[str]) -> Any:
+    """The value with other keys in its maps and other texts."""
+    if isinstance(value, dict):
+        return {k: renamed(r, v, names) for k, v in value.items()}
+    if isinstance(value, list):
+        return [renamed(r, v, names) for v in value]
+    return r.choice(names) if isinstance(value, str) and r.random() < 0.7 else value
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{k.group}.{k.version}.{k.kind}")
+def test_every_kind(kind):
+    r = random.Random(f"{kind.api_version}/{kind.kind}")
+    schema = builtin(kind.group, kind.version, kind.kind)
+    for n in range(40):
+        obj = decode(kind.type, struct(r, kind.type, 0))[0]
+        names = NAMES if n % 4 == 0 else NAMES[:4]
+        for key in list(obj):
+            if key != "metadata":
+                obj[key] = renamed(r, obj[key], names)
+        obj["metadata"] = {
+            "name": "a", "namespace": "n", **{k: v for k, v in obj.get("metadata", {}).items() if k != "managedFields"},
+            "labels": dict.fromkeys(r.sample(names, r.randrange(len(names))), "x"),
+        }  # fmt: skip
+        if r.random() < 0.3:
+            obj["metadata"]["labels"] = r.choice([None, {}])
+        if r.random() < 0.2 and "spec" in obj:
+            obj["spec"] = r.choice([None, {}])
+        same(schema, obj, r.choice(RESETS))
+
+
+POD: dict[str, Any] = {
+    "apiVersion": "v1", "kind": "Pod",
+    "metadata": {"name": "p", "namespace": "n", "labels": {"app": "x", "app.kubernetes.io/part-of": "y"}, "annotations": {}},
+    "spec": {
+        "containers": [
+            {
+                "name": "b", "image": "i", "ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 79, "protocol": "UDP"}],
+                "env": [{"name": "B", "value": "1"}, {"name": "A"}], "resources": {"limits": {"cpu": "1"}}, "command": ["x"],
+            },
+            {"name": "a", "image": "i"},
+        ],
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+        "securityContext": {},
+        "restartPolicy": "Always",
+    },
+    "status": {},
+}  # fmt: skip
+
+
+def test_a_usual_pod_goes_the_short_way():
+    assert same(builtin("", "v1", "Pod"), POD, ["status"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": {"name": "p", "labels": {"<": "x"}}},
+        {"metadata": {"name": "p", "managedFields": []}},
+        {"spec": {"containers": [{"name": "a"}, {"name": "a"}]}},
+        {"spec": {"containers": {"name": "a"}}},
+        {"spec": {"containers": "text"}},
+    ],
+)
+def test_what_the_short_way_leaves_to_the_long_one(change):
+    assert not same(builtin("", "v1", "Pod"), {**POD, **change}, ["status"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"containers": None, "unheard": 1}},
+        {"spec": {"containers": ["x"]}},
+        {"status": {"conditions": ["x"]}},
+    ],
+)
+def test_what_contradicts_its_schema_has_no_managers(change):
+    obj = {**POD, **change}
+    assert update(builtin("", "v1", "Pod"), None, obj, "m", now=NOW, reset_fields=field_set(["status"])) == []
+    assert create(builtin("", "v1", "Pod"), obj, "m", now=NOW, reset_fields=field_set(["status"])) == []
+
+
+def test_text_is_written_as_it_is():
+    kind = BUILTIN.known("", "v1", "Pod")
+    obj = orjson.loads(orjson.dumps(POD))
+    obj["metadata"]["creationTimestamp"] = NOW
+    sets = {**obj, "metadata": {**obj["metadata"], "managedFields": update(builtin("", "v1", "Pod"), None, obj, "m", now=NOW)}}
+    texts = {**obj, "metadata": {**obj["metadata"], "managedFields": create(builtin("", "v1", "Pod"), obj, "m", now=NOW)}}
+    assert encode_json(kind.type, texts) == encode_json(kind.type, sets)
+    assert encode_stored(kind.type, texts, least=0) == encode_stored(kind.type, sets, least=0)

@@ -1,0 +1,128 @@
+"""Set algebra and FieldsV1 texts, as properties."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kas.patch._fieldsets import (
+    canonical,
+    difference,
+    element_order,
+    element_text,
+    has,
+    intersection,
+    paths,
+    recursive_difference,
+    union,
+)
+
+ELEMENTS = ["f:a", "f:b", "f:c", 'k:{"name":"x"}', 'k:{"name":"y"}', 'v:"x"', "v:1", "v:2", "v:10", "i:0"]
+
+
+def from_paths(found) -> dict:
+    out: dict = {}
+    for path in found:
+        below: dict = {}
+        for e in reversed(path):
+            below = {e: below}
+        out = union(out, below)
+    return out
+
+
+path_sets = st.sets(st.lists(st.sampled_from(ELEMENTS), min_size=1, max_size=4).map(tuple), max_size=8)
+
+
+def members(s: dict) -> set:
+    return {tuple(p) for p in paths(s)}
+
+
+@given(path_sets)
+def test_a_set_has_the_paths_it_was_made_of(a) -> None:
+    s = from_paths(a)
+    assert members(s) == a
+    assert all(has(s, list(p)) for p in a)
+
+
+@given(path_sets, path_sets)
+def test_algebra_is_that_of_path_sets(a, b) -> None:
+    sa, sb = from_paths(a), from_paths(b)
+    assert members(union(sa, sb)) == a | b
+    assert members(intersection(sa, sb)) == a & b
+    assert members(difference(sa, sb)) == a - b
+    below = {p for p in a if any(p[: len(q)] == q for q in b)}
+    assert members(recursive_difference(sa, sb)) == a - below
+
+
+@given(path_sets, path_sets)
+def test_equal_sets_are_equal_dicts_in_one_order(a, b) -> None:
+    left = union(from_paths(sorted(a)), from_paths(sorted(b)))
+    right = from_paths(sorted(a | b, reverse=True))
+    assert left == right
+    assert str(left) == str(right)
+
+
+@given(path_sets)
+def test_canonical_keeps_canonical_fields(a) -> None:
+    s = from_paths(a)
+    assert canonical(s) == s
+    assert str(canonical(s)) == str(s)
+
+
+@given(path_sets, path_sets)
+def test_operations_change_neither_argument(a, b) -> None:
+    sa, sb = from_paths(a), from_paths(b)
+    texts = str(sa), str(sb)
+    for operation in (union, intersection, difference, recursive_difference):
+        operation(sa, sb)
+    assert (str(sa), str(sb)) == texts
+
+
+def test_order_of_elements_is_by_kind_then_value() -> None:
+    shuffled = ["i:2", 'v:"a"', "v:true", "v:10", "v:9", 'k:{"port":443}', 'k:{"port":80}', 'k:{"name":"z"}', "f:b", "f:a", "."]
+    want = [".", "f:a", "f:b", 'k:{"name":"z"}', 'k:{"port":80}', 'k:{"port":443}', "v:9", "v:10", 'v:"a"', "v:true", "i:2"]
+    assert sorted(shuffled, key=element_order) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("f:spec", ".spec"),
+        ('k:{"name":"x","port":80}', '[name="x",port=80]'),
+        ('v:"x"', '[="x"]'),
+        ("v:1.5", "[=1.5]"),
+        ("v:true", "[=true]"),
+        ("i:3", "[3]"),
+    ],
+)
+def test_elements_print_as_upstream(text, printed) -> None:
+    assert element_text(text) == printed
+
+
+def test_canonical_rewrites_texts_and_drops_unknown_kinds() -> None:
+    fields = {"f:b": {}, "f:a": {".": {}}, "x:new": {"f:z": {}}, 'k:{ "b": 1, "a": "<" }': {"v:1.0": {}}}
+    assert str(canonical(fields)) == str({"f:a": {}, "f:b": {}, 'k:{"a":"\\u003c","b":1}': {"v:1": {}}})
+
+
+@pytest.mark.parametrize("key", ["f", "spec", "k:", "k:[1]", "v:", "v:{", "v:NaN", "i:x", "v:" + "[" * 100_000])
+def test_malformed_elements_are_refused(key) -> None:
+    with pytest.raises(ValueError, match="parsing key as path element"):
+        canonical({"f:a": {key: {}}})
+
+
+def test_values_of_fields_must_be_objects() -> None:
+    with pytest.raises(ValueError, match=r"expect \{ or n"):
+        canonical({"f:a": 1})
+
+
+json_keys = st.text(max_size=8)
+
+
+@given(st.recursive(st.just({}), lambda inner: st.dictionaries(json_keys, inner, max_size=4), max_leaves=20))
+def test_canonical_refuses_or_settles(fields) -> None:
+    try:
+        once = canonical(fields)
+    except ValueError:
+        return
+    assert str(canonical(once)) == str(once)

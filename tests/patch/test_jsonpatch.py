@@ -1,0 +1,115 @@
+"""JSON patches: operations and refusals."""
+
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kas.patch import jsonpatch as jp
+
+
+def run(document, *operations, **kw):
+    before = copy.deepcopy(document)
+    try:
+        return jp.apply(document, jp.decode(json.dumps(operations)), **kw)
+    finally:
+        assert document == before
+
+
+def test_operations():
+    doc = {"a": [1, 2], "b": {"c": 1}}
+    assert run(doc, {"op": "add", "path": "/a/-", "value": 3}) == {"a": [1, 2, 3], "b": {"c": 1}}
+    assert run(doc, {"op": "add", "path": "/a/-1", "value": 3}) == {"a": [1, 2, 3], "b": {"c": 1}}
+    assert run(doc, {"op": "remove", "path": "/a/-2"}) == {"a": [2], "b": {"c": 1}}
+    assert run(doc, {"op": "replace", "path": "/b/new", "value": 1}) == {"a": [1, 2], "b": {"c": 1, "new": 1}}
+    assert run(doc, {"op": "move", "from": "/b/c", "path": "/a/0"}) == {"a": [1, 1, 2], "b": {}}
+    assert run(doc, {"op": "replace", "path": "", "value": {"x": 1}}) == {"x": 1}
+
+
+def test_a_copy_is_its_own():
+    got = run({"a": {"x": [1]}}, {"op": "copy", "from": "/a", "path": "/b"}, {"op": "add", "path": "/b/x/-", "value": 2})
+    assert got == {"a": {"x": [1]}, "b": {"x": [1, 2]}}
+
+
+def test_the_patch_can_be_applied_again():
+    patch = jp.decode('[{"op":"add","path":"/m","value":{"l":[]}},{"op":"add","path":"/m/l/-","value":1}]')
+    assert jp.apply({}, patch) == jp.apply({}, patch) == {"m": {"l": [1]}}
+
+
+def test_numbers_are_compared_as_written():
+    for want in (1, True, "1"):
+        doc = {"a": want}
+        for value in (1, True, 1.0, "1"):
+            same = type(value) is type(want)
+            try:
+                run(doc, {"op": "test", "path": "/a", "value": value})
+                assert same
+            except jp.ApplyError as e:
+                assert not same and str(e) == "testing value /a failed: test failed"
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        ({"op": "add", "path": 1}, "add operation failed to decode path: missing value"),
+        ({"op": "test", "path": 1}, "test operation failed to decode path: json: cannot unmarshal number into Go value of type string"),
+        ({"op": "replace"}, "replace operation failed to decode path: operation missing path field: missing value"),
+        (
+            {"op": "add", "path": "/a/9", "value": 1},
+            "error in add for path: '/a/9': Unable to access invalid index: 9: invalid index referenced",
+        ),
+        ({"op": "replace", "path": "", "value": 5}, "replace operation value must be object or array: %!w(<nil>)"),
+        ({"op": "replace", "path": "", "value": None}, "replace operation value must be object or array: %!w(<nil>)"),
+        ({"op": "copy", "path": "/a"}, "copy operation failed to decode from: operation, missing from field: missing value"),
+    ],
+)
+def test_messages(operation, message):
+    with pytest.raises(jp.ApplyError) as e:
+        run({"a": []}, operation)
+    assert str(e.value) == message
+
+
+def test_limits():
+    with pytest.raises(jp.TooManyOperationsError) as e:
+        jp.decode("[" + ",".join(['{"op":"test","path":"/a"}'] * 10_001) + "]")
+    assert str(e.value) == "The allowed maximum operations in a JSON patch is 10000, got 10001"
+    bomb = [{"op": "copy", "from": "/a", "path": f"/a/{i}"} for i in range(64)]
+    with pytest.raises(jp.ApplyError, match=r"^Unable to copy, the accumulated size increase of copy is \d+, exceeding the limit 3145728$"):
+        run({"a": {}}, *bomb)
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", '"x"', "[", ""])
+def test_what_is_no_patch(text):
+    with pytest.raises(jp.DecodeError):
+        jp.decode(text)
+
+
+part = st.sampled_from(["a", "b", "0", "1", "-", "-1", "", "x~1y", "+1"])
+pointer = st.lists(part, max_size=4).map(lambda p: "".join(f"/{s}" for s in p))
+scalar = st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2)
+value = st.recursive(scalar, lambda c: st.lists(c, max_size=3) | st.dictionaries(st.sampled_from("ab"), c, max_size=2), max_leaves=8)
+operation = st.fixed_dictionaries(
+    {"op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test", "nope"])},
+    optional={"path": pointer, "from": pointer, "value": value},
+)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b", "x/y"]), value), st.lists(operation, max_size=6))
+def test_never_raises_anything_else_and_never_changes_its_input(document, operations):
+    patch_before = copy.deepcopy(operations)
+    try:
+        run(document, *operations)
+    except jp.ApplyError as e:
+        assert str(e)
+    assert operations == patch_before
+
+
+def test_deep_documents_do_not_crash():
+    deep = "[" * 900 + "]" * 900
+    patch = jp.decode(f'[{{"op":"add","path":"/a","value":{deep}}},{{"op":"test","path":"/a","value":{deep}}}]')
+    try:
+        jp.apply({}, patch)
+    except jp.ApplyError as e:
+        assert str(e) == "exceeded max depth"

@@ -1,0 +1,89 @@
+"""Fields of feature gates that are off are dropped, unless the stored object uses them."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from kas.config import features
+from kas.registry.gated import GatedFields
+
+
+def dropped(kind: tuple[str, str, str], obj, old=None, status: bool = False, **gates: bool):
+    given, before = copy.deepcopy(obj), copy.deepcopy(old)
+    with features.DEFAULT.overridden(**gates):
+        GatedFields(*kind).drop(given, old, status)
+    assert old == before, "what is stored is not touched"
+    return given
+
+
+POD = ("", "v1", "Pod")
+
+
+def pod(**spec):
+    return {"spec": {"containers": [{"name": "a"}], **spec}}
+
+
+def test_a_field_goes_and_stays_with_its_gate():
+    obj = pod(hostnameOverride="x")
+    assert dropped(POD, obj, HostnameOverride=False) == pod()
+    assert dropped(POD, obj, HostnameOverride=True) == obj
+    assert dropped(POD, obj, pod(hostnameOverride="y"), HostnameOverride=False) == obj
+    assert dropped(POD, obj, pod(), HostnameOverride=False) == pod()
+
+
+def test_fields_of_lists_go_where_nobody_used_one():
+    one, other = {"name": "a", "lifecycle": {"stopSignal": "SIGHUP"}}, {"name": "b", "lifecycle": {"stopSignal": "X", "preStop": {}}}
+    obj = {"spec": {"containers": [one, other]}}
+    without = {"spec": {"containers": [{"name": "a"}, {"name": "b", "lifecycle": {"preStop": {}}}]}}
+    assert dropped(POD, obj) == without
+    assert dropped(POD, obj, ContainerStopSignals=True) == obj
+    used = {"spec": {"containers": [{"name": "z"}], "initContainers": [{"name": "i", "lifecycle": {"stopSignal": "SIGHUP"}}]}}
+    assert dropped(POD, obj, used) == obj
+
+
+def test_maps_are_entered():
+    kind = ("resource.k8s.io", "v1", "ResourceSlice")
+    obj = {"spec": {"devices": [{"name": "d", "attributes": {"a": {"ints": [1]}, "b": {"int": 1}}}]}}
+    assert dropped(kind, obj) == {"spec": {"devices": [{"name": "d", "attributes": {"a": {}, "b": {"int": 1}}}]}}
+    assert dropped(kind, obj, DRAListTypeAttributes=True) == obj
+
+
+def test_all_gates_of_a_field_have_to_be_on():
+    kind = ("resource.k8s.io", "v1", "ResourceSlice")
+    obj = {"spec": {"devices": [{"name": "d", "bindsToNode": True}]}}
+    assert dropped(kind, obj) == obj
+    for gate in ("DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"):
+        assert dropped(kind, obj, **{gate: False}) == {"spec": {"devices": [{"name": "d"}]}}
+
+
+def test_the_status_is_looked_at_when_it_is_written():
+    obj = {"spec": {"hostnameOverride": "x"}, "status": {"resize": "x", "extendedResourceClaimStatus": {"resourceClaimName": "c"}}}
+    off = {"DRAExtendedResource": False, "HostnameOverride": False}
+    assert dropped(POD, obj, None, True, **off) == {"spec": {"hostnameOverride": "x"}, "status": {"resize": "x"}}
+    assert dropped(POD, obj, None, False, **off) == {"spec": {}, "status": obj["status"]}
+
+
+def test_what_is_shared_with_the_stored_object_is_copied():
+    shared = [{"name": "a", "env": [{"name": "E", "valueFrom": {"fileKeyRef": {"key": "k"}}}]}]
+    old = {"spec": {"containers": [{"name": "a"}]}}
+    obj = {"spec": {"containers": shared}}
+    with features.DEFAULT.overridden(EnvFiles=False):
+        GatedFields(*POD).drop(obj, old)
+    assert obj["spec"]["containers"][0]["env"] == [{"name": "E", "valueFrom": {}}]
+    assert shared[0]["env"][0]["valueFrom"] == {"fileKeyRef": {"key": "k"}}
+
+
+@pytest.mark.parametrize("kind", sorted(features.gated_fields()))
+def test_every_row_of_the_table_can_be_dropped(kind):
+    for path, gates in features.gated_fields()[kind]:
+        value: object = {"x": 1}
+        for step in reversed(path):
+            value = [value] if step == "[]" else {"key": value} if step == "{}" else {step: value}
+        on = dict.fromkeys(gates, True)
+        group, version, name = kind.split("/")
+        status = path[0] == "status"
+        assert dropped((group, version, name), value, None, status, **on) == value
+        for gate in gates:
+            assert dropped((group, version, name), value, None, status, **{**on, gate: False}) != value

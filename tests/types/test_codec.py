@@ -1,0 +1,347 @@
+"""decode, encode_json, protobuf: what is checked, dropped, filled and refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kas.types.conversion import convert
+from kas.types.scheme import (
+    BUILTIN,
+    DecodeError,
+    EncodeError,
+    decode,
+    decode_plain,
+    decode_protobuf,
+    default,
+    duplicate_fields,
+    encode_json,
+    encode_json_split,
+    encode_protobuf,
+    envelope,
+    envelope_head,
+    open_envelope,
+    pretty_json,
+    protobuf_list,
+    transcode_json_to_protobuf,
+    write_json,
+    zero,
+)
+from kas.types.strict import strict_errors
+
+POD = BUILTIN.kind("", "v1", "Pod").type
+CONFIG_MAP = BUILTIN.kind("", "v1", "ConfigMap").type
+DEPLOYMENT = BUILTIN.kind("apps", "v1", "Deployment").type
+CRD = BUILTIN.kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").type
+META = {"name": "a", "creationTimestamp": "2024-01-02T03:04:05Z"}
+
+
+def canonical(type, obj) -> str:
+    return encode_json(type, decode(type, obj)[0]).decode()
+
+
+def refusal(type, obj, raw=None) -> str:
+    with pytest.raises(DecodeError) as caught:
+        decode(type, obj, raw)
+    return str(caught.value)
+
+
+def test_what_go_always_writes_is_filled_and_what_omitempty_drops_is_gone():
+    obj = {"metadata": {"name": "a", "labels": {}, "generateName": ""}, "spec": {"containers": [{"name": "x", "ports": [{"hostPort": 0}]}]}}
+    typed, unknown = decode(POD, obj)
+    assert unknown == []
+    assert typed["metadata"] == {"name": "a", "labels": {}}
+    assert canonical(POD, obj).startswith('{"metadata":{"name":"a"},')
+    assert typed["status"] == {}
+    assert typed["spec"]["containers"] == [{"name": "x", "ports": [{"containerPort": 0}], "resources": {}}]
+
+
+def test_an_empty_list_or_map_is_not_an_absent_one():
+    obj = {"metadata": {"labels": {}, "annotations": None}, "spec": {"containers": None, "volumes": [], "nodeSelector": {}}}
+    for typed in (decode(POD, obj)[0], decode_plain(POD, orjson.dumps(obj))):
+        assert typed["metadata"] == {"labels": {}}
+        assert typed["spec"] == {"volumes": [], "nodeSelector": {}}
+        assert encode_json(POD, typed) == b'{"metadata":{},"spec":{"containers":null},"status":{}}'
+
+
+def test_pointers_keep_a_zero():
+    assert '"replicas":0' in canonical(DEPLOYMENT, {"spec": {"replicas": 0}})
+    assert '"minReadySeconds"' not in canonical(DEPLOYMENT, {"spec": {"minReadySeconds": 0}})
+
+
+def test_null_lists_are_written_as_null_and_are_absent_when_typed():
+    typed, _ = decode(POD, {"spec": {"containers": None}})
+    assert "containers" not in typed["spec"]
+    assert encode_json(POD, typed) == b'{"metadata":{},"spec":{"containers":null},"status":{}}'
+
+
+def test_stored_form_turns_empty_lists_into_null():
+    role = BUILTIN.kind("rbac.authorization.k8s.io", "v1", "Role").type
+    typed, _ = decode(role, {"rules": []})
+    assert encode_json(role, typed) == b'{"metadata":{},"rules":[]}'
+    assert encode_json(role, typed, stored=True) == b'{"metadata":{},"rules":null}'
+
+
+def test_null_elements_become_zero_values():
+    assert '"args":["","x"]' in canonical(POD, {"spec": {"containers": [{"name": "c", "args": [None, "x"]}]}})
+    assert canonical(CONFIG_MAP, {"data": {"a": None}}) == '{"metadata":{},"data":{"a":""}}'
+
+
+def test_decode_is_idempotent_on_its_own_output():
+    typed, _ = decode(DEPLOYMENT, {"metadata": META, "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "c"}]}}}})
+    assert decode(DEPLOYMENT, orjson.loads(encode_json(DEPLOYMENT, typed)))[0] == typed
+
+
+@pytest.mark.parametrize(
+    ("type", "obj", "text"),
+    [
+        (
+            DEPLOYMENT,
+            {"spec": {"replicas": "3"}},
+            "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32",
+        ),
+        (CONFIG_MAP, {"data": {"a": True}}, "json: cannot unmarshal bool into Go struct field ConfigMap.data of type string"),
+        (CONFIG_MAP, {"data": []}, "json: cannot unmarshal array into Go struct field ConfigMap.data of type map[string]string"),
+        (POD, {"spec": "x"}, "json: cannot unmarshal string into Go struct field Pod.spec of type v1.PodSpec"),
+        (
+            POD,
+            {"spec": {"containers": {}}},
+            "json: cannot unmarshal object into Go struct field PodSpec.spec.containers of type []v1.Container",
+        ),
+        (
+            POD,
+            {"spec": {"containers": [{"ports": [{"containerPort": 2147483648}]}]}},
+            "json: cannot unmarshal number 2147483648 into Go struct field ContainerPort.spec.containers.ports.containerPort of type int32",
+        ),
+        (POD, {"spec": {"hostNetwork": 1}}, "json: cannot unmarshal number into Go struct field PodSpec.spec.hostNetwork of type bool"),
+        (POD, [], "json: cannot unmarshal array into Go value of type v1.Pod"),
+        (CONFIG_MAP, {"binaryData": {"a": "!"}}, "illegal base64 data at input byte 0"),
+        (
+            POD,
+            {"metadata": {"creationTimestamp": "x"}},
+            'parsing time "x" as "2006-01-02T15:04:05Z07:00": cannot parse "x" as "2006"',
+        ),
+    ],
+)
+def test_mismatches_have_go_s_words(type, obj, text):
+    assert refusal(type, obj) == text
+
+
+def test_the_spelling_of_numbers_is_read_from_the_text():
+    raw = b'{"spec":{"replicas":1.0}}'
+    assert "number 1.0 into" in refusal(DEPLOYMENT, orjson.loads(raw), raw)
+    raw = b'{"spec":{"volumes":[{"name":"v","emptyDir":{"sizeLimit":1e3}}]}}'
+    assert '"sizeLimit":"1e3"' in encode_json(POD, decode(POD, orjson.loads(raw), raw)[0]).decode()
+
+
+def test_unknown_fields_are_dropped_and_named():
+    typed, unknown = decode(POD, {"x": 1, "spec": {"containers": [{"name": "a"}, {"name": "b", "bogus": {"deep": 1}}]}, "Spec": {}})
+    assert unknown == ['unknown field "x"', 'unknown field "spec.containers[1].bogus"', 'unknown field "Spec"']
+    assert "x" not in typed
+
+
+def test_at_most_a_hundred_unknown_fields_are_named():
+    assert len(decode(POD, {f"x{i}": 1 for i in range(300)})[1]) == 100
+
+
+def test_strict_errors_stand_in_document_order():
+    raw = b'{"data":{"a":"1","a":"2"},"bogus":1,"bogus":2,"metadata":{"name":"a","name":"b"}}'
+    assert strict_errors(CONFIG_MAP, raw, []) == ['duplicate field "data.a"', 'unknown field "bogus"', 'duplicate field "metadata.name"']
+    assert strict_errors(None, raw, []) == ['duplicate field "data.a"', 'duplicate field "bogus"', 'duplicate field "metadata.name"']
+
+
+def test_duplicate_fields():
+    assert duplicate_fields(b'{"a":1,"b":{"a":1},"c":[{"a":1,"a":2}],"a":3,"a":4}') == ["c[0].a", "a"]
+    assert duplicate_fields(b'{"k:{\\"a\\":1}":1,"k:{\\"a\\":1}":2}') == ['k:{"a":1}']
+    assert duplicate_fields(b'{"a":1,"\\u0061":2}') == ["a"]
+
+
+trees = st.recursive(
+    st.integers() | st.text(max_size=3), lambda c: st.lists(c) | st.lists(st.tuples(st.sampled_from("abc"), c)), max_leaves=20
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)
+)
+
+
+@given(trees)
+def test_duplicate_scan_agrees_with_the_slow_reading(tree):
+    def text(node) -> str:
+        if isinstance(node, list) and node and all(isinstance(n, tuple) for n in node):
+            return "{" + ",".join(f"{json.dumps(k)}:{text(v)}" for k, v in node) + "}"
+        if isinstance(node, list):
+            return "[" + ",".join(text(n[1] if isinstance(n, tuple) else n) for n in node) + "]"
+        return json.dumps(node)
+
+    raw = text(tree).encode()
+    expected = [f.removeprefix('duplicate field "').removesuffix('"') for f in strict_errors(None, raw, [])]
+    assert duplicate_fields(raw) == expected
+
+
+def test_split_leaves_room_for_the_resource_version():
+    typed, _ = decode(POD, {"kind": "Pod", "apiVersion": "v1", "metadata": {**META, "uid": "u", "resourceVersion": "9"}})
+    head, tail, prefix, metadata_tail = encode_json_split(POD, typed)
+    assert head[:prefix] == b'{"kind":"Pod","apiVersion":"v1",'
+    assert tail[:metadata_tail] == b'"creationTimestamp":"2024-01-02T03:04:05Z"}'
+    typed["metadata"]["resourceVersion"] = "123"
+    assert head + b'"resourceVersion":"123",' + tail == encode_json(POD, typed, stored=True)
+
+
+def test_split_refuses_metadata_that_ends_before_the_resource_version():
+    with pytest.raises(EncodeError):
+        encode_json_split(POD, decode(POD, {"metadata": {"name": "a"}})[0])
+
+
+def test_strings_are_escaped_as_go_does():
+    value = "<a>&\u2028\u2029\x00\x08\x0c\n\r\t\"\\é😀\x7f"
+    assert write_json(value) == (
+        '"\\u003ca\\u003e\\u0026\\u2028\\u2029\\u0000\\b\\f\\n\\r\\t\\"\\\\é😀\x7f"'.encode()
+    )
+    assert write_json("\ud800") == '"�"'.encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0, "1"), (0.5, "0.5"), (1e21, "1e+21"), (1e20, "100000000000000000000"), (1e-6, "0.000001"), (1e-7, "1e-7"), (-1.5e-10, "-1.5e-10"),
+     (123456789.125, "123456789.125"), (0.0, "0"), (-0.0, "-0"), (5e-324, "5e-324"), (1.7976931348623157e308, "1.7976931348623157e+308")],
+)  # fmt: skip
+def test_floats_are_written_as_go_does(value, text):
+    assert write_json(value) == text.encode()
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_floats_survive(value):
+    assert math.isclose(float(write_json(value)), value, rel_tol=0)
+
+
+@given(json_values)
+def test_untyped_json_round_trips_and_is_sorted(value):
+    data = write_json(value)
+    assert json.loads(data) == value
+    assert json.loads(pretty_json(data)) == value
+
+
+def test_pretty_json_is_marshal_indent():
+    assert pretty_json(b'{"a":[],"b":{},"c":[1,{"d":"x{[,:"}]}').decode() == json.dumps(
+        {"a": [], "b": {}, "c": [1, {"d": "x{[,:"}]}, indent=2
+    )
+
+
+def test_schema_unions_of_crds():
+    schema = {"items": [{"type": "string"}], "additionalProperties": False, "dependencies": {"a": ["b"], "c": {"type": "object"}}}
+    root = {"openAPIV3Schema": {"properties": {"p": schema}, "maximum": 1.5}}
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": root}]
+    typed, unknown = decode(CRD, {"spec": {"group": "g", "names": {}, "scope": "", "versions": versions}})
+    assert unknown == []
+    data = encode_json(CRD, typed)
+    assert b'"additionalProperties":false' in data
+    protobuf = encode_protobuf(CRD, typed)
+    assert decode_protobuf(CRD, protobuf) == typed
+    assert transcode_json_to_protobuf(CRD, data) == protobuf
+
+
+def test_envelope_round_trip():
+    data = envelope("apps/v1", "Deployment", b"raw")
+    assert open_envelope(data) == ("apps/v1", "Deployment", b"raw", "")
+    assert envelope_head("apps/v1", "Deployment", 3) + b"raw" + b"\x1a\x00\x22\x00" == data
+
+
+def test_protobuf_list_frames_finished_items():
+    list_type = BUILTIN.kind("", "v1", "ConfigMapList").type
+    maps = [decode(CONFIG_MAP, {"metadata": {"name": n}, "data": {"k": n * 200}})[0] for n in "abc"]
+    typed, _ = decode(list_type, {"metadata": {"resourceVersion": "7"}, "items": maps})
+    meta = encode_protobuf(BUILTIN.type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"), typed["metadata"])
+    items = [encode_protobuf(CONFIG_MAP, m) for m in maps]
+    want = encode_protobuf(list_type, typed, api_version="v1", kind="ConfigMapList")
+    assert protobuf_list(meta, items, api_version="v1", kind="ConfigMapList") == want
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff" * 20, b"\x0a", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x0a\x05ab", b"\x08\x01", b"\x0b", b"\x0c", b"\x00",
+        b"\x0a\xff\xff\xff\xff\x07", b"\x0d\x01",
+    ],
+)  # fmt: skip
+def test_hostile_protobuf_is_refused(data):
+    with pytest.raises(DecodeError):
+        decode_protobuf(POD, data)
+
+
+def test_nesting_is_bounded():
+    schema = BUILTIN.type("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps")
+    number = schema.by_name["not"].pb
+    data = b""
+    for _ in range(3000):
+        size, prefix = len(data), bytearray()
+        while size > 127:
+            prefix.append(size & 127 | 128)
+            size >>= 7
+        prefix.append(size)
+        tag = number << 3 | 2
+        data = bytes([tag & 127 | 128, tag >> 7] if tag > 127 else [tag]) + bytes(prefix) + data
+    with pytest.raises(DecodeError):
+        decode_protobuf(schema, data)
+    with pytest.raises(DecodeError):
+        transcode_json_to_protobuf(schema, b'{"not":' * 3000 + b"{}" + b"}" * 3000)
+    deep: dict = {}
+    for _ in range(3000):
+        deep = {"not": deep}
+    with pytest.raises(DecodeError):
+        decode(schema, deep)
+    with pytest.raises(EncodeError):
+        encode_json(schema, deep)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_protobuf_decoder_never_crashes(data):
+    try:
+        typed = decode_protobuf(POD, data)
+    except DecodeError:
+        return
+    assert transcode_json_to_protobuf(POD, encode_json(POD, typed)) == encode_protobuf(POD, typed)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 400), st.binary(max_size=6))
+def test_transcoder_never_crashes_on_damaged_json(at, noise):
+    container = {"name": "c", "env": [{"name": "a", "value": "\n"}]}
+    typed, _ = decode(POD, {"kind": "Pod", "metadata": META, "spec": {"containers": [container]}})
+    data = encode_json(POD, typed)
+    at %= len(data)
+    with contextlib.suppress(DecodeError):
+        transcode_json_to_protobuf(POD, data[:at] + noise + data[at + len(noise) :])
+
+
+def test_values_of_a_wrong_type_are_refused_by_the_encoders():
+    for bad in ({"spec": {"containers": {}}}, {"metadata": {"name": 5}}, {"spec": {"priority": "x"}}, {"status": []}):
+        with pytest.raises(EncodeError):
+            encode_json(POD, bad)
+        with pytest.raises(EncodeError):
+            encode_protobuf(POD, bad)
+
+
+def test_constant_defaults_leave_conditional_ones_alone():
+    typed, _ = decode(DEPLOYMENT, {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}})
+    default(DEPLOYMENT, typed)
+    assert typed["spec"]["replicas"] == 1
+    assert typed["spec"]["strategy"] == {"type": "RollingUpdate"}
+    container = typed["spec"]["template"]["spec"]["containers"][0]
+    assert container["terminationMessagePath"] == "/dev/termination-log"
+    assert "imagePullPolicy" not in container
+
+
+def test_zero_is_an_empty_object_decoded():
+    assert zero(POD) == decode(POD, {})[0]
+
+
+def test_same_version_is_not_converted():
+    obj = {"kind": "Pod"}
+    assert convert(obj, "", "v1", "v1", "Pod") is obj

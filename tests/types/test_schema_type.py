@@ -1,0 +1,189 @@
+"""Descriptors made from schemas while serving: any nesting, the walks of their objects, and that nothing keeps them."""
+
+import copy
+import gc
+
+import pytest
+
+from kas.apiextensions import celrules, customtypes, mergeschema
+from kas.types.scheme import (
+    BUILTIN,
+    DecodeError,
+    apply_schema_defaults,
+    decode,
+    drop_nulls,
+    encode_json,
+    prune,
+    prune_value,
+    schema_type,
+)  # fmt: skip
+
+TEXT = {"type": "string"}
+
+
+def spec(**properties):
+    return schema_type("e.W", {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}})
+
+
+def done(type, obj):
+    """The object after all walks, and the paths of what was unknown."""
+    unknown = prune(type, obj)
+    drop_nulls(type, obj)
+    apply_schema_defaults(type, obj)
+    return obj, unknown
+
+
+def test_fields_say_what_the_schema_says():
+    type = spec(
+        s={"type": "string", "format": "date", "default": "2020-01-01", "nullable": True, "enum": ["x"]},
+        n={"type": "integer"}, f={"type": "number"}, b={"type": "boolean"}, any={"x-kubernetes-preserve-unknown-fields": True},
+        ios={"x-kubernetes-int-or-string": True}, o={"type": "object", "properties": {"x": TEXT}, "required": ["x"]},
+        l={"type": "array", "items": TEXT, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]},
+        m={"type": "object", "additionalProperties": {"type": "integer"}, "x-kubernetes-map-type": "atomic"},
+    )  # fmt: skip
+    f = type.by_name["spec"].message.by_name
+    kinds = {name: (field.card, field.type) for name, field in f.items()}
+    assert kinds == {
+        "s": ("single", "string"), "n": ("single", "int64"), "f": ("single", "double"), "b": ("single", "bool"), "any": ("single", "any"),
+        "ios": ("single", "intOrString"), "o": ("single", "message"), "l": ("list", "string"), "m": ("map", "int64"),
+    }  # fmt: skip
+    assert (f["s"].format, f["s"].default, f["s"].accepts_null, f["s"].enum) == ("date", "2020-01-01", True, ["x"])
+    assert (f["l"].list_type, f["l"].list_map_keys, f["m"].map_type) == ("map", ("k",), "atomic")
+    assert f["o"].message.by_name["x"].required and not f["o"].required
+    assert type.has_type_meta and type.embedded and not f["o"].message.embedded
+    assert [field.name for field in f["o"].message.fields] == ["x"] and type.schema["type"] == "object"
+
+
+def test_lists_and_maps_nest():
+    inner = {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string", "default": "d"}, "v": TEXT}}}
+    type = spec(
+        ll={"type": "array", "items": inner},
+        mm={"type": "object", "additionalProperties": {"type": "object", "additionalProperties": inner}},
+    )  # fmt: skip
+    items = [{"v": "1", "z": 1}, {"k": None}]
+    obj, unknown = done(type, {"spec": {"ll": [copy.deepcopy(items)], "mm": {"a": {"b.c": copy.deepcopy(items)}}}})
+    want = [{"v": "1", "k": "d"}, {"k": "d"}]
+    assert obj == {"spec": {"ll": [want], "mm": {"a": {"b.c": want}}}}
+    assert unknown == ["spec.ll[0][0].z", "spec.mm.a.b.c[0].z"]
+    ll = type.by_name["spec"].message.by_name["ll"]
+    assert (ll.card, ll.element.card, ll.element.element.card, ll.element.element.type) == ("list", "list", "single", "message")
+
+
+def test_more_fields_than_built_in_types_have():
+    names = [f"field{i}" for i in range(1000)]
+    type = spec(**{name: {"type": "string", "default": name} for name in names})
+    obj, unknown = done(type, {"spec": {"extra": 1}})
+    assert obj == {"spec": {name: name for name in names}} and unknown == ["spec.extra"]
+
+
+def test_schemas_nested_deeply():
+    schema = TEXT
+    for _ in range(300):
+        schema = {"type": "object", "properties": {"a": schema}}
+    assert schema_type("e.W", schema).by_name["a"].message.by_name["a"].type == "message"
+    for _ in range(20000):
+        schema = {"type": "object", "properties": {"a": schema}}
+    with pytest.raises(RecursionError):
+        schema_type("e.W", schema)
+
+
+def test_objects_nested_deeply():
+    deep = {}
+    for _ in range(20000):
+        deep = {"a": deep}
+    loose = spec(any={"type": "object", "additionalProperties": True})
+    with pytest.raises(DecodeError):
+        prune(schema_type("e.W", {"additionalProperties": True}), {"b": [nested(20000)]})
+    assert prune(loose, {"spec": {"any": deep}}) == ["spec.any.a.a"]  # what a map of anything holds has no fields
+
+
+def nested(n):
+    out = []
+    for _ in range(n):
+        out = [out]
+    return out
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "left", "unknown"),
+    [
+        ({"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"p": {"type": "object"}}},
+         {"p": {"q": 1}, "r": {"s": 1}}, {"p": {}, "r": {"s": 1}}, ["spec.x.p.q"]),
+        ({"x-kubernetes-preserve-unknown-fields": True}, {"p": [{"q": 1}]}, {"p": [{"q": 1}]}, []),
+        ({"type": "array", "items": TEXT}, {"0": "x"}, {}, ["spec.x.0"]),
+        (TEXT, [{"a": 1}], [{}], ["spec.x[0].a"]),
+        ({"type": "object", "additionalProperties": True}, {"a": {"b": 1}, "c": 1}, {"a": {}, "c": 1}, ["spec.x.a.b"]),
+        ({"type": "object", "x-kubernetes-embedded-resource": True}, {"kind": "K", "apiVersion": "v1", "metadata": {"z": 1}, "z": 1},
+         {"kind": "K", "apiVersion": "v1", "metadata": {"z": 1}}, ["spec.x.z"]),
+    ],
+)  # fmt: skip
+def test_pruning(schema, value, left, unknown):
+    obj = {"apiVersion": "e/v1", "kind": "W", "metadata": {"name": "n"}, "spec": {"x": value}}
+    assert prune(spec(x=schema), obj) == unknown
+    assert obj["spec"]["x"] == left
+
+
+def test_pruning_one_value():
+    field = spec(x={"type": "array", "items": {"type": "object", "properties": {"a": TEXT}}}).by_name["spec"].message.by_name["x"]
+    value = [{"a": "1", "b": 1}]
+    assert prune_value(field, value) == ["[0].b"] and value == [{"a": "1"}]
+
+
+def test_nulls_and_defaults():
+    type = spec(
+        s={"type": "string", "default": "d"}, nul={"type": "string", "default": "d", "nullable": True},
+        nod={"type": "string", "nullable": True}, plain=TEXT,
+        o={"type": "object", "properties": {"x": {"type": "integer", "default": 1}}, "default": {}},
+        m={"type": "object", "additionalProperties": TEXT}, l={"type": "array", "items": TEXT},
+    )  # fmt: skip
+    assert done(type, {"spec": {}})[0] == {"spec": {"s": "d", "nul": "d", "o": {"x": 1}}}
+    given = {"s": None, "nul": None, "nod": None, "plain": None, "o": {"x": None}, "m": {"a": None}, "l": [None]}
+    assert done(type, {"spec": given})[0] == {"spec": {"s": "d", "nul": None, "nod": None, "o": {"x": 1}, "m": {}, "l": [None]}}
+    assert done(type, {"spec": None})[0] == {} and done(type, {})[0] == {}
+
+
+def test_defaults_are_not_shared():
+    type = spec(l={"type": "array", "items": TEXT, "default": ["a"]})
+    one, two = done(type, {"spec": {}})[0], done(type, {"spec": {}})[0]
+    one["spec"]["l"].append("b")
+    assert two["spec"]["l"] == ["a"] and done(type, {"spec": {}})[0]["spec"]["l"] == ["a"]
+
+
+def test_objects_of_such_types_have_no_typed_form():
+    type = spec(x=TEXT)
+    for use in (lambda: decode(type, {}), lambda: encode_json(type, {})):
+        with pytest.raises(TypeError, match="made from a schema"):
+            use()
+    assert decode(BUILTIN.known("", "v1", "ConfigMap").type, {"data": {"a": "b"}})[0]["data"] == {"a": "b"}
+
+
+def used(i):
+    """A type of which everything was asked."""
+    rule = {"rule": f"self.size() < {i + 10}", "message": f"m{i}"}
+    schema = {"type": "object", "properties": {f"p{i}": {
+        "type": "array", "maxItems": 5, "default": [f"p{i}"],
+        "items": {"type": "string", "maxLength": 9, "pattern": f"^p{i}$", "x-kubernetes-validations": [rule]},
+    }}}  # fmt: skip
+    type = schema_type(f"e.W{i}", schema)
+    obj = {"apiVersion": "e/v1", "kind": f"W{i}", "metadata": {"name": "n"}}
+    assert customtypes.decode(type, obj) == []
+    customtypes.default(type, obj)
+    assert customtypes.errors(type, obj) == ([], []) and obj[f"p{i}"] == [f"p{i}"]
+    assert celrules.of_type(type) is not None
+    type.derived["merge"] = mergeschema.crd_schema(type, "e/v1", f"W{i}")
+    return type
+
+
+def held():
+    gc.collect()
+    return sum(1 for o in gc.get_objects() if type(o).__name__ in ("TypeDesc", "Field", "SchemaValidator", "Node", "Program"))
+
+
+def test_a_thousand_types_leave_nothing_behind():
+    used(-1)
+    before = held()
+    types = [used(i) for i in range(1000)]
+    assert held() > before + 3000
+    del types
+    assert held() == before
+

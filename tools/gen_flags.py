@@ -1,0 +1,99 @@
+"""Writes docs/flags.md from the table of flags and the table of feature gates.
+
+usage: python tools/gen_flags.py [--check]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from kas.config import features  # noqa: E402
+from kas.config.flags import SECTIONS, Flag  # noqa: E402
+
+OUT = ROOT / "docs" / "flags.md"
+
+
+def text() -> str:
+    """The whole page."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    flags = [flag for rows in SECTIONS.values() for flag in rows]
+    kinds = [flag.effect.kind for flag in flags if not flag.own]
+    yield "# Flags"
+    yield ""
+    yield "<!-- Made by tools/gen_flags.py from kas/config/flags: `make docs`. -->"
+    yield ""
+    yield f"`kas serve` knows the {len(kinds)} flags of kube-apiserver 1.36.2 and {len(flags) - len(kinds)} of its own."
+    yield f"{kinds.count('works')} of kube-apiserver's do here what they do there. {kinds.count('no effect')} are accepted, with a warning"
+    yield f"at the start, because nothing in kas depends on them. {kinds.count('refuses')} are refused: they ask for a protection that kas"
+    yield "does not have yet, and a server that started without it would be open where its operator believes it is closed."
+    yield ""
+    yield "The syntax is kube-apiserver's: `--flag=value` or `--flag value`, switches only as `--flag` or `--flag=false`, lists comma"
+    yield "separated or repeated, durations like `1h30m` or `500ms`, sizes as Kubernetes quantities. All mistakes of a command line are"
+    yield "told at once, one a line, with exit code 2."
+    for section, rows in SECTIONS.items():
+        yield ""
+        yield "## Of kas alone" if section == "kas" else f"## {section.capitalize()}"
+        yield ""
+        yield "| flag | default | what it is for | here |"
+        yield "| --- | --- | --- | --- |"
+        yield from map(_row, rows)
+    yield from _gates()
+
+
+def _gates() -> Iterator[str]:
+    known, effective = features.known(), features.effective()
+    kinds: dict[str, set[str]] = {}
+    for where, rows in features.gated_fields().items():
+        for path, names in rows:
+            for name in names:
+                whose = "pods" if "template" in path or where in ("/v1/Pod", "/v1/PodTemplate") else where.rpartition("/")[2]
+                kinds.setdefault(name, set()).add(f"`{path[-1]}` of {whose}")
+    yield ""
+    yield "## Feature gates"
+    yield ""
+    yield f"All {len(known)} gates of kube-apiserver 1.36.2 are known, with their stages, defaults and locks; `AllAlpha` and `AllBeta`"
+    yield "set those that are not named. The gates below govern something here. A gate that is off takes its fields out of what is"
+    yield "written, unless the stored object uses them. For gates that are set and govern nothing here, a warning at the start says so."
+    yield ""
+    yield "| gate | default | stage | governs |"
+    yield "| --- | --- | --- | --- |"
+    for name in sorted(effective):
+        gate = known[name]
+        what = [features.GOVERNED[name]] if name in features.GOVERNED else []
+        fields = sorted(kinds.get(name, ()))
+        if fields:
+            what.append("fields: " + ", ".join(fields))
+        yield f"| {name} | {'on' if gate.default else 'off'} | {gate.stage} | {'; '.join(what)} |"
+
+
+def _row(flag: Flag) -> str:
+    default = flag.shown or (f"`{flag.shown_default}`" if flag.shown_default else "")
+    if flag.upstream is not None:
+        default += f" (kube-apiserver: {f'`{flag.upstream}`' if flag.upstream else 'none'})"
+    effect = flag.effect
+    here = {
+        "works": "works",
+        "no effect": f"no effect: {effect.why}",
+        "refuses": f"refused: kas does not have {effect.why} yet" + (f"; {effect.hint}" if effect.hint else ""),
+    }[effect.kind]
+    names = f"`-{flag.short}`, `--{flag.name}`" if flag.short else f"`--{flag.name}`"
+    return f"| {names} | {default} | {flag.text} | {here} |".replace("true|false", "true\\|false")
+
+
+def main() -> None:
+    if sys.argv[1:] != ["--check"]:
+        OUT.write_text(text())
+    elif OUT.read_text() != text():
+        sys.exit(f"{OUT} is not what {Path(__file__).name} makes: run make docs")
+
+
+if __name__ == "__main__":
+    main()

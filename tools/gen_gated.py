@@ -1,0 +1,53 @@
+"""Writes gated.json: for every kind that is stored, the paths of fields behind feature gates that can be off. Run by tables.py.
+
+A path is a list of field names, "[]" for each item of a list and "{}" for each value of a map.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+CORE = "io.k8s.api.core.v1."
+# The facts name a gate that is called otherwise, and leave out fields whose gate is told in words.
+CALLED = {"PodCertificateProjection": "PodCertificateRequest"}
+FURTHER = {(CORE + "Lifecycle", "stopSignal"): ["ContainerStopSignals"]}
+# The restart policy of a regular container has a gate, that of an init container has none.
+REGULAR = (["containers", "[]", "restartPolicy"], ["ContainerRestartRules"])
+# Governed by more than their presence; the kind's strategy sees to them.
+BY_HAND = {(CORE + "TypedObjectReference", "namespace")}
+
+
+def main(facts: Path, out: Path) -> None:
+    """Write the table ``out`` from a directory with types.json, resources.json and feature-gates.json."""
+    types = {t["name"]: t for t in json.loads((facts / "types.json").read_text())["types"]}
+    free = {g["name"] for g in json.loads((facts / "feature-gates.json").read_text())["gates"] if not g["locked"]}
+    table = {}
+    for resource in json.loads((facts / "resources.json").read_text())["resources"]:
+        if not resource.get("etcdPrefix"):
+            continue
+        rows = [(path, [g for g in gates if g in free]) for path, gates in _walk(types, resource["type"], ())]
+        rows = [(path, gates) for path, gates in rows if gates]
+        if rows:
+            table[f"{resource['group']}/{resource['version']}/{resource['kind']}"] = rows
+    out.write_text("{\n" + ",\n".join(f"{json.dumps(n)}: {json.dumps(table[n], separators=(',', ':'))}" for n in sorted(table)) + "\n}\n")
+
+
+def _walk(types: dict[str, Any], name: str, above: tuple[str, ...]) -> Iterator[tuple[list[str], list[str]]]:
+    """(path, gates) of every gated field of a type and what it holds; a type within itself is not entered again."""
+    if name in above or name not in types:
+        return
+    for f in types[name].get("fields", ()):
+        step = [] if f.get("inline") else [f["json"]]
+        gates = f.get("gates") or FURTHER.get((name, f["json"])) or []
+        if gates and (name, f["json"]) not in BY_HAND:
+            yield step, [CALLED.get(g, g) for g in gates]
+        elif f.get("ref"):
+            step += {"list": ["[]"], "map": ["{}"]}.get(f["card"], [])
+            for path, inner in _walk(types, f["ref"], (*above, name)):
+                yield step + path, inner
+    if name == CORE + "PodSpec":
+        yield REGULAR
+
