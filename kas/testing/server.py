@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,21 @@ class KasServer:
     def pid(self) -> int:
         """The id of the process that was started."""
         return self.process.pid
+
+    def worker_pids(self) -> list[int]:
+        """The processes that answer requests, once there are exactly as many as were asked for.
+
+        A first start has one child more for a moment, which makes the keys nobody waits for, and a worker that died is one too few until
+        it is replaced. Raises RuntimeError with the server's output when it does not come to that within `START_TIMEOUT_S`.
+        """
+        given = re.search(r"--workers[ =](\d+)", " ".join(self.flags))
+        wanted = int(given.group(1)) if given else self.workers
+        until = time.monotonic() + START_TIMEOUT_S
+        while len(found := _children(self.pid)) != wanted:
+            if time.monotonic() >= until:
+                raise RuntimeError(f"{len(found)} processes and not {wanted}:\n{self.output}")
+            time.sleep(0.02)
+        return found
 
     @property
     def port(self) -> int:

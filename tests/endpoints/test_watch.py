@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from kas.endpoints.frames import wrap_protobuf
-from kas.testing.server import _children
 from kas.types.scheme import BUILTIN, decode, encode_protobuf
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -220,7 +219,7 @@ def test_an_old_revision_ends_in_the_stream(kas_server, connect):
 def _memory(server) -> int:
     """MiB of its own in a server's processes."""
     pattern = r"RssAnon:\s+(\d+)"
-    return sum(int(re.search(pattern, Path(f"/proc/{pid}/status").read_text()).group(1)) for pid in _children(server.pid)) // 1024
+    return sum(int(re.search(pattern, Path(f"/proc/{pid}/status").read_text()).group(1)) for pid in server.worker_pids()) // 1024
 
 
 def test_a_client_that_does_not_read_costs_bounded_memory(kas_server, connect):

@@ -107,9 +107,8 @@ def grant(admin: Caller) -> Iterator[Callable[..., None]]:
 
 def _workers(server: KasServer) -> dict[int, int]:
     """Resident bytes of every process of the server."""
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
     found = {}
-    for pid in [server.pid, *map(int, children)]:
+    for pid in [server.pid, *server.worker_pids()]:
         match = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
         found[pid] = int(match.group(1)) << 10 if match else 0
     return found

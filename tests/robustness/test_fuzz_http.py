@@ -19,7 +19,7 @@ import requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kas.testing.server import KasServer, _children
+from kas.testing.server import KasServer
 
 http.client._MAXHEADERS = 1000  # up to 4 KiB of short warnings are more headers than Python's client takes
 
@@ -79,7 +79,7 @@ class Wire:
         self.session = requests.Session()
         self.session.trust_env, self.session.verify = False, server.ca
         self.session.headers["Authorization"] = f"Bearer {server.token}"
-        self.workers = _children(server.pid)
+        self.workers = server.worker_pids()
 
     def __call__(self, method: str, path: str, body: bytes = b"", **headers: str) -> requests.Response:
         sent = {k.replace("_", "-"): v for k, v in headers.items()}
@@ -114,7 +114,7 @@ class Wire:
             return got
 
     def unharmed(self) -> None:
-        assert _children(self.server.pid) == self.workers, "a worker died"
+        assert self.server.worker_pids() == self.workers, "a worker died"
         assert self("GET", "/readyz").status_code == 200
         assert "panic'd" not in self.server.output, self.server.output[-6000:]
         assert "Application callable raised" not in self.server.output, self.server.output[-6000:]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kas.testing.server import KasServer, _children
+from kas.testing.server import KasServer
 
 BODY_BYTES, WARM_UP, REQUESTS = 1_000_000, 40, 300
 
@@ -25,7 +25,7 @@ def anonymous_mb(pid: int) -> float:
 def test_bodies_of_writes_are_not_kept(kas_server: Callable[..., KasServer], query: str) -> None:
     """Creates of 1 MB, accepted (dry run) and refused (the name is taken): had each kept its body, the worker would grow by 300 MB."""
     server = kas_server("--unsafe-no-fsync", "--controllers", "none")
-    (worker,) = _children(server.pid)
+    (worker,) = server.worker_pids()
     path = f"/api/v1/namespaces/default/configmaps{query}"
     headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
     connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=60, context=ssl.create_default_context(cafile=server.ca))

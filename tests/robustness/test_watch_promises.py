@@ -17,7 +17,6 @@ from dataclasses import replace
 import pytest
 import requests
 
-from kas.testing.server import _children
 from tests.robustness import watch_model as model
 from tests.robustness.watch_model import ADDED, BOOKMARK, DELETED, MODIFIED, Client, Event, Session, Write
 
@@ -163,9 +162,7 @@ def test_promises_hold_when_workers_are_killed(kas_server, connect):
     server = kas_server("--workers", "2", "--unsafe-no-fsync")
 
     def disturb() -> None:
-        workers = _children(server.pid)
-        if workers:
-            os.kill(random.choice(workers), signal.SIGKILL)
+        os.kill(random.choice(server.worker_pids()), signal.SIGKILL)
 
     run(server, connect, disturb)
 
