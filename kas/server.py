@@ -21,7 +21,7 @@ from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
-from kas.auth.credentials import Credentials, ServiceAccountKeys
+from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
 from kas.config import capabilities, features
 from kas.config.options import Completed
 from kas.config.runtime import enabled_versions
@@ -96,7 +96,7 @@ class Server:
         self._build_documents()
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
-            self.revocation.listeners.append, self.authorizer, self.catch_up,
+            self.revocation.listeners.append, self.authorizer, self.catch_up, self.proxies.headers,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
@@ -130,9 +130,14 @@ class Server:
         )  # fmt: skip
         self.audiences = raw.api_audiences or raw.service_account_issuer
         self.token_use = TokenUse(self.registries)
+        self.proxies = Proxies(
+            raw.requestheader_client_ca_file, [n for n in raw.requestheader_allowed_names if n], raw.requestheader_username_headers,
+            raw.requestheader_group_headers, raw.requestheader_extra_headers_prefix, raw.requestheader_uid_headers,
+        )  # fmt: skip
         self.credentials = Credentials(
             o.data_dir / "admin.token", raw.token_auth_file, self.keys, self.audiences,
             lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
+            client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
         )  # fmt: skip
 
     def load_credentials(self) -> None:
