@@ -292,7 +292,16 @@ class Server:
         groups = sorted({(r.group, r.version) for r in self.served})
         cidrs, port = [str(n) for n in o.service_ranges], o.secure_port or o.insecure_port or 443
         addresses = [] if o.raw.endpoint_reconciler_type == "none" else [o.endpoint_address]
-        return bootstrap.initial(clock.now(), service_ip, cidrs, addresses, port, groups, features=self.features)
+        client_ca, proxies = o.raw.client_ca_file, self.proxies
+        vouching = {
+            "request_header_ca": Path(proxies.ca_file).read_text(), "username_headers": proxies.username_headers,
+            "uid_headers": proxies.uid_headers, "group_headers": proxies.group_headers, "extra_prefixes": proxies.extra_prefixes,
+            "allowed_names": proxies.allowed_names,
+        } if proxies.ca_file else {}  # fmt: skip
+        return bootstrap.initial(
+            clock.now(), service_ip, cidrs, addresses, port, groups, Path(client_ca).read_text() if client_ca else "", vouching,
+            self.features,
+        )  # fmt: skip
 
 
 def _openapi(served: list[Any], version: str) -> Any:

@@ -61,13 +61,13 @@ class Credentials:
     """The authenticators of a server, once ``load`` was called.
 
     ``admin_token`` and ``token_file`` ("" for none) are files; ``audiences`` are the API server's own; ``get`` reads what
-    service-account tokens speak for, ``note_use`` is told of Secrets whose token was used. ``client_cas`` are files with the CAs of clients,
-    none for no client certificates. Raises ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
+    service-account tokens speak for, ``note_use`` is told of Secrets whose token was used. ``client_cas`` are files with the CAs of
+    clients, none for no client certificates. Raises ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
     """
 
     def __init__(
         self, admin_token: Path, token_file: str, keys: ServiceAccountKeys, audiences: Sequence[str], get: Getter, anonymous: bool,
-        note_use: NoteUse | None = None, client_cas: Sequence[Path | str] = (), proxies: Proxies = Proxies(), bootstrap_tokens: bool = False,
+        note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = Proxies(), bootstrap_tokens: bool = False,
     ) -> None:  # fmt: skip
         self._client_cas, self._proxies, self._bootstrap_tokens = client_cas, proxies, bootstrap_tokens
         self._admin_token, self._token_file = admin_token, token_file

@@ -25,8 +25,8 @@ READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
 class App:
-    """The ASGI application of one listener. ``handler`` answers a request, now or awaitable. ``introductions`` say whom connections speak for
-    when a TLS front relays them."""
+    """The ASGI application of one listener. ``handler`` answers a request, now or awaitable. ``introductions`` say whom connections speak
+    for when a TLS front relays them."""
 
     def __init__(self, handler: Handler, read_only: bool = False, introductions: Introductions | None = None) -> None:
         self.handler, self.read_only, self.introductions = handler, read_only, introductions

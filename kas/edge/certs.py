@@ -117,7 +117,7 @@ def _make_ca(now: datetime.datetime):
 def _make_cert(ca, names: list[str], ips: list[str], now: datetime.datetime):
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
-    alt = [x509.DNSName(n) for n in names] + [x509.IPAddress(ipaddress.ip_address(i)) for i in ips]
+    alt: list[x509.GeneralName] = [*map(x509.DNSName, names), *(x509.IPAddress(ipaddress.ip_address(i)) for i in ips)]
     return _sign(ca, subject, key, now, ExtendedKeyUsageOID.SERVER_AUTH, alt), key
 
 

@@ -17,6 +17,7 @@ from kas.request.http import Request
 
 log = logging.getLogger("kas.authn")
 
+_EXTRA_SPACE = "the provided Authorization header contains extra space before the bearer token, and is ignored"
 REMEMBERED = 4096
 REMEMBERED_S = 10.0  # upstream's cache of successes; a revocation that is seen empties it at once
 
@@ -47,8 +48,8 @@ def authentication(
     vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
 ) -> Filter:  # fmt: skip
     """``authenticator`` gives the one to ask; it is called for every request that is not remembered, because credentials are loaded after
-    the chain is built. ``revoked(forget)`` registers what to call when a credential may have lost its meaning. ``vouching`` are the names and
-    the prefixes of the headers of authenticating proxies: whatever they said, nothing behind this filter sees them.
+    the chain is built. ``revoked(forget)`` registers what to call when a credential may have lost its meaning. ``vouching`` are the names
+    and the prefixes of the headers of authenticating proxies: whatever they said, nothing behind this filter sees them.
     """
     attempts = registry.counter("authentication_attempts", "Counter of authenticated attempts.", ("result",))
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
@@ -115,6 +116,9 @@ def authentication(
                     entries.clear()
                 entries[credential] = (user, req.started + REMEMBERED_S, name)
             req.drop_header(b"authorization")
+            kind, _, token = credential.strip().partition(b" ")
+            if token[:1] == b" " and kind.lower() == b"bearer":
+                req.warn(_EXTRA_SPACE)
 
     def strip(req: Request) -> None:
         for name in names:

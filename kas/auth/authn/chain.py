@@ -1,8 +1,8 @@
-"""Is a client's certificate one of a CA's? Go's ``crypto/x509`` ``Certificate.Verify`` with the usage clientAuth, as kube-apiserver calls it.
+"""Is a client's certificate one of a CA's? Go's ``Certificate.Verify`` (``crypto/x509``) for clientAuth, as kube-apiserver calls it.
 
-A library's rules for servers on the web refuse what clusters use (no alternative names, a CA as a client, Ed25519), so the path is built here;
-signatures and parsing are the library's. Everything is bounded: chains of ``MAX_CERTIFICATES``, ``MAX_SIGNATURES`` checks, a memory of
-``MAX_VERDICTS``.
+A library's rules for servers on the web refuse what clusters use (no alternative names, a CA as a client, Ed25519), so the path is built
+here; signatures and parsing are the library's. Everything is bounded: chains of ``MAX_CERTIFICATES``, ``MAX_SIGNATURES`` checks, a memory
+of ``MAX_VERDICTS``.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Search:
             self.why = "x509: signature check attempts limit reached while verifying certificate chain"
             return False
         self._left -= 1
-        if not parent.is_ca and (parent.is_ca is not None or parent.read.version is x509.Version.v3) or not parent.signs:
+        if (not parent.is_ca and (parent.is_ca is not None or parent.read.version is x509.Version.v3)) or not parent.signs:
             self.why = "x509: invalid signature: parent certificate cannot sign this kind of certificate"
             return False
         try:
@@ -205,7 +205,8 @@ class Bundle:
 
 
 class Verifier:
-    """Remembers of recent certificates whether they are clients of ``bundle``: until the first of their chain expires or the bundle changes."""
+    """Remembers of recent certificates whether they are clients of ``bundle``, until the first of their chain expires or the bundle
+    changes."""
 
     def __init__(self, bundle: Bundle, clock: Callable[[], float] = time) -> None:
         self._bundle, self._clock = bundle, clock

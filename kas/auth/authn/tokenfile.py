@@ -56,7 +56,7 @@ def parse_token_file(text: str, path: str = "token file") -> dict[str, UserInfo]
         token, name, uid = row[0], row[1], row[2]
         if not token:
             raise TokenFileError(f"{path}:{line}: empty token")
-        groups = [g.strip() for g in row[3].split(",")] if len(row) > 3 and row[3] else []
+        groups = row[3].split(",") if len(row) > 3 else []  # of an empty column: one group without a name
         out[token] = UserInfo(name, groups, uid)
 
 

@@ -3,8 +3,8 @@
 Messages on a stream, each ``length`` (4 bytes, big endian) and then: "+" or "-", the length of the relay's address (1 byte), the address;
 after "+" the length of the client's address (1 byte), the address, and for each certificate its length (4 bytes) and its DER.
 
-"+" is sent before the relay connects and "-" before its address is given back. The kernel has what was sent, so a worker that reads all there
-is before it looks an address up never misses the one nor trusts what the other has taken back.
+"+" is sent before the relay connects and "-" before its address is given back. The kernel has what was sent, so a worker that reads all
+there is before it looks an address up never misses the one nor trusts what the other has taken back.
 """
 
 from __future__ import annotations

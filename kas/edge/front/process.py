@@ -60,7 +60,7 @@ class _Waiting:
 
 
 class FrontProcess:
-    """Serves until ``stop`` and the end of all workers; ``sock`` is bound, ``workers`` their number."""
+    """Serves until ``stop`` and the end of all workers (``ended``); ``sock`` is bound, ``workers`` their number."""
 
     def __init__(self, sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings) -> None:
         self.loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class FrontProcess:
         self._open = 0
         self._shaking, self._silent, self._lingering = _Waiting(HANDSHAKE_S), _Waiting(SILENT_S), _Waiting(LINGER_S)
         self._patient: list[Relay] = []  # no worker was there when they wanted one
-        self._stop_asked = False
+        self._stop_asked = self._ending = False
         self.ended: asyncio.Future[None] = self.loop.create_future()
 
     def start(self) -> None:
@@ -118,7 +118,7 @@ class FrontProcess:
             self._shaking.add(Relay(self, sock, host(address[0]), self._contexts.current))
 
     def _accept_again(self) -> None:
-        if not self.ended.done():
+        if not self._ending:
             self.loop.add_reader(self._listening.fileno(), self._accept)
 
     def greeted(self, relay: Relay) -> None:
@@ -144,6 +144,8 @@ class FrontProcess:
         self._open -= 1
         for waiting in (self._shaking, self._silent, self._lingering):
             waiting.drop(relay)
+        if self._ending and not self._open:
+            self._ended()
 
     # --- workers and time
 
@@ -152,7 +154,21 @@ class FrontProcess:
         for relay in patient:
             if not relay.closed:
                 self.wants_worker(relay)
-        if self._stop_asked and not any(w.joined for w in self._workers) and not self.ended.done():
+        self._end()
+
+    def _end(self) -> None:
+        """With the last worker, what it has said still goes to its clients; who has not spoken with one is cut."""
+        if self._ending or not self._stop_asked or any(w.joined for w in self._workers):
+            return
+        self._ending = True
+        self.loop.remove_reader(self._listening.fileno())
+        for waiting in (self._shaking, self._silent):
+            while waiting.cut_oldest():
+                pass
+        self.loop.call_later(GOODBYE_S if self._open else 0, self._ended)
+
+    def _ended(self) -> None:
+        if not self.ended.done():
             self.ended.set_result(None)
 
     def _sweep(self) -> None:
@@ -161,11 +177,6 @@ class FrontProcess:
             waiting.sweep(now)
         self._contexts.refresh()
         self.loop.call_later(SWEEP_S, self._sweep)
-
-    @property
-    def busy(self) -> bool:
-        """Whether answers may still be on their way to clients."""
-        return any(w.relays for w in self._workers) or bool(self._lingering.since)
 
 
 def _descriptors() -> int:
@@ -176,8 +187,8 @@ def _descriptors() -> int:
 
 
 def serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, report_fd: int) -> None:
-    """Runs the front until it is told to stop (SIGTERM) and no worker is left, or until its supervisor is gone. ``report_fd`` gets "ready" or
-    the reason of a failure; SIGHUP makes it look at its files."""
+    """Runs the front until it is told to stop (SIGTERM) and no worker is left, or until its supervisor is gone. ``report_fd`` gets "ready"
+    or the reason of a failure; SIGHUP makes it look at its files."""
     import uvloop
 
     parent = os.getppid()
@@ -207,6 +218,3 @@ async def _serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, sett
     os.write(report_fd, b"ready\n")
     while not front.ended.done() and os.getppid() == parent:
         await asyncio.wait((front.ended,), timeout=SWEEP_S)
-    until = time.monotonic() + GOODBYE_S
-    while front.busy and time.monotonic() < until:
-        await asyncio.sleep(0.02)

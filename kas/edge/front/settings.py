@@ -19,7 +19,7 @@ def settings(o: Completed) -> Settings:
         [_named(text) for text in raw.tls_sni_cert_key],
         authorities,
         # Suites of TLS 1.3 alone leave nothing to offer to older clients.
-        tls13_only=o.tls_min == "tls1.3" or bool(raw.tls_cipher_suites) and not chosen,
+        tls13_only=o.tls_min == "tls1.3" or (bool(raw.tls_cipher_suites) and not chosen),
         http2=not raw.disable_http2_serving,
         ciphers=chosen,
     )

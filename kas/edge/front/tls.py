@@ -143,7 +143,7 @@ def _read(file: str) -> bytes:
 
 
 def shown(connection: SSL.Connection) -> list[bytes]:
-    """The certificates the client has shown (DER), its own first; none when it has shown none. ``ValueError`` for one that is no certificate."""
+    """The certificates the client has shown (DER), its own first; none when it has shown none. ``ValueError`` for what is none."""
     own = connection.get_peer_certificate(as_cryptography=True)
     if own is None:
         return []
@@ -155,8 +155,8 @@ def shown(connection: SSL.Connection) -> list[bytes]:
 
 def host(address: str) -> str:
     """A client's address as text; one of IPv4 that came over IPv6 as that of IPv4."""
-    mapped = ipaddress.ip_address(address).ipv4_mapped if ":" in address and "%" not in address else None
-    return str(mapped) if mapped else address
+    ip = ipaddress.IPv6Address(address) if ":" in address else None
+    return address if ip is None or ip.ipv4_mapped is None else str(ip.ipv4_mapped)
 
 
 def listen(sock: socket.socket, backlog: int) -> None:
