@@ -1,8 +1,7 @@
 """The front process: takes connections, gives each a relay and a worker, and cuts what takes too long.
 
-Bounds: ``HANDSHAKES`` connections in their handshake, the oldest is cut for a newer one; ``HANDSHAKE_S`` for a handshake, ``SILENT_S`` from
-there to the first byte (kube-apiserver's time for the head of a request), ``LINGER_S`` to take the last answer; in all as many connections
-as there are file descriptors.
+``Limits`` bound how long each stage of a connection may take and how many handshakes there are at once; in all there are as many connections
+as there are file descriptors for.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from OpenSSL import SSL
 
@@ -26,13 +26,24 @@ from kas.edge.front.worker import Worker
 log = logging.getLogger("kas.front")
 
 BACKLOG = 4096
-HANDSHAKES = 1024
-HANDSHAKE_S, SILENT_S, LINGER_S = 10.0, 32.0, 2.0
 SWEEP_S = 1.0
 ACCEPT_AT_ONCE = 64
 PAUSE_S = 0.1  # after accept has failed for want of descriptors
 SPARE_DESCRIPTORS = 128
 GOODBYE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``handshakes`` at once: the oldest is cut for a newer one. A client has ``handshake_s`` for its handshake, ``silent_s`` from there to
+    its first byte (kube-apiserver's time for the head of a request), ``linger_s`` to take the last answer. ``connections``: 0 = by the
+    number of file descriptors."""
+
+    handshakes: int = 1024
+    handshake_s: float = 10.0
+    silent_s: float = 32.0
+    linger_s: float = 2.0
+    connections: int = 0
 
 
 class _Waiting:
@@ -49,6 +60,7 @@ class _Waiting:
         self.since.pop(relay, None)
 
     def cut_oldest(self) -> bool:
+        """False when there is none."""
         for relay in self.since:
             relay.close()
             return True
@@ -62,18 +74,21 @@ class _Waiting:
 class FrontProcess:
     """Serves until ``stop`` and the end of all workers (``ended``); ``sock`` is bound, ``workers`` their number."""
 
-    def __init__(self, sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings) -> None:
+    def __init__(
+        self, sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, limits: Limits = Limits()
+    ) -> None:  # fmt: skip
         self.loop = asyncio.get_running_loop()
         self.rendezvous = rendezvous
         self._listening, self._contexts = sock, Contexts(settings)
         self._workers = [
             Worker(self.loop, rendezvous.worker(i), rendezvous.introductions(i), self._workers_changed) for i in range(workers)
         ]
-        self._most = _descriptors()
+        self._limits, self._most = limits, limits.connections or _descriptors()
         self._open = 0
-        self._shaking, self._silent, self._lingering = _Waiting(HANDSHAKE_S), _Waiting(SILENT_S), _Waiting(LINGER_S)
+        self._shaking, self._silent, self._lingering = map(_Waiting, (limits.handshake_s, limits.silent_s, limits.linger_s))
         self._patient: list[Relay] = []  # no worker was there when they wanted one
         self._stop_asked = self._ending = False
+        self.complete: asyncio.Future[None] = self.loop.create_future()  # every worker is there for the first time
         self.ended: asyncio.Future[None] = self.loop.create_future()
 
     def start(self) -> None:
@@ -109,7 +124,7 @@ class FrontProcess:
             if self._open >= self._most and not (self._shaking.cut_oldest() or self._silent.cut_oldest()):
                 sock.close()
                 continue
-            if len(self._shaking.since) >= HANDSHAKES:
+            if len(self._shaking.since) >= self._limits.handshakes:
                 self._shaking.cut_oldest()
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -154,6 +169,8 @@ class FrontProcess:
         for relay in patient:
             if not relay.closed:
                 self.wants_worker(relay)
+        if not self.complete.done() and all(w.joined for w in self._workers):
+            self.complete.set_result(None)
         self._end()
 
     def _end(self) -> None:
@@ -215,6 +232,6 @@ async def _serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, sett
         loop.add_signal_handler(s, front.stop)
     loop.add_signal_handler(signal.SIGHUP, front.reload)
     front.start()
-    os.write(report_fd, b"ready\n")
+    front.complete.add_done_callback(lambda _: os.write(report_fd, b"ready\n"))
     while not front.ended.done() and os.getppid() == parent:
         await asyncio.wait((front.ended,), timeout=SWEEP_S)
