@@ -1,7 +1,7 @@
 """The front process: takes connections, gives each a relay and a worker, and cuts what takes too long.
 
-``Limits`` bound how long each stage of a connection may take and how many handshakes there are at once; in all there are as many connections
-as there are file descriptors for.
+``Limits`` bound how long each stage of a connection may take and how many handshakes there are at once; in all there are as many
+connections as there are file descriptors for.
 """
 
 from __future__ import annotations

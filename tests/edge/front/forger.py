@@ -11,7 +11,7 @@ import socket
 import sys
 
 sys.path.insert(0, os.getcwd())
-from tests.edge.front.conftest import LIMIT_S, ask  # noqa: E402
+from tests.edge.front.conftest import LIMIT_S, ask
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from kas.edge.front.introduction import Introductions
 from kas.edge.front.process import FrontProcess, Limits
-from kas.edge.front.rendezvous import Rendezvous
+from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import Pair, Settings
 from tests import pki
 
@@ -68,7 +68,7 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene(directory: Path, serve=echo, limits: Limits = Limits(), http2: bool = True, **settings) -> AsyncIterator[Scene]:
+async def scene(directory: Path, serve=echo, limits: Limits | None = None) -> AsyncIterator[Scene]:
     server = pki.issue([("CN", "server")], usages=("server",), ips=["127.0.0.1"])
     pair = Pair(*server.write(directory, "server"))
     CA.write(directory, "ca")
@@ -77,8 +77,8 @@ async def scene(directory: Path, serve=echo, limits: Limits = Limits(), http2: b
     await worker.start()
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        options = Settings(pair, authorities=[str(directory / "ca.crt")], http2=http2, **settings)
-        front = FrontProcess(listening, rendezvous, 1, options, limits)
+        options = Settings(pair, authorities=[str(directory / "ca.crt")])
+        front = FrontProcess(listening, rendezvous, 1, options, limits or Limits())
         front.start()
         async with asyncio.timeout(LIMIT_S):
             yield Scene(front, worker, listening.getsockname()[1])
@@ -103,7 +103,7 @@ async def closed(reader: asyncio.StreamReader) -> bool:
 
 
 async def until(condition) -> None:
-    while not condition():
+    while not condition():  # noqa: ASYNC110 — what is waited for tells nobody
         await asyncio.sleep(0.02)
 
 
@@ -196,7 +196,7 @@ def test_who_does_not_read_is_not_read_for(tmp_path, way):
             await (pour(writer) if way == "down" else stop.wait())
 
         async with scene(tmp_path, serve) as s:
-            reader, writer = await s.dial(limit=65536)
+            _, writer = await s.dial(limit=65536)
             writer.write(b"x")
             task = asyncio.ensure_future(pour(writer)) if way == "up" else None
             last = -1
@@ -302,7 +302,7 @@ def test_a_worker_that_comes_back_is_used_again(tmp_path):
             waits = await s.dial()
             waits[1].write(b"y")  # there is nobody at the moment
             await until(lambda: s.front._patient)
-            Path(s.worker._path).unlink(missing_ok=True)
+            free(s.worker._path)
             await s.worker.start()
             assert await waits[0].readexactly(1) == b"y"
             waits[1].close()

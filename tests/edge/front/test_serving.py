@@ -6,6 +6,7 @@ import os
 import signal
 import ssl
 import time
+from pathlib import Path
 
 import h2.config
 import h2.connection
@@ -82,7 +83,7 @@ def test_a_certificate_expires_while_its_connection_is_open(world, kas_server):
 
 def test_the_administrators_kubeconfig_has_a_client_certificate(world, kas_server):
     world.server = kas_server(*world.flags)
-    text = open(world.server.kubeconfig).read()
+    text = Path(world.server.kubeconfig).read_text()
     assert "client-certificate-data" in text and world.server.token not in text
     assert os.stat(world.server.kubeconfig).st_mode & 0o777 == 0o600
 
@@ -244,8 +245,10 @@ def test_idle_connections_cost_little(world, kas_server):
 @pytest.mark.parametrize(("flags", "text"), [
     (["--tls-cipher-suites=TLS_NO"], "Cipher suite TLS_NO not supported or doesn't exist"),
     (["--client-ca-file={d}/none.crt"], "open {d}/none.crt: no such file or directory"),
-    (["--client-ca-file={d}/x.txt"], 'error loading CA bundle for "client-ca-bundle::{d}/x.txt": data does not contain any valid RSA or ECDSA'),
-    (["--requestheader-client-ca-file={d}/x.txt"], 'error loading CA bundle for "request-header::{d}/x.txt": data does not contain any valid'),
+    (["--client-ca-file={d}/x.txt"],
+     'error loading CA bundle for "client-ca-bundle::{d}/x.txt": data does not contain any valid RSA or ECDSA'),
+    (["--requestheader-client-ca-file={d}/x.txt"],
+     'error loading CA bundle for "request-header::{d}/x.txt": data does not contain any valid'),
     (["--client-ca-file={d}/ca.crt", "--requestheader-client-ca-file={d}/ca.crt"],
      "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be"),
     (["--requestheader-group-headers= "], 'empty value in "requestheader-group-headers"'),
@@ -264,5 +267,5 @@ def test_what_cannot_work_refuses_to_start(world, tmp_path, flags, text):
 def test_without_client_certificates_there_is_no_front(kas_server):
     server = kas_server("--unsafe-no-fsync", "--controllers=none")
     assert server.front_pid() == 0
-    assert "token:" in open(server.kubeconfig).read()
+    assert "token:" in Path(server.kubeconfig).read_text()
 
