@@ -1,4 +1,4 @@
-"""The command line of a kubeadm cluster's static pod starts kas, and everybody who has a kubeconfig of kubeadm's does their work and no more."""
+"""The command line of a kubeadm static pod starts kas, and everybody with a kubeconfig of kubeadm's does their work and no more."""
 
 from __future__ import annotations
 
@@ -208,8 +208,8 @@ def test_the_control_planes_own_components(cluster):
 def test_a_bootstrap_token_asks_for_a_certificate_and_nothing_else(cluster):
     ask = cluster.ask
     data = {
-        "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
-        "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token", "expiration": "2999-01-01T00:00:00Z",
+        "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true", "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token", "expiration": "2999-01-01T00:00:00Z",
     }  # fmt: skip
     secret = {"metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token", "stringData": data}
     secrets = "/api/v1/namespaces/kube-system/secrets"
