@@ -1,7 +1,7 @@
 """Recorded conversations with kube-apiserver 1.36.2 about security, replayed against kas with the recorded flags and files.
 
-A setup is started once for all its cases. ``known_differences.txt`` lists the steps that differ, strict both ways; ``not_yet.txt`` the setups
-that kas does not serve yet.
+A setup is started once for all its cases. ``known_differences.txt`` lists the steps that differ, strict both ways; ``not_yet.txt`` the
+setups that kas does not serve yet.
 """
 
 from __future__ import annotations

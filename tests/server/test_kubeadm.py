@@ -209,7 +209,8 @@ def test_a_bootstrap_token_asks_for_a_certificate_and_nothing_else(cluster):
     ask = cluster.ask
     data = {
         "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
-        "usage-bootstrap-signing": "true", "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token", "expiration": "2999-01-01T00:00:00Z",
+        "usage-bootstrap-signing": "true", "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
+        "expiration": "2999-01-01T00:00:00Z",
     }  # fmt: skip
     secret = {"metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token", "stringData": data}
     secrets = "/api/v1/namespaces/kube-system/secrets"
