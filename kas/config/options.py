@@ -70,8 +70,6 @@ class Options:
     max_requests_inflight: int
     min_request_timeout: int
     profiling: bool
-    proxy_client_cert_file: str
-    proxy_client_key_file: str
     read_only_port: int
     request_timeout: float
     requestheader_allowed_names: list[str]
