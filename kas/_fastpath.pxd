@@ -41,7 +41,7 @@ cdef class Request:
     cdef public str query               # raw
     cdef public str raw_path
     cdef public str client              # address
-    cdef public object peer             # what the connection proved (kas.auth.authn.x509.Certificates), or None
+    cdef public object peer             # kas.request.http.Connection, or None
     cdef public str scheme
     cdef public str http_version
     cdef public str audit_id

@@ -5,7 +5,7 @@ from typing import Any
 
 from kas.auth.user import UserInfo
 from kas.meta.selectors import FieldTerm, Requirement
-from kas.request.http import Incoming
+from kas.request.http import Connection, Incoming
 from kas.request.requestinfo import Query
 
 Outcome = tuple[int, str, str]
@@ -42,7 +42,7 @@ class Request:
     query: str
     raw_path: str
     client: str
-    peer: Any
+    peer: Connection | None
     scheme: str
     http_version: str
     audit_id: str

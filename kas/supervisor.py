@@ -286,7 +286,8 @@ class _Supervisor:
             pass
         assert self.rendezvous is not None
         secure = self.reserved[0]  # the supervisor keeps it, so that nobody is refused while a front that died is replaced
-        process.serve(secure, self.rendezvous, self.options.workers, settings(self.options), report)
+        o = self.options
+        process.serve(secure, self.rendezvous, o.workers, settings(o), o.raw.goaway_chance > 0, report)
 
     def _close_go_writer(self) -> None:
         if self.go_writer >= 0:

@@ -128,7 +128,7 @@ def _introduce(req: Request, introductions: Introductions) -> None:
     if who is None:
         req.client = ""
     else:
-        req.client, req.peer = who.client, who.certificates
+        req.client, req.peer = who.client, who
 
 
 async def _whole(req: Request, resp: Response, send) -> None:

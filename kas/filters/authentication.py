@@ -66,8 +66,8 @@ def authentication(
             req.user = ANONYMOUS_USER
             return None
         credential = req.raw_header(b"authorization")
-        peer = req.peer
-        if credential and peer is None:
+        shown = None if req.peer is None else req.peer.certificates
+        if credential and shown is None:
             found = entries.get(credential)
             if found is not None and req.started < found[1]:
                 req.user = found[0]
@@ -78,7 +78,8 @@ def authentication(
                     strip(req)
                 return None
         try:
-            user = authenticator().authenticate(req.get, None if peer is None else Peer(peer, partial(getattr, req, "headers")), req.path)
+            peer = None if shown is None else Peer(shown, partial(getattr, req, "headers"))
+            user = authenticator().authenticate(req.get, peer, req.path)
         except AuthenticationError as e:
             raise refused(e) from None
         if user is None or isinstance(user, UserInfo):
@@ -111,7 +112,7 @@ def authentication(
         if unusual or req.vouches:
             strip(req)
         if credential:
-            if forgotten == known.forgotten and req.peer is None:
+            if forgotten == known.forgotten and (req.peer is None or req.peer.certificates is None):
                 if len(entries) >= REMEMBERED:
                     entries.clear()
                 entries[credential] = (user, req.started + REMEMBERED_S, name)

@@ -1,7 +1,8 @@
 """What the front tells a worker of its connections: the client's address and the certificates it has shown.
 
 Messages on a stream, each ``length`` (4 bytes, big endian) and then: "+" or "-", the length of the relay's address (1 byte), the address;
-after "+" the length of the client's address (1 byte), the address, and for each certificate its length (4 bytes) and its DER.
+after "+" the length of the client's address (1 byte), the address, and for each certificate its length (4 bytes) and its DER. The worker
+answers "g" and the address of a relay whose client shall connect anew.
 
 "+" is sent before the relay connects and "-" before its address is given back. The kernel has what was sent, so a worker that reads all
 there is before it looks an address up never misses the one nor trusts what the other has taken back.
@@ -10,6 +11,7 @@ there is before it looks an address up never misses the one nor trusts what the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import struct
@@ -46,22 +48,54 @@ def _framed(body: bytes) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
+class Messages:
+    """The messages in what comes over a stream piece by piece."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def of(self, data: bytes) -> list[bytes]:
+        """Those that are whole with these bytes, without their lengths."""
+        data, at, out = self._rest + data, 0, []
+        while len(data) - at >= 4:
+            (length,) = _LENGTH.unpack_from(data, at)
+            end = at + 4 + length
+            if end > len(data):
+                break
+            out.append(data[at + 4 : end])
+            at = end
+        self._rest = data[at:]
+        return out
+
+
+def named(body: bytes) -> str:
+    """The relay's address in a message."""
+    return body[2 : 2 + body[1]].decode()
+
+
 class Introduction:
-    """Whom a relay speaks for. ``certificates`` is None when none was shown."""
+    """Whom a relay speaks for (``kas.request.http.Connection``). ``certificates`` is None when none was shown."""
 
-    __slots__ = ("certificates", "client")
+    __slots__ = ("_address", "_front", "certificates", "client")
 
-    def __init__(self, client: str, certificates: Certificates | None) -> None:
-        self.client, self.certificates = client, certificates
+    def __init__(self, address: str, client: str, certificates: Certificates | None, front: socket.socket) -> None:
+        self._address, self.client, self.certificates, self._front = address, client, certificates, front
+
+    def leave(self) -> None:
+        """Asks the client to connect anew; a front that is busy or gone may not pass it on."""
+        with contextlib.suppress(OSError):
+            self._front.send(_framed(b"g" + _short(self._address)))
 
 
 class _Front:
     """One front process that is connected, and what it has said so far."""
 
-    __slots__ = ("known", "rest", "sock")
+    __slots__ = ("known", "messages", "sock")
 
     def __init__(self, sock: socket.socket) -> None:
-        self.sock, self.rest, self.known = sock, b"", dict[str, Introduction]()
+        self.sock, self.messages, self.known = sock, Messages(), dict[str, Introduction]()
 
 
 class Introductions:
@@ -129,35 +163,25 @@ class Introductions:
             if not data:
                 self._drop(front)
                 return
-            front.rest = self._take(front, front.rest + data)
+            for body in front.messages.of(data):
+                self._heed(front, body)
             if len(data) < READ_BYTES:
                 return
 
-    def _take(self, front: _Front, data: bytes) -> bytes:
-        at = 0
-        while len(data) - at >= 4:
-            (length,) = _LENGTH.unpack_from(data, at)
-            end = at + 4 + length
-            if end > len(data):
-                break
-            self._message(front, data[at + 4 : end])
-            at = end
-        return data[at:] if at else data
-
     @staticmethod
-    def _message(front: _Front, body: bytes) -> None:
-        at = 2 + body[1]
-        address = body[2:at].decode()
+    def _heed(front: _Front, body: bytes) -> None:
+        address = named(body)
         if body[:1] == b"-":
             front.known.pop(address, None)
             return
+        at = 2 + body[1]
         end = at + 1 + body[at]
         client, at, chain = body[at + 1 : end].decode(), end, []
         while at < len(body):
             (length,) = _LENGTH.unpack_from(body, at)
             chain.append(body[at + 4 : at + 4 + length])
             at += 4 + length
-        front.known[address] = Introduction(client, Certificates(chain) if chain else None)
+        front.known[address] = Introduction(address, client, Certificates(chain) if chain else None, front.sock)
 
     def _drop(self, front: _Front) -> None:
         assert self._loop is not None

@@ -13,7 +13,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from OpenSSL import SSL
@@ -72,13 +72,15 @@ class _Waiting:
 
 
 class FrontProcess:
-    """Serves until ``stop`` and the end of all workers (``ended``); ``sock`` is bound, ``workers`` their number."""
+    """Serves until ``stop`` and the end of all workers (``ended``); ``sock`` is bound, ``workers`` their number. ``goaway``: they may ask
+    that a client of HTTP/2 connects anew."""
 
     def __init__(
-        self, sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, limits: Limits = Limits()
+        self, sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, limits: Limits = Limits(),
+        goaway: bool = False,
     ) -> None:  # fmt: skip
         self.loop = asyncio.get_running_loop()
-        self.rendezvous = rendezvous
+        self.rendezvous, self.goaway = rendezvous, goaway
         self._listening, self._contexts = sock, Contexts(settings)
         self._workers = [
             Worker(self.loop, rendezvous.worker(i), rendezvous.introductions(i), self._workers_changed) for i in range(workers)
@@ -203,7 +205,7 @@ def _descriptors() -> int:
     return max(16, (min(hard, 1 << 20) - SPARE_DESCRIPTORS) // 2)
 
 
-def serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, report_fd: int) -> None:
+def serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, goaway: bool, report_fd: int) -> None:
     """Runs the front until it is told to stop (SIGTERM) and no worker is left, or until its supervisor is gone. ``report_fd`` gets "ready"
     or the reason of a failure; SIGHUP makes it look at its files."""
     import uvloop
@@ -211,8 +213,12 @@ def serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: S
     parent = os.getppid()
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
+
+    def front() -> FrontProcess:
+        return FrontProcess(sock, rendezvous, workers, settings, goaway=goaway)
+
     try:
-        loop.run_until_complete(_serve(sock, rendezvous, workers, settings, report_fd, parent))
+        loop.run_until_complete(_serve(front, report_fd, parent))
     except (OSError, ValueError, SSL.Error) as e:
         os.write(report_fd, f"the TLS front: {_reason(e, settings.files)}".encode())
         os._exit(1)
@@ -225,9 +231,8 @@ def _reason(e: Exception, files: Sequence[str]) -> str:
     return str(e)
 
 
-async def _serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, report_fd: int, parent: int) -> None:
-    loop = asyncio.get_running_loop()
-    front = FrontProcess(sock, rendezvous, workers, settings)
+async def _serve(make: Callable[[], FrontProcess], report_fd: int, parent: int) -> None:
+    loop, front = asyncio.get_running_loop(), make()
     for s in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(s, front.stop)
     loop.add_signal_handler(signal.SIGHUP, front.reload)

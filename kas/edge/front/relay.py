@@ -13,6 +13,7 @@ from typing import Protocol
 
 from OpenSSL import SSL
 
+from kas.edge.front.frames import GOAWAY, Frames
 from kas.edge.front.introduction import goodbye, hello
 from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import shown
@@ -28,6 +29,7 @@ class Front(Protocol):
 
     loop: asyncio.AbstractEventLoop
     rendezvous: Rendezvous
+    goaway: bool  # workers may ask for it
 
     def greeted(self, relay: Relay) -> None:
         """The handshake is over; the client may now take some time to say what it wants."""
@@ -45,8 +47,8 @@ class Front(Protocol):
 class Relay:
     """Starts with the handshake. Ends by itself, or by ``close``, and tells its front."""
 
-    __slots__ = ("_address", "_client", "_down", "_fd", "_front", "_loop", "_sock", "_tls", "_up", "_worker", "_worker_fd", "_writing",
-                 "closed", "worker")  # fmt: skip
+    __slots__ = ("_address", "_client", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock", "_tls", "_up", "_worker",
+                 "_worker_fd", "_writing", "closed", "worker")  # fmt: skip
 
     def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
         self._front, self._loop, self._sock, self._client = front, front.loop, sock, client
@@ -58,7 +60,8 @@ class Relay:
         self._address = ""
         self._up: bytes | memoryview = b""
         self._down: bytes | memoryview = b""
-        self._writing = self.closed = False
+        self._writing = self._going = self.closed = False
+        self._frames: Frames | None = None  # of HTTP/2, where a client may be told to go away
         self._loop.add_reader(self._fd, self._shake)
 
     def _shake(self) -> None:
@@ -100,7 +103,9 @@ class Relay:
         sock.setblocking(False)
         sock.bind(self._address)
         self._worker, self.worker = sock, worker
-        worker.relays.add(self)
+        worker.relays[self._address] = self
+        if self._front.goaway and self._tls.get_alpn_proto_negotiated() == b"h2":
+            self._frames = Frames()
         worker.tell(hello(self._address, self._client, chain), self._connect)
 
     def _connect(self) -> None:
@@ -178,11 +183,25 @@ class Relay:
             return
         except OSError:
             data = b""
+        if self._frames is not None:
+            data = self._put_in(data)
         if not data:
             self._worker_ended()
         elif not self._deliver(data):
             self._loop.remove_reader(self._worker_fd)
             self._loop.add_writer(self._fd, self._flush_down)
+
+    def go_away(self) -> None:
+        """Tells a client of HTTP/2, with the next whole frame of the worker's, to open no stream here any more."""
+        self._going = True
+
+    def _put_in(self, data: bytes) -> bytes:
+        assert self._frames is not None
+        at = self._frames.edge(data)
+        if not self._going or at < 0:
+            return data
+        self._going = False
+        return data[:at] + GOAWAY + data[at:]
 
     def _deliver(self, data: bytes | memoryview) -> bool:
         """Whether all of it has gone; else the rest is in ``_down``."""
@@ -237,7 +256,7 @@ class Relay:
             assert self.worker is not None
             self._worker.close()
             self._worker = None
-            self.worker.relays.discard(self)
+            self.worker.relays.pop(self._address, None)
             address = self._address
             self.worker.tell(goodbye(address), lambda: free(address))
 

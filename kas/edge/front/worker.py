@@ -7,15 +7,19 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from kas.edge.front.introduction import Messages, named
+
 RETRY_S = 0.05
+READ_BYTES = 1 << 16
 
 
 class Worker:
-    """``joined`` while the worker listens to introductions: only then it is given connections. ``changed`` is called when that changes."""
+    """``joined`` while the worker listens to introductions: only then it is given connections. ``changed`` is called when that changes.
+    ``relays`` are its connections, by their addresses."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, address: str, introductions: str, changed: Callable[[], None]) -> None:
         self._loop, self.address, self._introductions, self._changed = loop, address, introductions, changed
-        self.relays: set[Any] = set()
+        self.relays: dict[str, Any] = {}
         self.joined = False
         self._sock: socket.socket | None = None
         self._pending = b""  # bounded by what the relays that wait have to say
@@ -32,7 +36,8 @@ class Worker:
             self._loop.call_later(RETRY_S, self.join)
             return
         self._sock, self.joined = sock, True
-        self._loop.add_reader(sock.fileno(), self._leave)  # a worker says nothing here: it can only end
+        self._messages = Messages()
+        self._loop.add_reader(sock.fileno(), self._hear)
         self._changed()
 
     def tell(self, message: bytes, then: Callable[[], None]) -> None:
@@ -59,6 +64,22 @@ class Worker:
         then, self._then = self._then, []
         for f in then:
             f()
+
+    def _hear(self) -> None:
+        assert self._sock is not None
+        try:
+            data = self._sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._leave()
+            return
+        for body in self._messages.of(data):
+            relay = self.relays.get(named(body))
+            if relay is not None:
+                relay.go_away()
 
     def _leave(self) -> None:
         if self._sock is None:

@@ -204,7 +204,7 @@ def test_who_does_not_read_is_not_read_for(tmp_path, way):
                 last = sent
                 await asyncio.sleep(0.5)
             assert sent < 64 << 20
-            (relay,) = s.front._workers[0].relays
+            (relay,) = s.front._workers[0].relays.values()
             assert len(relay._up) + len(relay._down) <= 65536
             stop.set()
             if task is not None:

@@ -14,6 +14,7 @@ import h2.events
 import pytest
 from cryptography import x509
 
+from kas.edge.front.frames import GOAWAY
 from kas.testing.server import KasServer
 from tests import pki
 from tests.edge.front.conftest import LIMIT_S, answer, ask, until
@@ -269,3 +270,29 @@ def test_without_client_certificates_there_is_no_front(kas_server):
     assert server.front_pid() == 0
     assert "token:" in Path(server.kubeconfig).read_text()
 
+
+
+def test_goaway_over_http2(world, kas_server):
+    """Of a thousand requests some are answered with a GOAWAY, the streams that are open end well, and none is lost."""
+    world.server = kas_server(*world.flags, "--goaway-chance=0.02")
+    shown = pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)
+    told = 0
+    for _ in range(200):
+        with world.dial(context=world.context(shown, "h2")) as s:
+            client = h2.connection.H2Connection(h2.config.H2Configuration())
+            client.initiate_connection()
+            for stream in range(1, 40, 2):
+                head = {":method": "GET", ":path": "/readyz", ":scheme": "https", ":authority": "x"}
+                client.send_headers(stream, list(head.items()), end_stream=True)
+            s.sendall(client.data_to_send())
+            ended = 0
+            while ended < 20:
+                data = s.recv(65536)  # a record; all the answers together are smaller than one
+                assert data
+                if data.count(GOAWAY):
+                    told += 1
+                    data = data.replace(GOAWAY, b"")  # the library takes no answer after it
+                ended += sum(isinstance(e, h2.events.StreamEnded) for e in client.receive_data(data))
+        if told:
+            return
+    raise AssertionError("nobody was told to go away")
