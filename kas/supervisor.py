@@ -86,6 +86,13 @@ def _unknown_names(o: Options) -> list[str]:
             check()
         except ValueError as e:
             out.append(str(e))
+    if o.audit_policy_file:
+        from kas.audit.policy import PolicyError, load_file
+
+        try:
+            load_file(o.audit_policy_file)
+        except PolicyError as e:
+            out.append(f"loading audit policy file: {e}")
     return out
 
 

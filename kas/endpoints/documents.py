@@ -118,15 +118,7 @@ class Documents:
         assert value is not None
         m = respond.media_without_conversion(req)
         kind = value["kind"]
-        type_ = BUILTIN.known("", "v1", kind).type
-        if m.accepted == respond.PROTOBUF:
-            return respond.typed(req, m, type_, "v1", kind, value, 200)
-        body = write_json(value)
-        if m.accepted == respond.YAML:
-            return respond.finish(req, 200, respond.YAML, respond.to_yaml(value))
-        if m.pretty:
-            return respond.finish(req, 200, respond.JSON, respond.pretty_json(body))
-        return respond.finish(req, 200, respond.JSON, body + b"\n")
+        return respond.typed(req, m, BUILTIN.known("", "v1", kind).type, "v1", kind, value, 200)
 
     def group_or_version(self, req: Request) -> Response | None:
         """``/apis/<group>``, ``/apis/<group>/<version>``, ``/api/<version>``; upstream answers a missing version with a Status."""
