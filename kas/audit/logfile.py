@@ -112,7 +112,10 @@ class LogFile:
 
     def _rotate(self) -> None:
         stem, extension = os.path.splitext(self._path)
-        os.rename(self._path, f"{stem}-{_stamp(time.time())}{extension}")
+        at = time.time()
+        while os.path.exists(backup := f"{stem}-{_stamp(at)}{extension}") or os.path.exists(backup + ".gz"):
+            at += 0.001  # a small size is reached twice in a millisecond
+        os.rename(self._path, backup)
         self._open()
         if self._cleaner is None or not self._cleaner.is_alive():
             self._cleaner = threading.Thread(target=self._clean, name="audit-log", daemon=True)
