@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kas.config import ciphers, features
+from kas.config import auditing, ciphers, features
 from kas.config.flagtypes import quote
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ FILES = (
 
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
-    checks = (_serving, _limits, _ports, _storage, _files, _clients, _identity, _authorization, _network, _api)
+    checks = (
+        _serving, _limits, _ports, _storage, _files, _clients, _identity, _authorization, auditing.problems, _network, _api,
+    )  # fmt: skip
     return [text for check in checks for text in check(o)]
 
 
