@@ -29,7 +29,7 @@ BACKLOG = 4096
 SWEEP_S = 1.0
 ACCEPT_AT_ONCE = 64
 PAUSE_S = 0.1  # after accept has failed for want of descriptors
-SPARE_DESCRIPTORS = 128
+SPARE_DESCRIPTORS, MOST_DESCRIPTORS = 128, 1 << 20
 GOODBYE_S = 2.0
 
 
@@ -202,7 +202,8 @@ def _descriptors() -> int:
     """How many connections there may be, of two descriptors each."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return max(16, (min(hard, 1 << 20) - SPARE_DESCRIPTORS) // 2)
+    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    return max(16, (most - SPARE_DESCRIPTORS) // 2)
 
 
 def serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, goaway: bool, report_fd: int) -> None:

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h2.config
+import h2.connection
+import h2.events
 import pytest
 
 from tests import pki
-from tests.edge.front.conftest import LIMIT_S, World, answer, ask, until
+from tests.edge.front.conftest import LIMIT_S, World, ask, until
 
 JANE = [("CN", "jane"), ("O", "dev")]
 
@@ -71,12 +74,6 @@ def test_a_proxy_names_the_user_and_only_a_proxy(world):
     assert world.who(None, *named)[0] == 403
 
 
-def test_the_clients_own_address_is_what_the_log_shows(world):
-    with world.dial() as s:
-        s.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert answer(s) == (200, b"ok")
-
-
 def front_directory(world: World) -> Path:
     return world.server.data_dir / "run" / "front"
 
@@ -127,3 +124,24 @@ def test_every_connection_has_an_address_of_its_own_that_goes_with_it(world):
             assert len(new) == 1 and not new & seen
             seen |= new
         until(lambda new=new: not new & set(connections(world)), "the address to be given back")
+
+
+@pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
+def test_a_client_that_leaves_its_watch_takes_the_connection_along(world, alpn):
+    shown = pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)
+    before = set(connections(world))
+    path = "/api/v1/namespaces?watch=1&timeoutSeconds=3000"
+    with world.dial(context=world.context(shown, alpn)) as s:
+        if alpn == "h2":
+            client = h2.connection.H2Connection(h2.config.H2Configuration())
+            client.initiate_connection()
+            head = {":method": "GET", ":path": path, ":scheme": "https", ":authority": "x"}
+            client.send_headers(1, list(head.items()), end_stream=True)
+            s.sendall(client.data_to_send())
+            while not any(isinstance(e, h2.events.ResponseReceived) for e in client.receive_data(s.recv(65536))):
+                s.sendall(client.data_to_send())
+        else:
+            s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert b" 200 " in s.recv(65536)
+        assert set(connections(world)) - before
+    until(lambda: not set(connections(world)) - before, "the end of the relay")

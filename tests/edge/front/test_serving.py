@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import ssl
@@ -296,3 +297,16 @@ def test_goaway_over_http2(world, kas_server):
         if told:
             return
     raise AssertionError("nobody was told to go away")
+
+
+def test_the_audit_log_has_the_clients_own_address(world, kas_server):
+    policy, events = world.directory / "policy.yaml", world.directory / "audit.log"
+    rule = "{level: Metadata, resources: [{group: authentication.k8s.io}]}"
+    policy.write_text(f"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{rule}]\n")
+    world.server = kas_server(*world.flags, f"--audit-policy-file={policy}", f"--audit-log-path={events}", "--audit-log-mode=blocking")
+    assert world.who(pki.issue(JANE, world.ca))[0] == 201
+    assert world.who(None, f"Authorization: Bearer {world.server.token}")[0] == 201
+    until(lambda: events.exists() and len(events.read_text().splitlines()) >= 4, "the events")
+    seen = [json.loads(line) for line in events.read_text().splitlines()]
+    assert {tuple(e["sourceIPs"]) for e in seen} == {("127.0.0.1",)}
+    assert {e["user"]["username"] for e in seen} == {"jane", "admin"}
