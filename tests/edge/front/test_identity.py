@@ -145,3 +145,18 @@ def test_a_client_that_leaves_its_watch_takes_the_connection_along(world, alpn):
             assert b" 200 " in s.recv(65536)
         assert set(connections(world)) - before
     until(lambda: not set(connections(world)) - before, "the end of the relay")
+
+
+def test_a_websocket_passes_and_is_the_certificates_user(world):
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+    upgrade = ("Host: x", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", key, "", "")
+    path = "/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Ddefault"
+    for group, status in (("system:masters", b"101"), ("nobody", b"403")):
+        with world.dial(pki.issue([("CN", "root"), ("O", group)], world.ca)) as s:
+            s.sendall("\r\n".join((f"GET {path} HTTP/1.1", *upgrade)).encode())
+            got = s.recv(65536)
+            assert got.split(b" ")[1] == status
+            while status == b"101" and b'"type":"ADDED"' not in got:
+                data = s.recv(65536)
+                assert data
+                got += data
