@@ -68,27 +68,47 @@ class Target:
 class Connection:
     """An open connection with at most one request on it."""
 
-    __slots__ = ("_method", "headers", "reader", "reason", "status", "writer")
+    __slots__ = ("_chunked", "_method", "headers", "reader", "reason", "status", "writer")
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.status, self.reason = 0, ""
         self.headers: Headers = []
-        self._method = ""
+        self._method, self._chunked = "", False
 
     async def send(self, method: str, target: Target, headers: Headers, body: bytes = b"", host: str = "") -> None:
         """Writes the request. ``headers`` hold neither Host (``host``, or the target's) nor framing headers."""
+        framing = b"Content-Length: %d\r\n" % len(body) if body or method in ("POST", "PUT", "PATCH") else b""
+        await self._write(self._request(method, target, headers, framing, host) + body)
+
+    async def begin(self, method: str, target: Target, headers: Headers, length: int, host: str = "") -> None:
+        """As ``send``, of a request whose body follows by ``write`` and ``end``: ``length`` bytes, in chunks when that is negative."""
+        self._chunked = length < 0
+        framing = b"Transfer-Encoding: chunked\r\n" if self._chunked else b"Content-Length: %d\r\n" % length
+        await self._write(self._request(method, target, headers, framing, host))
+
+    async def write(self, piece: bytes) -> None:
+        """The next piece of the body; returns when the peer has taken enough of it. Raises BackendError."""
+        if piece:
+            await self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
+
+    async def end(self) -> None:
+        """The body is complete."""
+        if self._chunked:
+            await self._write(b"0\r\n\r\n")
+
+    def _request(self, method: str, target: Target, headers: Headers, framing: bytes, host: str) -> bytes:
         head = [f"{method} {target.request_target or '/'} HTTP/1.1\r\nHost: {host or target.authority}\r\n".encode("latin-1")]
         for name, value in headers:
             if b"\r" in value or b"\n" in value or b"\r" in name or b"\n" in name:
                 continue
             head.append(name + b": " + value + b"\r\n")
-        if body or method in ("POST", "PUT", "PATCH"):
-            head.append(b"Content-Length: %d\r\n" % len(body))
-        head.append(b"\r\n")
         self._method = method
+        return b"".join((*head, framing, b"\r\n"))
+
+    async def _write(self, data: bytes) -> None:
         try:
-            self.writer.write(b"".join(head) + body)
+            self.writer.write(data)
             await self.writer.drain()
         except OSError as e:
             raise BackendError(f"write: {_os_text(e)}") from e

@@ -25,6 +25,7 @@ _MAX_AGE = re.compile(r"max-age=[0-9]+")
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "service-account-signing-key-file", "authorization-policy-file",
     "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key", "admission-control-config-file",
+    "proxy-client-cert-file", "proxy-client-key-file",
 )  # fmt: skip
 
 

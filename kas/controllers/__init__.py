@@ -18,8 +18,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+from kas.aggregator.aggregator import Aggregator
 from kas.auth.credentials import ServiceAccountKeys
 from kas.meta import inject
+from kas.observe.metrics import Registry
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
 
@@ -32,6 +34,8 @@ ALWAYS = {
     "kube-apiserver-identity-lease-gc": "identity.IdentityLeaseCollector",
     "kube-apiserver-autoregistration": "apiservices.AutoRegistration",
     "apiservice-status-local-available-controller": "apiservices.LocalAPIServices",
+    "apiservice-status-remote-available-controller": "availability.RemoteAPIServices",
+    "crd-autoregistration": "crdregistration.CRDRegistration",
 }
 BY_CHOICE = {
     "namespace-controller": "namespace.NamespaceController",
@@ -60,13 +64,15 @@ class Controller(Protocol):
 class Initializer:
     """What controllers may ask for: ``registries`` to read, follow and write objects; ``bootstrapper``, which puts back the objects
     every server has; ``keys``, which sign service-account tokens; the file ``root_ca`` with the certificates (PEM) that clients trust;
-    ``service_ranges`` as the flags name them."""
+    ``service_ranges`` as the flags name them; the ``aggregator`` of the worker, which knows the way to backends, and its ``metrics``."""
 
     registries: Registries
     bootstrapper: Bootstrapper
     keys: ServiceAccountKeys
     root_ca: Path
     service_ranges: list[str]
+    aggregator: Aggregator
+    metrics: Registry
 
     def make(self, name: str) -> Controller:
         """The controller of that name."""
