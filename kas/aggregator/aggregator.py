@@ -48,12 +48,16 @@ class Aggregator:
         self.openapi = OpenAPIs(self.services, self.proxy, local)
         self.claims: dict[GroupVersion, Handler] = {}
         self._changed = changed
+        self._settling: asyncio.Task[None] | None = None
         self._reflector = Reflector(source, root, self.services)
         self.services.listeners.append(self._follow)
 
     def start(self, synced: Callable[[], None]) -> None:
         """From here on every stored APIService counts; ``synced()`` is called once each backend has been asked what it serves."""
         self._reflector.start()
+        if not self.active:
+            synced()
+            return
 
         async def settle() -> None:
             await self.discovery.settled()
@@ -64,8 +68,9 @@ class Aggregator:
     async def close(self) -> None:
         """Ends what is under way."""
         self._reflector.stop()
-        self._settling.cancel()
-        await asyncio.gather(self._settling, self.discovery.close(), self.openapi.close(), return_exceptions=True)
+        if self._settling is not None:
+            self._settling.cancel()
+        await asyncio.gather(self.discovery.close(), self.openapi.close())
 
     def _follow(self, names: set[str]) -> None:
         for name in names:

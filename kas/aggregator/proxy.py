@@ -102,17 +102,17 @@ class Proxy:
                 sending = asyncio.ensure_future(_send(connection, req.incoming.pieces()))
             await _head(connection, sending)
         except BackendError as e:
-            _abandon(connection, sending)
+            await _abandon(connection, sending)
             return _failed(f"error trying to reach service: {e}")
         except BaseException:
-            _abandon(connection, sending)
+            await _abandon(connection, sending)
             raise
         if connection.status == 101:
             # Nobody asked for another protocol: handed on, what follows would be a tunnel around every check.
-            _abandon(connection, sending)
+            await _abandon(connection, sending)
             return _failed("error trying to reach service: unexpected protocol")
         if self._reject_redirects and 300 <= connection.status <= 399 and connection.header(b"location"):
-            _abandon(connection, sending)
+            await _abandon(connection, sending)
             return Response(502, [(b"content-type", b"text/plain; charset=utf-8")], REDIRECTED.encode())
         return Response(connection.status, _answered(connection), stream=_piped(connection, sending))
 
@@ -225,16 +225,12 @@ async def _head(connection: Connection, sending: asyncio.Task[None] | None) -> N
         await asyncio.gather(reading, return_exceptions=True)
 
 
-def _abandon(connection: Connection, sending: asyncio.Task[None] | None) -> None:
+async def _abandon(connection: Connection, sending: asyncio.Task[None] | None) -> None:
+    """Returns when nobody reads the client's body any more: who comes next may."""
     connection.close()
     if sending is not None:
         sending.cancel()
-        sending.add_done_callback(_seen)
-
-
-def _seen(sending: asyncio.Task[None]) -> None:
-    if not sending.cancelled():
-        sending.exception()  # was said already, or is of no interest any more
+        await asyncio.gather(sending, return_exceptions=True)
 
 
 def _piped(connection: Connection, sending: asyncio.Task[None] | None) -> Stream:
@@ -243,8 +239,9 @@ def _piped(connection: Connection, sending: asyncio.Task[None] | None) -> Stream
 
     async def stream(write: Write) -> None:
         try:
+            await write(b"")  # the head goes out now, also where the first event is long in coming
             await body(write)
         finally:
-            _abandon(connection, sending)
+            await _abandon(connection, sending)
 
     return stream

@@ -1,0 +1,131 @@
+"""What is said of group versions that another server answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kas.aggregator.apiservices import APIService, by_group
+from tests.aggregator.backend import Reply
+from tests.aggregator.conftest import PATIENCE_S, SERVICES
+from tests.controllers.waiting import until
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+def shown(call, group: str) -> dict[str, Any]:
+    """The group's first version in aggregated discovery, {} when it is not there."""
+    items = call("GET", "/apis", Accept=AGGREGATED)[1]["items"]
+    return next((i["versions"][0] for i in items if i["metadata"]["name"] == group), {})
+
+
+def everywhere(call, group: str, freshness: str) -> dict[str, Any]:
+    """The version once every worker shows it so; each asks for itself."""
+
+    def look() -> dict[str, Any]:
+        call.session.close()  # the next connection may be another worker's
+        found = [shown(call, group) for _ in range(1)]
+        return found[0] if found[0].get("freshness") == freshness else {}
+
+    found: dict[str, Any] = {}
+    for _ in range(8):
+        found = until(look, PATIENCE_S)
+    return found
+
+
+def test_groups_stand_by_priority_and_name_of_the_api_service():
+    def made(version: str, group: str, minimum: int, priority: int) -> APIService:
+        return APIService(f"{version}.{group}", group, version, minimum, priority)
+
+    services = [
+        made("v1", "b.test", 10, 1), made("v1beta1", "a.test", 10, 1), made("v2", "c.test", 20, 1), made("v1", "c.test", 5, 1),
+        made("v1", "a.test", 1, 9), made("v10", "c.test", 5, 1),
+    ]  # fmt: skip
+    assert [[s.name for s in group] for group in by_group(services)] == [
+        ["v10.c.test", "v2.c.test", "v1.c.test"], ["v1.b.test"], ["v1.a.test", "v1beta1.a.test"]
+    ]  # fmt: skip
+
+
+def test_both_discoveries_have_the_group(register):
+    found = register("both", groupPriorityMinimum=19999)
+    call, group = found.call, found.backend.group
+    version = {"groupVersion": f"{group}/v1", "version": "v1"}
+    groups = call("GET", "/apis")[1]["groups"]
+    assert [g["name"] for g in groups[:2]] == ["apiregistration.k8s.io", group]
+    assert groups[1] == {"name": group, "versions": [version], "preferredVersion": version}
+    assert call("GET", f"/apis/{group}")[1]["preferredVersion"] == version
+    assert call("GET", f"/apis/{group}/v1")[1]["resources"][0]["name"] == "things"
+    current = everywhere(call, group, "Current")
+    assert current == {
+        "version": "v1", "freshness": "Current",
+        "resources": [{
+            "resource": "things", "responseKind": {"group": group, "version": "v1", "kind": "Thing"}, "scope": "Namespaced",
+            "singularResource": "thing", "verbs": ["get", "list"],
+        }],
+    }  # fmt: skip
+    order = [i["metadata"]["name"] for i in call("GET", "/apis", Accept=AGGREGATED)[1]["items"]]
+    assert order[:2] == ["apiregistration.k8s.io", group]
+    call("DELETE", f"{SERVICES}/{found.name}")
+    until(lambda: group not in json.dumps(call("GET", "/apis")[1]), PATIENCE_S)
+    assert call("GET", f"/apis/{group}/v1") == (404, "404 page not found\n")
+
+
+def test_the_tag_of_aggregated_discovery_changes_with_it(register):
+    found = register("tag")
+    everywhere(found.call, found.backend.group, "Current")
+    one = found.call.raw("GET", "/apis", Accept=AGGREGATED).headers["ETag"]
+    assert found.call.raw("GET", "/apis", Accept=AGGREGATED, If_None_Match=one).status_code == 304
+    found.call("DELETE", f"{SERVICES}/{found.name}")
+    until(lambda: found.call.raw("GET", "/apis", Accept=AGGREGATED, If_None_Match=one).status_code == 200, PATIENCE_S)
+
+
+def test_a_backend_without_aggregated_discovery_is_asked_for_its_list(register):
+    found = register("legacy", available=False)
+    found.backend.legacy = True
+    found.is_available()
+    current = everywhere(found.call, found.backend.group, "Current")
+    assert [(r["resource"], [s["subresource"] for s in r["subresources"]]) for r in current["resources"]] == [("things", ["status"])]
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "body"),
+    [
+        ("garbage", 200, b"{{{"), ("other-kind", 200, b'{"kind":"Status","apiVersion":"v1"}'), ("error", 500, b""),
+        ("huge", 200, b"[" + b" " * (5 << 20) + b"]"), ("shape", 200, b'{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":7}'),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_understood_is_stale(register, name, status, body):
+    found = register(f"stale-{name}", available=False)
+    found.backend.replies["/apis"] = Reply(status, body)
+    found.is_available()
+    until(lambda: len(found.backend.seen("/apis")) >= 2, PATIENCE_S)  # both workers have asked
+    assert everywhere(found.call, found.backend.group, "Stale") == {"version": "v1", "freshness": "Stale"}
+    assert found.call("GET", f"/apis/{found.backend.group}")[0] == 200
+    assert found("GET", "/things")[0] == 200
+    assert "panic" not in found.call.server.output
+
+
+def test_a_backend_that_is_gone_is_stale_and_everything_else_is_there(register):
+    found = register("gone")
+    everywhere(found.call, found.backend.group, "Current")
+    found.backend.stop()
+    found.call("PATCH", f"{SERVICES}/{found.name}", {"spec": {"versionPriority": 16}}, "application/merge-patch+json")
+    found.is_available(False)
+    assert everywhere(found.call, found.backend.group, "Stale") == {"version": "v1", "freshness": "Stale"}
+    assert shown(found.call, "apps")["freshness"] == "Current"
+    assert found.call("GET", f"/apis/{found.backend.group}/v1") == (503, "service unavailable\n")
+    assert found.call("GET", f"/apis/{found.backend.group}")[0] == 200
+
+
+def test_a_local_one_that_nobody_serves_is_named_and_not_found(call):
+    name = "v1.nobody.test"
+    spec = {"group": "nobody.test", "version": "v1", "groupPriorityMinimum": 10, "versionPriority": 10}
+    assert call("POST", SERVICES, {"metadata": {"name": name}, "spec": spec})[0] == 201
+    assert call("GET", "/apis/nobody.test")[1]["name"] == "nobody.test"
+    assert call("GET", "/apis/nobody.test/v1") == (404, "404 page not found\n")
+    assert call("GET", "/apis/nobody.test/v1/things") == (404, "404 page not found\n")
+    assert shown(call, "nobody.test") == {}
+    call("DELETE", f"{SERVICES}/{name}")
+    assert call("GET", "/apis/nobody.test")[0] == 404
