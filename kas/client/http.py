@@ -11,8 +11,10 @@ import asyncio
 import errno
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import cast
 from urllib.parse import quote
 
 Headers = list[tuple[bytes, bytes]]
@@ -222,7 +224,7 @@ async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S) -> Conne
     name = (target.tls_name or host) if target.tls is not None else None
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(host, port, limit=MAX_HEAD, ssl=target.tls, server_hostname=name)
+            reader, writer = await (_open_tls(host, port, target.tls, name) if target.tls is not None else _open(host, port))
     except TimeoutError:
         raise BackendError(f"dial tcp {where}: i/o timeout") from None
     except socket.gaierror:
@@ -234,6 +236,39 @@ async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S) -> Conne
     except OSError as e:
         raise BackendError(f"dial tcp {where}: connect: {_os_text(e)}") from e
     return Connection(reader, writer)
+
+
+async def _open(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(host, port, limit=MAX_HEAD)
+
+
+class _Plain(asyncio.StreamReaderProtocol):
+    """The decrypted side of a connection."""
+
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
+
+
+async def _open_tls(
+    host: str, port: int, tls: ssl.SSLContext, name: str | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """TLS by asyncio's own protocol, whichever loop runs: uvloop's (0.23) throws away what was received and not read yet when the peer
+    hangs up behind it, and so cuts off the end of an answer whose reader is slow."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=MAX_HEAD, loop=loop)
+    plain, ready = _Plain(reader, loop=loop), loop.create_future()
+    transport, _ = await loop.create_connection(
+        lambda: SSLProtocol(loop, plain, tls, ready, server_side=False, server_hostname=name), host, port
+    )  # fmt: skip
+    try:
+        await ready
+    except BaseException:
+        transport.close()
+        raise
+    return reader, asyncio.StreamWriter(plain.transport, plain, reader, loop)
 
 
 _TEXTS = {

@@ -158,13 +158,13 @@ class Backend:
         reply = self.replies.get(path)
         if reply is not None:
             return await _write(writer, reply)
-        special: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+        special: dict[str, Callable[[asyncio.StreamWriter], Coroutine[Any, Any, None]]] = {
             f"{self.base}/slow": self._slow, f"{self.base}/huge": self._huge, f"{self.base}/broken": self._broken,
         }  # fmt: skip
         if path in special:
             await special[path](writer)
         elif "watch=true" in query:
-            await self._watch(writer)
+            await self._watch(reader, writer)
         else:
             await _write(writer, self._answer(call))
 
@@ -197,7 +197,8 @@ class Backend:
 
     def _discovery(self) -> dict[str, Any]:
         kind = {"group": self.group, "version": "v1", "kind": "Thing"}
-        resource = {"resource": "things", "responseKind": kind, "scope": "Namespaced", "singularResource": "thing", "verbs": ["get", "list"]}
+        resource = {"resource": "things", "responseKind": kind, "scope": "Namespaced", "singularResource": "thing"}
+        resource["verbs"] = ["get", "list"]
         group = {"metadata": {"name": self.group}, "versions": [{"version": "v1", "resources": [resource], "freshness": "Current"}]}
         return {"kind": DISCOVERY, "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": [group]}
 
@@ -227,12 +228,11 @@ class Backend:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nContent-Type: text/plain\r\n\r\nabc")
         await writer.drain()
 
-    async def _watch(self, writer: asyncio.StreamWriter) -> None:
+    async def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hop = b"Connection: keep-alive, x-hop\r\nX-Hop: 1\r\n"
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n" + hop + b"\r\n")
         self.watches.add(writer)
-        while not writer.is_closing():
-            await asyncio.sleep(0.05)
+        await reader.read()  # until the other side hangs up
 
 
 async def _body(reader: asyncio.StreamReader, headers: dict[str, str]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kas.aggregator.openapi import merge
 from tests.aggregator.backend import Reply
+from tests.aggregator.conftest import SERVICES
 from tests.controllers.waiting import until
 
 SCHEMA = "#/definitions/"
@@ -42,12 +43,13 @@ def test_v2_has_the_paths_of_backends(register):
     assert "/api/v1/namespaces" in document["paths"]
     assert found.call.raw("GET", "/openapi/v2", If_None_Match=answer.headers["ETag"]).status_code == 304
     assert b"readspec.test" in found.call.raw("GET", "/openapi/v2", Accept=PROTOBUF).content
-    found.call("DELETE", f"/apis/apiregistration.k8s.io/v1/apiservices/{found.name}")
+    found.call("DELETE", f"{SERVICES}/{found.name}")
     until(lambda: thing not in found.call("GET", "/openapi/v2")[1]["paths"])
 
 
 def test_v2_goes_without_what_cannot_be_merged(register):
-    for name, body in (("bad-json", b"{"), ("bad-shape", b'{"paths":[]}'), ("deep", b'{"paths":{"/apis/x":' + b'{"a":' * 300 + b"1" + b"}" * 301 + b"}")):
+    deep = b'{"paths":{"/apis/x":' + b'{"a":' * 300 + b"1" + b"}" * 302
+    for name, body in (("bad-json", b"{"), ("bad-shape", b'{"paths":[]}'), ("deep", deep)):
         found = register(name, available=False)
         found.backend.replies["/openapi/v2"] = Reply(200, body)
         found.is_available()
@@ -66,7 +68,8 @@ def test_v3_names_and_hands_on_the_documents_of_backends(register):
     assert found.call("GET", paths[own]["serverRelativeURL"])[1]["info"] == {"title": found.backend.group}
     assert found.call("GET", "/openapi/v3/apis/apps/v1")[1]["openapi"] == "3.0.0"
     found.backend.stop()
-    found.call("PATCH", f"/apis/apiregistration.k8s.io/v1/apiservices/{found.name}", {"spec": {"versionPriority": 16}}, "application/merge-patch+json")
+    touched = {"spec": {"versionPriority": 16}}
+    found.call("PATCH", f"{SERVICES}/{found.name}", touched, "application/merge-patch+json")
     found.is_available(False)
     assert found.call("GET", f"/openapi/v3/{own}") == (503, "service unavailable\n")
     assert found.call("GET", "/openapi/v3")[0] == 200

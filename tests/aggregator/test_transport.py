@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import ssl
+from pathlib import Path
 
 import pytest
 
@@ -48,16 +49,15 @@ def test_a_new_certificate_is_used_once_it_is_whole(tmp_path):
     contexts = TLSContexts(ProxyCertificate(*files, clock))
     before = contexts.of("", True)
     assert contexts.of("", True) is before
-    key = open(files[1]).read()
+    key = Path(files[1])
+    old = key.read_bytes()
     authority.issue("second", files="proxy")
-    new = open(files[1]).read()
-    with open(files[1], "w") as f:
-        f.write(key)  # of the old one: half of the pair is there
-    os.utime(files[1], (1, 1))
+    new = key.read_bytes()
+    key.write_bytes(old)  # half of the pair is there
+    os.utime(key, (1, 1))
     clock.now += 2
     assert contexts.of("", True) is before
-    with open(files[1], "w") as f:
-        f.write(new)
+    key.write_bytes(new)
     assert contexts.of("", True) is before  # it has only just looked
     clock.now += 2
     assert contexts.of("", True) is not before
