@@ -257,7 +257,8 @@ class Server:
             *zpages.paths, "/.well-known/openid-configuration", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3",
             "/openapi/v3/", "/openid/v1/jwks", "/version",
         ]  # fmt: skip
-        self.documents.index_paths = lambda: sorted({*discovery.paths(versions), *self.health.paths(), *fixed, *extra})
+        listed = self.aggregator.listed
+        self.documents.index_paths = lambda: sorted({*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *extra})
 
     def _for_one_backend(self) -> int:
         """How many requests of a worker one aggregated server may keep waiting: half of its share of what may be in flight."""

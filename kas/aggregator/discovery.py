@@ -31,9 +31,11 @@ _LEGACY = BUILTIN.known("meta.k8s.io", "v1", "APIResourceList").type
 
 @dataclass(slots=True)
 class _Said:
-    """The last good answer for one Service: resources as APIGroupDiscoveryList has them, by group version."""
+    """The last good answer for one Service: resources as APIGroupDiscoveryList has them, by group version. ``legacy``: it has no such
+    list."""
 
     etag: str = ""
+    legacy: bool = False
     versions: dict[GroupVersion, tuple[dict[str, Any], ...]] = field(default_factory=dict)
 
 
@@ -103,7 +105,7 @@ class Discovery:
             available = next((s for s in mine if s.available), None)
             said = await self._whole(key, available) if available is not None else None
             for s in mine:
-                if said is not None and said.versions:
+                if said is not None and not said.legacy:
                     # A version the backend does not name has no resources, and that is current.
                     found[s.name] = (said.versions.get(s.group_version, ()), True)
                 elif said is not None and s.available:
@@ -118,7 +120,7 @@ class Discovery:
             self._changed()
 
     async def _whole(self, key: ServiceReference, service: APIService) -> _Said | None:
-        """The aggregated discovery of a Service; one without versions when it has none; None when it cannot be had."""
+        """What a Service says; None when it cannot be had."""
         known = self._said.get(key) or _Said()
         headers = [(b"accept", _ACCEPT)] + ([(b"if-none-match", known.etag.encode("latin-1", "replace"))] if known.etag else [])
         try:
@@ -126,10 +128,10 @@ class Discovery:
             if status == 304 and known.etag:
                 return known
             if status == 406:
-                return _Said()
+                return _Said(legacy=True)
             if status != 200:
                 raise BackendError(f"returned non-success response code: {status}")
-            found = _Said(next((v.decode("latin-1") for k, v in said if k == b"etag"), ""), _read(body))
+            found = _Said(next((v.decode("latin-1") for k, v in said if k == b"etag"), ""), versions=_read(body))
         except (BackendError, ValueError) as e:
             log.info("discovery of %s/%s: %s", key.namespace, key.name, e)
             return None

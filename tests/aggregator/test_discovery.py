@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from kas.aggregator.apiservices import APIService, by_group
+from kas.aggregator.apiservices import APIService, APIServices, ServiceReference, by_group
+from kas.aggregator.discovery import Discovery
 from tests.aggregator.backend import Reply
 from tests.aggregator.conftest import PATIENCE_S, SERVICES
 from tests.controllers.waiting import until
@@ -43,6 +45,49 @@ def test_groups_stand_by_priority_and_name_of_the_api_service():
     assert [[s.name for s in group] for group in by_group(services)] == [
         ["v10.c.test", "v2.c.test", "v1.c.test"], ["v1.b.test"], ["v1.a.test", "v1beta1.a.test"]
     ]  # fmt: skip
+
+
+class Slow:
+    """The way to a backend that answers when ``gate`` is set. ``asked`` are the paths in order, ``most`` how many at a time."""
+
+    def __init__(self) -> None:
+        self.gate, self.asked, self.now, self.most = asyncio.Event(), list[str](), 0, 0
+
+    async def get(self, service: APIService, path: str, *_: Any) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        self.asked.append(f"{service.name}{path}")
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await self.gate.wait()
+        self.now -= 1
+        return 200, [], b'{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}'
+
+
+def remote(name: str, service: str) -> APIService:
+    version, _, group = name.partition(".")
+    return APIService(name, group, version, 10, 10, ServiceReference("ns", service, 443), available=True)
+
+
+def test_backends_are_asked_once_for_a_service_and_few_at_a_time():
+    async def run() -> None:
+        services, slow, changes = APIServices(), Slow(), list[int]()
+        found = Discovery(services, slow, lambda: changes.append(1))  # type: ignore[arg-type]
+        names = [f"v{n}.{group}.test" for group in "abc" for n in (1, 2)]
+        services.by_name = {name: remote(name, name[3]) for name in names}
+        found.touch(names)
+        settled = asyncio.ensure_future(found.settled())
+        for _ in range(100):  # turns of the loop: nobody waits for anything but the gate
+            await asyncio.sleep(0)
+        assert len(slow.asked) == slow.most == 2 and not settled.done()
+        assert [v.freshness for v in found.versions()] == ["Stale"] * 6
+        slow.gate.set()
+        await asyncio.wait_for(settled, PATIENCE_S)
+        assert len(slow.asked) == 3 and slow.most == 2
+        assert [v.freshness for v in found.versions()] == ["Current"] * 6 and len(changes) == 3
+        found.refresh()
+        await found.settled()
+        assert len(slow.asked) == 6 and len(changes) == 3, "nothing new was said"
+
+    asyncio.run(run())
 
 
 def test_both_discoveries_have_the_group(register):
