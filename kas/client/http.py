@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
@@ -18,6 +19,8 @@ from typing import cast
 from urllib.parse import quote
 
 Headers = list[tuple[bytes, bytes]]
+# A header's name, and what its value may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
+_TOKEN, _CONTROL = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"), re.compile(rb"[\x00-\x08\n-\x1f\x7f]")
 CHUNK = 64 << 10
 MAX_HEAD = 64 << 10
 CONNECT_TIMEOUT_S = 30.0
@@ -143,7 +146,7 @@ class Connection:
         self.status, self.reason, self.headers = int(code), reason.decode("latin-1"), []
         for line in lines:
             name, colon, value = line.partition(b":")
-            if not colon or not name or name != name.strip():
+            if not colon or not _TOKEN.fullmatch(name) or _CONTROL.search(value):
                 raise BackendError("malformed MIME header line")
             self.headers.append((name.lower(), value.strip()))
         lengths = {v for k, v in self.headers if k == b"content-length"}
