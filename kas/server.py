@@ -217,7 +217,7 @@ class Server:
         self.aggregator = Aggregator(
             raw, self.store, self.registries.of(bootstrap.REGISTRATION, "apiservices").root, self.registries, self.registries,
             lambda: self.documents.openapi, lambda: self.documents.refresh_discovery(), self._for_one_backend(),
-            "RemoteRequestHeaderUID" in self.features,
+            "RemoteRequestHeaderUID" in self.features, self.metrics,
         )  # fmt: skip
         self.director = Director(
             self.rest.handle, lambda group, version: (group, version) in self.rest.resources, self.aggregator.claims
@@ -277,7 +277,7 @@ class Server:
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
         initializer = controllers.Initializer(
-            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator, self.metrics
+            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator
         )
         own = [name for name in controllers.ALWAYS if "identity-lease" not in name or "APIServerIdentity" in self.features]
         return [initializer.make(name) for name in (*own, *self.chosen)]

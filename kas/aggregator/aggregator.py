@@ -17,6 +17,7 @@ from kas.endpoints.discovery import Version
 from kas.endpoints.openapi import Document, OpenAPI
 from kas.informers import Informers, Objects, Source
 from kas.informers.reflector import Reflector
+from kas.observe.metrics import Registry as Metrics
 from kas.request.http import Handler, Request, Result
 
 REFRESH_S = 60.0
@@ -39,6 +40,7 @@ class Aggregator:
     def __init__(
         self, settings: Settings, source: Source, root: str, objects: Objects, informers: Informers, local: Callable[[], OpenAPI],
         changed: Callable[[], None], most: int, with_uid: bool,
+        metrics: Metrics,
     ) -> None:  # fmt: skip
         self.services = APIServices()
         self.resolver = ServiceResolver(objects, informers, settings.enable_aggregator_routing)
@@ -46,6 +48,15 @@ class Aggregator:
         self.proxy = Proxy(self.resolver, self._contexts, most, with_uid, settings.aggregator_reject_forwarding_redirect)
         self.discovery = Discovery(self.services, self.proxy, changed)
         self.openapi = OpenAPIs(self.services, self.proxy, local)
+        # Set by the worker that looks whether backends are available; every worker has to know them to show them.
+        self.unavailable = metrics.gauge(
+            "aggregator_unavailable_apiservice",
+            "Gauge of APIServices which are marked as unavailable broken down by APIService name.", ("name",),
+        )  # fmt: skip
+        self.became_unavailable = metrics.counter(
+            "aggregator_unavailable_apiservice_total",
+            "Counter of APIServices which are marked as unavailable broken down by APIService name and reason.", ("name", "reason"),
+        )  # fmt: skip
         self.claims: dict[GroupVersion, Handler] = {}
         self._changed = changed
         self._settling: asyncio.Task[None] | None = None
@@ -71,6 +82,7 @@ class Aggregator:
         if self._settling is not None:
             self._settling.cancel()
         await asyncio.gather(self.discovery.close(), self.openapi.close())
+        self.proxy.close()
 
     def _follow(self, names: set[str]) -> None:
         for name in names:

@@ -7,19 +7,20 @@ piece by piece, each way as fast as the other side takes them. The backend's ans
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from dataclasses import replace
 from urllib.parse import quote_plus
 
 from kas.aggregator.apiservices import APIService
+from kas.aggregator.idle import IdleConnections
 from kas.aggregator.resolver import ResolveError, ServiceResolver
 from kas.aggregator.transport import TLSContexts, TransportError, user_headers
 from kas.auth.user import MASTERS, UserInfo
 from kas.client.http import BackendError, Connection, Target, connect
-from kas.endpoints.proxy import answer_headers, piped, request_headers, upgraded
+from kas.endpoints.proxy import answer_headers, request_headers, upgraded
 from kas.endpoints.proxy_websocket import open_websocket
 from kas.endpoints.respond import text
-from kas.meta.errors import too_many_requests
+from kas.meta.errors import service_unavailable, too_many_requests
 from kas.request.http import Headers, Request, Response, Result, Stream, Write
 from kas.request.websocket import WebSocketRequest
 
@@ -28,6 +29,8 @@ REDIRECTED = "the backend attempted to redirect this request, which is not permi
 MAX_REFUSAL = 64 << 10
 PROBE_S = 5.0
 PROBER = UserInfo("system:kube-aggregator", (MASTERS,))
+# What may be sent again when a connection turns out to be closed (as Go's http.Transport has it).
+REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS"))
 # An answer's own: this server has said them already, or says them itself.
 OURS = frozenset((b"audit-id",))
 
@@ -42,6 +45,11 @@ class Proxy:
         self._resolver, self._contexts, self._most = resolver, contexts, most
         self._with_uid, self._reject_redirects = with_uid, reject_redirects
         self._running: dict[str, int] = {}
+        self._idle = IdleConnections()
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        self._idle.close()
 
     def target(self, service: APIService) -> tuple[Target, tuple[str, int]]:
         """Whom to speak with, and the host and port to connect to. Raises ResolveError and TransportError."""
@@ -87,13 +95,21 @@ class Proxy:
                 del self._running[name]
 
     async def _forward(self, req: Request, target: Target, headers: Headers) -> Response:
+        key = (target.host, target.port, target.tls_name, target.tls)
+        used = self._idle.take(key) if req.method in REPEATABLE and req.incoming is None else None
         try:
-            connection = await connect(target)
+            if used is not None:
+                try:
+                    return await self._exchange(req, target, headers, used, key)
+                except BackendError:
+                    pass  # most likely it was closed in this moment; a new one will tell
+            return await self._exchange(req, target, headers, await connect(target), key)
         except BackendError as e:
             return _failed(f"error trying to reach service: {e}")
+
+    async def _exchange(self, req: Request, target: Target, headers: Headers, connection: Connection, key: Hashable) -> Response:
         sending: asyncio.Task[None] | None = None
         try:
-            headers = [*headers, (b"connection", b"close")]
             host = req.header(b"host")
             if req.incoming is None:
                 await connection.send(req.method, target, headers, req.body, host)
@@ -101,9 +117,6 @@ class Proxy:
                 await connection.begin(req.method, target, headers, req.incoming.length, host)
                 sending = asyncio.ensure_future(_send(connection, req.incoming.pieces()))
             await _head(connection, sending)
-        except BackendError as e:
-            await _abandon(connection, sending)
-            return _failed(f"error trying to reach service: {e}")
         except BaseException:
             await _abandon(connection, sending)
             raise
@@ -114,7 +127,29 @@ class Proxy:
         if self._reject_redirects and 300 <= connection.status <= 399 and connection.header(b"location"):
             await _abandon(connection, sending)
             return Response(502, [(b"content-type", b"text/plain; charset=utf-8")], REDIRECTED.encode())
-        return Response(connection.status, _answered(connection), stream=_piped(connection, sending))
+        return Response(connection.status, _answered(connection), stream=self._piped(connection, sending, key))
+
+    def _piped(self, connection: Connection, sending: asyncio.Task[None] | None, key: Hashable) -> Stream:
+        """The backend's body as a response stream. What is still to be sent ends with it, or with the client."""
+
+        async def stream(write: Write) -> None:
+            whole = False
+            try:
+                if not connection.header(b"content-length"):
+                    await write(b"")  # the head goes out now, also where the first event is long in coming
+                async for piece in connection.body():
+                    await write(piece)
+                sent = sending is None or (sending.done() and not sending.cancelled() and sending.exception() is None)
+                whole = sent and connection.persistent
+            except BackendError as e:
+                raise service_unavailable(f"error trying to reach service: {e}") from None  # too late: the client sees it break off
+            finally:
+                if whole:
+                    self._idle.keep(key, connection)
+                else:
+                    await _abandon(connection, sending)
+
+        return stream
 
     async def _upgrade(self, req: WebSocketRequest, target: Target, headers: Headers) -> Response:
         try:
@@ -231,17 +266,3 @@ async def _abandon(connection: Connection, sending: asyncio.Task[None] | None) -
     if sending is not None:
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
-
-
-def _piped(connection: Connection, sending: asyncio.Task[None] | None) -> Stream:
-    """The backend's body as a response stream. What is still to be sent ends with it, or with the client."""
-    body = piped(connection)
-
-    async def stream(write: Write) -> None:
-        try:
-            await write(b"")  # the head goes out now, also where the first event is long in coming
-            await body(write)
-        finally:
-            await _abandon(connection, sending)
-
-    return stream

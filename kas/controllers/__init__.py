@@ -21,7 +21,6 @@ from typing import Protocol
 from kas.aggregator.aggregator import Aggregator
 from kas.auth.credentials import ServiceAccountKeys
 from kas.meta import inject
-from kas.observe.metrics import Registry
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
 
@@ -64,7 +63,7 @@ class Controller(Protocol):
 class Initializer:
     """What controllers may ask for: ``registries`` to read, follow and write objects; ``bootstrapper``, which puts back the objects
     every server has; ``keys``, which sign service-account tokens; the file ``root_ca`` with the certificates (PEM) that clients trust;
-    ``service_ranges`` as the flags name them; the ``aggregator`` of the worker, which knows the way to backends, and its ``metrics``."""
+    ``service_ranges`` as the flags name them; the ``aggregator`` of the worker knows the way to backends."""
 
     registries: Registries
     bootstrapper: Bootstrapper
@@ -72,7 +71,6 @@ class Initializer:
     root_ca: Path
     service_ranges: list[str]
     aggregator: Aggregator
-    metrics: Registry
 
     def make(self, name: str) -> Controller:
         """The controller of that name."""

@@ -17,7 +17,6 @@ from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.meta.field import go_quote
 from kas.meta.stored import object_of
-from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
 from kas.store import Event, Record
 
@@ -31,20 +30,12 @@ PASSED: Found = ("True", "Passed", "all checks passed")
 class RemoteAPIServices:
     name = "apiservice-status-remote-available-controller"
 
-    def __init__(self, registries: Registries, aggregator: Aggregator, metrics: Metrics) -> None:
+    def __init__(self, registries: Registries, aggregator: Aggregator) -> None:
         self.client = Client(registries, "kube-apiserver", "system:apiserver")
         self.registry = registries.of(GROUP, RESOURCE)
         self._roots = registries.of("", "services"), registries.of("discovery.k8s.io", "endpointslices")
         self._aggregator = aggregator
         self._failures: dict[str, int] = {}
-        self._unavailable = metrics.gauge(
-            "aggregator_unavailable_apiservice",
-            "Gauge of APIServices which are marked as unavailable broken down by APIService name.", ("name",),
-        )  # fmt: skip
-        self._counter = metrics.counter(
-            "aggregator_unavailable_apiservice_total",
-            "Counter of APIServices which are marked as unavailable broken down by APIService name and reason.", ("name", "reason"),
-        )  # fmt: skip
         self.queue = WorkQueue(self._sync, self.name)
 
     async def run(self) -> None:
@@ -101,10 +92,10 @@ class RemoteAPIServices:
         service = self._aggregator.services.by_name.get(name)
         if service is None or service.service is None:
             self._failures.pop(name, None)
-            self._unavailable.values.pop((name,), None)
+            self._aggregator.unavailable.values.pop((name,), None)
             return None
         found, again = await self._check(service)
-        self._unavailable.set((name,), float(found[0] != "True"))
+        self._aggregator.unavailable.set((name,), float(found[0] != "True"))
         await self._write(name, found)
         if not again:
             self._failures.pop(name, None)
@@ -151,7 +142,7 @@ class RemoteAPIServices:
             had: dict[str, Any] = next((c for c in conditions if c.get("type") == "Available"), {})
             if (had.get("status"), had.get("reason"), had.get("message")) == found:
                 return False
-            went = status != "True" and had.get("status") != status
+            went = status != "True" and had.get("status") == "True"
             since = had.get("lastTransitionTime", now) if had.get("status") == status else now
             new = {"type": "Available", "status": status, "lastTransitionTime": since, "reason": reason, "message": message}
             at = next((i for i, c in enumerate(conditions) if c.get("type") == "Available"), len(conditions))
@@ -161,4 +152,4 @@ class RemoteAPIServices:
 
         await self.client.update(self.registry, "", name, change, "status")
         if went:
-            self._counter.inc((name, reason))
+            self._aggregator.became_unavailable.inc((name, reason))

@@ -54,6 +54,8 @@ class Backend:
         self.calls: list[Call] = []
         self.replies: dict[str, Reply] = {}
         self.legacy = False
+        self.hang_up = False  # after each answer, without having said so
+        self.connections = 0
         self.port = 0
         self.watches: set[asyncio.StreamWriter] = set()
         self.stalled = 0  # bytes of /huge that were taken so far
@@ -129,13 +131,17 @@ class Backend:
         self._tasks.add(task)
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-                await self._exchange(reader, writer)
+                self.connections += 1
+                while await self._exchange(reader, writer):
+                    if self.hang_up:
+                        break
         finally:
             self._tasks.discard(task)
             self.watches.discard(writer)
             writer.close()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether another request may follow on the connection."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = head.split("\r\n")
         method, target, _ = first.split(" ")
@@ -146,10 +152,12 @@ class Backend:
         call = Call(method, path, query, headers, peer)
         self.calls.append(call)
         if path == f"{self.base}/early":
-            return await _write(writer, Reply(413, b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":413}'))
+            await _write(writer, Reply(413, b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":413}'))
+            return False
         given = dict(headers)
         if given.get("upgrade", "").lower() == "websocket":
-            return await _echo(given, reader, writer)
+            await _echo(given, reader, writer)
+            return False
         digest = hashlib.sha256()
         async for piece in _body(reader, given):
             call.body_size += len(piece)
@@ -157,7 +165,8 @@ class Backend:
         call.body_digest = digest.hexdigest()
         reply = self.replies.get(path)
         if reply is not None:
-            return await _write(writer, reply)
+            await _write(writer, reply)
+            return True
         special: dict[str, Callable[[asyncio.StreamWriter], Coroutine[Any, Any, None]]] = {
             f"{self.base}/slow": self._slow, f"{self.base}/huge": self._huge, f"{self.base}/broken": self._broken,
         }  # fmt: skip
@@ -167,6 +176,8 @@ class Backend:
             await self._watch(reader, writer)
         else:
             await _write(writer, self._answer(call))
+            return True
+        return False
 
     def _answer(self, call: Call) -> Reply:
         if call.path == "/apis":

@@ -200,3 +200,24 @@ def test_a_certificate_has_to_be_the_services(register):
 def test_an_authority_that_cannot_be_read_is_said(register):
     found = register("nonsense", caBundle="bm9wZQ==")
     assert found("GET", "/things") == (500, "unable to load root certificates: unable to parse bytes as PEM block\n")
+
+
+def test_connections_are_used_again(register):
+    found = register("again")
+    for _ in range(4):  # either worker has one then
+        found.call.session.close()
+        assert found("GET", "/things")[0] == 200
+    before = found.backend.connections
+    for n in range(20):
+        assert found("GET", f"/things/{n}")[0] == 200
+    assert found.backend.connections - before < 10
+    assert found("POST", "/things", {"a": 1})[0] == 200
+
+
+def test_a_backend_that_hangs_up_after_each_answer_is_asked_again(register):
+    found = register("curt")
+    found.backend.hang_up = True
+    for n in range(50):
+        assert found("GET", f"/things/{n}")[0] == 200
+        assert found("POST", "/things", {"n": n})[0] == 200
+    assert len(found.backend.seen(f"{found.backend.base}/things")) == 50, "what may change something is sent once"
