@@ -79,10 +79,12 @@ def by_group(services: Sequence[APIService]) -> list[list[APIService]]:
 
 
 class APIServices:
-    """A reflector's target. ``changed(names)`` of the listeners is called after each change, with the APIServices it is about."""
+    """A reflector's target: all of them in ``by_name``, those that somebody else answers also in ``remote``. The listeners are called after
+    each change, with the names of the APIServices it is about."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, APIService] = {}
+        self.remote: dict[str, APIService] = {}
         self.listeners: list[Callable[[set[str]], None]] = []
         self._groups: list[list[APIService]] | None = None
 
@@ -93,19 +95,16 @@ class APIServices:
             self._groups = by_group(list(self.by_name.values()))
         return self._groups
 
-    @property
-    def remote(self) -> dict[str, APIService]:
-        """Those that somebody else answers, by name."""
-        return {name: s for name, s in self.by_name.items() if s.service is not None}
-
     # --- the target
 
     def replace(self, records: Sequence[Record]) -> None:
         """Starts over with these, which are all there are."""
-        before, self.by_name = self.by_name, {}
+        before = dict(self.by_name)
+        self.by_name.clear()
+        self.remote.clear()
         for record in records:
             found = parse(object_of(record))
-            self.by_name[found.name] = found
+            self.put(found.name, found)
         self._tell({name for name in before.keys() | self.by_name.keys() if before.get(name) != self.by_name.get(name)})
 
     def apply(self, events: Sequence[Event]) -> None:
@@ -116,12 +115,20 @@ class APIServices:
             found = parse(object_of(e.record)) if e.record is not None else None
             if found != self.by_name.get(name):
                 names.add(name)
-            if found is not None:
-                self.by_name[name] = found
-            else:
-                self.by_name.pop(name, None)
+            self.put(name, found)
         if names:
             self._tell(names)
+
+    def put(self, name: str, found: APIService | None) -> None:
+        """What there is under a name now, None for nothing. Tells nobody."""
+        if found is not None:
+            self.by_name[name] = found
+        else:
+            self.by_name.pop(name, None)
+        if found is not None and found.service is not None:
+            self.remote[name] = found
+        else:
+            self.remote.pop(name, None)
 
     def _tell(self, names: set[str]) -> None:
         self._groups = None

@@ -69,13 +69,12 @@ class Discovery:
                 self._shown.pop(name, None)
             else:
                 self._ask(service.service)
-        wanted = {s.service for s in self._services.by_name.values() if s.service is not None}
-        for key in self._said.keys() - wanted:
+        for key in self._said.keys() - {s.service for s in self._services.remote.values()}:
             del self._said[key]
 
     def refresh(self) -> None:
         """Ask every backend again."""
-        self.touch(self._services.remote)
+        self.touch(list(self._services.remote))
 
     async def settled(self) -> None:
         """Returns when every question that was due has its answer, or none in time."""

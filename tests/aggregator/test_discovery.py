@@ -72,7 +72,8 @@ def test_backends_are_asked_once_for_a_service_and_few_at_a_time():
         services, slow, changes = APIServices(), Slow(), list[int]()
         found = Discovery(services, slow, lambda: changes.append(1))  # type: ignore[arg-type]
         names = [f"v{n}.{group}.test" for group in "abc" for n in (1, 2)]
-        services.by_name = {name: remote(name, name[3]) for name in names}
+        for name in names:
+            services.put(name, remote(name, name[3]))
         found.touch(names)
         settled = asyncio.ensure_future(found.settled())
         for _ in range(100):  # turns of the loop: nobody waits for anything but the gate
