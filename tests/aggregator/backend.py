@@ -153,6 +153,8 @@ class Backend:
         self.calls.append(call)
         if path == f"{self.base}/early":
             await _write(writer, Reply(413, b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":413}'))
+            while await reader.read(65536):  # lets the other side finish, and has no use for it
+                pass
             return False
         given = dict(headers)
         if given.get("upgrade", "").lower() == "websocket":
