@@ -10,6 +10,7 @@ from typing import Any
 
 from kas.auth.attributes import ALLOW
 from kas.auth.user import UserInfo
+from kas.config.options import Options
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
 from kas.filters.chain import handler_chain, parts
@@ -48,10 +49,7 @@ class Harness:
         self.wait, self.seen, self.cancelled = wait, [], 0
         self.fails: Exception | None = None
         self.metrics, self.in_flight, self.waiting = Registry(), Counts(), WaitGroup()
-        settings = SimpleNamespace(
-            v=0, strict_transport_security_directives=[], goaway_chance=0.0, request_timeout=request_timeout_s, cors_allowed_origins=[],
-            api_rate=10.0, api_burst=10, max_requests_inflight=100, max_mutating_requests_inflight=100,
-        )  # fmt: skip
+        settings = Options({"request-timeout": request_timeout_s})
         state = SimpleNamespace(started=True, not_accepting=False)
         shared = parts(
             settings, self.metrics, state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None
