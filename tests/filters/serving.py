@@ -13,7 +13,7 @@ from kas.auth.user import UserInfo
 from kas.config.options import Options
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
-from kas.filters.chain import handler_chain, parts
+from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
 from kas.filters.handler import Chain, Filter
@@ -44,7 +44,7 @@ class Harness:
     """``gate`` is what a waiting part waits for, ``began`` is set once it does; ``wait`` names the part: filter, authenticator or
     authorizer. ``seen`` are the bodies the endpoint got, ``cancelled`` how often the waiting part was cancelled."""
 
-    def __init__(self, wait: str = "", request_timeout_s: float = 60.0, last: str = "authorizer") -> None:
+    def __init__(self, wait: str = "", request_timeout_s: float = 60.0, port: Port = "secure") -> None:
         self.gate, self.began = asyncio.Event(), asyncio.Event()
         self.wait, self.seen, self.cancelled = wait, [], 0
         self.fails: Exception | None = None
@@ -54,7 +54,7 @@ class Harness:
         shared = parts(
             settings, self.metrics, state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None
         )
-        filters = handler_chain("secure", settings, self.metrics, shared)
+        filters = handler_chain(port, settings, self.metrics, shared)
         if wait == "filter":
             filters.append(Filter("waits", self.before))
         self.chain = Chain(filters, self.endpoint, self.refuse, lambda e: None, Deadlines(), lambda req: self.refuse(req, timed_out()))
