@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
 
 import pytest
@@ -21,8 +22,8 @@ NAMES = {"healthz": COMMON, "livez": COMMON, "readyz": (*COMMON, "informer-sync"
 def world(tmp_path):
     made = []
 
-    def make(without: str = "") -> World:
-        made.append(World(tmp_path, without))
+    def make(without: str = "", **flags) -> World:
+        made.append(World(tmp_path, without, **flags))
         return made[-1]
 
     yield make
@@ -106,6 +107,18 @@ def test_what_a_check_is_bound_to_fails_it(world, group, name):
 def test_loops_need_a_runner(world):
     w = world("runner")
     assert w.failing("readyz") == set(LOOPS.values())
+
+
+def test_a_loop_whose_gate_is_off_has_no_check(world):
+    """What does not run cannot be well, and its path is neither there nor in the index."""
+    leases = {LOOPS[name] for name in ("kube-apiserver-identity-lease-controller", "kube-apiserver-identity-lease-gc")}
+    w = world(feature_gates={"": ["APIServerIdentity=false"]})
+    assert {c.name for c in w.server.controllers()} & set(LOOPS) == {name for name in LOOPS if LOOPS[name] not in leases}
+    for group in GROUPS:
+        assert set(w.server.checks.paths()[group]) == set(NAMES[group]) - leases
+        assert all(w.ask(f"/{group}/{name}")[0] == 404 for name in leases)
+    index = json.loads(w.ask("/")[1])["paths"]
+    assert "/readyz/poststarthook/bootstrap-controller" in index and not any("identity-lease" in path for path in index)
 
 
 def test_other_workers_say_what_the_leader_says(world, tmp_path):

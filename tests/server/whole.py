@@ -6,6 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+from kas.config import features
 from kas.config.options import Options, complete
 from kas.endpoints.healthchecks import STORAGE
 from kas.request.http import Request
@@ -52,6 +53,7 @@ class World:
         for handler in self.handlers:
             logging.getLogger().removeHandler(handler)
         self.store.close()
+        features.DEFAULT.set({})
         if self._own is not None:
             self._own.close()
 
