@@ -41,6 +41,8 @@ class StartError(Exception):
 
 @dataclass
 class Worker:
+    """A child: its number, and the pipe on which it says that it is ready or why not."""
+
     index: int
     pid: int
     pipe: int

@@ -51,6 +51,8 @@ BY_CHOICE = {
 
 
 class Controller(Protocol):
+    """A loop of the worker that leads; ``name`` is upstream's."""
+
     name: str
 
     async def run(self) -> None:

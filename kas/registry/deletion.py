@@ -40,6 +40,8 @@ class Step(enum.Enum):
 
 
 class Deletion(NamedTuple):
+    """What a delete does next, and whether the object goes gracefully."""
+
     step: Step
     graceful: bool
 

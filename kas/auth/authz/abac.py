@@ -25,6 +25,8 @@ class PolicyError(ValueError):
 
 
 class Abac:
+    """Authorizes by ``policies``, the specs of a policy file."""
+
     def __init__(self, policies: list[Spec]) -> None:
         self._policies = policies
 
