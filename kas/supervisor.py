@@ -54,7 +54,7 @@ def preflight(o: Options) -> list[str]:
     """What is wrong with names in flags, and with files they name, that only modules know which the supervisor does not load: they are
     asked in a child."""
     chosen = o.controllers not in (["*"], ["none"])
-    files = o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file
+    files = o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
     if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
         return []
     r, w = os.pipe()
@@ -93,6 +93,13 @@ def unusable(o: Options) -> list[str]:
             check()
         except ValueError as e:
             out.append(str(e))
+    if o.audit_policy_file:
+        from kas.audit.policy import PolicyError, load_file
+
+        try:
+            load_file(o.audit_policy_file)
+        except PolicyError as e:
+            out.append(f"loading audit policy file: {e}")
     return out
 
 

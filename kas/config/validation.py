@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kas.config import features, unserved
+from kas.config import auditing, features, unserved
 from kas.config.flagtypes import quote
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ FILES = (
 
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
-    checks = (_serving, _limits, _ports, _storage, _files, _identity, _authorization, _network, _api, unserved.findings)
+    checks = (
+        _serving, _limits, _ports, _storage, _files, _identity, _authorization, auditing.problems, _network, _api, unserved.findings,
+    )  # fmt: skip
     return [text for check in checks for text in check(o)]
 
 

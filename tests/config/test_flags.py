@@ -104,11 +104,6 @@ def test_nothing_given_nothing_said():
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--audit-webhook-config-file=x", "--audit-webhook-batch-throttle-burst=0"],
-         ["invalid audit batch webhook throttle burst 0, must be a positive number"]),
-        (["--audit-log-path=-", "--audit-log-truncate-max-event-size=0"],
-         ["invalid audit truncate log max event size 0, must be a positive number"]),
-        (["--audit-log-format=xml"], []),  # nothing is logged
         (["--oidc-issuer-url=https://x", "--oidc-client-id=c", "--oidc-signing-algs=HS256"], ['oidc: unsupported signing alg: "HS256"']),
         (["--authorization-webhook-config-file=x"], ["cannot specify --authorization-webhook-config-file without mode Webhook"]),
         (["--authorization-mode=Webhook"], ["authorization-mode Webhook's authorization config file not passed"]),

@@ -184,6 +184,35 @@ async def objects(m: Metered) -> None:
     assert m.value("apiserver_resource_objects", group="", resource="configmaps") == before
 
 
+# Everything is recorded, or would be if the file were not a directory.
+AUDIT = {"audit_policy_file": "{directory}/policy.yaml", "audit_log_path": "{directory}/audit.log"}
+NOWHERE = {**AUDIT, "audit_log_path": "{directory}", "audit_log_mode": "blocking-strict"}
+
+
+@of("apiserver_audit_level_total", **AUDIT)
+async def audit_levels(m: Metered) -> None:
+    await m("GET", PODS)
+    assert m.value("apiserver_audit_level_total", level="Metadata") == 1
+
+
+@of("apiserver_audit_event_total", **AUDIT)
+async def audit_events(m: Metered) -> None:
+    await m("GET", PODS)
+    assert m.value("apiserver_audit_event_total") == 2  # received, and complete
+
+
+@of("apiserver_audit_error_total", **NOWHERE)
+async def audit_errors(m: Metered) -> None:
+    await m("GET", PODS)
+    assert m.value("apiserver_audit_error_total", plugin="log") >= 1
+
+
+@of("apiserver_audit_requests_rejected_total", **NOWHERE)
+async def audit_rejections(m: Metered) -> None:
+    assert (await m("GET", PODS)).status == 500
+    assert m.value("apiserver_audit_requests_rejected_total") == 1
+
+
 @of("kubernetes_healthcheck")
 async def health(m: Metered) -> None:
     assert m.value("kubernetes_healthcheck", "/metrics/slis", type="readyz", name="shutdown") == 1
@@ -202,7 +231,10 @@ async def health_results(m: Metered) -> None:
 
 def run(tmp_path: Any, case: Callable[[Metered], Awaitable[None]], flags: dict[str, Any]) -> None:
     async def go() -> None:
-        world = World(tmp_path, loop=asyncio.get_running_loop(), **flags)
+        rules = [{"level": "Metadata"}]
+        (tmp_path / "policy.yaml").write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
+        given = {name: value.format(directory=tmp_path) if isinstance(value, str) else value for name, value in flags.items()}
+        world = World(tmp_path, loop=asyncio.get_running_loop(), **given)
         try:
             await case(Metered(world))
         finally:
@@ -221,4 +253,4 @@ def test_every_family_has_a_case(tmp_path):
         endpoint: MetricsEndpoint = m.server.metrics_endpoint
         assert {*endpoint.registry.metrics, *endpoint.slis.metrics} == set(CASES)
 
-    run(tmp_path, families, {})
+    run(tmp_path, families, AUDIT)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
+from kas.audit.auditor import Auditor
 from kas.auth.attributes import ALLOW
 from kas.auth.user import UserInfo
 from kas.config.options import Options
@@ -44,7 +45,7 @@ class Harness:
     """``gate`` is what a waiting part waits for, ``began`` is set once it does; ``wait`` names the part: filter, authenticator or
     authorizer. ``seen`` are the bodies the endpoint got, ``cancelled`` how often the waiting part was cancelled."""
 
-    def __init__(self, wait: str = "", request_timeout_s: float = 60.0, port: Port = "secure") -> None:
+    def __init__(self, wait: str = "", request_timeout_s: float = 60.0, port: Port = "secure", auditor: Auditor | None = None) -> None:
         self.gate, self.began = asyncio.Event(), asyncio.Event()
         self.wait, self.seen, self.cancelled = wait, [], 0
         self.fails: Exception | None = None
@@ -52,7 +53,7 @@ class Harness:
         settings = Options({"request-timeout": request_timeout_s})
         state = SimpleNamespace(started=True, not_accepting=False)
         shared = parts(
-            settings, self.metrics, state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None
+            settings, self.metrics, state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None, auditor
         )
         filters = handler_chain(port, settings, self.metrics, shared)
         if wait == "filter":
