@@ -58,7 +58,7 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         assert f"--{flag.name}" in out
     words = " ".join(out.split())
     assert "--secure-port port TLS port; 0 = off, 'auto' = a free one. (default 6443)" in words
-    assert "No effect: there is no etcd" in words and "Refused: kas does not have audit yet." in words
+    assert "No effect: there is no etcd" in words and "Refused: kas does not have encryption at rest yet." in words
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         (["--controllers", "nope"], "--controllers: 'nope' is not one of"),
         (["--enable-admission-plugins", "Nope"], 'plugin "Nope" is unknown'),
         (["--client-ca-file", "/etc/ca.crt"], "--client-ca-file: kas does not have authentication by client certificates yet"),
-        (["--audit-policy-file=p"], "--audit-policy-file: kas does not have audit yet"),
+        (["--audit-policy-file=p"], 'loading audit policy file: failed to read file path "p"'),
         (["--admission-control=AlwaysAdmit"], "kas does not have a list of all plug-ins yet; use --enable-admission-plugins"),
     ],
 )
