@@ -31,6 +31,7 @@ class Options:
 
     admission_control_config_file: str
     advertise_address: str
+    aggregator_reject_forwarding_redirect: bool
     allow_privileged: bool
     anonymous_auth: bool
     api_audiences: list[str]
@@ -79,6 +80,7 @@ class Options:
     disable_admission_plugins: list[str]
     disable_http2_serving: bool
     enable_admission_plugins: list[str]
+    enable_aggregator_routing: bool
     enable_bootstrap_token_auth: bool
     enable_logs_handler: bool
     enable_swagger_ui: bool
@@ -101,6 +103,8 @@ class Options:
     max_requests_inflight: int
     min_request_timeout: int
     profiling: bool
+    proxy_client_cert_file: str
+    proxy_client_key_file: str
     read_only_port: int
     request_timeout: float
     requestheader_allowed_names: list[str]
