@@ -29,6 +29,9 @@ from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
 from kas.endpoints import discovery, openid, respond, translate
+from kas.endpoints.custom.handler import CustomHandler
+from kas.endpoints.custom.scale import CustomScale
+from kas.endpoints.custom.table import CustomResources
 from kas.endpoints.delete import Deleter
 from kas.endpoints.documents import Documents
 from kas.endpoints.health import Health
@@ -48,6 +51,7 @@ from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
 from kas.filters.handler import Chain
 from kas.filters.wait_group import WaitGroup
+from kas.kinds.apiextensions.definitionstorage import DefinitionRegistry
 from kas.kinds.core.namespace.storage import NamespaceRegistry
 from kas.kinds.core.pod.storage import PodRegistry
 from kas.kinds.core.service import storage as service_storage
@@ -105,7 +109,7 @@ class Server:
     def _build_storage(self) -> None:
         o = self.options
         self.registries = Registries(self.store, clock.now)
-        makers = {"Namespace": NamespaceRegistry, "Pod": PodRegistry}
+        makers = {"Namespace": NamespaceRegistry, "Pod": PodRegistry, "CustomResourceDefinition": DefinitionRegistry}
         self.registries.add_stored(self.scheme.resources, self.scheme.resource, int(o.raw.event_ttl), makers)
         service_storage.install(self.registries, [f"IPv{n.version}" for n in o.service_ranges], o.node_ports)
         self.bootstrapper = Bootstrapper(self.registries, self._wanted)
@@ -146,6 +150,7 @@ class Server:
         for reflector in rbac_informer.reflectors(self.rbac, self.store, prefixes):
             reflector.start()
         self.revocation.start()
+        self.custom.start()
         self.hooks.done(INFORMERS)
 
     def catch_up(self) -> None:
@@ -159,7 +164,7 @@ class Server:
         raw = self.options.raw
         initializer = Initializer(
             objects=self.registries, informers=self.registries, registries=self.registries, authorizer=self.authorizer, rules=self.rbac,
-            mapper=lambda group, version, kind: self.rest.of_kind(group, version, kind), run_dir=self.options.run_dir, settings=raw,
+            mapper=self._of_kind, run_dir=self.options.run_dir, settings=raw,
         )  # fmt: skip
         plugins = admission_order.build(
             initializer, raw.enable_admission_plugins, raw.disable_admission_plugins, raw.admission_control_config_file,
@@ -173,6 +178,9 @@ class Server:
         )
         self.watches = Watches(self.store, raw.min_request_timeout, events)
         self.rest = Rest(self.writer, deleter, self.watches)
+        self.custom = CustomResources(
+            self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh()
+        )
         self.served: list[Any] = []
         answers = review_answers(
             self.authorizer, self.authorizer, lambda token, audiences: self.credentials.tokens.review(token, audiences), self.audiences
@@ -201,6 +209,9 @@ class Server:
             self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage
         )
 
+    def _of_kind(self, group: str, version: str, kind: str) -> list[Any]:
+        return self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)
+
     def _issuer(self) -> Issuer:
         """Of the tokens of service accounts; its key is there once the supervisor has made it."""
         from kas.kinds.authentication.tokenrequest import Issuer
@@ -212,11 +223,12 @@ class Server:
     def _build_documents(self) -> None:
         raw = self.options.raw
         self.director = Director(self.rest.handle, lambda group, version: (group, version) in self.rest.resources)
+        self.director.fallback(CustomHandler(self.custom, self.rest, CustomScale(self.writer)))
         versions = discovery.builtin_versions(self.served, self.scheme.groups)
         version = f"v{__version__}"
         address = f"{self.options.external_host}:{self.options.secure_port}"
         self.documents = Documents(
-            lambda: versions, lambda: _openapi(self.served, version), address,
+            lambda: [*versions, *discovery.custom_versions(self.custom.all_served())], lambda: _openapi(self.served, version), address,
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
             ),

@@ -22,7 +22,7 @@ NOT_ALL_CHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
 )
 # After these, rules might see values of types they were not compiled for, or more than their costs were estimated for.
-_BLOCKING = frozenset((field.NOT_SUPPORTED, field.REQUIRED, field.TOO_LONG, field.TOO_MANY, field.TYPE_INVALID))
+BLOCKING = frozenset((field.NOT_SUPPORTED, field.REQUIRED, field.TOO_LONG, field.TOO_MANY, field.TYPE_INVALID))
 
 
 def decode(type: TypeDesc, obj: Obj) -> list[str]:
@@ -62,7 +62,7 @@ def errors(type: TypeDesc, obj: Obj, old: Any = ABSENT, found: Sequence[FieldErr
     errs = [*found, *schema_errors(type, obj, old), *embeddedmeta.errors(type, obj), *listtypes.errors(type, obj)]
     if celrules.of_type(type) is None:
         return errs, []
-    if any(e.type in _BLOCKING for e in errs):
+    if any(e.type in BLOCKING for e in errs):
         return [*errs, field.invalid(NIL_PATH, None, NOT_ALL_CHECKED)], []
     more, warnings = celrules.errors(type, obj, old)
     return errs + more, warnings

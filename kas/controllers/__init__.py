@@ -32,6 +32,7 @@ ALWAYS = {
     "kube-apiserver-identity-lease-gc": "identity.IdentityLeaseCollector",
     "kube-apiserver-autoregistration": "apiservices.AutoRegistration",
     "apiservice-status-local-available-controller": "apiservices.LocalAPIServices",
+    "crd-conditions-controller": "definitions.DefinitionConditions",
 }
 BY_CHOICE = {
     "namespace-controller": "namespace.NamespaceController",

@@ -102,7 +102,7 @@ class Deleter:
         while True:
             page = registry.store.range(q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
             if meta is None:
-                meta = listing.list_meta(q, page) if q.limit else {"resourceVersion": str(page.revision)}
+                meta = listing.list_meta(q, page) if q.limit else {**served.list_meta, "resourceVersion": str(page.revision)}
             # Before they go: what cannot be shown is not deleted.
             shown = await served.converted(page.records)
             for rec in page.records:

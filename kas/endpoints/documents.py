@@ -48,7 +48,7 @@ class Documents:
         address: str,
         oidc: Callable[[], tuple[bytes, bytes]],
     ) -> None:
-        self._versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
+        self._list_versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
         self._cache: dict[Any, Any] = {}
         self._openapi: Any = None
         self.index_paths: Callable[[], list[str]] = list
@@ -81,10 +81,18 @@ class Documents:
 
     # --- discovery
 
-    def _dict(self, key: Any, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    def _versions(self) -> Sequence[Version]:
+        found: Sequence[Version] = self._kept("versions", self._list_versions)
+        return found
+
+    def _kept(self, key: Any, make: Callable[[], Any]) -> Any:
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]
+
+    def _dict(self, key: Any, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._kept(key, make)
+        return found
 
     def api(self, req: Request) -> Response:
         """Serve /api: the core versions, or aggregated discovery (KEP-3352) where the client takes it."""
@@ -135,6 +143,8 @@ class Documents:
             return self._version(req, "", parts[1], len(parts) == 2)
         if parts[0] != "apis" or len(parts) < 2:
             return None
+        if parts[1] not in self._kept("groups", lambda: {v.group for v in self._versions()}):
+            return None  # nothing is kept under names that clients made up
         group = self._dict(("group", parts[1]), lambda: discovery.group(self._versions(), parts[1]))
         if group is None:
             return None
@@ -144,7 +154,8 @@ class Documents:
         return self._version(req, parts[1], parts[2], len(parts) == 3)
 
     def _version(self, req: Request, group: str, version: str, whole: bool) -> Response:
-        found = next((v for v in self._versions() if v.group == group and v.version == version), None) if whole else None
+        by_name = self._kept("by name", lambda: {(v.group, v.version): v for v in self._versions()})
+        found = by_name.get((group, version)) if whole else None
         if found is None:
             raise generic_not_found()
         _get_only(req)

@@ -40,7 +40,7 @@ class Listing(NamedTuple):
 
 def list_meta(q: Listing, result: Any) -> dict[str, Any]:
     """ListMeta of a scan's result, in the order of its fields."""
-    meta: dict[str, Any] = {"resourceVersion": str(result.revision)}
+    meta: dict[str, Any] = {**q.served.list_meta, "resourceVersion": str(result.revision)}
     if result.more:
         meta["continue"] = continuetoken.encode(result.next_key, q.prefix, result.revision)
         if q.matcher is None and result.remaining > 0:

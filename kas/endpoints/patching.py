@@ -202,6 +202,10 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
     ``kept`` are members that need no decoding; the result shares them.
     """
     strategic = patch is not None and patch.shown is not None
+    if served.type.custom:
+        from kas.endpoints.custom.bodies import decode_custom_patched
+
+        return decode_custom_patched(served, patched, o.field_validation, patch.findings if patch is not None else [], req.warn)
     written = patch.text if patch is not None and patch.text is not None else _text
 
     def invalid(why: str) -> ApiError:

@@ -489,10 +489,15 @@ def approval_state(annotations: dict[str, str] | None) -> tuple[str, str]:
     return "invalid", f"{why}, {see}"
 
 
+def is_protected(group: str) -> bool:
+    """Whether a group belongs to the Kubernetes community."""
+    return any(group == domain or group.endswith(f".{domain}") for domain in ("k8s.io", "kubernetes.io"))
+
+
 def approval(obj: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
     """``validateAPIApproval``: groups of the Kubernetes community need an approval annotation; a stored state is tolerated."""
     group = (obj.get("spec") or {}).get("group") or ""
-    if not any(group == domain or group.endswith(f".{domain}") for domain in ("k8s.io", "kubernetes.io")):
+    if not is_protected(group):
         return []
     annotations = obj["metadata"].get("annotations")
     state, why = approval_state(annotations)
