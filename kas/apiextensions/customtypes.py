@@ -28,11 +28,14 @@ BLOCKING = frozenset((field.NOT_SUPPORTED, field.REQUIRED, field.TOO_LONG, field
 def decode(type: TypeDesc, obj: Obj) -> list[str]:
     """Bring a parsed object into the form it is worked with, in place: unknown fields are gone, metadata is typed.
 
-    Answers the paths of the unknown fields, those of metadata last. Raises embeddedmeta.MetadataError. Values of wrong types stay, for
+    Answers the paths of the unknown fields: of the object's own metadata, of the rest, of the metadata of embedded objects. Raises embeddedmeta.MetadataError. Values of wrong types stay, for
     ``errors`` to find.
     """
     unknown = prune(type, obj)
-    return unknown + embeddedmeta.coerce(type, obj)
+    inner = embeddedmeta.coerce(type, obj)
+    if not inner:
+        return unknown
+    return [p for p in inner if p.startswith("metadata.")] + unknown + [p for p in inner if not p.startswith("metadata.")]
 
 
 def default(type: TypeDesc, obj: Obj) -> None:

@@ -33,6 +33,8 @@ ALWAYS = {
     "kube-apiserver-autoregistration": "apiservices.AutoRegistration",
     "apiservice-status-local-available-controller": "apiservices.LocalAPIServices",
     "crd-conditions-controller": "definitions.DefinitionConditions",
+    "crd-finalizer": "definition_finalizer.DefinitionFinalizer",
+    "crd-autoregistration": "definition_apiservices.DefinitionAPIServices",
 }
 BY_CHOICE = {
     "namespace-controller": "namespace.NamespaceController",

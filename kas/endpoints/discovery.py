@@ -30,7 +30,8 @@ _FIRST = 20000  # upstream allows group priorities up to this
 class Version:
     """One served group version. ``resources`` are APIResource dicts in the order to be shown, subresources included.
 
-    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown.
+    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``custom`` versions
+    are those of definitions.
     """
 
     group: str
@@ -39,6 +40,7 @@ class Version:
     group_priority: int = CUSTOM_GROUP_PRIORITY
     version_priority: int = CUSTOM_VERSION_PRIORITY
     freshness: str = "Current"
+    custom: bool = False
 
     @property
     def group_version(self) -> str:
@@ -151,11 +153,14 @@ def resource_list(version: Version) -> dict[str, Any]:
     return head | {"groupVersion": version.group_version, "resources": list(version.resources)}
 
 
-def _response_kind(resource: dict[str, Any]) -> dict[str, str]:
-    return {"group": resource.get("group", ""), "version": resource.get("version", ""), "kind": resource["kind"]}
+def _aggregated_resources(version: Version) -> list[dict[str, Any]]:
+    # Of its own kinds a built-in group does not say where they are.
+    home = (version.group, version.version) if version.custom else ("", "")
 
+    def _response_kind(resource: dict[str, Any]) -> dict[str, str]:
+        return {"group": resource.get("group", home[0]), "version": resource.get("version", home[1]), "kind": resource["kind"]}
 
-def _aggregated_resources(resources: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    resources = version.resources
     parents: dict[str, dict[str, Any]] = {}
     for r in resources:
         name, _, sub = r["name"].partition("/")
@@ -183,7 +188,7 @@ def aggregated(versions: Iterable[Version], *, core: bool) -> dict[str, Any]:
         if bool(name) == core:
             continue
         shown = [
-            {"version": v.version, "resources": _aggregated_resources(v.resources), "freshness": v.freshness}
+            {"version": v.version, "resources": _aggregated_resources(v), "freshness": v.freshness}
             if v.resources
             else {"version": v.version, "freshness": v.freshness}
             for v in found
@@ -240,4 +245,4 @@ def custom_versions(definitions: Iterable[Definition]) -> list[Version]:
         for version in d.versions:
             if version.served:
                 found.setdefault((d.group, version.name), []).extend(_custom_resources(d, version))
-    return [Version(group, version, tuple(shown)) for (group, version), shown in found.items()]
+    return [Version(group, version, tuple(shown), custom=True) for (group, version), shown in found.items()]

@@ -157,6 +157,8 @@ class Documents:
         by_name = self._kept("by name", lambda: {(v.group, v.version): v for v in self._versions()})
         found = by_name.get((group, version)) if whole else None
         if found is None:
+            if group in self._kept("custom groups", lambda: {v.group for v in self._versions() if v.custom}):
+                return not_found()
             raise generic_not_found()
         _get_only(req)
         check_accept(req, READ_TYPES)

@@ -24,6 +24,7 @@ from kas.endpoints.listpages import (
     counts,
     list_meta,
     next_items,
+    plain_meta,
     shown,
     stream,
 )
@@ -162,7 +163,7 @@ def _streamed(q: Listing, page: _Page) -> Response:
 
     def placing(now: Any) -> _Place:
         ends = not now.more or now.count == q.limit
-        return _Place(meta or (list_meta(q, now) if ends else {**q.served.list_meta, "resourceVersion": str(now.revision)}), ends)
+        return _Place(meta or (list_meta(q, now) if ends else plain_meta(q, now.revision)), ends)
 
     result, body = page(q, q.start, limit, revision, counts(q) and meta is None, placing)
     if not result.more or result.count == q.limit:

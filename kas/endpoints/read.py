@@ -176,4 +176,4 @@ def _list_one(q: Listing, key: str) -> Response | Awaitable[Response]:
     found = [rec] if rec is not None and (q.matcher is None or q.matcher.matches(rec)) else []
     if rec is not None and not q.revision:
         at = max(at, rec.revision)
-    return listing.converted(q, {**q.served.list_meta, "resourceVersion": str(at)}, found)
+    return listing.converted(q, listing.plain_meta(q, at), found)

@@ -82,6 +82,8 @@ def transformed(req: Request, m: Media, served, value: dict[str, Any], status: i
         return generic(req, m, t, status)
     if m.convert.kind == PARTIAL:
         return generic(req, m, partial(value, m.convert.version), status)
+    if served.type.custom:
+        raise ApiError(500, "", "content is not a list")
     raise ApiError(406, "NotAcceptable", f"you requested {m.convert.kind}, but the requested object is not a list ({served.go_type})")
 
 

@@ -75,6 +75,12 @@ class Write:
         self.resource = version.record if version is not None and self.own else registry.resource
         self.warnings: list[str] = []
 
+    def tell(self, warnings: list[str]) -> None:
+        """Warn the client although the write comes to nothing."""
+        if self.admission is not None:
+            for text in warnings:
+                self.admission.warn(text)
+
     # --- between the versions; what is a view of its parent does this in its own way
 
     async def to_request(self, obj: Obj) -> Obj:
@@ -114,7 +120,11 @@ class Write:
         ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
         given = obj["metadata"].pop("resourceVersion", None)
         allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
-        obj, self.warnings = pipeline.build_create(self.resource, obj, ctx, allocate)
+        try:
+            obj, self.warnings = pipeline.build_create(self.resource, obj, ctx, allocate)
+        except errors.ApiError:
+            self.tell(ctx.warnings)
+            raise
         await self.admit_valid(CREATE, obj, None)
         if self.own and not self.native:
             obj = await self.to_storage(obj, None)
@@ -152,6 +162,7 @@ class Create(Write):
             except Conflict as e:
                 name = e.key.rpartition("/")[2]
                 if not generated:
+                    self.tell(self.warnings)
                     raise self._exists(e.key, name) from None
         raise errors.generate_name_conflict(r.group, r.resource, name, 1)
 
@@ -249,7 +260,11 @@ class Update(Write):
         """The kind's strategy: the object to store, and the warnings."""
         ctx, allocator = self.ctx, self.registry.allocator if not self.subresource else None
         allocate = (lambda obj, old: allocator.prepare_update(ctx, obj, old)) if allocator is not None else None
-        return pipeline.build_update(self.resource, obj, old, ctx, self.subresource, allocate)
+        try:
+            return pipeline.build_update(self.resource, obj, old, ctx, self.subresource, allocate)
+        except errors.ApiError:
+            self.tell(ctx.warnings)
+            raise
 
     async def _commit(self, rec: Shown, obj: Obj, old: Obj) -> Shown:
         ctx, registry = self.ctx, self.registry

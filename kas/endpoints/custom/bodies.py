@@ -46,14 +46,12 @@ def decode_custom(body: bytes, form: str, kind: Any, strictness: str, warn: Warn
     check_type(value, kind)
     try:
         unknown = customtypes.decode(kind.type, value)
-    except MetadataError as e:
-        raise errors.bad_request(str(e)) from None
-    except DecodeError as e:
-        raise errors.bad_request(str(e)) from None
+    except (MetadataError, DecodeError) as e:
+        raise _cannot(kind, str(e)) from None
     findings = [*repeated, *_unknown(unknown)]
     if findings and strictness != "Ignore":
         if strictness == "Strict":
-            raise errors.bad_request(f"strict decoding error: {', '.join(findings)}")
+            raise _cannot(kind, f"strict decoding error: {', '.join(findings)}")
         for text in findings:
             warn(text)
     customtypes.default(kind.type, value)
@@ -61,7 +59,11 @@ def decode_custom(body: bytes, form: str, kind: Any, strictness: str, warn: Warn
 
 
 def _unknown(paths: Sequence[str]) -> list[str]:
-    return [f"unknown field {go_quote(path)}" for path in sorted(paths)]
+    return [f"unknown field {go_quote(path)}" for path in paths]
+
+
+def _cannot(kind: Any, why: str) -> errors.ApiError:
+    return errors.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
 
 
 def check_type(value: Obj, kind: Any) -> None:
@@ -77,9 +79,13 @@ def decode_custom_patched(served: Any, patched: Any, strictness: str, repeated: 
     def invalid(why: str) -> errors.ApiError:
         return errors.invalid("", "", "", [field.invalid("patch", write_json(patched).decode("utf-8", "replace"), why)])
 
+    if isinstance(patched, dict) and not patched.get("kind"):
+        raise invalid(f"Object 'Kind' is missing in '{write_json(patched).decode('utf-8', 'replace')}'")
     value = orjson.loads(write_json(patched))  # parts of it are the stored object's
     if not isinstance(value, dict):
         raise invalid("not an object")
+    if not value.get("apiVersion"):
+        raise errors.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
     try:
         unknown = customtypes.decode(served.type, value)
     except (MetadataError, DecodeError) as e:

@@ -9,7 +9,17 @@ from kas.endpoints.rest import Rest
 from kas.endpoints.watch import watch
 from kas.meta import errors
 from kas.request.http import Request, Result, with_body
-from kas.request.negotiation import CUSTOM, CUSTOM_PATCH_TYPES, PROTOBUF, negotiate, negotiate_stream, unsupported
+from kas.request.negotiation import (
+    CUSTOM,
+    CUSTOM_PATCH_TYPES,
+    JSON,
+    PROTOBUF,
+    STREAMABLE,
+    negotiate,
+    negotiate_stream,
+    not_acceptable,
+    unsupported,
+)
 
 # What may be asked of a namespaced resource without a namespace.
 _ACROSS_NAMESPACES = frozenset({"list", "watch"})
@@ -51,6 +61,7 @@ class CustomHandler:
         if verb == "list":
             return read.list_(req, served, namespace, name)
         if verb == "watch":
+            _check_stream(req)
             return watch(req, served, namespace, name, rest.watches)
         if verb == "create":
             return with_body(req, rest.writer.create, served, namespace)
@@ -98,13 +109,20 @@ def _check_patch_type(req: Request) -> None:
         raise unsupported(CUSTOM_PATCH_TYPES)
 
 
+def _check_stream(req: Request) -> None:
+    try:
+        respond.media(req, watch=True)
+    except errors.ApiError:
+        raise not_acceptable(tuple(f"{media};stream=watch" for media in STREAMABLE)) from None
+
+
 def _without_protobuf(req: Request, verb: str) -> None:
     """Custom resources have no protobuf form: the request goes on with the next type its client takes. Raises 406."""
     accept = req.raw_header(b"accept").decode("latin-1")
     found = negotiate_stream(accept, CUSTOM) if verb == "watch" else negotiate(accept, CUSTOM)
-    if found.media_type == PROTOBUF and found.convert is not None:
-        return  # metadata has one
-    text = found.media_type
+    if found.media_type == PROTOBUF and not (verb == "list" and found.convert is not None and found.convert.kind == respond.PARTIAL):
+        return  # metadata has one; that a list is no object is said in JSON
+    text = JSON if found.media_type == PROTOBUF else found.media_type
     if found.convert is not None:
         text += f";as={found.convert.kind};v={found.convert.version};g={found.convert.group}"
     if found.stream:

@@ -133,6 +133,9 @@ class CustomServed(Served):
             raise errors.internal("managed fields of another version")
         if other.schema is None:
             other.schema = other.merge_schema()
+        # Conversions for managed fields prune nothing: what the other version does not know is a failure there.
+        if not other.schema.fits(found[0]):
+            raise errors.internal(f"the object does not fit {api_version}")
         return other.schema, found[0]
 
 

@@ -319,6 +319,7 @@ def _validation(
     at = f"{path}.openAPIV3Schema"
     errs = crdschema.root(schema, at, status_enabled)
     shape: list[FieldError] = []
+    wants_structural = wants_structural and not crdschema.unstructurable(schema)
     if wants_structural:
         shape = structural.structural(schema, at) or default_values(schema, at, options.pruned_defaults)
         errs += shape

@@ -59,6 +59,8 @@ class CustomResourceStrategy(Strategy):
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """Metadata, the schema, scale's paths, embedded objects, lists that are sets or maps, rules."""
+        if wrong := self._type_errors(obj):
+            return wrong
         errs = validate_object_meta(obj["metadata"], self.resource.namespaced, names.dns_subdomain)
         errs += customtypes.schema_errors(self.type, obj) + scalepaths.errors(self.version.scale, obj)
         errs += embeddedmeta.errors(self.type, obj) + listtypes.errors(self.type, obj)
@@ -66,6 +68,8 @@ class CustomResourceStrategy(Strategy):
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """As of a new object, but what an update leaves alone may be wrong."""
+        if wrong := self._type_errors(obj):
+            return wrong
         errs = validate_object_meta_update(obj["metadata"], old["metadata"])
         errs += customtypes.schema_errors(self.type, obj, old) + scalepaths.errors(self.version.scale, obj)
         errs += embeddedmeta.errors(self.type, obj)
@@ -81,6 +85,11 @@ class CustomResourceStrategy(Strategy):
         if found and not listtypes.errors(self.type, old):
             errs += found
         return self._rules(ctx, obj, old, errs)
+
+    def _type_errors(self, obj: Obj) -> list[FieldError]:
+        r = self.resource
+        wanted = (("kind", r.kind), ("apiVersion", r.api_version))
+        return [field.invalid(name, obj.get(name), f"must be {value}") for name, value in wanted if obj.get(name) != value]
 
     def _rules(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError]) -> list[FieldError]:
         if celrules.of_type(self.type) is None:
