@@ -228,7 +228,8 @@ class Server:
         version = f"v{__version__}"
         address = f"{self.options.external_host}:{self.options.secure_port}"
         self.documents = Documents(
-            lambda: [*versions, *discovery.custom_versions(self.custom.all_served())], lambda: _openapi(self.served, version), address,
+            lambda: [*versions, *discovery.custom_versions(self.custom.all_served())], 
+            lambda before: _openapi(self.served, version, self.custom.parts(), before), address,
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
             ),
@@ -302,9 +303,10 @@ class Server:
         return bootstrap.initial(clock.now(), service_ip, cidrs, addresses, port, groups, features=self.features)
 
 
-def _openapi(served: list[Any], version: str) -> Any:
+def _openapi(served: list[Any], version: str, parts: Any, before: Any) -> Any:
     from kas.endpoints import openapi  # large, and wanted by the first kubectl only
 
-    return openapi.OpenAPI([openapi.builtin(r) for r in served], version)
+    made = [openapi.Part(group, name, tag, load) for group, name, tag, load in parts]
+    return openapi.OpenAPI([openapi.builtin(r) for r in served], version, made, before)
 
 

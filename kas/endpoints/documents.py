@@ -39,24 +39,26 @@ def version_info() -> dict[str, str]:
 
 
 class Documents:
-    """``versions()`` gives what is served now; ``oidc`` the two documents of the token issuer."""
+    """``versions()`` gives what is served now, ``make_openapi(before)`` its OpenAPI, which may take over from what there was before; ``oidc`` the two documents of the token issuer."""
 
     def __init__(
         self,
         versions: Callable[[], Sequence[Version]],
-        make_openapi: Callable[[], Any],
+        make_openapi: Callable[[Any], Any],
         address: str,
         oidc: Callable[[], tuple[bytes, bytes]],
     ) -> None:
         self._list_versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
         self._cache: dict[Any, Any] = {}
         self._openapi: Any = None
+        self._openapi_before: Any = None
         self.index_paths: Callable[[], list[str]] = list
 
     def refresh(self) -> None:
         """Forget every document: what is served has changed."""
         self._cache.clear()
-        self._openapi = None
+        if self._openapi is not None:
+            self._openapi_before, self._openapi = self._openapi, None
 
     def install(self, mux: Mux, swagger: bool) -> None:
         """Serve discovery, versions, OpenAPI, OIDC keys and the index, with ``swagger`` the page that shows it."""
@@ -170,7 +172,8 @@ class Documents:
     def openapi(self) -> Any:
         """The OpenAPI documents of what is served now, made when they are first asked for."""
         if self._openapi is None:
-            self._openapi = self._make_openapi()
+            self._openapi = self._make_openapi(self._openapi_before)
+            self._openapi_before = None
         return self._openapi
 
     def openapi_v2(self, req: Request) -> Response:

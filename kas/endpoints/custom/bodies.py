@@ -47,7 +47,7 @@ def decode_custom(body: bytes, form: str, kind: Any, strictness: str, warn: Warn
     try:
         unknown = customtypes.decode(kind.type, value)
     except (MetadataError, DecodeError) as e:
-        raise _cannot(kind, str(e)) from None
+        raise _cannot(kind, _words(e)) from None
     findings = [*repeated, *_unknown(unknown)]
     if findings and strictness != "Ignore":
         if strictness == "Strict":
@@ -60,6 +60,11 @@ def decode_custom(body: bytes, form: str, kind: Any, strictness: str, warn: Warn
 
 def _unknown(paths: Sequence[str]) -> list[str]:
     return [f"unknown field {go_quote(path)}" for path in paths]
+
+
+def _words(e: MetadataError | DecodeError) -> str:
+    """Of an object's own metadata upstream hands on what its decoder says; of metadata inside it tells where."""
+    return e.error.detail if isinstance(e, MetadataError) and e.error.field == "metadata" else str(e)
 
 
 def _cannot(kind: Any, why: str) -> errors.ApiError:
@@ -86,10 +91,12 @@ def decode_custom_patched(served: Any, patched: Any, strictness: str, repeated: 
         raise invalid("not an object")
     if not value.get("apiVersion"):
         raise errors.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+    # What says it is of another version is looked at as one; validation refuses it.
+    type_ = served.type if value["apiVersion"] == served.api_version else served.state.type_of(value["apiVersion"])
     try:
-        unknown = customtypes.decode(served.type, value)
+        unknown = customtypes.decode(type_, value)
     except (MetadataError, DecodeError) as e:
-        raise invalid(str(e)) from None
+        raise invalid(_words(e)) from None
     findings = [*repeated, *_unknown(unknown)]
     if findings and strictness != "Ignore":
         if strictness == "Strict":
@@ -106,6 +113,6 @@ def decode_custom_merged(served: Any, merged: Obj) -> Obj:
     try:
         customtypes.decode(served.type, value)
     except (MetadataError, DecodeError) as e:
-        raise errors.ApiError(500, "", str(e)) from None
+        raise errors.ApiError(500, "", _words(e)) from None
     customtypes.default(served.type, value)
     return value

@@ -15,7 +15,10 @@ from kas.registry.generic import Registry
 from kas.registry.strategy import Obj
 from kas.registry.versions import Converter, Decoded, Shown
 from kas.store import Record
-from kas.types.scheme import Resource, TypeDesc
+from kas.types.scheme import Resource, TypeDesc, schema_type
+
+
+_NOTHING = schema_type("", {})
 
 
 class State:
@@ -32,6 +35,10 @@ class State:
         self.clean = True
         for served in self.versions.values():
             served.native = served.stores
+
+    def type_of(self, api_version: str) -> TypeDesc:
+        """The type of objects that say they are of that version; one that knows no fields when the definition has none."""
+        return self.types.get(api_version.rpartition("/")[2], _NOTHING)
 
     def read(self, obj: Obj) -> Obj:
         """A stored object as today's definition has it, in place: pruned and defaulted by the schema of the version it is stored in."""

@@ -6,7 +6,7 @@ An object of a definition that nobody uses costs some kilobytes: records without
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kas.apiextensions import definition as definitions
@@ -14,10 +14,11 @@ from kas.apiextensions.definition import DefinedVersion, Definition
 from kas.apiextensions.nopconverter import NOP
 from kas.endpoints.custom.served import CustomServed, State
 from kas.informers.reflector import Reflector
+from kas.kinds.apiextensions.conversion import to_v1
 from kas.kinds.apiextensions.customresource.storage import CustomRegistry
 from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
 from kas.meta import errors
-from kas.meta.stored import Stored
+from kas.meta.stored import Stored, object_of
 from kas.registry.registries import Registries
 from kas.registry.versions import Converter
 from kas.store import Event, Record
@@ -165,6 +166,19 @@ class CustomResources:
         self.groups[d.group].discard(name)
         if not self.groups[d.group]:
             del self.groups[d.group]
+
+    def parts(self) -> Iterator[tuple[str, str, str, Callable[[], Any]]]:
+        """What OpenAPI shows of them: group, version, a tag that changes with what is shown, and what reads that from the store."""
+        for d in self.all_served():
+            if d.is_true("Established"):
+                for v in d.versions:
+                    if v.served:
+                        yield d.group, v.name, f"{d.name} {d.uid} {d.generation} {d.names!r}", functools.partial(self._described, d.name, v.name)
+
+    def _described(self, name: str, version: str) -> Any:
+        from kas.endpoints.openapi import custom  # large, and rarely asked for
+
+        return custom.describe(to_v1(object_of(self.record(name))), version)
 
     def all_served(self) -> Iterable[Definition]:
         """The definitions whose objects are served."""
