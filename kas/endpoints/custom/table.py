@@ -15,7 +15,7 @@ from kas.apiextensions.nopconverter import NOP
 from kas.endpoints.custom.served import CustomServed, State
 from kas.informers.reflector import Reflector
 from kas.kinds.apiextensions.conversion import to_v1
-from kas.kinds.apiextensions.customresource.storage import CustomRegistry
+from kas.kinds.apiextensions.customresource.storage import CustomRegistry, Guard
 from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
 from kas.meta import errors
 from kas.meta.stored import Stored, object_of
@@ -125,7 +125,7 @@ class CustomResources:
         stored = d.stored.name
         records = {v.name: self._scheme.put(group, v.name, {kind: types[v.name], list_kind: list_type}, _record(d, v, stored)) for v in d.versions}
         selectable = dict.fromkeys(path for v in d.versions for path in v.selectable)
-        registry = CustomRegistry(records[stored], self._registries.store, self._registries.now, tuple(selectable))
+        registry = CustomRegistry(records[stored], self._registries.store, self._registries.now, tuple(selectable), lambda: self._guard(state))
         self._registries.put(registry, records)
         converter = self._converter_of(d)
         for v in d.versions:
@@ -134,6 +134,10 @@ class CustomResources:
                 self.served.setdefault((group, v.name), {})[plural] = CustomServed(records[v.name], registry, converter, state, v)
         self._states[d.name] = state
         self.groups.setdefault(group, set()).add(d.name)
+
+    def _guard(self, state: State) -> Guard | None:
+        d = state.definition
+        return Guard(self._root + d.name, d.revision, not d.deleting) if self._states.get(d.name) is state else None
 
     def _type(self, d: Definition, v: DefinedVersion, kind: str) -> TypeDesc:
         name = f"{'.'.join(reversed(d.group.split('.')))}.{v.name}.{kind}"
