@@ -117,11 +117,13 @@ class CustomServed(Served):
         return (found if isinstance(found, list) else await found)[0]
 
     async def to_storage(self, obj: Obj) -> Obj:
-        """An object of this version as it is stored."""
+        """An object of this version as it is stored, with what reading it would fill in."""
         if self.stores:
             return obj
         found = self.converter.convert([obj], self.stored)
-        return _pruned(self.registry.type, found if isinstance(found, list) else await found)[0]
+        stored = _pruned(self.registry.type, found if isinstance(found, list) else await found)[0]
+        customtypes.default(self.registry.type, stored)
+        return stored
 
     # --- what kinds have
 

@@ -118,6 +118,9 @@ def describe(crd: dict[str, Any], only: str = "") -> tuple[list[Served], dict[st
             root = _embedded(schema)
             root["properties"] = (root.get("properties") or {}) | _TYPE_FIELDS | {"metadata": _object_meta()}
         root[GVK] = [{"group": group, "kind": kind, "version": name}]
+        if version.get("selectableFields"):
+            paths = [f["jsonPath"].removeprefix(".") for f in version["selectableFields"]]
+            root["x-kubernetes-selectable-fields"] = [{"fieldPath": path} for path in paths]
         definitions[own] = root
         definitions[own_list] = {
             "type": "object",

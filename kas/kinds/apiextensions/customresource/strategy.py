@@ -100,6 +100,10 @@ class CustomResourceStrategy(Strategy):
         ctx.warnings += warnings
         return errs + found
 
+    def canonicalize(self, obj: Obj) -> None:
+        """Fill in what reading it would: the status that was dropped, or carried over, may have defaults of its own."""
+        customtypes.default(self.type, obj)
+
     def warnings_on_create(self, ctx: Context, obj: Obj) -> list[str]:
         """Of finalizers whose names others may have, too."""
         return _finalizer_warnings(obj["metadata"].get("finalizers") or (), ())
