@@ -7,8 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from kas.meta.kubeversion import version_key
 from kas.meta.stored import Stored, object_of
+from kas.types.scheme import without_member
 
 Obj = dict[str, Any]
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -72,9 +75,15 @@ class Definition:
         return self.uid, self.generation, self.served, repr(self.names)
 
 
+def light(record: Stored) -> Obj:
+    """A stored definition without its schemas, which are nearly all of it."""
+    found: Obj = orjson.loads(without_member(record.json, b"openAPIV3Schema"))
+    return found
+
+
 def read(record: Stored, revision: int, created: int, known: Definition | None = None) -> Definition:
     """The definition of a stored record of ``revision``, which was created at ``created``; ``known`` is what it was before."""
-    obj = object_of(record)
+    obj = light(record)
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     generation = meta.get("generation") or 0
     if known is not None and (known.uid, known.generation) == (meta["uid"], generation):

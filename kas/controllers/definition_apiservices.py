@@ -36,12 +36,13 @@ class DefinitionAPIServices:
         """Follow definitions and APIServices until cancelled."""
         reflector = self.client.reflector
         await follow(self.queue, [
-            reflector(self.definitions.root, self._events, self._listed), reflector(self.services.root, self._service_events, self._services_listed),
+            reflector(self.definitions.root, self._events, self._listed, lists=False),
+            reflector(self.services.root, self._service_events, self._services_listed),
         ])  # fmt: skip
 
     def _listed(self, records: Sequence[Record]) -> None:
         names = set()
-        for rec in records:
+        for rec in self.client.pages(self.definitions.root):
             names.add(self._put(rec))
         for name in self._served.keys() - names:
             self._set(name, frozenset())

@@ -38,11 +38,11 @@ class DefinitionFinalizer:
 
     async def run(self) -> None:
         """Follow the definitions, and the objects of those that are going, until cancelled."""
-        definitions = self.client.reflector(self.registry.root, self._events, self._listed)
+        definitions = self.client.reflector(self.registry.root, self._events, self._listed, lists=False)
         await follow(self.queue, [definitions, self.client.reflector("/registry/", self._object_events)], WORKERS)
 
     def _listed(self, records: Sequence[Record]) -> None:
-        for rec in records:
+        for rec in self.client.pages(self.registry.root):
             self._look(rec)
 
     def _events(self, events: Sequence[Event]) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kas.apiextensions.definition import light
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.kinds.apiextensions.validation import approval_state, is_protected
 from kas.meta.conditions import with_condition
 from kas.meta.field import go_quote
-from kas.meta.stored import object_of
 from kas.registry.registries import Registries
 from kas.store import Event, Record
 
@@ -49,20 +49,20 @@ class DefinitionConditions:
 
     async def run(self) -> None:
         """Follow the definitions until cancelled."""
-        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, self._listed)])
+        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, self._listed, lists=False)])
 
     def _listed(self, records: Sequence[Record]) -> None:
         self._groups.clear()
-        for rec in records:
-            self._look(split_key(self.registry, rec.key)[1], object_of(rec))
+        for rec in self.client.pages(self.registry.root):
+            self._look(split_key(self.registry, rec.key)[1], light(rec))
 
     def _events(self, events: Sequence[Event]) -> None:
         for e in events:
             name = split_key(self.registry, e.key)[1]
             if e.record is not None:
-                self._look(name, object_of(e.record))
+                self._look(name, light(e.record))
             elif e.previous is not None:
-                group = object_of(e.previous)["spec"]["group"]
+                group = light(e.previous)["spec"]["group"]
                 others = self._groups.get(group, {})
                 others.pop(name, None)
                 if not others:

@@ -25,6 +25,7 @@ from kas.store import Event, Record
 from kas.types.scheme import Resource, Scheme, TypeDesc, lazy_schema_type, schema_type
 
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
+PAGE = 64
 _WRITES = ("get", "patch", "update")
 _LIST: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 # Told with a definition's served versions as they are now, None for one that is not served any more.
@@ -45,7 +46,7 @@ class CustomResources:
         self._scheme, self._registries, self._changed, self._refresh = scheme, registries, changed, refresh
         self._converter_of = converter_of
         self._root = registries.of(GROUP, RESOURCE).root
-        self._reflector = Reflector(registries.store, self._root, self)
+        self._reflector = Reflector(registries.store, self._root, self, lists=False)
         self.definitions: dict[str, Definition] = {}
         self._states: dict[str, State] = {}  # by the name of the definition
         self.served: dict[tuple[str, str], dict[str, CustomServed]] = {}  # (group, version) -> plural
@@ -76,8 +77,14 @@ class CustomResources:
     # --- following
 
     def replace(self, records: Sequence[Record]) -> None:
-        """These are all there are."""
-        names = {self._put(rec) for rec in records}
+        """Read them all, in pages: together they may be hundreds of megabytes."""
+        names, start = set(), ""
+        while True:
+            page = self._registries.store.range(self._root, start, PAGE)
+            names.update(self._put(rec) for rec in page.records)
+            if not page.more:
+                break
+            start = page.next_key
         for name in self.definitions.keys() - names:
             self._delete(name)
         self._refresh()
@@ -85,10 +92,14 @@ class CustomResources:
     def apply(self, events: Sequence[Event]) -> None:
         """What happened to them."""
         for e in events:
+            name = e.key[len(self._root) :]
+            known = self.definitions.get(name)
+            if known is not None and e.revision <= known.revision:
+                continue  # it was read before it was told
             if e.record is not None:
                 self._put(e.record)
             else:
-                self._delete(e.key[len(self._root) :])
+                self._delete(name)
         self._refresh()
 
     def _put(self, record: Record) -> str:
