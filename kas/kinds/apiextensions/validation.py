@@ -114,7 +114,7 @@ def validate_spec(spec: Spec, options: Options) -> list[FieldError]:
             if schema_of(version.get("schema")) is None:
                 path = field.index("spec.versions", i) + ".schema.openAPIV3Schema"
                 if options.schema_required:
-                    errs.append(field.required(path, "schemas are required"))
+                    errs.append(field.required(path))
                 elif not preserve and version.get("served"):
                     errs.append(field.required(path, "because otherwise all fields are pruned"))
     if _any(spec, lambda s: "default" in s):
