@@ -79,6 +79,11 @@ def coerce(type: TypeDesc, obj: Obj, is_root: bool = True) -> list[str]:
     return sorted(unknown)
 
 
+def coerce_own(obj: Obj) -> list[str]:
+    """``coerce`` of an object of a type without embedded ones."""
+    return sorted(_coerce(obj, ""))
+
+
 def _coerce(obj: Obj, path: str) -> list[str]:
     for key in ("apiVersion", "kind"):
         if key in obj and not isinstance(obj[key], str):

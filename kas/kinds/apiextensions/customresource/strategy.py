@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.apiextensions import celrules, customtypes, embeddedmeta, listtypes, scalepaths
+from kas.apiextensions import celrules, customtypes, scalepaths
 from kas.apiextensions.definition import DefinedVersion
 from kas.apiextensions.schemavalues import ABSENT
 from kas.meta import field, names
@@ -63,7 +63,7 @@ class CustomResourceStrategy(Strategy):
             return wrong
         errs = validate_object_meta(obj["metadata"], self.resource.namespaced, names.dns_subdomain)
         errs += customtypes.schema_errors(self.type, obj) + scalepaths.errors(self.version.scale, obj)
-        errs += embeddedmeta.errors(self.type, obj) + listtypes.errors(self.type, obj)
+        errs += customtypes.embedded_errors(self.type, obj) + customtypes.list_errors(self.type, obj)
         return self._rules(ctx, obj, ABSENT, errs)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -72,18 +72,13 @@ class CustomResourceStrategy(Strategy):
             return wrong
         errs = validate_object_meta_update(obj["metadata"], old["metadata"])
         errs += customtypes.schema_errors(self.type, obj, old) + scalepaths.errors(self.version.scale, obj)
-        errs += embeddedmeta.errors(self.type, obj)
-        found = listtypes.errors(self.type, obj)
-        if found and not listtypes.errors(self.type, old):
-            errs += found
+        errs += customtypes.embedded_errors(self.type, obj) + customtypes.list_errors(self.type, obj, old)
         return self._rules(ctx, obj, old, errs)
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """As of any update. The pipeline looks at metadata."""
         errs = customtypes.schema_errors(self.type, obj, old) + scalepaths.errors(self.version.scale, obj)
-        found = listtypes.errors(self.type, obj)
-        if found and not listtypes.errors(self.type, old):
-            errs += found
+        errs += customtypes.list_errors(self.type, obj, old)
         return self._rules(ctx, obj, old, errs)
 
     def _type_errors(self, obj: Obj) -> list[FieldError]:
