@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
-BOOKMARK_EVERY_S, METRICS_EVERY_S = 55.0, 1.0
+BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
 
 
 class Server:
@@ -228,7 +228,7 @@ class Server:
         version = f"v{__version__}"
         address = f"{self.options.external_host}:{self.options.secure_port}"
         self.documents = Documents(
-            lambda: [*versions, *discovery.custom_versions(self.custom.all_served())], 
+            lambda: [*versions, *discovery.custom_versions(self.custom.all_served())],
             lambda before: _openapi(self.served, version, self.custom.parts(), before), address,
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
@@ -282,6 +282,7 @@ class Server:
         periodic: list[Periodic] = [
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
+            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
         ]  # fmt: skip
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)

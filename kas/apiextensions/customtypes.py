@@ -28,8 +28,8 @@ BLOCKING = frozenset((field.NOT_SUPPORTED, field.REQUIRED, field.TOO_LONG, field
 def decode(type: TypeDesc, obj: Obj) -> list[str]:
     """Bring a parsed object into the form it is worked with, in place: unknown fields are gone, metadata is typed.
 
-    Answers the paths of the unknown fields: of the object's own metadata, of the rest, of the metadata of embedded objects. Raises embeddedmeta.MetadataError. Values of wrong types stay, for
-    ``errors`` to find.
+    Answers the paths of the unknown fields: of the object's own metadata, of the rest, of the metadata of embedded objects. Raises
+    embeddedmeta.MetadataError. Values of wrong types stay, for ``errors`` to find.
     """
     unknown = prune(type, obj)
     inner = embeddedmeta.coerce(type, obj) if traits.of(type).embedded else embeddedmeta.coerce_own(obj)

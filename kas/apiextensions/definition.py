@@ -22,8 +22,8 @@ Names = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DefinedVersion:
-    """One version: ``status`` and ``scale`` say which subresources it has, ``columns`` and ``selectable`` are as v1 has them, ``warning`` is
-    told with every use of a deprecated one."""
+    """One version: ``status`` and ``scale`` say which subresources it has, ``columns`` and ``selectable`` are as v1 has them,
+    ``warning`` is told with every use of a deprecated one."""
 
     name: str
     served: bool
@@ -91,10 +91,11 @@ def read(record: Stored, revision: int, created: int, known: Definition | None =
     else:
         since = created if generation == 1 else revision
     shared = {name: spec.get(name) for name in _SHARED}
+    accepted = status.get("acceptedNames") or {}
     raw = spec.get("versions") or [{"name": spec.get("version") or "", "served": True, "storage": True}]
     requested = spec["names"]
     return Definition(
-        meta["name"], meta["uid"], generation, revision, since, spec["group"], spec["scope"] == "Namespaced", status.get("acceptedNames") or {},
+        meta["name"], meta["uid"], generation, revision, since, spec["group"], spec["scope"] == "Namespaced", accepted,
         requested, tuple(_version(v, shared, spec["group"], requested["kind"], raw) for v in raw), spec.get("conversion") or {},
         bool(spec.get("preserveUnknownFields")), tuple(status.get("conditions") or ()), bool(meta.get("deletionTimestamp")),
     )  # fmt: skip
@@ -123,7 +124,7 @@ def _deprecation(version: str, group: str, kind: str, versions: list[Obj]) -> st
 def schema(record: Stored, version: str) -> Obj:
     """The schema of a version of a stored definition; an empty one, which knows no field, where there is none."""
     spec = object_of(record)["spec"]
-    found = next((v for v in spec.get("versions") or () if v["name"] == version), {})
+    found: Obj = next((v for v in spec.get("versions") or () if v["name"] == version), {})
     validation = found.get("schema") or spec.get("validation") or {}
     out: Obj = validation.get("openAPIV3Schema") or {}
     return {**out, "x-kubernetes-preserve-unknown-fields": True} if spec.get("preserveUnknownFields") else out

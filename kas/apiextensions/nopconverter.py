@@ -1,4 +1,4 @@
-"""Conversion strategy None: the versions of a definition differ by their names (apiextensions-apiserver ``conversion/nop_converter.go``)."""
+"""Conversion strategy None: versions differ by their names (apiextensions-apiserver ``conversion/nop_converter.go``)."""
 
 from __future__ import annotations
 

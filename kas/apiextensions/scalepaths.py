@@ -30,15 +30,19 @@ def value_at(obj: Obj, path: str, wanted: type) -> Any:
     value: Any = obj
     for i, name in enumerate(names):
         if not isinstance(value, dict):
-            raise PathError(f".{'.'.join(names[:i + 1])} accessor error: {_shown(value)} is of the type {_type(value)}, expected map[string]interface{{}}")
+            raise _error(names[: i + 1], value, "map[string]interface{}")
         if name not in value:
             return None
         value = value[name]
         if value is None and i + 1 < len(names):
             return None
     if not isinstance(value, wanted) or isinstance(value, bool):
-        raise PathError(f".{'.'.join(names)} accessor error: {_shown(value)} is of the type {_type(value)}, expected {_WANTED[wanted]}")
+        raise _error(names, value, _WANTED[wanted])
     return value
+
+
+def _error(names: list[str], value: Any, wanted: str) -> PathError:
+    return PathError(f".{'.'.join(names)} accessor error: {_shown(value)} is of the type {_type(value)}, expected {wanted}")
 
 
 def _shown(value: Any) -> str:

@@ -1,6 +1,6 @@
 """The objects of a definition that is deleted go before it (apiextensions-apiserver ``pkg/controller/finalizer``).
 
-A pass deletes what there is; objects with finalizers of their own are waited for, and looked at again when something of the definition goes.
+A pass deletes what there is; objects with finalizers of their own are waited for, and looked at again when one of them goes.
 """
 
 from __future__ import annotations

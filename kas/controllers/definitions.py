@@ -133,11 +133,14 @@ class DefinitionConditions:
         out: Obj = dict(names.accepted)
         problem: tuple[str, str] | None = None
         for key, used, reason in (
-            ("plural", resources, "PluralConflict"), ("singular", resources, "SingularConflict"), ("shortNames", resources, "ShortNamesConflict"),
-            ("kind", kinds, "KindConflict"), ("listKind", kinds, "ListKindConflict"),
+            ("plural", resources, "PluralConflict"), ("singular", resources, "SingularConflict"),
+            ("shortNames", resources, "ShortNamesConflict"), ("kind", kinds, "KindConflict"), ("listKind", kinds, "ListKindConflict"),
         ):  # fmt: skip
             wanted, has = names.requested.get(key), names.accepted.get(key)
-            asked = [x for x in wanted or () if x not in (has or ())] if key == "shortNames" else [wanted] if wanted and wanted != has else []
+            if key == "shortNames":
+                asked = [x for x in wanted or () if x not in (has or ())]
+            else:
+                asked = [wanted] if wanted and wanted != has else []
             taken = list(dict.fromkeys(x for x in asked if x in used))
             if taken:
                 texts = [f"{go_quote(x)} is already in use" for x in taken]

@@ -30,8 +30,8 @@ _FIRST = 20000  # upstream allows group priorities up to this
 class Version:
     """One served group version. ``resources`` are APIResource dicts in the order to be shown, subresources included.
 
-    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``custom`` versions
-    are those of definitions.
+    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``custom``
+    versions are those of definitions.
     """
 
     group: str

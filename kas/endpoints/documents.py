@@ -39,7 +39,8 @@ def version_info() -> dict[str, str]:
 
 
 class Documents:
-    """``versions()`` gives what is served now, ``make_openapi(before)`` its OpenAPI, which may take over from what there was before; ``oidc`` the two documents of the token issuer."""
+    """``versions()`` gives what is served now, ``make_openapi(before)`` its OpenAPI, which may take over from what there was before;
+    ``oidc`` the two documents of the token issuer."""
 
     def __init__(
         self,

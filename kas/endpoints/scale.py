@@ -147,7 +147,8 @@ class _ScaleUpdate(Update):
         _check(obj, live, self.served, self.name)
         meta = dict(live["metadata"])
         meta["resourceVersion"] = obj["metadata"].get("resourceVersion") or ""
-        owners = to_parent(meta.pop("managedFields", None), obj["metadata"].get("managedFields"), self.served.api_version, self.scaled.replicas)
+        had, given = meta.pop("managedFields", None), obj["metadata"].get("managedFields")
+        owners = to_parent(had, given, self.served.api_version, self.scaled.replicas)
         if owners:
             meta["managedFields"] = owners
         return await self.served.to_storage(self.scaled.onto({**live, "metadata": meta}, _replicas(obj)))

@@ -48,10 +48,11 @@ from kas._codecs import (
 from kas.meta import quantity, scalars
 
 __all__ = [
-    "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc",
-    "apply_schema_defaults", "decode", "decode_plain", "decode_protobuf", "default", "drop_nulls", "duplicate_fields",
-    "encode_json", "encode_json_split", "encode_protobuf", "encode_stored", "envelope", "envelope_head", "go_quote", "lazy_schema_type", "open_envelope",
-    "pretty_json", "protobuf_list", "prune", "prune_value", "schema_type", "transcode_json_to_protobuf", "without_member", "write_json", "zero",
+    "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource",
+    "TypeDesc", "apply_schema_defaults", "decode", "decode_plain", "decode_protobuf", "default", "drop_nulls", "duplicate_fields",
+    "encode_json", "encode_json_split", "encode_protobuf", "encode_stored", "envelope", "envelope_head", "go_quote", "lazy_schema_type",
+    "open_envelope", "pretty_json", "protobuf_list", "prune", "prune_value", "schema_type", "transcode_json_to_protobuf",
+    "without_member", "write_json", "zero",
 ]  # fmt: skip
 
 _codecs.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)

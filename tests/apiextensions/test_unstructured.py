@@ -9,7 +9,8 @@ from kas.apiextensions import customtypes, traits
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import EncodeError, Kind, encode_json, encode_stored, lazy_schema_type, schema_type
 
-SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"b": {"type": "string", "default": "x"}, "a": {"type": "integer"}}}}}
+SPEC = {"type": "object", "properties": {"b": {"type": "string", "default": "x"}, "a": {"type": "integer"}}}
+SCHEMA = {"type": "object", "properties": {"spec": SPEC}}
 
 
 def test_a_type_is_made_when_it_is_first_asked_for():
@@ -38,7 +39,8 @@ def test_what_keeps_a_type_from_being_made_is_raised_until_it_can_be():
 
 
 def test_stored_objects_have_their_keys_in_order():
-    obj = {"kind": "Widget", "spec": {"b": "<", "a": [1.0, None]}, "apiVersion": "v", "metadata": {"uid": "u", "name": "n", "resourceVersion": "5"}}
+    meta = {"uid": "u", "name": "n", "resourceVersion": "5"}
+    obj = {"kind": "Widget", "spec": {"b": "<", "a": [1.0, None]}, "apiVersion": "v", "metadata": meta}
     head, tail, prefix, metadata_tail, message = encode_stored(schema_type("Widget", SCHEMA), obj)
     assert head + b'"resourceVersion":"7",' + tail == (
         b'{"apiVersion":"v","kind":"Widget","metadata":{"name":"n","resourceVersion":"7","uid":"u"},"spec":{"a":[1,null],"b":"\\u003c"}}'

@@ -55,7 +55,8 @@ def settled(connection: Connection, answer: bytes) -> None:
             return
         found = json.loads(data)
         conditions = {c["type"]: c["status"] for c in found["status"].get("conditions") or ()}
-        if "NamesAccepted" in conditions and (found["status"]["acceptedNames"] == found["spec"]["names"] or conditions["NamesAccepted"] == "False"):
+        accepted = found["status"]["acceptedNames"] == found["spec"]["names"]
+        if conditions.get("NamesAccepted") == "False" or (accepted and "NamesAccepted" in conditions):
             return
         time.sleep(0.05)
     raise AssertionError(f"{name} was not settled within {SETTLE_S} s")

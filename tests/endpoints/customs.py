@@ -21,15 +21,16 @@ def until(check, what: str) -> Any:
 
 
 def version(name: str = "v1", spec: dict[str, Any] | None = None, storage: bool = True, **more: Any) -> dict[str, Any]:
-    properties = {"spec": {"type": "object", "properties": spec or {}}, "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}}}
-    return {"name": name, "served": True, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}, **more}
+    status = {"type": "object", "properties": {"replicas": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": spec or {}}, "status": status}}
+    return {"name": name, "served": True, "storage": storage, "schema": {"openAPIV3Schema": schema}, **more}
 
 
-def definition(group: str, *versions: dict[str, Any], plural: str = "widgets", kind: str = "Widget", scope: str = "Namespaced", **names: Any):
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": f"{plural}.{group}"},
-        "spec": {"group": group, "scope": scope, "names": {"plural": plural, "kind": kind, **names}, "versions": list(versions) or [version()]},
-    }  # fmt: skip
+def definition(group: str, *versions: dict[str, Any], plural: str = "widgets", kind: str = "Widget", **names: Any) -> dict[str, Any]:
+    names |= {"plural": plural, "kind": kind}
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": list(versions) or [version()]}
+    meta = {"name": f"{plural}.{group}"}
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": meta, "spec": spec}
 
 
 class Customs:

@@ -6,6 +6,7 @@ from kas.endpoints import read, respond
 from kas.endpoints.custom.served import CustomServed
 from kas.endpoints.custom.table import CustomResources
 from kas.endpoints.rest import Rest
+from kas.endpoints.scale import Scale
 from kas.endpoints.watch import watch
 from kas.meta import errors
 from kas.request.http import Request, Result, with_body
@@ -28,7 +29,7 @@ _ACROSS_NAMESPACES = frozenset({"list", "watch"})
 class CustomHandler:
     """``rest`` has the verbs."""
 
-    def __init__(self, resources: CustomResources, rest: Rest, scale: object) -> None:
+    def __init__(self, resources: CustomResources, rest: Rest, scale: Scale) -> None:
         self._resources, self._rest, self._scale = resources, rest, scale
 
     def __call__(self, req: Request) -> Result | None:

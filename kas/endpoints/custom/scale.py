@@ -11,6 +11,10 @@ from kas.meta import errors
 from kas.registry.strategy import Obj
 
 
+def _path(scale: Obj | None) -> str | None:
+    return scale["specReplicasPath"].removeprefix(".") if scale is not None else None
+
+
 class CustomScaled(Scaled):
     """``served`` tells the paths, for each version."""
 
@@ -18,7 +22,7 @@ class CustomScaled(Scaled):
         super().__init__(served)
         self._scale = served.defined.scale or {}
         versions = served.state.versions.values()
-        self.replicas = {v.api_version: v.defined.scale and v.defined.scale["specReplicasPath"].removeprefix(".") for v in versions}
+        self.replicas = {v.api_version: _path(v.defined.scale) for v in versions}
 
     def of(self, parent: Obj) -> Obj:
         """The Scale of an object. Raises 500 where the replicas are missing or are none."""

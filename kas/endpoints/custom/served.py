@@ -17,7 +17,6 @@ from kas.registry.versions import Converter, Decoded, Shown
 from kas.store import Record
 from kas.types.scheme import Resource, TypeDesc, schema_type
 
-
 _NOTHING = schema_type("", {})
 
 
@@ -28,6 +27,7 @@ class State:
 
     def __init__(self, definition: Definition, types: dict[str, TypeDesc], clean: bool) -> None:
         self.definition, self.types, self.clean = definition, types, clean
+        self.asked = False  # for objects, while that was not known
         self.versions: dict[str, CustomServed] = {}  # those that are served
 
     def became_clean(self) -> None:
@@ -76,7 +76,7 @@ class CustomServed(Served):
         this version stays as it is."""
         if self.native or not records:
             return records
-        since = self.state.definition.since
+        since, self.state.asked = self.state.definition.since, True
         out, places, objects = list(records), [], []
         for i, rec in enumerate(records):
             if self.stores and isinstance(rec, Record) and rec.revision > since:

@@ -5,6 +5,7 @@ An object of a definition that nobody uses costs some kilobytes: records without
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -78,7 +79,8 @@ class CustomResources:
 
     def replace(self, records: Sequence[Record]) -> None:
         """Read them all, in pages: together they may be hundreds of megabytes."""
-        names, start = set(), ""
+        names: set[str] = set()
+        start = ""
         while True:
             page = self._registries.store.range(self._root, start, PAGE)
             names.update(self._put(rec) for rec in page.records)
@@ -134,9 +136,13 @@ class CustomResources:
         list_type = schema_type(list_kind, _LIST)
         state = State(d, types, self._is_clean(d))
         stored = d.stored.name
-        records = {v.name: self._scheme.put(group, v.name, {kind: types[v.name], list_kind: list_type}, _record(d, v, stored)) for v in d.versions}
+        records: dict[str, Resource] = {}
+        for v in d.versions:
+            kinds = {kind: types[v.name], list_kind: list_type}
+            records[v.name] = self._scheme.put(group, v.name, kinds, _record(d, v, stored))
         selectable = dict.fromkeys(path for v in d.versions for path in v.selectable)
-        registry = CustomRegistry(records[stored], self._registries.store, self._registries.now, tuple(selectable), lambda: self._guard(state))
+        store, now = self._registries.store, self._registries.now
+        registry = CustomRegistry(records[stored], store, now, tuple(selectable), lambda: self._guard(state))
         self._registries.put(registry, records)
         converter = self._converter_of(d)
         for v in d.versions:
@@ -164,6 +170,22 @@ class CustomResources:
         prefix = f"/registry/{d.group}/{d.names['plural']}/"
         return not self._registries.store.range(prefix, limit=1).records
 
+    async def look_for_clean(self) -> None:
+        """Finds out of which definitions in use nothing old is stored any more, so that bytes can be served; for now and then."""
+        for state in [s for s in self._states.values() if s.asked and not s.clean]:
+            state.asked = False
+            d = state.definition
+            prefix, start = f"/registry/{d.group}/{d.names['plural']}/", ""
+            while True:
+                page = self._registries.store.range(prefix, start, PAGE)
+                if any(rec.revision <= d.since for rec in page.records):
+                    break
+                if not page.more:
+                    state.became_clean()
+                    break
+                start = page.next_key
+                await asyncio.sleep(0)
+
     def _remove(self, name: str, state: State) -> None:
         d = state.definition
         del self._states[name]
@@ -188,7 +210,8 @@ class CustomResources:
             if d.is_true("Established"):
                 for v in d.versions:
                     if v.served:
-                        yield d.group, v.name, f"{d.name} {d.uid} {d.generation} {d.names!r}", functools.partial(self._described, d.name, v.name)
+                        tag = f"{d.name} {d.uid} {d.generation} {d.names!r}"
+                        yield d.group, v.name, tag, functools.partial(self._described, d.name, v.name)
 
     def _described(self, name: str, version: str) -> Any:
         from kas.endpoints.openapi import custom  # large, and rarely asked for

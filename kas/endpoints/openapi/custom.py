@@ -41,8 +41,8 @@ _EMBEDDED_FIELDS: dict[str, Schema] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one definition brings to a group version. ``tag`` changes whenever that does; ``load`` gives it, as ``describe``, when a document
-    is built."""
+    """What one definition brings to a group version. ``tag`` changes whenever that does; ``load`` gives it, as ``describe``, when a
+    document is built."""
 
     group: str
     version: str
@@ -129,7 +129,8 @@ def describe(crd: dict[str, Any], only: str = "") -> tuple[list[Served], dict[st
             "properties": _TYPE_FIELDS
             | {
                 "items": {
-                    "type": "array", "items": {"$ref": V2_PREFIX + own}, "description": f"List of {names['plural']}. More info: {_CONVENTIONS}",
+                    "type": "array", "items": {"$ref": V2_PREFIX + own},
+                    "description": f"List of {names['plural']}. More info: {_CONVENTIONS}",
                 },
                 "metadata": _list_meta(),
             },

@@ -13,7 +13,6 @@ from kas.store import Conflict, Draft, Op, Store, build_record
 from kas.types.fieldlabels import custom_selectable_fields
 from kas.types.scheme import Resource, encode_stored
 
-
 MAX_CHECKS = 16  # in a row a definition's status changed while an object of it was being written
 
 NO_CREATE = "create not allowed while custom resource definition is terminating"
@@ -29,8 +28,8 @@ class Guard(NamedTuple):
 
 class CustomRegistry(Registry):
     """``selectable`` are the paths that any version can be selected by: records are found by all of them, whichever version asks.
-    ``guard()`` tells what the definition is now, None when it is something else: every write is committed only while it is that, so that nothing is written under an old
-    schema, and nothing new once the definition is being deleted, whichever worker changed it."""
+    ``guard()`` tells what the definition is now, None when it is something else: every write is committed only while it is that, so that
+    nothing is written under an old schema, and nothing new once the definition is being deleted, whichever worker changed it."""
 
     def __init__(
         self, resource: Resource, store: Store, now: Callable[[], str], selectable: Sequence[str], guard: Callable[[], Guard | None]

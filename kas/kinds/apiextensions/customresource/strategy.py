@@ -1,7 +1,7 @@
 """Strategy of custom resources, one for each version of a definition (apiextensions-apiserver ``pkg/registry/customresource``).
 
-It sees objects in the request's version, not as they are stored: each version has a schema of its own, and validation is that of the version
-somebody wrote.
+It sees objects in the request's version, not as they are stored: each version has a schema of its own, and validation is that of the
+version somebody wrote.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from kas.registry.strategy import Context, Obj, Strategy
 from kas.types.scheme import Resource
 
 # Finalizers that are older than the rule that they have a domain.
+_PREFER = "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"
 _OLD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 
 
@@ -128,7 +129,5 @@ def _finalizer_warnings(new: Any, old: Any) -> list[str]:
         at = f"metadata.finalizers: {go_quote(name)}: "
         out += [at + text for text in names.is_qualified_name(name)]
         if "/" not in name and name not in _OLD_FINALIZERS:
-            out.append(
-                f"{at}prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"
-            )
+            out.append(at + _PREFER)
     return out
