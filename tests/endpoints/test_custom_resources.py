@@ -347,3 +347,28 @@ def test_custom_resources_survive_a_restart(kas_server, connect):
     want = {"a": {"color": "red", "replicas": 1, "size": 5}, "b": {"replicas": 1, "size": 5}}
     assert {o["metadata"]["name"]: o["spec"] for o in client("GET", customs.path())[1]["items"]} == want
     customs.create("c")
+
+
+def test_versions_that_only_a_webhook_converts(client, namespace):
+    """Nobody asks the webhook yet: what is of the stored version is served, the rest is an error and not the wrong object."""
+    hook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}}
+    crd = definition(f"{namespace}.example.com", version("v1"), version("v2", storage=False))
+    crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": hook}
+    customs = Customs(client, crd, namespace).install()
+    made = customs.create("a")
+    assert client("GET", customs.path("a"))[1] == made
+    for path in (customs.path("a", "v2"), customs.path(version="v2")):
+        status, body = client("GET", path)
+        assert status == 500 and body["message"].startswith(f"conversion webhook for {customs.group}/v1, Kind=Widget failed: ")
+    assert client("POST", customs.path(version="v2"), customs.obj("b", version="v2"))[0] == 500
+    assert [o["metadata"]["name"] for o in client("GET", customs.path())[1]["items"]] == ["a"]
+
+
+def test_bytes_are_served_again_once_nothing_old_is_stored(client, widgets):
+    """What is shown stays the same while the server finds that out."""
+    widgets.create("a", {"color": "red"})
+    widgets.change(lambda crd: spec_of(crd).update(size={"type": "integer", "default": 5}))
+    assert client("GET", widgets.path("a"))[1]["spec"]["size"] == 5
+    status, after = client("PATCH", widgets.path("a"), {"spec": {"color": "blue"}}, MERGE)
+    assert status == 200 and after["spec"] == {"color": "blue", "replicas": 1, "size": 5}
+    assert client("GET", widgets.path())[1]["items"] == [after]
