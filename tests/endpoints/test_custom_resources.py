@@ -372,3 +372,11 @@ def test_bytes_are_served_again_once_nothing_old_is_stored(client, widgets):
     status, after = client("PATCH", widgets.path("a"), {"spec": {"color": "blue"}}, MERGE)
     assert status == 200 and after["spec"] == {"color": "blue", "replicas": 1, "size": 5}
     assert client("GET", widgets.path())[1]["items"] == [after]
+
+
+@pytest.mark.parametrize(("name", "says"), [("bare", "name to avoid"), ("with.domain", "name including a path (/) to avoid")])
+def test_finalizers_that_others_may_have_too(client, widgets, name, says):
+    obj = widgets.obj("a")
+    obj["metadata"]["finalizers"] = [name, "example.com/mine", "orphan"]
+    answer = client.raw("POST", widgets.path() + "?dryRun=All", obj)
+    assert answer.status_code == 201 and answer.headers["Warning"].count("299") == 1 and says in answer.headers["Warning"]

@@ -226,6 +226,7 @@ CRD = {
                     "note": {"type": "string", "nullable": True},
                     "port": {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]},
                     "template": {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True},
+                    "size2": {"x-kubernetes-int-or-string": True},
                     "rule": {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'x'"}]},
                 }},
             },
@@ -249,7 +250,9 @@ def test_custom_resources_have_a_document_of_their_own(extended, server):
     schemas = document["components"]["schemas"]
     spec = schemas["com.example.v1.Widget"]["properties"]["spec"]
     assert spec["properties"]["size"] == {"type": "integer", "minimum": 1, "default": 2}
-    assert spec["properties"]["note"]["nullable"] is True and spec["properties"]["port"]["anyOf"]
+    assert spec["properties"]["note"]["nullable"] is True
+    assert spec["properties"]["port"]["anyOf"] == spec["properties"]["size2"]["anyOf"] == [{"type": "integer"}, {"type": "string"}]
+    assert spec["properties"]["template"]["required"] == ["kind", "apiVersion"]
     assert {"apiVersion", "kind", "metadata"} <= set(spec["properties"]["template"]["properties"])
     assert schemas["com.example.v1.Widget"]["properties"]["metadata"]["allOf"]
     assert schemas["com.example.v1.WidgetList"]["properties"]["items"]["items"] == {"$ref": "#/components/schemas/com.example.v1.Widget"}

@@ -64,13 +64,15 @@ def _list_meta() -> Schema:
 
 
 def _embedded(schema: Schema) -> Schema:
-    """The schema with apiVersion, kind and metadata added wherever a whole object is embedded."""
+    """The schema with apiVersion, kind and metadata added wherever a whole object is embedded, and with what int-or-string means."""
     out = dict(schema)
     if isinstance(out.get("properties"), dict):
         out["properties"] = {name: _embedded(found) for name, found in out["properties"].items()}
     for key in ("items", "additionalProperties"):
         if isinstance(out.get(key), dict):
             out[key] = _embedded(out[key])
+    if schema.get("x-kubernetes-int-or-string") and not schema.get("anyOf") and not schema.get("allOf"):
+        out["anyOf"] = [{"type": "integer"}, {"type": "string"}]
     if schema.get("x-kubernetes-embedded-resource"):
         out["properties"] = out.get("properties", {}) | _EMBEDDED_FIELDS | {"metadata": _object_meta()}
         required = list(out.get("required") or ())

@@ -20,7 +20,7 @@ from kas.registry.strategy import Context, Obj, Strategy
 from kas.types.scheme import Resource
 
 # Finalizers that are older than the rule that they have a domain.
-_PREFER = "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"
+_PREFER = "prefer a domain-qualified finalizer name{} to avoid accidental conflicts with other finalizer writers"
 _OLD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 
 
@@ -129,5 +129,6 @@ def _finalizer_warnings(new: Any, old: Any) -> list[str]:
         at = f"metadata.finalizers: {go_quote(name)}: "
         out += [at + text for text in names.is_qualified_name(name)]
         if "/" not in name and name not in _OLD_FINALIZERS:
-            out.append(at + _PREFER)
+            # Upstream sees the domain that is there.
+            out.append(at + _PREFER.format(" including a path (/)" if "." in name else ""))
     return out
