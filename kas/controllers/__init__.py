@@ -12,7 +12,7 @@ reflectors (``kas.informers``), which begin when it runs and end with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -36,6 +36,8 @@ ALWAYS = {
     "crd-finalizer": "definition_finalizer.DefinitionFinalizer",
     "crd-autoregistration": "definition_apiservices.DefinitionAPIServices",
 }
+# Those of a feature gate.
+GATED = {"kube-apiserver-identity-lease-controller": "APIServerIdentity", "kube-apiserver-identity-lease-gc": "APIServerIdentity"}
 BY_CHOICE = {
     "namespace-controller": "namespace.NamespaceController",
     "garbage-collector-controller": "garbage.GarbageCollector",
@@ -52,6 +54,8 @@ BY_CHOICE = {
 
 
 class Controller(Protocol):
+    """A loop of the worker that leads; ``name`` is upstream's."""
+
     name: str
 
     async def run(self) -> None:
@@ -77,6 +81,11 @@ class Initializer:
         known = {name: getattr(self, name) for name in self.__slots__}
         controller: Controller = inject.make(getattr(import_module(f"kas.controllers.{module}"), cls), known)
         return controller
+
+
+def own(gates: Collection[str]) -> list[str]:
+    """Names of the loops of kube-apiserver itself, without those whose feature gate is not among ``gates``."""
+    return [name for name in ALWAYS if name not in GATED or GATED[name] in gates]
 
 
 def chosen(given: Sequence[str]) -> list[str]:

@@ -71,6 +71,8 @@ class Scaled:
 
 
 class Scale:
+    """Serves the ``scale`` subresource of every kind that has one."""
+
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
