@@ -114,11 +114,12 @@ cdef class TypeDesc:
     cdef readonly str name, kind_name
     cdef readonly dict attributes
     # Of types made from schemas: the schema, what it says of further fields, and what upper layers made of it (validator, rules, ...),
-    # which lives as long as the type.
-    cdef readonly dict schema, derived
+    # which lives as long as the type. ``load`` brings the schema of a type whose fields nobody has asked for yet.
+    cdef dict _schema
+    cdef object load
+    cdef readonly dict derived
     cdef readonly Field additional
-    cdef readonly bint allows_additional, preserve, embedded
-    cdef bint custom
+    cdef readonly bint allows_additional, preserve, embedded, custom
     cdef bytes rows  # JSON of the fields, until compiled
     cdef readonly bint has_type_meta
     cdef dict index
@@ -207,5 +208,6 @@ cdef struct Split:
 cpdef bytes varint(uint64_t v)
 cpdef str go_quote(str s)
 cdef TypeDesc schema_struct(str name, dict schema, bint embedded, int depth)
+cdef int schema_fill(TypeDesc t, dict schema, int depth) except -1
 cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
 cdef int back_struct(Back* b, TypeDesc t, dict obj, int depth) except -1

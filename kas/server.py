@@ -30,6 +30,9 @@ from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
 from kas.endpoints import discovery, openid, respond, translate
+from kas.endpoints.custom.handler import CustomHandler
+from kas.endpoints.custom.scale import CustomScale
+from kas.endpoints.custom.table import CustomResources
 from kas.endpoints.delete import Deleter
 from kas.endpoints.documents import Documents
 from kas.endpoints.health import Health
@@ -49,6 +52,7 @@ from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
 from kas.filters.handler import Chain
 from kas.filters.wait_group import WaitGroup
+from kas.kinds.apiextensions.definitionstorage import DefinitionRegistry
 from kas.kinds.core.namespace.storage import NamespaceRegistry
 from kas.kinds.core.pod.storage import PodRegistry
 from kas.kinds.core.service import storage as service_storage
@@ -72,7 +76,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
-BOOKMARK_EVERY_S, METRICS_EVERY_S = 55.0, 1.0
+BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
 ANY = 4096  # requests in flight where no limit is set
 
 
@@ -115,7 +119,7 @@ class Server:
     def _build_storage(self) -> None:
         o = self.options
         self.registries = Registries(self.store, clock.now)
-        makers = {"Namespace": NamespaceRegistry, "Pod": PodRegistry}
+        makers = {"Namespace": NamespaceRegistry, "Pod": PodRegistry, "CustomResourceDefinition": DefinitionRegistry}
         self.registries.add_stored(self.scheme.resources, self.scheme.resource, int(o.raw.event_ttl), makers)
         service_storage.install(self.registries, [f"IPv{n.version}" for n in o.service_ranges], o.node_ports)
         self.bootstrapper = Bootstrapper(self.registries, self._wanted)
@@ -161,6 +165,7 @@ class Server:
         for reflector in rbac_informer.reflectors(self.rbac, self.store, prefixes):
             reflector.start()
         self.revocation.start()
+        self.custom.start()
         self.aggregator.start(lambda: self.hooks.done(DISCOVERED))
         self.hooks.done(INFORMERS, REGISTERED)
 
@@ -175,7 +180,7 @@ class Server:
         raw = self.options.raw
         initializer = Initializer(
             objects=self.registries, informers=self.registries, registries=self.registries, authorizer=self.authorizer, rules=self.rbac,
-            mapper=lambda group, version, kind: self.rest.of_kind(group, version, kind), run_dir=self.options.run_dir, settings=raw,
+            mapper=self._of_kind, run_dir=self.options.run_dir, settings=raw,
         )  # fmt: skip
         plugins = admission_order.build(
             initializer, raw.enable_admission_plugins, raw.disable_admission_plugins, raw.admission_control_config_file,
@@ -189,6 +194,9 @@ class Server:
         )
         self.watches = Watches(self.store, raw.min_request_timeout, events)
         self.rest = Rest(self.writer, deleter, self.watches)
+        self.custom = CustomResources(
+            self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh()
+        )
         self.served: list[Any] = []
         answers = review_answers(
             self.authorizer, self.authorizer, lambda token, audiences: self.credentials.tokens.review(token, audiences), self.audiences
@@ -217,6 +225,9 @@ class Server:
             self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage
         )
 
+    def _of_kind(self, group: str, version: str, kind: str) -> list[Any]:
+        return self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)
+
     def _issuer(self) -> Issuer:
         """Of the tokens of service accounts; its key is there once the supervisor has made it."""
         from kas.kinds.authentication.tokenrequest import Issuer
@@ -235,11 +246,13 @@ class Server:
         self.director = Director(
             self.rest.handle, lambda group, version: (group, version) in self.rest.resources, self.aggregator.claims
         )  # fmt: skip
+        self.director.fallback(CustomHandler(self.custom, self.rest, CustomScale(self.writer)))
         versions = discovery.builtin_versions(self.served, self.scheme.groups)
         version = f"v{__version__}"
         address = f"{self.options.external_host}:{self.options.secure_port}"
         self.documents = Documents(
-            lambda: versions, lambda: _openapi(self.served, version), address,
+            lambda: [*versions, *discovery.custom_versions(self.custom.all_served())],
+            lambda before: _openapi(self.served, version, self.custom.parts(), before), address,
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
             ),
@@ -301,6 +314,7 @@ class Server:
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
+            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
         ]  # fmt: skip
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
@@ -331,9 +345,10 @@ class Server:
         )  # fmt: skip
 
 
-def _openapi(served: list[Any], version: str) -> Any:
+def _openapi(served: list[Any], version: str, parts: Any, before: Any) -> Any:
     from kas.endpoints import openapi  # large, and wanted by the first kubectl only
 
-    return openapi.OpenAPI([openapi.builtin(r) for r in served], version)
+    made = [openapi.Part(group, name, tag, load) for group, name, tag, load in parts]
+    return openapi.OpenAPI([openapi.builtin(r) for r in served], version, made, before)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from kas.cel.schemas import escape
 from kas.cel.values import NS, Duration, MapList, SetList, Timestamp
+from kas.cel.words import RESERVED
 from kas.meta.scalars import days_from_civil, parse_duration, parse_time
 from kas.types.scheme import DecodeError, Field, TypeDesc
 
@@ -25,6 +26,8 @@ def struct_value(type: TypeDesc, obj: dict[str, Any]) -> dict[str, Any]:
             out[key] = {k: inner[k] for k in _ROOT_META if k in inner} if isinstance(inner, dict) else inner
         elif f is not None and (name := escape(key)):
             out[name] = field_value(f, inner)
+            if key in RESERVED:
+                out[key] = out[name]
     return out
 
 

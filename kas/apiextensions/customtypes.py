@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kas.apiextensions import celrules, embeddedmeta, listtypes
+from kas.apiextensions import celrules, embeddedmeta, listtypes, traits
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, SchemaValidator
 from kas.meta import field
 from kas.meta.field import FieldError
@@ -21,17 +21,20 @@ NOT_ALL_CHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
 )
 # After these, rules might see values of types they were not compiled for, or more than their costs were estimated for.
-_BLOCKING = frozenset((field.NOT_SUPPORTED, field.REQUIRED, field.TOO_LONG, field.TOO_MANY, field.TYPE_INVALID))
+BLOCKING = frozenset((field.NOT_SUPPORTED, field.REQUIRED, field.TOO_LONG, field.TOO_MANY, field.TYPE_INVALID))
 
 
 def decode(type: TypeDesc, obj: Obj) -> list[str]:
     """Bring a parsed object into the form it is worked with, in place: unknown fields are gone, metadata is typed.
 
-    Answers the paths of the unknown fields, those of metadata last. Raises embeddedmeta.MetadataError. Values of wrong types stay, for
-    ``errors`` to find.
+    Answers the paths of the unknown fields: of the object's own metadata, of the rest, of the metadata of embedded objects. Raises
+    embeddedmeta.MetadataError. Values of wrong types stay, for ``errors`` to find.
     """
     unknown = prune(type, obj)
-    return unknown + embeddedmeta.coerce(type, obj)
+    inner = embeddedmeta.coerce(type, obj) if traits.of(type).embedded else embeddedmeta.coerce_own(obj)
+    if not inner:
+        return unknown
+    return [p for p in inner if p.startswith("metadata.")] + unknown + [p for p in inner if not p.startswith("metadata.")]
 
 
 def default(type: TypeDesc, obj: Obj) -> None:
@@ -53,15 +56,28 @@ def schema_errors(type: TypeDesc, obj: Obj, old: Any = ABSENT) -> list[FieldErro
     return validator(type).errors(obj, old)
 
 
+def embedded_errors(type: TypeDesc, obj: Obj) -> list[FieldError]:
+    """What is wrong with the objects inside the object."""
+    return embeddedmeta.errors(type, obj) if traits.of(type).embedded else []
+
+
+def list_errors(type: TypeDesc, obj: Obj, old: Any = ABSENT) -> list[FieldError]:
+    """Items that stand in a set or map twice; with ``old`` nothing is said while that has some, too."""
+    if not traits.of(type).keyed:
+        return []
+    found = listtypes.errors(type, obj)
+    return [] if found and old is not ABSENT and listtypes.errors(type, old) else found
+
+
 def errors(type: TypeDesc, obj: Obj, old: Any = ABSENT, found: Sequence[FieldError] = ()) -> tuple[list[FieldError], list[str]]:
     """What is wrong with a defaulted object, and warnings for rules that fail on what an update leaves alone.
 
     ``found`` is what is wrong with its metadata, and comes first. When there are errors of types or sizes, rules are not asked.
     """
-    errs = [*found, *schema_errors(type, obj, old), *embeddedmeta.errors(type, obj), *listtypes.errors(type, obj)]
+    errs = [*found, *schema_errors(type, obj, old), *embedded_errors(type, obj), *list_errors(type, obj)]
     if celrules.of_type(type) is None:
         return errs, []
-    if any(e.type in _BLOCKING for e in errs):
+    if any(e.type in BLOCKING for e in errs):
         return [*errs, field.invalid(NIL_PATH, None, NOT_ALL_CHECKED)], []
     more, warnings = celrules.errors(type, obj, old)
     return errs + more, warnings

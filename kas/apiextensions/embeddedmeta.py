@@ -18,6 +18,10 @@ from kas.types.scheme import BUILTIN, DecodeError, Field, TypeDesc, decode, writ
 Obj = dict[str, Any]
 
 
+# Of metadata, what an empty value says something of; everything else empty is left out (``omitempty``).
+_SAY_SOMETHING = frozenset({"managedFields", "deletionGracePeriodSeconds"})
+
+
 class MetadataError(ValueError):
     """What stands where the metadata of an object should be; ``error`` is the field error upstream answers as a 400."""
 
@@ -75,6 +79,11 @@ def coerce(type: TypeDesc, obj: Obj, is_root: bool = True) -> list[str]:
     return sorted(unknown)
 
 
+def coerce_own(obj: Obj) -> list[str]:
+    """``coerce`` of an object of a type without embedded ones."""
+    return sorted(_coerce(obj, ""))
+
+
 def _coerce(obj: Obj, path: str) -> list[str]:
     for key in ("apiVersion", "kind"):
         if key in obj and not isinstance(obj[key], str):
@@ -86,6 +95,9 @@ def _coerce(obj: Obj, path: str) -> list[str]:
         obj["metadata"], found = decode(_object_meta(), obj["metadata"], write_json(obj["metadata"]))
     except DecodeError as e:
         raise MetadataError(field.invalid(at, in_go_order(obj["metadata"]), str(e))) from None
+    meta = obj["metadata"]
+    for key in [k for k, v in meta.items() if not v and k not in _SAY_SOMETHING]:
+        del meta[key]
     return [f"{at}.{text.removeprefix('unknown field ')[1:-1]}" for text in found]
 
 

@@ -209,11 +209,11 @@ def _standard(schema: Schema, path: str, rules: Rules) -> list[FieldError]:
     errs: list[FieldError] = []
     kind = schema.get("type") or ""
     if rules.valid_types and kind and kind not in TYPES:
-        errs.append(unsupported(f"{path}.type", kind, TYPES))
+        errs.append(unsupported(f"{path}.type", kind, tuple(t for t in TYPES if t != "null")))
     if "default" in schema and not rules.allow_defaults:
         detail = "must not be set" + (f" {rules.no_defaults_reason}" if rules.no_defaults_reason else "")
         errs.append(field.forbidden(f"{path}.default", detail))
-    for key in ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"):
+    for key in _UNSUPPORTED:
         value = schema.get(key)
         if value is not None and value != "" and (value or key in ("dependencies", "$ref", "additionalItems")):
             errs.append(field.forbidden(f"{path}.{key}", f"{key} is not supported"))
@@ -224,6 +224,16 @@ def _standard(schema: Schema, path: str, rules: Rules) -> list[FieldError]:
     if rules.inside_meta and schema.get(EMBEDDED):
         errs.append(field.forbidden(f"{path}.{EMBEDDED}", "must not be used inside of resource meta"))
     return errs
+
+
+def unstructurable(schema: Schema) -> bool:
+    """Whether a schema has what no structural schema can hold (``schema.NewStructural`` refuses it): nothing more is said of it then."""
+    return any(
+        inner.get("type") == "null" or any(inner.get(key) not in (None, "", [], {}) for key in _UNSUPPORTED) for inner in walk(schema)
+    )
+
+
+_UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
 
 
 def _type_for(schema: Schema, path: str, wanted: str, extension: str) -> list[FieldError]:

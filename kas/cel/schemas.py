@@ -96,6 +96,8 @@ def _object(schema: Schema, name: str, structs: Structs, is_root: bool) -> tuple
         escaped = escape(key)
         if escaped:
             fields[escaped] = found[0]
+            if key in RESERVED:  # behind a dot a keyword is a name, too
+                fields[key] = found[0]
         if key in required and value.get("default") is None:
             least += len(key.encode()) + found[1] + 4
     structs[name] = {key: declared.type for key, declared in fields.items()}

@@ -6,7 +6,7 @@ Admission does not see these writes: they come from the server itself. Objects a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -47,11 +47,22 @@ class Client:
         """The objects in the storage version, in the order of their keys; shared, so not to be changed."""
         return self.registries.list(group, resource, namespace)
 
+    def pages(self, prefix: str, size: int = 64) -> Iterator[Record]:
+        """All records under ``prefix``, read as they are taken: for what would be large at once."""
+        start = ""
+        while True:
+            page = self.store.range(prefix, start, size)
+            yield from page.records
+            if not page.more:
+                return
+            start = page.next_key
+
     def reflector(
         self, prefix: str, apply: Callable[[Sequence[Event]], None], replace: Callable[[Sequence[Record]], None] | None = None,
         lists: bool = True,
     ) -> Reflector:  # fmt: skip
-        """A reflector of what is under ``prefix``; without ``replace`` one that has nothing to make up for after a gap."""
+        """A reflector of what is under ``prefix``; without ``replace`` one that has nothing to make up for after a gap. With ``lists`` off
+        ``replace`` is given nothing and reads for itself."""
         return Reflector(self.store, prefix, Handlers(replace or _nothing, apply), lists and replace is not None)
 
     # --- writing

@@ -82,6 +82,10 @@ class ApplyUpdate(Update):
 
 def _of_merged(served: Any, merged: Obj, applied: Obj) -> Obj:
     """The merged object as one of the kind, defaulted. Raises 500 for what fits the schema but not the type."""
+    if served.type.custom:
+        from kas.endpoints.custom.bodies import decode_custom_merged
+
+        return decode_custom_merged(served, merged)
     try:
         obj, _ = decode(served.type, go_numbers(served.type, merged))
     except DecodeError as e:

@@ -39,6 +39,10 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
     if allow_empty and not body:
         return None
     form = body_media_type(req.header(b"content-type"))
+    if kind.type.custom:
+        from kas.endpoints.custom.bodies import decode_custom
+
+        return decode_custom(body, form, kind, strictness, req.warn)
     if form == PROTOBUF:
         return _decode_protobuf(req, body, kind, any_version)
     if form == YAML:

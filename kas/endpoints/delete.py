@@ -25,14 +25,17 @@ OPTIONS = BUILTIN.known("meta.k8s.io", "v1", "DeleteOptions")
 PAGE = 500  # objects read at once by deletecollection
 
 
-def delete_options(req: Request) -> dict[str, Any]:
-    """DeleteOptions of the body, or of the query when there is none. Raises 400, 415, 422, and 500 for a body that is none."""
+def delete_options(req: Request, custom: bool = False) -> dict[str, Any]:
+    """DeleteOptions of the body, or of the query when there is none. Raises 400, 415, 422, and 500 for a body that is none; of a ``custom``
+    resource 400."""
     q = req.params
     if req.body:
         try:
             # Clients send them under any group version they know.
             options = decode_body(req, OPTIONS, strictness="Ignore", any_version=True) or {}
         except BodyError as e:
+            if custom:
+                raise errors.bad_request(e.why.replace('"pkg/apis/', '"k8s.io/apimachinery/pkg/apis/')) from None
             raise errors.ApiError(500, "", e.why) from None  # upstream hands on what its decoder says as it is
     else:
         options = {}
@@ -61,7 +64,7 @@ class Deleter:
 
     @staticmethod
     def _options(req: Request, served: Served) -> dict[str, Any]:
-        options = delete_options(req)
+        options = delete_options(req, served.type.custom)
         for text in served.registry.strategy.warnings_on_delete(options):
             req.warn(text)
         return options
@@ -104,7 +107,7 @@ class Deleter:
         while True:
             page = registry.store.range(q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
             if meta is None:
-                meta = listing.list_meta(q, page) if q.limit else {"resourceVersion": str(page.revision)}
+                meta = listing.list_meta(q, page) if q.limit else listing.plain_meta(q, page.revision)
             # Before they go: what cannot be shown is not deleted.
             shown = await served.converted(page.records)
             for rec in page.records:

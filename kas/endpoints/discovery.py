@@ -9,30 +9,30 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kas.config import features
+from kas.meta.kubeversion import version_key
 
 if TYPE_CHECKING:
+    from kas.apiextensions.definition import DefinedVersion, Definition
     from kas.types.scheme import Group, Resource
 
 AGGREGATED = "v2"  # v2beta1 is served no longer
 # What upstream's controllers give a custom resource's group and versions.
 CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY = 1000, 100
 _FIRST = 20001  # upstream allows group priorities up to one less
-_KUBE_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
-_STAGE = {"alpha": 0, "beta": 1, None: 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
     """One served group version. ``resources`` are APIResource dicts in the order to be shown, subresources included.
 
-    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``discovered``,
-    when it is not None, are the resources as APIGroupDiscoveryList has them, of a version that another server answers.
+    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``custom``
+    versions are those of definitions. ``discovered``, when it is not None, are the resources as APIGroupDiscoveryList has them, of a
+    version that another server answers.
     """
 
     group: str
@@ -42,20 +42,12 @@ class Version:
     version_priority: int = CUSTOM_VERSION_PRIORITY
     freshness: str = "Current"
     discovered: tuple[dict[str, Any], ...] | None = None
+    custom: bool = False
 
     @property
     def group_version(self) -> str:
         """``group/version``; the version alone in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
-
-
-def version_key(version: str) -> tuple[Any, ...]:
-    """Sort key that puts the preferred version first: v2, v1, v1beta2, v1beta1, v1alpha1, then other names by alphabet."""
-    match = _KUBE_VERSION.fullmatch(version)
-    if match is None:
-        return (1, version)
-    major, stage, minor = match.groups()
-    return (0, -_STAGE[stage], -int(major), -int(minor or 0))
 
 
 def api_resource(
@@ -168,12 +160,15 @@ def resource_list(version: Version) -> dict[str, Any]:
     return head | {"groupVersion": version.group_version, "resources": list(version.resources)}
 
 
-def _response_kind(resource: dict[str, Any]) -> dict[str, str]:
-    return {"group": resource.get("group", ""), "version": resource.get("version", ""), "kind": resource["kind"]}
+def aggregated_resources(version: Version) -> list[dict[str, Any]]:
+    """The APIResources of a version as aggregated discovery has them: each with its subresources."""
+    # Of its own kinds a built-in group does not say where they are.
+    home = (version.group, version.version) if version.custom else ("", "")
 
+    def _response_kind(resource: dict[str, Any]) -> dict[str, str]:
+        return {"group": resource.get("group", home[0]), "version": resource.get("version", home[1]), "kind": resource["kind"]}
 
-def aggregated_resources(resources: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """APIResources as aggregated discovery has them: each with its subresources."""
+    resources = version.resources
     parents: dict[str, dict[str, Any]] = {}
     for r in resources:
         name, _, sub = r["name"].partition("/")
@@ -202,7 +197,7 @@ def aggregated(versions: Iterable[Version], *, core: bool) -> dict[str, Any]:
             continue
         shown = []
         for v in found:
-            resources = aggregated_resources(v.resources) if v.discovered is None else list(v.discovered)
+            resources = aggregated_resources(v) if v.discovered is None else list(v.discovered)
             shown.append({"version": v.version, **({"resources": resources} if resources else {}), "freshness": v.freshness})
         items.append({"metadata": {"name": name} if name else {}, "versions": shown})
     return {"kind": "APIGroupDiscoveryList", "apiVersion": f"apidiscovery.k8s.io/{AGGREGATED}", "metadata": {}, "items": items}
@@ -225,18 +220,12 @@ def paths(versions: Iterable[Version]) -> list[str]:
 _CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 
 
-def _is_true(crd: dict[str, Any], kind: str) -> bool:
-    conditions = (crd.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
-
-
-def _custom_resources(crd: dict[str, Any], version: dict[str, Any]) -> list[dict[str, Any]]:
-    spec, names = crd["spec"], crd["status"]["acceptedNames"]
-    plural, namespaced = names["plural"], spec["scope"] == "Namespaced"
-    stored = next((v["name"] for v in spec["versions"] if v.get("storage")), version["name"])
-    digest = hashlib.sha256(f"{spec['group']}/{stored}/{names['kind']}".encode()).digest()
+def _custom_resources(d: Definition, version: DefinedVersion) -> list[dict[str, Any]]:
+    names = d.names
+    plural, namespaced = names["plural"], d.namespaced
+    digest = hashlib.sha256(f"{d.group}/{d.stored.name}/{names['kind']}".encode()).digest()
     # A terminating definition takes no new objects.
-    verbs = tuple(v for v in _CUSTOM_VERBS if v != "create") if _is_true(crd, "Terminating") else _CUSTOM_VERBS
+    verbs = tuple(v for v in _CUSTOM_VERBS if v != "create") if d.is_true("Terminating") else _CUSTOM_VERBS
     out = [
         api_resource(
             plural, names["kind"], namespaced=namespaced, verbs=verbs, singular=names.get("singular", ""),
@@ -244,21 +233,22 @@ def _custom_resources(crd: dict[str, Any], version: dict[str, Any]) -> list[dict
             storage_version_hash=base64.b64encode(digest[:8]).decode(),
         )
     ]  # fmt: skip
-    subresources = version.get("subresources") or {}
-    for name, gv, kind in (("status", None, names["kind"]), ("scale", ("autoscaling", "v1"), "Scale")):
-        if subresources.get(name) is not None:
+    for name, there, gv, kind in (
+        ("status", version.status, None, names["kind"]), ("scale", version.scale is not None, ("autoscaling", "v1"), "Scale"),
+    ):  # fmt: skip
+        if there:
             writes = ("get", "patch", "update")
             out.append(api_resource(f"{plural}/{name}", kind, namespaced=namespaced, verbs=writes, group_version=gv))
     return out
 
 
-def custom_versions(crds: Iterable[dict[str, Any]]) -> list[Version]:
+def custom_versions(definitions: Iterable[Definition]) -> list[Version]:
     """The group versions of established CustomResourceDefinitions, their resources sorted by name."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for crd in sorted(crds, key=lambda crd: crd["metadata"]["name"]):
-        if not _is_true(crd, "Established"):
+    for d in sorted(definitions, key=lambda d: d.name):
+        if not d.is_true("Established"):
             continue
-        for version in crd["spec"]["versions"]:
-            if version.get("served"):
-                found.setdefault((crd["spec"]["group"], version["name"]), []).extend(_custom_resources(crd, version))
-    return [Version(group, version, tuple(shown)) for (group, version), shown in found.items()]
+        for version in d.versions:
+            if version.served:
+                found.setdefault((d.group, version.name), []).extend(_custom_resources(d, version))
+    return [Version(group, version, tuple(shown), custom=True) for (group, version), shown in found.items()]

@@ -62,26 +62,29 @@ class Aggregation(Protocol):
 
 
 class Documents:
-    """``versions()`` gives what is served now; ``oidc`` the two documents of the token issuer. ``aggregation`` adds what others serve."""
+    """``versions()`` gives what is served now, ``make_openapi(before)`` its OpenAPI, which may take over from what there was before;
+    ``oidc`` the two documents of the token issuer; ``aggregation`` adds what others serve."""
 
     def __init__(
         self,
         versions: Callable[[], Sequence[Version]],
-        make_openapi: Callable[[], Any],
+        make_openapi: Callable[[Any], Any],
         address: str,
         oidc: Callable[[], tuple[bytes, bytes]],
         aggregation: Aggregation,
     ) -> None:
-        self._versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
+        self._list_versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
         self._aggregation = aggregation
         self._cache: dict[Any, Any] = {}
         self._openapi: Any = None
+        self._openapi_before: Any = None
         self.index_paths: Callable[[], list[str]] = list
 
     def refresh(self) -> None:
         """Forget every document: what is served has changed."""
         self.refresh_discovery()
-        self._openapi = None
+        if self._openapi is not None:
+            self._openapi_before, self._openapi = self._openapi, None
 
     def refresh_discovery(self) -> None:
         """Forget what discovery shows, and no more."""
@@ -110,10 +113,18 @@ class Documents:
 
     # --- discovery
 
-    def _dict(self, key: Any, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    def _versions(self) -> Sequence[Version]:
+        found: Sequence[Version] = self._kept("versions", self._list_versions)
+        return found
+
+    def _kept(self, key: Any, make: Callable[[], Any]) -> Any:
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]
+
+    def _dict(self, key: Any, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._kept(key, make)
+        return found
 
     def api(self, req: Request) -> Response:
         """Serve /api: the core versions, or aggregated discovery (KEP-3352) where the client takes it."""
@@ -163,6 +174,8 @@ class Documents:
             return self._version(req, "", parts[1], len(parts) == 2)
         if parts[0] != "apis" or len(parts) < 2:
             return None
+        if parts[1] not in self._kept("groups", lambda: {v.group for v in self._aggregation.listed(self._versions())}):
+            return None  # nothing is kept under names that clients made up
         group = self._dict(("group", parts[1]), lambda: discovery.group(self._aggregation.listed(self._versions()), parts[1]))
         if group is None:
             return None
@@ -174,8 +187,11 @@ class Documents:
         return self._version(req, parts[1], parts[2], len(parts) == 3)
 
     def _version(self, req: Request, group: str, version: str, whole: bool) -> Response:
-        found = next((v for v in self._versions() if v.group == group and v.version == version), None) if whole else None
+        by_name = self._kept("by name", lambda: {(v.group, v.version): v for v in self._versions()})
+        found = by_name.get((group, version)) if whole else None
         if found is None:
+            if group in self._kept("custom groups", lambda: {v.group for v in self._versions() if v.custom}):
+                return not_found()
             raise generic_not_found()
         _get_only(req)
         check_accept(req, READ_TYPES)
@@ -187,7 +203,8 @@ class Documents:
     def openapi(self) -> Any:
         """The OpenAPI documents of what is served now, made when they are first asked for."""
         if self._openapi is None:
-            self._openapi = self._make_openapi()
+            self._openapi = self._make_openapi(self._openapi_before)
+            self._openapi_before = None
         return self._openapi
 
     def openapi_v2(self, req: Request) -> Result:

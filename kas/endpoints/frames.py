@@ -43,7 +43,7 @@ class Encoder:
         self.key: tuple[Any, ...] = self._where("json")
 
     def _where(self, *form: Any) -> tuple[Any, ...]:
-        return self._served.group, self._served.version, self._served.resource, *form
+        return *self._served.identity, *form
 
     def frame(self, kind: str, rec: Shown, revision: int) -> bytes:
         """An event about ``rec``, shown under ``revision``."""
@@ -140,7 +140,7 @@ class TableRows(Encoder):
         s = self._served
         t = printers.table(
             (s.group, s.version, s.kind), [value], now=time.time(), include_object=self.include, version=self.version,
-            headers=not self.sent_columns,
+            headers=not self.sent_columns, custom_columns=s.columns,
         )  # fmt: skip
         self.sent_columns = True
         return encode_json(BUILTIN.known("meta.k8s.io", self.version, respond.TABLE).type, t)

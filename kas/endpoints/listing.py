@@ -24,6 +24,7 @@ from kas.endpoints.listpages import (
     counts,
     list_meta,
     next_items,
+    plain_meta,
     shown,
     stream,
 )
@@ -144,7 +145,7 @@ def _table(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> dict[s
     s = q.served
     return printers.table(
         (s.group, s.version, s.kind), [s.object(rec) for rec in records], now=time.time(),
-        include_object=q.req.params.get("includeObject"), list_metadata=meta, version=_version(q),
+        include_object=q.req.params.get("includeObject"), list_metadata=meta, version=_version(q), custom_columns=s.columns,
     )  # fmt: skip
 
 
@@ -162,7 +163,7 @@ def _streamed(q: Listing, page: _Page) -> Response:
 
     def placing(now: Any) -> _Place:
         ends = not now.more or now.count == q.limit
-        return _Place(meta or (list_meta(q, now) if ends else {"resourceVersion": str(now.revision)}), ends)
+        return _Place(meta or (list_meta(q, now) if ends else plain_meta(q, now.revision)), ends)
 
     result, body = page(q, q.start, limit, revision, counts(q) and meta is None, placing)
     if not result.more or result.count == q.limit:
@@ -253,5 +254,6 @@ def encode(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Respon
         value = {"kind": respond.PARTIAL_LIST, "apiVersion": f"meta.k8s.io/{version}", "metadata": meta,
                  "items": [respond.partial(x, version) for x in objects]}  # fmt: skip
         return respond.generic(req, m, value)
-    objects = [{k: v for k, v in x.items() if k not in ("kind", "apiVersion")} for x in objects]
+    if not served.type.custom:
+        objects = [{k: v for k, v in x.items() if k not in ("kind", "apiVersion")} for x in objects]
     return respond.typed(req, m, served.list_type, served.api_version, served.list_kind, {"metadata": meta, "items": objects}, 200)

@@ -38,9 +38,14 @@ class Listing(NamedTuple):
     revision: int
 
 
+def plain_meta(q: Listing, revision: int) -> dict[str, Any]:
+    """ListMeta of a whole list."""
+    return {**(q.served.list_meta if q.media.convert is None else {}), "resourceVersion": str(revision)}
+
+
 def list_meta(q: Listing, result: Any) -> dict[str, Any]:
     """ListMeta of a scan's result, in the order of its fields."""
-    meta: dict[str, Any] = {"resourceVersion": str(result.revision)}
+    meta = plain_meta(q, result.revision)
     if result.more:
         meta["continue"] = continuetoken.encode(result.next_key, q.prefix, result.revision)
         if q.matcher is None and result.remaining > 0:

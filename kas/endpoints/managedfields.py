@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.endpoints.served import Served
-from kas.patch.fieldmanager import Only, builtin, create, field_set, unowned, update
+from kas.patch.fieldmanager import Only, create, field_set, unowned, update
 from kas.patch.fieldmanager import manager_name as _manager_name
 from kas.registry.strategy import Context, Obj
 from kas.request.http import Request
@@ -19,7 +19,7 @@ def manager_name(given: str, req: Request) -> str:
 def schema(served: Served):
     """The merge schema of the resource's kind, looked up once."""
     if served.schema is None:
-        served.schema = builtin(served.group, served.version, served.kind)
+        served.schema = served.merge_schema()
     return served.schema
 
 

@@ -204,6 +204,10 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
     ``kept`` are members that need no decoding; the result shares them.
     """
     strategic = patch is not None and patch.shown is not None
+    if served.type.custom:
+        from kas.endpoints.custom.bodies import decode_custom_patched
+
+        return decode_custom_patched(served, patched, o.field_validation, patch.findings if patch is not None else [], req.warn)
     written = patch.text if patch is not None and patch.text is not None else _text
 
     def invalid(why: str) -> ApiError:
@@ -298,8 +302,8 @@ def _in_order(value: Any, as_is: dict[int, Any]) -> Any:
 def _still(served: Served, patched: Any, texts: _Texts) -> Any:
     """A patched document that is still of the kind; without kind or apiVersion it is. Raises 422. A strategic merge patch works on
     the typed object, where both say nothing."""
-    if not isinstance(patched, dict):
-        return patched
+    if not isinstance(patched, dict) or served.type.custom:
+        return patched  # of custom resources the strategy says it
     kind, version = patched.get("kind") or served.kind, patched.get("apiVersion") or served.api_version
     if (kind == served.kind and version == served.api_version) or not isinstance(kind, str) or not isinstance(version, str):
         return patched  # what is no string is the decoder's to refuse

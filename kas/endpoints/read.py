@@ -80,9 +80,8 @@ def list_(req: Request, served: Served, namespace: str, name: str = "") -> Respo
     o = with_served_fields(served, list_options(req.params))
     m = respond.media(req)
     if m.convert is not None and m.convert.kind == respond.PARTIAL:
-        package = served.group.split(".")[0] or "core"
         raise ApiError(
-            406, "NotAcceptable", f"you requested PartialObjectMetadata, but the requested object is a list (*{package}.{served.list_kind})"
+            406, "NotAcceptable", f"you requested PartialObjectMetadata, but the requested object is a list ({served.go_list_type})"
         )
     revision, start, wanted = position(served, namespace, o)
     if wanted > served.registry.store.revision:
@@ -177,4 +176,4 @@ def _list_one(q: Listing, key: str) -> Response | Awaitable[Response]:
     found = [rec] if rec is not None and (q.matcher is None or q.matcher.matches(rec)) else []
     if rec is not None and not q.revision:
         at = max(at, rec.revision)
-    return listing.converted(q, {"resourceVersion": str(at)}, found)
+    return listing.converted(q, listing.plain_meta(q, at), found)

@@ -77,23 +77,19 @@ def transformed(req: Request, m: Media, served, value: dict[str, Any], status: i
 
         t = printers.table(
             (served.group, served.version, served.kind), [value], now=time.time(),
-            include_object=req.params.get("includeObject"), version=m.convert.version,
+            include_object=req.params.get("includeObject"), version=m.convert.version, custom_columns=served.columns,
         )  # fmt: skip
         return generic(req, m, t, status)
     if m.convert.kind == PARTIAL:
         return generic(req, m, partial(value, m.convert.version), status)
-    raise ApiError(406, "NotAcceptable", f"you requested {m.convert.kind}, but the requested object is not a list ({go_type(served)})")
+    if served.type.custom:
+        raise ApiError(500, "", "content is not a list")
+    raise ApiError(406, "NotAcceptable", f"you requested {m.convert.kind}, but the requested object is not a list ({served.go_type})")
 
 
 def partial(value: dict[str, Any], version: str = "v1") -> dict[str, Any]:
     """A PartialObjectMetadata, in a version of meta.k8s.io, with the object's metadata."""
     return {"kind": PARTIAL, "apiVersion": f"meta.k8s.io/{version}", "metadata": value.get("metadata") or {}}
-
-
-def go_type(served) -> str:
-    """The Go type upstream names in a refusal to convert."""
-    package = served.group.split(".")[0] or "core"
-    return f"*{package}.{served.kind}"
 
 
 def generic(req: Request, m: Media, value: dict[str, Any], status: int = 200) -> Response:

@@ -19,7 +19,7 @@ from kas.endpoints.write import Writer, check_name, options_dict
 from kas.kinds.autoscaling.scale import validate_scale
 from kas.meta import errors
 from kas.meta.selectors import format_label_selector
-from kas.patch.fieldmanager import builtin, to_parent, to_scale, update
+from kas.patch.fieldmanager import Schema, builtin, to_parent, to_scale, update
 from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Shown
 from kas.registry.write import Update
@@ -55,11 +55,30 @@ def scale_of(parent: Obj) -> Obj:
     return out
 
 
+class Scaled:
+    """A resource as its Scales show it. ``replicas``: by apiVersion, the dotted path of the replicas in it, None where it has none."""
+
+    def __init__(self, served: Served) -> None:
+        self.replicas: dict[str, str | None] = {served.api_version: "spec.replicas"}
+
+    def of(self, parent: Obj) -> Obj:
+        """The Scale of an object."""
+        return scale_of(parent)
+
+    def onto(self, parent: Obj, replicas: int) -> Obj:
+        """A copy of the object with these replicas."""
+        return {**parent, "spec": {**parent["spec"], "replicas": replicas}}
+
+
 class Scale:
     """Serves the ``scale`` subresource of every kind that has one."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
+
+    def scaled(self, served: Served) -> Scaled:
+        """How the resource is seen."""
+        return Scaled(served)
 
     async def get(self, req: Request, served: Served, namespace: str, name: str) -> Response:
         """Serve GET of /scale: the object as a Scale."""
@@ -75,7 +94,7 @@ class Scale:
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
         admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
         manager = managedfields.manager_name(o.field_manager, req)
-        return await self._write(req, served, _Replace(served, ctx, name, admission, given, manager))
+        return await self._write(req, served, _Replace(served, self.scaled(served), ctx, name, admission, given, manager))
 
     async def patch(self, req: Request, served: Served, namespace: str, name: str) -> Response:
         """Serve PATCH of /scale: the object's Scale is patched, and only the replicas, and who manages them, reach the object."""
@@ -88,9 +107,9 @@ class Scale:
         admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("PatchOptions", o), SCALE.kind)
         step: _ScaleUpdate
         if kind == APPLY_PATCH:
-            step = _Apply(served, ctx, name, admission, Applied(req, o))
+            step = _Apply(served, self.scaled(served), ctx, name, admission, Applied(req, o))
         else:
-            step = _Patch(req, served, ctx, name, admission, kind, o)
+            step = _Patch(req, served, self.scaled(served), ctx, name, admission, kind, o)
         return await self._write(req, served, step)
 
     async def _write(self, req: Request, served: Served, step: _ScaleUpdate) -> Response:
@@ -101,7 +120,7 @@ class Scale:
 
     async def _answer(self, req: Request, served: Served, rec: Shown) -> Response:
         m = respond.media(req)
-        scale = scale_of(served.object(await served.converted_one(rec)))
+        scale = self.scaled(served).of(served.object(await served.converted_one(rec)))
         if m.convert is not None and m.convert.kind == respond.TABLE:
             return respond.transformed(req, m, _VIEW, scale, 200)
         return respond.typed(req, respond.media_without_conversion(req), SCALE.type, "autoscaling/v1", "Scale", scale, 200)
@@ -110,17 +129,18 @@ class Scale:
 class _ScaleUpdate(Update):
     """A write of the parent that requests and admission see as one of its Scale; managed fields are handed from one to the other."""
 
-    def __init__(self, served: Served, ctx: Context, name: str, admission: RequestAdmission) -> None:
+    def __init__(self, served: Served, scaled: Scaled, ctx: Context, name: str, admission: RequestAdmission) -> None:
         # The parent's own strategy decides what the write means: no view's.
         super().__init__(served.registry, replace(ctx, subresource=""), name, served, admission)
-        self.served, self.of_scale = served, ctx
-        self.native = False
-        self.replicas = {served.api_version: "spec.replicas"}
+        self.served, self.scaled, self.of_scale = served, scaled, ctx
+        # A Scale is no object of the kind in any version: what is stored is made of it before the strategy looks.
+        self.native = self.own = False
+        self.resource = served.registry.resource
 
     async def to_request(self, obj: Obj) -> Obj:
         parent = await self.served.from_storage(obj)
-        scale = scale_of(parent)
-        shown = to_scale(parent["metadata"].get("managedFields"), self.replicas)
+        scale = self.scaled.of(parent)
+        shown = to_scale(parent["metadata"].get("managedFields"), self.scaled.replicas)
         if shown:
             scale["metadata"]["managedFields"] = shown
         return scale
@@ -131,15 +151,18 @@ class _ScaleUpdate(Update):
         _check(obj, live, self.served, self.name)
         meta = dict(live["metadata"])
         meta["resourceVersion"] = obj["metadata"].get("resourceVersion") or ""
-        owners = to_parent(meta.pop("managedFields", None), obj["metadata"].get("managedFields"), self.served.api_version, self.replicas)
+        had, given = meta.pop("managedFields", None), obj["metadata"].get("managedFields")
+        owners = to_parent(had, given, self.served.api_version, self.scaled.replicas)
         if owners:
             meta["managedFields"] = owners
-        return await self.served.to_storage({**live, "metadata": meta, "spec": {**live["spec"], "replicas": _replicas(obj)}})
+        return await self.served.to_storage(self.scaled.onto({**live, "metadata": meta}, _replicas(obj)))
 
 
 class _Replace(_ScaleUpdate):
-    def __init__(self, served: Served, ctx: Context, name: str, admission: RequestAdmission, given: Obj, manager: str) -> None:
-        super().__init__(served, ctx, name, admission)
+    def __init__(
+        self, served: Served, scaled: Scaled, ctx: Context, name: str, admission: RequestAdmission, given: Obj, manager: str
+    ) -> None:
+        super().__init__(served, scaled, ctx, name, admission)
         self.given, self.manager, self.uid = given, manager, given["metadata"].get("uid") or ""
 
     def mutate(self, live: Obj | None) -> Obj:
@@ -149,9 +172,9 @@ class _Replace(_ScaleUpdate):
 
 class _Patch(_ScaleUpdate):
     def __init__(
-        self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission, kind: str, o: WriteOptions
+        self, req: Request, served: Served, scaled: Scaled, ctx: Context, name: str, admission: RequestAdmission, kind: str, o: WriteOptions
     ) -> None:
-        super().__init__(served, ctx, name, admission)
+        super().__init__(served, scaled, ctx, name, admission)
         self.req, self.kind, self.options = req, kind, o
         self.manager = managedfields.manager_name(o.field_manager, req)
         self.view = _View(served)
@@ -165,9 +188,11 @@ class _Patch(_ScaleUpdate):
 
 
 class _Apply(_ScaleUpdate):
-    def __init__(self, served: Served, ctx: Context, name: str, admission: RequestAdmission, applied: Applied) -> None:
+    def __init__(
+        self, served: Served, scaled: Scaled, ctx: Context, name: str, admission: RequestAdmission, applied: Applied
+    ) -> None:
         ctx.apply = True
-        super().__init__(served, ctx, name, admission)
+        super().__init__(served, scaled, ctx, name, admission)
         self.applied, self.view = applied, _View(served)
 
     def mutate(self, live: Obj | None) -> Obj:
@@ -208,6 +233,12 @@ class _View:
         self.record = served.record if served is not None else None
         self.schema: Any = None
         self.reset_sets: dict[str, dict[str, Any]] = {"": {}}
+        self.columns = None
+        self.go_type = "*autoscaling.Scale"
+
+    def merge_schema(self) -> Schema:
+        """That of Scale."""
+        return builtin(self.group, self.version, self.kind)
 
 
 _VIEW = _View()

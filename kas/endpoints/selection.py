@@ -23,7 +23,7 @@ def with_served_fields(served: Any, o: ListOptions) -> ListOptions:
     if o.field_selector is None:
         return o
     try:
-        return o._replace(field_selector=convert_field_selector(served.record, o.field_selector))
+        return o._replace(field_selector=convert_field_selector(served.record, o.field_selector, served.type.custom))
     except FieldLabelError as e:
         raise bad_request(str(e)) from None
 

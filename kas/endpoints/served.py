@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
+from kas.patch.fieldmanager import Schema, builtin
 from kas.registry.generic import Registry
 from kas.registry.versions import BUILT_IN, Converter, Shown, Version
 from kas.types import deprecated
@@ -33,10 +35,19 @@ class Served(Version):
         self.schema: Any = None  # merge schema of server-side apply, made on first use
         self.reset_sets: dict[str, dict[str, Any]] = {}
         self.unowned: dict[str, dict[str, Any]] = {}  # of each, what a create through it leaves to nobody
+        # What frames of its events are kept under.
+        self.identity: tuple[Any, ...] = (record.group, record.version, record.resource)
+        self.columns: Sequence[dict[str, Any]] | None = None  # those of a custom resource
+        self.go_type, self.go_list_type = (f"*{record.group.split('.')[0] or 'core'}.{kind}" for kind in (record.kind, record.list_kind))
         self.list_kind = record.list_kind or ""
+        self.list_meta: dict[str, Any] = {}  # what each list of it says
         self.list_type = record.list_type
         self.list_head = f'{{"kind":"{self.list_kind}","apiVersion":"{self.api_version}","metadata":'.encode()
         self._item_prefix = len(f'{{"kind":"{record.kind}","apiVersion":"{self.api_version}",')
+
+    def merge_schema(self) -> Schema:
+        """The merge schema of server-side apply."""
+        return builtin(self.group, self.version, self.kind)
 
     def protobuf(self, rec: Shown) -> bytes:
         """The object as this version's protobuf message, without envelope."""

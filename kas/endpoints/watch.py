@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from kas.endpoints import respond
@@ -49,6 +49,11 @@ class Watches:
         for s in list(self.open):
             s.finish()
 
+    def end_of(self, served: Collection[Served]) -> None:
+        """End the watches of resources that are served no more, or otherwise."""
+        for s in [s for s in self.open if s.served in served]:
+            s.finish()
+
     def send_bookmarks(self) -> None:
         """Ask every watch for a bookmark, as soon as it has nothing else to send."""
         for s in list(self.open):
@@ -66,7 +71,7 @@ def watch(req: Request, served: Served, namespace: str, name: str, watches: Watc
     include = req.params.get("includeObject")
     if m.convert is not None and m.convert.kind == respond.TABLE:
         # Refuses an includeObject it does not know before the stream starts.
-        printers.table((served.group, served.version, served.kind), [], now=0.0, include_object=include)
+        printers.table((served.group, served.version, served.kind), [], now=0.0, include_object=include, custom_columns=served.columns)
     encoder = encoder_for(served, m, include)
     s = WatchStream(watches, served, namespace, name, o, rv, encoder)
     return Response(200, [(b"content-type", WATCH_TYPES[m.accepted])], stream=s.run)
@@ -273,7 +278,7 @@ class WatchStream:
 
     def _converted(self, kind: str) -> tuple[Any, ...]:
         """Under what events carry what is shown of them in this version."""
-        return (*self._served.own, "converted", kind is DELETED)
+        return (*self._served.identity, "converted", kind is DELETED)
 
     async def _unless_ended(self, pending: asyncio.Future[Sequence[Shown]]) -> Sequence[Shown]:
         """What ``pending`` gives; nothing when this watch ends before. It is not cancelled then: others may wait for it."""
@@ -282,6 +287,11 @@ class WatchStream:
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         return pending.result() if pending.done() else ()
+
+    @property
+    def served(self) -> Served:
+        """The resource that is watched."""
+        return self._served
 
     def _wake_up(self, _: object) -> None:
         self._signal()

@@ -153,7 +153,7 @@ def build_update(
     if found or subresource or not strategy.validates_metadata:
         found = validate_object_meta(meta, resource.namespaced) + validate_object_meta_update(meta, old_meta) + found
     if found:
-        raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
+        raise errors.invalid(_kind_group(resource), obj.get("kind") or resource.kind, meta.get("name") or "", found)
     warnings: list[str] = []
     if not subresource:
         warnings = strategy.warnings_on_update(ctx, obj, old)

@@ -49,6 +49,26 @@ class Registries:
             self.by_prefix[r.group, r.etcd_prefix] = registry
             self._by_resource[home.group, home.resource] = registry
 
+    def put(self, registry: Registry, versions: Iterable[str]) -> None:
+        """A registry that was made while the server runs, in the place of the one there is; ``versions`` are all it is known in."""
+        r = registry.resource
+        assert r.etcd_prefix is not None
+        self.drop(r.group, r.resource)
+        self.by_prefix[r.group, r.etcd_prefix] = self._by_resource[r.group, r.resource] = registry
+        for version in versions:
+            self._by_kind[f"{r.group}/{version}", r.kind] = (r.group, r.etcd_prefix)
+
+    def drop(self, group: str, resource: str) -> None:
+        """Forget a registry that was ``put``; nothing happens when there is none."""
+        registry = self._by_resource.pop((group, resource), None)
+        if registry is not None:
+            prefix = (group, registry.resource.etcd_prefix or "")
+            self.by_prefix.pop(prefix, None)
+            kind = registry.resource.kind
+            # All versions of a group, by their names: nobody else's kind is kept at this place.
+            for key in [key for key, at in self._by_kind.items() if key[1] == kind and at == prefix]:
+                del self._by_kind[key]
+
     # --- finding
 
     def of(self, group: str, resource: str) -> Registry:

@@ -228,15 +228,10 @@ def strategy_for(group: str, resource: str) -> Callable[[type[Strategy]], type[S
     return register
 
 
-_INSTANCES: dict[tuple[str, str, str], Strategy] = {}
-
-
 def strategy_of(resource: Resource) -> Strategy:
     """The one strategy object of a resource record; the generic ``Strategy`` when the kind has none of its own."""
-    key = (resource.group, resource.version, resource.resource)
-    found = _INSTANCES.get(key)
-    if found is None or found.resource is not resource:
+    found: Strategy | None = resource.strategy
+    if found is None:
         rooms.load(resource.group)
-        cls = STRATEGIES.get((resource.group, resource.resource), Strategy)
-        found = _INSTANCES[key] = cls(resource)
+        found = resource.strategy = STRATEGIES.get((resource.group, resource.resource), Strategy)(resource)
     return found

@@ -130,7 +130,10 @@ class Decoded:
 
 
 class Version:
-    """A resource in one version. ``record`` is its Resource record; ``native`` says that it is stored in this version."""
+    """A resource in one version. ``record`` is its Resource record; ``native`` says that it is stored in this version, ``own_strategy``
+    that writes are judged in this version, by the strategy of ``record``, and converted afterwards."""
+
+    own_strategy = False
 
     def __init__(self, record: Resource, converter: Converter = BUILT_IN) -> None:
         self.record, self.converter = record, converter

@@ -10,7 +10,8 @@
 A lost race starts over at ``prepare`` with the newer object, in the loop of the same class: a write that names no revision is computed
 anew, one that does meets its 409 in the next turn. A dry run goes the whole way but for the commit.
 
-Objects are dicts. ``prepare``, ``mutate`` and ``admit`` see the version of the request, ``validate`` and ``commit`` that of the storage.
+Objects are dicts. ``prepare``, ``mutate`` and ``admit`` see the version of the request, ``validate`` and ``commit`` that of the storage;
+of a custom resource ``validate`` sees the request's, too, whose schema is another one.
 Every step may wait (a webhook that admits or converts), none holds a transaction while it does.
 """
 
@@ -70,7 +71,16 @@ class Write:
     def __init__(self, registry: Registry, ctx: Context, version: Version | None = None, admission: Admission | None = None) -> None:
         self.registry, self.ctx, self.version, self.admission = registry, ctx, version, admission
         self.native = version is None or version.native
+        # Whose strategy decides: that of the storage version, unless the version has its own and is converted after it.
+        self.own = version is not None and version.own_strategy
+        self.resource = version.record if version is not None and self.own else registry.resource
         self.warnings: list[str] = []
+
+    def tell(self, warnings: list[str]) -> None:
+        """Warn the client although the write comes to nothing."""
+        if self.admission is not None:
+            for text in warnings:
+                self.admission.warn(text)
 
     # --- between the versions; what is a view of its parent does this in its own way
 
@@ -87,7 +97,7 @@ class Write:
     async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
         """Validating admission of the object as it would be stored; ``live`` is in the request's version."""
         if self.admission is not None:
-            shown = obj if self.native else await self.to_request(obj)
+            shown = obj if self.native or self.own else await self.to_request(obj)
             pending = self.admission.validate(operation, shown, live)
             if pending is not None:
                 await pending
@@ -95,7 +105,7 @@ class Write:
     # --- a new object
 
     async def insert(self, obj: Obj) -> Shown:
-        """Validates, admits and commits an object of the storage version that is not there yet. Raises Conflict when it is."""
+        """Validates, admits and commits an object of the strategy's version that is not there yet. Raises Conflict when it is."""
         if self.registry.allocator is None:
             return await self._insert_once(obj)
         template = _template(obj)
@@ -111,8 +121,14 @@ class Write:
         ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
         given = obj["metadata"].pop("resourceVersion", None)
         allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
-        obj, self.warnings = pipeline.build_create(registry.resource, obj, ctx, allocate)
+        try:
+            obj, self.warnings = pipeline.build_create(self.resource, obj, ctx, allocate)
+        except errors.ApiError:
+            self.tell(ctx.warnings)
+            raise
         await self.admit_valid(CREATE, obj, None)
+        if self.own and not self.native:
+            obj = await self.to_storage(obj, None)
         meta = obj["metadata"]
         key = registry.key(meta.get("namespace", ""), meta["name"])
         if ctx.dry_run:
@@ -134,7 +150,7 @@ class Create(Write):
         """Stores ``obj``: decoded, defaulted, with managed fields, in the request's version; it is used up. Raises 409 when it exists."""
         if self.admission is not None:
             obj = await admit(self.admission, CREATE, obj, None)
-        if not self.native:
+        if not self.native and not self.own:
             obj = await self.to_storage(obj, None)
         generated = bool(obj["metadata"].get("generateName")) and not obj["metadata"].get("name")
         template = _template(obj) if generated else b""
@@ -147,6 +163,7 @@ class Create(Write):
             except Conflict as e:
                 name = e.key.rpartition("/")[2]
                 if not generated:
+                    self.tell(self.warnings)
                     raise self._exists(e.key, name) from None
         raise errors.generate_name_conflict(r.group, r.resource, name, 1)
 
@@ -202,7 +219,7 @@ class Update(Write):
         wanted = self.mutate(None)
         if self.admission is not None:
             wanted = await admit(self.admission, CREATE, wanted, None)
-        obj = wanted if self.native else await self.to_storage(wanted, None)
+        obj = wanted if self.native or self.own else await self.to_storage(wanted, None)
         meta = obj.setdefault("metadata", {})
         revision_of(meta.pop("resourceVersion", ""))  # says nothing about an object that is not there
         rec = await self.insert(obj)
@@ -225,20 +242,30 @@ class Update(Write):
         # admit
         if self.admission is not None:
             wanted = await admit(self.admission, UPDATE, wanted, live)
-        obj = wanted if self.native else await self.to_storage(wanted, old)
+        before = old
+        if self.own:
+            obj, before = wanted, live
+        else:
+            obj = wanted if self.native else await self.to_storage(wanted, old)
         # validate
         self._check_revision(obj.setdefault("metadata", {}), rec)
-        obj, self.warnings = self.validate(obj, old)
-        obj = keep_timestamps(old, obj)
+        obj, self.warnings = self.validate(obj, before)
+        obj = keep_timestamps(before, obj)
         # admit
         await self.admit_valid(UPDATE, obj, live)
+        if self.own and not self.native:
+            obj = await self.to_storage(obj, old)
         return await self._commit(rec, obj, old)
 
     def validate(self, obj: Obj, old: Obj) -> tuple[Obj, list[str]]:
         """The kind's strategy: the object to store, and the warnings."""
         ctx, allocator = self.ctx, self.registry.allocator if not self.subresource else None
         allocate = (lambda obj, old: allocator.prepare_update(ctx, obj, old)) if allocator is not None else None
-        return pipeline.build_update(self.registry.resource, obj, old, ctx, self.subresource, allocate)
+        try:
+            return pipeline.build_update(self.resource, obj, old, ctx, self.subresource, allocate)
+        except errors.ApiError:
+            self.tell(ctx.warnings)
+            raise
 
     async def _commit(self, rec: Record, obj: Obj, old: Obj) -> Shown:
         ctx, registry = self.ctx, self.registry

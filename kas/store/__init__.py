@@ -53,10 +53,11 @@ happened yet. All writes of one revision are seen, or none.
 
 **Writes.** ``commit(op) -> Future[Op]``; ``commit_many(ops, one_revision=False) -> Future[list[Op]]`` is a transaction (all or nothing,
 different keys); ``commit_now(*ops)`` blocks, for start-up and tests. ``Op(key, draft, expected)`` puts, ``Op(key, None, expected)``
-deletes; ``expected`` is the mod revision the current record must have (0: the key must not exist; None: no precondition, but
+deletes, ``Op(key, None, expected, check=True)`` writes nothing and lets the others of its transaction happen only while the key is as
+expected; ``expected`` is the mod revision the current record must have (0: the key must not exist; None: no precondition, but
 a delete still needs the key to exist). Who awaits the future goes on after the write is durable and its event was given to the hub, in
 revision order, to the operation, whose ``revision``, ``record`` and ``previous`` are set then. It raises ``Conflict`` (carries the
-record as it is now, or None; fails only its own operation or transaction; GuaranteedUpdate retries above), ``Full``
+record as it is now, or None, of a check always None; fails only its own operation or transaction; GuaranteedUpdate retries above), ``Full``
 (map or disk; nothing was written, reads and deletes go on), ``Busy`` (the queue is at its bound) or ``Closed``. Cancelling the
 future does not undo a queued write. A draft with ``lease_s`` makes a record that is deleted when it was not written again for so long.
 

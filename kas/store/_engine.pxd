@@ -135,7 +135,7 @@ cdef struct Gather:              # what a walk is asked and what it found
     void *opened                 # scan()'s list of opened records; the error last, when one could not be opened
 
 cdef struct Prepared:            # one operation of a batch
-    int kind                     # PUT, DEL or NOTHING (its revision only)
+    int kind                     # PUT, DEL, CHECK (its precondition only) or NOTHING (its revision only)
     int group                    # operations with the same number stand together; all or nothing
     int64_t at                   # EACH, ONE or the revision given from outside
     uint32_t index               # position among the writes of its revision
@@ -228,6 +228,7 @@ cdef class Event:                # one write, with the states before and after
 
 cdef class Op:                   # one write: asked, then answered
     cdef readonly str key
+    cdef readonly bint check     # writes nothing
     cdef readonly object expected
     cdef readonly Draft draft
     cdef readonly int status     # ST_…

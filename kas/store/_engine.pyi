@@ -92,6 +92,7 @@ class Event:
 
 class Op:
     key: Final[str]
+    check: Final[bool]
     expected: Final[int | None]
     draft: Final[Draft | None]
     status: Final[int]
@@ -101,7 +102,7 @@ class Op:
     previous: Final[Record | None]
     event: Final[Event | None]
     error: Final[Exception | None]
-    def __init__(self, key: str, draft: Draft | None = None, expected: int | None = None) -> None: ...
+    def __init__(self, key: str, draft: Draft | None = None, expected: int | None = None, check: bool = False) -> None: ...
     @property
     def size(self) -> int: ...
     def seal(self, transformer: Transformer | None) -> None: ...

@@ -35,6 +35,9 @@ _Plan = tuple[Defaulter | None, Any, Defaulter | None, Kind | None]
 
 
 def _plan(kind: Any) -> _Plan:
+    if kind.type.custom:  # its schema says it all
+        kind.plan = (None, kind.type, None, None)
+        return (None, kind.type, None, None)
     from kas.types.early import EARLY
 
     key = (kind.group, kind.version, kind.kind)

@@ -33,6 +33,7 @@ from kas._codecs import (
     envelope,
     envelope_head,
     go_quote,
+    lazy_schema_type,
     open_envelope,
     pretty_json,
     protobuf_list,
@@ -40,16 +41,18 @@ from kas._codecs import (
     prune_value,
     schema_type,
     transcode_json_to_protobuf,
+    without_member,
     write_json,
     zero,
 )
 from kas.meta import quantity, scalars
 
 __all__ = [
-    "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource", "TypeDesc",
-    "apply_schema_defaults", "decode", "decode_plain", "decode_protobuf", "default", "drop_nulls", "duplicate_fields",
-    "encode_json", "encode_json_split", "encode_protobuf", "encode_stored", "envelope", "envelope_head", "go_quote", "open_envelope",
-    "pretty_json", "protobuf_list", "prune", "prune_value", "schema_type", "transcode_json_to_protobuf", "write_json", "zero",
+    "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource",
+    "TypeDesc", "apply_schema_defaults", "decode", "decode_plain", "decode_protobuf", "default", "drop_nulls", "duplicate_fields",
+    "encode_json", "encode_json_split", "encode_protobuf", "encode_stored", "envelope", "envelope_head", "go_quote", "lazy_schema_type",
+    "open_envelope", "pretty_json", "protobuf_list", "prune", "prune_value", "schema_type", "transcode_json_to_protobuf",
+    "without_member", "write_json", "zero",
 ]  # fmt: skip
 
 _codecs.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)
@@ -126,7 +129,8 @@ class Subresource:
 
 class Resource:
     """One resource in one version; the attributes are the keys of the resource table in snake case. ``kind_record``, ``list_record`` and
-    ``storage_kind`` are the Kinds of its objects, lists and stored form, ``plan`` as of a Kind.
+    ``storage_kind`` are the Kinds of its objects, lists and stored form, ``plan`` as of a Kind, ``strategy`` what writes it goes by
+    (``kas.registry.strategy``), once that was asked.
 
     ``etcd_prefix``, ``storage_gvk`` and what follows are None, False or empty for resources that are not stored.
     """
@@ -136,7 +140,8 @@ class Resource:
         "feature_gate", "field_selector_values", "field_selectors", "gc_default", "generation", "graceful_delete", "group", "introduced",
         "kind", "kind_record", "list_kind", "list_record", "list_type", "name_validation", "namespaced", "plan", "removed_in",
         "reset_on_spec_write", "resource", "returns", "served_by_default", "short_names", "singular", "stability",
-        "status_reset_on_spec_write", "storage_gvk", "storage_kind", "storage_version_hash", "subresources", "type", "verbs", "version",
+        "status_reset_on_spec_write", "storage_gvk", "storage_kind", "storage_version_hash", "strategy", "subresources", "type", "verbs",
+        "version",
     )  # fmt: skip
 
     def __init__(self, record: dict[str, Any], scheme: Kinds) -> None:
@@ -159,6 +164,7 @@ class Resource:
         self.list_record = scheme.kind(self.group, self.version, self.list_kind) if self.list_kind else None
         self.list_type: TypeDesc | None = self.list_record.type if self.list_record else None
         self.plan: Any = None
+        self.strategy: Any = None
         self.storage_version_hash: str = get("storageVersionHash", "")
         self.etcd_prefix: str | None = get("etcdPrefix")
         self.storage_gvk: tuple[str, str, str] | None = tuple(record["storageGVK"]) if "storageGVK" in record else None
@@ -285,13 +291,23 @@ class Change:
 class _Own:
     """The kinds of one group version made at run time."""
 
-    __slots__ = ("kinds", "resources", "types")
+    __slots__ = ("by_name", "kinds", "types")
 
     def __init__(self, group: str, version: str, types: Mapping[str, TypeDesc], records: Iterable[dict[str, Any]]) -> None:
         self.types = dict(types)
         everywhere = {name: BUILTIN.types[_META + name] for name in _EVERYWHERE}
         self.kinds = {(group, version, name): Kind(group, version, name, type) for name, type in {**everywhere, **types}.items()}
-        self.resources = tuple(Resource({**_CUSTOM, **record, "group": group, "version": version}, self) for record in records)
+        self.by_name: dict[str, Resource] = {}
+        for record in records:
+            self.put(record, group, version)
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        return tuple(self.by_name.values())
+
+    def put(self, record: dict[str, Any], group: str, version: str) -> Resource:
+        found = self.by_name[record["resource"]] = Resource({**_CUSTOM, **record, "group": group, "version": version}, self)
+        return found
 
     def kind(self, group: str, version: str, kind: str) -> Kind | None:
         return self.kinds.get((group, version, kind)) or BUILTIN.kind(group, version, kind)
@@ -334,7 +350,7 @@ class Scheme:
         own = self._own.get((group, version))
         if own is None:
             return BUILTIN.resource(group, version, resource)
-        return next((r for r in own.resources if r.resource == resource), None)
+        return own.by_name.get(resource)
 
     def add(
         self, group: str, version: str, types: Mapping[str, TypeDesc], resources: Iterable[dict[str, Any]]
@@ -347,6 +363,36 @@ class Scheme:
         own = self._own[group, version] = _Own(group, version, types, resources)
         self._tell(Change(group, version, what, own.resources))
         return own.resources
+
+    def put(self, group: str, version: str, types: Mapping[str, TypeDesc], record: dict[str, Any]) -> Resource:
+        """As ``add``, of one resource, in the place of the one of its name; the others of its group version stay."""
+        if group in BUILTIN.groups:
+            raise ValueError(f"{group}/{version} is built in")
+        what: Literal["added", "changed"] = "changed" if (group, version) in self._own else "added"
+        own = self._own.get((group, version))
+        if own is None:
+            own = self._own[group, version] = _Own(group, version, {}, ())
+        own.types.update(types)
+        own.kinds.update({(group, version, name): Kind(group, version, name, type) for name, type in types.items()})
+        found = own.put(record, group, version)
+        if self._listeners:
+            self._tell(Change(group, version, what, own.resources))
+        return found
+
+    def drop(self, resource: Resource) -> None:
+        """Take away what ``put`` gave, and its group version with the last one; nothing happens when it is there no more."""
+        own = self._own.get((resource.group, resource.version))
+        if own is None or own.by_name.get(resource.resource) is not resource:
+            return
+        del own.by_name[resource.resource]
+        for name in (resource.kind, resource.list_kind):
+            if name and not any(name in (r.kind, r.list_kind) for r in own.by_name.values()):
+                own.types.pop(name, None)
+                own.kinds.pop((resource.group, resource.version, name), None)
+        if not own.by_name:
+            self.remove(resource.group, resource.version)
+        elif self._listeners:
+            self._tell(Change(resource.group, resource.version, "changed", own.resources))
 
     def remove(self, group: str, version: str) -> None:
         """Take a group version away again; nothing happens when there is none. Its descriptors go with the last who uses them."""

@@ -115,7 +115,7 @@ class ModelStore:
         self._check_all(ops)
         before, first = self.revision, len(self._events)
         done = []
-        for op in ops:
+        for op in (op for op in ops if not op.check):
             if not one_revision or not done:
                 self.revision += 1
             done.append(self._apply(op))
@@ -136,7 +136,7 @@ class ModelStore:
     def _check_all(self, ops: Sequence[Op]) -> None:
         for op in ops:
             current = self._current.get(op.key)
-            absent_ok = op.draft is not None and op.expected in (None, 0)
+            absent_ok = (op.draft is not None or op.check) and op.expected in (None, 0)
             if not (absent_ok if current is None else op.expected in (None, current.revision)):
                 raise Conflict(current, op.key)
 

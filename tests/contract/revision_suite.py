@@ -54,6 +54,27 @@ class RevisionSuite:
         assert store.revision == 1
         assert keys(store.range(PODS)) == [f"{PODS}ns/{name}" for name in "abc"]
 
+    def test_a_check_lets_a_transaction_happen_only_while_a_key_is_as_expected(self, store: Any) -> None:
+        self.three(store)
+        store.commit_now(Op(PODS + "ns/a", None, 1, check=True), pod("d"), Op(PODS + "ns/z", None, 0, check=True), pod("e"))
+        assert [store.get(f"{PODS}ns/{name}").revision for name in "ade"] == [1, 2, 3]
+        assert store.revision == 3 and store.get(PODS + "ns/z") is None
+        assert [e.key[-1] for e in store.events(PODS, 1)[0]] == ["d", "e"]
+
+    @pytest.mark.parametrize(("name", "expected"), [("a", 7), ("a", 0), ("z", 1)])
+    def test_a_check_that_fails_takes_no_revision(self, store: Any, name: str, expected: int) -> None:
+        self.three(store)
+        with pytest.raises(Conflict) as caught:
+            store.commit_now(pod("d"), Op(PODS + f"ns/{name}", None, expected, check=True))
+        assert caught.value.key == PODS + f"ns/{name}"
+        assert store.revision == 1 and store.get(PODS + "ns/d") is None
+
+    def test_a_check_expects_something_and_writes_nothing(self, store: Any) -> None:
+        with pytest.raises(ValueError, match="check"):
+            Op(PODS + "ns/a", None, None, check=True)
+        with pytest.raises(ValueError, match="check"):
+            Op(PODS + "ns/a", draft(), 1, check=True)
+
     def test_reads_before_and_at_a_revision_of_several_keys(self, store: Any) -> None:
         first = self.three(store, "1")
         store.commit_now(pod("a", "2"), Op(PODS + "ns/b", None), pod("d", "2"), one_revision=True)

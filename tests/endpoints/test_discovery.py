@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
+from kas.apiextensions import definition
 from kas.endpoints import discovery
 from kas.endpoints.discovery import Version, api_resource
 from kas.types.scheme import BUILTIN
@@ -80,7 +82,7 @@ def test_entity_tags_are_quoted_digests(body):
 
 
 CRD = {
-    "metadata": {"name": "widgets.example.com"},
+    "metadata": {"name": "widgets.example.com", "uid": "u", "generation": 1},
     "spec": {
         "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
         "versions": [
@@ -96,20 +98,29 @@ CRD = {
 }  # fmt: skip
 
 
+class Stored:
+    def __init__(self, obj):
+        self.json = orjson.dumps(obj)
+
+
+def custom_versions(crd):
+    return discovery.custom_versions([definition.read(Stored(crd), 2, 1)])
+
+
 def test_custom_resources_appear_once_established():
-    first, second = discovery.custom_versions([CRD])
+    first, second = custom_versions(CRD)
     assert (first.group_version, second.group_version) == ("example.com/v1", "example.com/v1beta1")
     assert [r["name"] for r in first.resources] == ["widgets", "widgets/status", "widgets/scale"]
     assert first.resources[0]["shortNames"] == ["wd"] and first.resources[0]["storageVersionHash"]
     assert first.resources[0]["storageVersionHash"] == second.resources[0]["storageVersionHash"]
     assert first.resources[2]["group"] == "autoscaling" and first.resources[2]["kind"] == "Scale"
     assert [r["name"] for r in second.resources] == ["widgets"]
-    assert discovery.custom_versions([CRD | {"status": {"conditions": []}}]) == []
+    assert custom_versions(CRD | {"status": {"conditions": []}}) == []
 
 
 def test_a_terminating_definition_takes_no_new_objects():
     status = CRD["status"] | {"conditions": [*CRD["status"]["conditions"], {"type": "Terminating", "status": "True"}]}
-    assert "create" not in discovery.custom_versions([CRD | {"status": status}])[0].resources[0]["verbs"]
+    assert "create" not in custom_versions(CRD | {"status": status})[0].resources[0]["verbs"]
 
 
 def test_built_in_groups_in_upstream_order():

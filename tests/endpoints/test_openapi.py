@@ -226,6 +226,7 @@ CRD = {
                     "note": {"type": "string", "nullable": True},
                     "port": {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]},
                     "template": {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True},
+                    "size2": {"x-kubernetes-int-or-string": True},
                     "rule": {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'x'"}]},
                 }},
             },
@@ -236,8 +237,11 @@ CRD = {
 
 @pytest.fixture(scope="module")
 def extended() -> OpenAPI:
-    served, definitions = openapi.custom.describe(CRD)
-    return OpenAPI([builtin(r) for r in BUILTIN.resources if r.served_by_default] + served, "v1.36.2", definitions)
+    return OpenAPI([builtin(r) for r in BUILTIN.resources if r.served_by_default], "v1.36.2", [part(CRD)])
+
+
+def part(crd):
+    return openapi.Part("example.com", "v1", "1", lambda: openapi.custom.describe(crd, "v1"))
 
 
 def test_custom_resources_have_a_document_of_their_own(extended, server):
@@ -246,7 +250,9 @@ def test_custom_resources_have_a_document_of_their_own(extended, server):
     schemas = document["components"]["schemas"]
     spec = schemas["com.example.v1.Widget"]["properties"]["spec"]
     assert spec["properties"]["size"] == {"type": "integer", "minimum": 1, "default": 2}
-    assert spec["properties"]["note"]["nullable"] is True and spec["properties"]["port"]["anyOf"]
+    assert spec["properties"]["note"]["nullable"] is True
+    assert spec["properties"]["port"]["anyOf"] == spec["properties"]["size2"]["anyOf"] == [{"type": "integer"}, {"type": "string"}]
+    assert spec["properties"]["template"]["required"] == ["kind", "apiVersion"]
     assert {"apiVersion", "kind", "metadata"} <= set(spec["properties"]["template"]["properties"])
     assert schemas["com.example.v1.Widget"]["properties"]["metadata"]["allOf"]
     assert schemas["com.example.v1.WidgetList"]["properties"]["items"]["items"] == {"$ref": "#/components/schemas/com.example.v1.Widget"}
@@ -272,8 +278,7 @@ def test_an_open_custom_resource_says_nothing_about_its_fields():
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
         "type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"spec": {"type": "object"}},
     }}}  # fmt: skip
-    served, definitions = openapi.custom.describe({"spec": CRD["spec"] | {"versions": [version]}})
-    server = OpenAPI(served, "v1.36.2", definitions)
+    server = OpenAPI([], "v1.36.2", [part({"spec": CRD["spec"] | {"versions": [version]}})])
     v2 = json.loads(server.v2().body)["definitions"]["com.example.v1.Widget"]
     assert v2["type"] == "object" and "properties" not in v2 and v2["x-kubernetes-group-version-kind"][0]["kind"] == "Widget"
     v3 = json.loads(server.v3("apis/example.com/v1").body)["components"]["schemas"]["com.example.v1.Widget"]

@@ -12,7 +12,7 @@ from kas.types.scheme import (
     apply_schema_defaults,
     decode,
     drop_nulls,
-    encode_json,
+    encode_protobuf,
     prune,
     prune_value,
     schema_type,
@@ -151,7 +151,7 @@ def test_defaults_are_not_shared():
 
 def test_objects_of_such_types_have_no_typed_form():
     type = spec(x=TEXT)
-    for use in (lambda: decode(type, {}), lambda: encode_json(type, {})):
+    for use in (lambda: decode(type, {}), lambda: encode_protobuf(type, {})):
         with pytest.raises(TypeError, match="made from a schema"):
             use()
     assert decode(BUILTIN.known("", "v1", "ConfigMap").type, {"data": {"a": "b"}})[0]["data"] == {"a": "b"}

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from kas.endpoints.openapi import custom, gnostic, schemas, v2, v3
+from kas.endpoints.openapi.custom import Part
 from kas.endpoints.openapi.operations import (
     Operation,
     Served,
@@ -27,7 +28,7 @@ from kas.endpoints.openapi.operations import (
     version_operations,
 )
 
-__all__ = ["Document", "OpenAPI", "Served", "ServedSubresource", "builtin", "custom", "negotiate"]
+__all__ = ["Document", "OpenAPI", "Part", "Served", "ServedSubresource", "builtin", "custom", "negotiate"]
 
 JSON = "application/json"
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -76,22 +77,34 @@ def negotiate(accept: str, version: str) -> str | None:
 class OpenAPI:
     """The documents of a fixed set of resources.
 
-    ``definitions`` are those of custom resources by name (see ``custom.describe``); built-in ones are known. Thread-safe: two threads
-    may build the same document at once, and either result stands.
+    ``parts`` are what definitions bring, read when a document is built; built-in definitions are known. Documents that are as those of
+    ``before``, which this one takes the place of, are not built again. Thread-safe: two threads may build the same document at once, and
+    either result stands.
     """
 
-    def __init__(self, served: Iterable[Served], server_version: str, definitions: dict[str, dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self, served: Iterable[Served], server_version: str, parts: Iterable[Part] = (), before: OpenAPI | None = None
+    ) -> None:
         self._served: dict[tuple[str, str], list[Served]] = {}
         for s in served:
             self._served.setdefault((s.group, s.version), []).append(s)
+        self._parts: dict[tuple[str, str], list[Part]] = {}
+        for part in parts:
+            self._parts.setdefault((part.group, part.version), []).append(part)
         self._server_version = server_version
-        self._custom = definitions or {}
         self._cache: dict[tuple[str, str], Document] = {}
+        self._old: dict[tuple[str, str], Document] = {}
+        if before is not None:
+            self._old = before._old | before._cache
+        self._digests: dict[str, str] = {}
         self._paths = {"api": ("", ""), "apis": ("", ""), "version": ("", "")}
         for group, version in sorted(self._served):
             if group:
                 self._paths[f"apis/{group}"] = (group, "")
             self._paths[f"apis/{group}/{version}" if group else f"api/{version}"] = (group, version)
+        for group, version in self._parts:
+            self._paths[f"apis/{group}/{version}"] = (group, version)
+        self._old = {key: document for key, document in self._old.items() if key[0] in self._paths or not key[0]}
 
     @property
     def paths(self) -> Sequence[str]:
@@ -99,44 +112,59 @@ class OpenAPI:
         return sorted(self._paths)
 
     def _digest(self, path: str) -> str:
-        group, version = self._paths.get(path, ("", ""))
-        parts: list[Any] = [_FORMAT, self._server_version, schemas.digest(), path]
-        if version or not path:
-            parts.append([repr(s) for gv, found in self._served.items() for s in found if not path or gv == (group, version)])
-            parts.append(self._custom_of(group, version) if path else self._custom)
-        return hashlib.sha512(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest().upper()
-
-    def _custom_of(self, group: str, version: str) -> dict[str, Any]:
-        names = {name for s in self._served.get((group, version), ()) for name in (s.type, s.list_type) if name}
-        return schemas.closure(names, self._custom)
+        found = self._digests.get(path)
+        if found is None:
+            group, version = self._paths.get(path, ("", ""))
+            parts: list[Any] = [_FORMAT, self._server_version, schemas.digest(), path]
+            if version or not path:
+                parts.append([repr(s) for gv, found in self._served.items() for s in found if not path or gv == (group, version)])
+                tags = [part.tag for gv, found in self._parts.items() for part in found if not path or gv == (group, version)]
+                if tags:
+                    parts.append(sorted(tags))
+            found = hashlib.sha512(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest().upper()
+            self._digests[path] = found
+        return found
 
     def _document(self, key: str, content_type: str, build: Any, encode: Any) -> Document:
         found = self._cache.get((key, content_type))
         if found is None:
-            body = orjson.dumps(build(), option=orjson.OPT_SORT_KEYS) if content_type == JSON else encode(build())
             tag = self._digest(key)
             if content_type != JSON:  # two forms of a document are two entities
                 tag = hashlib.sha512(f"{tag} {content_type}".encode()).hexdigest().upper()
-            found = Document(gzip.compress(body, 6, mtime=0), content_type, f'"{tag}"')
+            found = self._old.get((key, content_type))
+            if found is None or found.etag != f'"{tag}"':
+                body = orjson.dumps(build(), option=orjson.OPT_SORT_KEYS) if content_type == JSON else encode(build())
+                found = Document(gzip.compress(body, 6, mtime=0), content_type, f'"{tag}"')
             self._cache[key, content_type] = found
         return found
 
-    def _definitions(self) -> dict[str, Any]:
-        return schemas.definitions() | self._custom
+    def _loaded(self, group: str | None = None, version: str = "") -> tuple[dict[tuple[str, str], list[Served]], dict[str, Any]]:
+        """The custom resources of a group version, or of all, and their definitions."""
+        served: dict[tuple[str, str], list[Served]] = {}
+        definitions: dict[str, Any] = {}
+        for gv, parts in self._parts.items():
+            if group is None or gv == (group, version):
+                for part in parts:
+                    more, own = part.load()
+                    served.setdefault(gv, []).extend(more)
+                    definitions |= own
+        return served, definitions
 
     def v2(self, content_type: str = JSON) -> Document:
         """The v2 document in a content type that ``negotiate`` gave. Only types a served path needs are published."""
 
         def build() -> dict[str, Any]:
+            more, definitions = self._loaded()
             found: list[Operation] = [*root_operations()]
             for group in sorted({group for group, _ in self._served}):
                 found += group_operations(group)
-            for (group, version), served in self._served.items():
-                found += version_operations(group, version)
+            for (group, version), served in (self._served | more).items():
+                if (group, version) not in more:
+                    found += version_operations(group, version)
                 for s in served:
                     found += operations(s)
             used = {name for o in found for name in (o.body, o.response) if name}
-            known = self._definitions() | {name: custom.structural_v2(schema) for name, schema in self._custom.items()}
+            known = schemas.definitions() | {name: custom.structural_v2(schema) for name, schema in definitions.items()}
             return v2.document(found, schemas.closure(sorted(used), known), self._server_version)
 
         return self._document("", content_type, build, gnostic.encode_v2)
@@ -168,12 +196,17 @@ class OpenAPI:
         group, version = self._paths[path]
 
         def build() -> dict[str, Any]:
+            definitions: dict[str, Any] = {}
             if version:
-                found = [*version_operations(group, version), *(o for s in self._served[group, version] for o in operations(s))]
+                more, definitions = self._loaded(group, version)
+                served = self._served.get((group, version)) or more.get((group, version), [])
+                found = [o for s in served for o in operations(s)]
+                if (group, version) in self._served:  # upstream's documents of definitions do not mention their own discovery
+                    found = [*version_operations(group, version), *found]
             elif group:
                 found = list(group_operations(group))
             else:
                 found = [o for o in root_operations() if o.path == f"/{path}/"]
-            return v3.document(found, self._definitions())
+            return v3.document(found, schemas.definitions() | definitions)
 
         return self._document(path, content_type, build, gnostic.encode_v3)

@@ -7,16 +7,47 @@ Source of the behaviour: apiextensions-apiserver ``pkg/controller/openapi/builde
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kas.endpoints.openapi.operations import Served, ServedSubresource
 from kas.endpoints.openapi.schemas import GVK, META, V2_PREFIX, Schema
 
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
+_CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+_VERSIONED = "defines the versioned schema of this representation of an object."
+# What upstream's builder says of these members in every document, word for word: documents are compared by their digests.
 _TYPE_FIELDS: dict[str, Schema] = {
-    "apiVersion": {"type": "string", "description": "Group and version this object is written in, for example example.com/v1."},
-    "kind": {"type": "string", "description": "Name of the object's type in CamelCase, for example Widget."},
+    "apiVersion": {
+        "type": "string",
+        "description": f"APIVersion {_VERSIONED} Servers should convert recognized schemas to the latest internal value, and may reject "
+        f"unrecognized values. More info: {_CONVENTIONS}#resources",
+    },
+    "kind": {
+        "type": "string",
+        "description": "Kind is a string value representing the REST resource this object represents. Servers may infer this from the "
+        f"endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: {_CONVENTIONS}#types-kinds",
+    },
 }
+_EMBEDDED_FIELDS: dict[str, Schema] = {
+    "apiVersion": {"type": "string", "description": f"apiVersion {_VERSIONED} More info: {_CONVENTIONS}#resources"},
+    "kind": {
+        "type": "string",
+        "description": f"kind is a string value representing the type of this object. In CamelCase. More info: {_CONVENTIONS}#types-kinds",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one definition brings to a group version. ``tag`` changes whenever that does; ``load`` gives it, as ``describe``, when a
+    document is built."""
+
+    group: str
+    version: str
+    tag: str
+    load: Callable[[], tuple[list[Served], dict[str, Schema]]]
 
 
 def definition_name(group: str, version: str, kind: str) -> str:
@@ -25,25 +56,27 @@ def definition_name(group: str, version: str, kind: str) -> str:
 
 
 def _object_meta() -> Schema:
-    text = "What every object carries whatever its kind, such as name, namespace, labels, annotations and owners."
-    return {"$ref": f"{V2_PREFIX}{META}ObjectMeta", "description": text}
+    return {"$ref": f"{V2_PREFIX}{META}ObjectMeta", "description": f"Standard object's metadata. More info: {_CONVENTIONS}#metadata"}
 
 
 def _list_meta() -> Schema:
-    text = "What belongs to the list as a whole, such as the resource version it shows and the token for its next part."
-    return {"$ref": f"{V2_PREFIX}{META}ListMeta", "description": text}
+    return {"$ref": f"{V2_PREFIX}{META}ListMeta", "description": f"Standard list metadata. More info: {_CONVENTIONS}#types-kinds"}
 
 
 def _embedded(schema: Schema) -> Schema:
-    """The schema with apiVersion, kind and metadata added wherever a whole object is embedded."""
+    """The schema with apiVersion, kind and metadata added wherever a whole object is embedded, and with what int-or-string means."""
     out = dict(schema)
     if isinstance(out.get("properties"), dict):
         out["properties"] = {name: _embedded(found) for name, found in out["properties"].items()}
     for key in ("items", "additionalProperties"):
         if isinstance(out.get(key), dict):
             out[key] = _embedded(out[key])
+    if schema.get("x-kubernetes-int-or-string") and not schema.get("anyOf") and not schema.get("allOf"):
+        out["anyOf"] = [{"type": "integer"}, {"type": "string"}]
     if schema.get("x-kubernetes-embedded-resource"):
-        out["properties"] = out.get("properties", {}) | _TYPE_FIELDS | {"metadata": _object_meta()}
+        out["properties"] = out.get("properties", {}) | _EMBEDDED_FIELDS | {"metadata": _object_meta()}
+        required = list(out.get("required") or ())
+        out["required"] = required + [name for name in ("kind", "apiVersion") if name not in required]
     return out
 
 
@@ -71,12 +104,12 @@ def structural_v2(schema: Schema) -> Schema:
     return out
 
 
-def describe(crd: dict[str, Any]) -> tuple[list[Served], dict[str, Schema]]:
-    """The served resources of a definition and the OpenAPI definitions (by name) of their kinds and lists."""
+def describe(crd: dict[str, Any], only: str = "") -> tuple[list[Served], dict[str, Schema]]:
+    """The served resources of a definition and the OpenAPI definitions (by name) of their kinds and lists; ``only`` of one version."""
     spec, names = crd["spec"], (crd.get("status") or {}).get("acceptedNames") or crd["spec"]["names"]
     served, definitions = [], {}
     for version in spec["versions"]:
-        if not version.get("served"):
+        if not version.get("served") or (only and version["name"] != only):
             continue
         group, name, kind = spec["group"], version["name"], names["kind"]
         list_kind = names.get("listKind") or f"{kind}List"
@@ -87,14 +120,20 @@ def describe(crd: dict[str, Any]) -> tuple[list[Served], dict[str, Schema]]:
             root = _embedded(schema)
             root["properties"] = (root.get("properties") or {}) | _TYPE_FIELDS | {"metadata": _object_meta()}
         root[GVK] = [{"group": group, "kind": kind, "version": name}]
+        if version.get("selectableFields"):
+            paths = [f["jsonPath"].removeprefix(".") for f in version["selectableFields"]]
+            root["x-kubernetes-selectable-fields"] = [{"fieldPath": path} for path in paths]
         definitions[own] = root
         definitions[own_list] = {
             "type": "object",
-            "description": f"A list of {names['plural']}.",
+            "description": f"{list_kind} is a list of {kind}",
             "required": ["items"],
             "properties": _TYPE_FIELDS
             | {
-                "items": {"type": "array", "items": {"$ref": V2_PREFIX + own}, "description": f"The {names['plural']} that were found."},
+                "items": {
+                    "type": "array", "items": {"$ref": V2_PREFIX + own},
+                    "description": f"List of {names['plural']}. More info: {_CONVENTIONS}",
+                },
                 "metadata": _list_meta(),
             },
             GVK: [{"group": group, "kind": list_kind, "version": name}],

@@ -468,6 +468,12 @@ cdef int constant_defaults(TypeDesc t, dict obj, int depth) except -1:
 
 
 def apply_constant_defaults(TypeDesc type not None, dict obj not None):
-    """Constant defaults of the tables, in place, at every level that is present. Fields with a default rule are left alone."""
+    """Constant defaults of the tables, in place, at every level that is present. Fields with a default rule are left alone.
+
+    Of a type made from a schema: its defaults, once nulls that it does not allow are gone.
+    """
+    if type.custom:
+        drop_nulls(type, obj)
+        return apply_schema_defaults(type, obj)
     if has_defaults(type, set()):
         constant_defaults(type, obj, 0)

@@ -161,7 +161,10 @@ cdef class TypeDesc:
 
     def ready(self):
         """Compile on first use; returns itself."""
-        if not self.compiled and not self.custom:
+        if self.custom:
+            if self.load is not None:
+                load_schema(self)
+        elif not self.compiled:
             self._compile()
         return self
 
@@ -311,6 +314,12 @@ cdef class TypeDesc:
             known.key, known.place = key, i
             Py_XDECREF(last)
         return i
+
+    @property
+    def schema(self):
+        """The schema it was made from, None for a type of the tables."""
+        self.ready()
+        return self._schema
 
     @property
     def fields(self):

@@ -231,12 +231,15 @@ cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
 
 
 def encode_json(TypeDesc type not None, dict obj not None, *, bint stored=False):
-    """The object as kube-apiserver writes it, without the final newline: ``kind`` and ``apiVersion`` first, then Go's field order.
+    """The object as kube-apiserver writes it, without the final newline: ``kind`` and ``apiVersion`` first, then Go's field order; one
+    of a type made from a schema with its keys sorted at every level.
 
     ``stored`` writes what a protobuf round trip through etcd leaves: an empty list or map that is always written becomes null.
     """
     cdef Buf b
     cdef Split s
+    if type.custom:
+        return unstructured_json(obj)
     s.on = False
     s.stored = stored
     s.cut = -1
@@ -295,6 +298,8 @@ def encode_stored(TypeDesc type not None, dict obj not None, *, stored=None, Py_
     cdef Split s
     cdef Tape tape
     cdef bytes message = None
+    if type.custom:
+        return unstructured_split(type, obj)
     buf_init(&b, 8192)
     b.deepest = STORED_DEPTH
     try:

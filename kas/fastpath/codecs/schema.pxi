@@ -18,25 +18,52 @@ def schema_type(str name not None, dict schema not None):
     return schema_struct(name, schema, True, 0)
 
 
-cdef TypeDesc schema_struct(str name, dict schema, bint embedded, int depth):
+def lazy_schema_type(str name not None, load not None):
+    """As ``schema_type``, of the schema that ``load()`` gives when the type's fields are first asked for; what it raises then is raised.
+
+    Most definitions of a server are never used: until then a type costs some hundred bytes.
+    """
+    cdef TypeDesc t = custom_type(name, True)
+    t.load = load
+    return t
+
+
+cdef TypeDesc custom_type(str name, bint embedded):
     cdef TypeDesc t = TypeDesc.__new__(TypeDesc)
-    cdef dict by_name = {}
-    cdef Field f
     t.name = name
     t.kind_name = name.rpartition(".")[2]
     t.attributes = {}
     t.custom = True
     t.kind = K_STRUCT
     t.revision_at = -1
-    t.schema = schema
     t.derived = {}
     t.embedded = embedded
     t.has_type_meta = embedded
+    return t
+
+
+cdef int load_schema(TypeDesc t) except -1:
+    with _compile_lock:
+        if t.load is not None:
+            schema_fill(t, t.load(), 0)
+            t.load = None
+    return 0
+
+
+cdef TypeDesc schema_struct(str name, dict schema, bint embedded, int depth):
+    cdef TypeDesc t = custom_type(name, embedded)
+    schema_fill(t, schema, depth)
+    return t
+
+
+cdef int schema_fill(TypeDesc t, dict schema, int depth) except -1:
+    cdef dict by_name = {}
+    cdef Field f
     t.preserve = schema.get("x-kubernetes-preserve-unknown-fields") is True
     t.defaulted = []
     required = frozenset(schema.get("required") or ())
     for key, inner in (schema.get("properties") or {}).items():
-        f = schema_field(key, inner, f"{name}.{key}", depth + 1)
+        f = schema_field(key, inner, f"{t.name}.{key}", depth + 1)
         f.required = key in required
         by_name[key] = f
         if f.has_default:
@@ -46,12 +73,13 @@ cdef TypeDesc schema_struct(str name, dict schema, bint embedded, int depth):
     extra = schema.get("additionalProperties")
     t.allows_additional = extra is not None and extra is not False
     if isinstance(extra, dict):
-        t.additional = schema_field(None, extra, f"{name}.*", depth + 1)
+        t.additional = schema_field(None, extra, f"{t.name}.*", depth + 1)
         if t.additional.defaults_below:
             t.defaults_below = True
     t._by_name = by_name
     t._fields = t.flat = tuple(by_name.values())
-    return t
+    t._schema = schema
+    return 0
 
 
 cdef Field schema_field(str key, dict schema, str name, int depth):
@@ -192,6 +220,7 @@ def prune(TypeDesc type not None, dict obj not None):
     """
     cdef _Pruner pruner = _Pruner()
     pruner.unknown = []
+    type.ready()
     pruner.struct(type, obj, NULL, 0)
     pruner.unknown.sort()
     return pruner.unknown
@@ -235,6 +264,7 @@ cdef int nulls(Field f, TypeDesc t, object v, int depth) except -1:
 
 def drop_nulls(TypeDesc type not None, dict obj not None):
     """Take away, in place, nulls where the type allows none and has no default."""
+    type.ready()
     nulls(None, type, obj, 0)
 
 
@@ -267,5 +297,6 @@ cdef int schema_defaults(Field f, TypeDesc t, object v, int depth) except -1:
 
 def apply_schema_defaults(TypeDesc type not None, dict obj not None):
     """Fill in, in place, the defaults of what is absent, or null where null is not allowed, at every level that is there."""
+    type.ready()
     if type.defaults_below:
         schema_defaults(None, type, obj, 0)

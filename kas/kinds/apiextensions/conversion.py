@@ -36,7 +36,7 @@ def to_v1beta1(obj: Obj) -> Obj:
         if values and all(value == values[0] for value in values):
             for v in versions:
                 v.pop(name, None)
-            if values[0]:
+            if values[0] is not None and values[0] != []:
                 spec[top] = values[0]
     if versions:
         spec["versions"] = versions
@@ -65,7 +65,7 @@ def to_v1(obj: Obj) -> Obj:
     for name, top in _SHARED:
         shared = spec.pop(top, None)
         for v in versions:
-            if shared and not v.get(name):
+            if shared is not None and not v.get(name):
                 v[name] = shared
     for v in versions:
         if v.get("additionalPrinterColumns"):

@@ -114,7 +114,7 @@ def validate_spec(spec: Spec, options: Options) -> list[FieldError]:
             if schema_of(version.get("schema")) is None:
                 path = field.index("spec.versions", i) + ".schema.openAPIV3Schema"
                 if options.schema_required:
-                    errs.append(field.required(path, "schemas are required"))
+                    errs.append(field.required(path))
                 elif not preserve and version.get("served"):
                     errs.append(field.required(path, "because otherwise all fields are pruned"))
     if _any(spec, lambda s: "default" in s):
@@ -319,6 +319,7 @@ def _validation(
     at = f"{path}.openAPIV3Schema"
     errs = crdschema.root(schema, at, status_enabled)
     shape: list[FieldError] = []
+    wants_structural = wants_structural and not crdschema.unstructurable(schema)
     if wants_structural:
         shape = structural.structural(schema, at) or default_values(schema, at, options.pruned_defaults)
         errs += shape
@@ -489,10 +490,15 @@ def approval_state(annotations: dict[str, str] | None) -> tuple[str, str]:
     return "invalid", f"{why}, {see}"
 
 
+def is_protected(group: str) -> bool:
+    """Whether a group belongs to the Kubernetes community."""
+    return any(group == domain or group.endswith(f".{domain}") for domain in ("k8s.io", "kubernetes.io"))
+
+
 def approval(obj: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
     """``validateAPIApproval``: groups of the Kubernetes community need an approval annotation; a stored state is tolerated."""
     group = (obj.get("spec") or {}).get("group") or ""
-    if not any(group == domain or group.endswith(f".{domain}") for domain in ("k8s.io", "kubernetes.io")):
+    if not is_protected(group):
         return []
     annotations = obj["metadata"].get("annotations")
     state, why = approval_state(annotations)

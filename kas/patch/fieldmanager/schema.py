@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kas.meta.field import go_quote
-from kas.patch._fieldsets import SCALARS, Node, install_quote
+from kas.patch._fieldsets import SCALARS, Node, install_quote, validate
 
 install_quote(go_quote)
 
@@ -43,6 +43,10 @@ class Schema:
 
     def __repr__(self) -> str:
         return f"Schema({self.api_version}, Kind={self.kind})"
+
+    def fits(self, obj: Obj) -> bool:
+        """Whether an object is of the schema's type."""
+        return not validate(self.root, obj, True)
 
     def at(self, obj: Obj, api_version: str) -> tuple[Schema, Obj] | None:
         """The object in ``api_version`` and that version's schema; None when the version is gone."""

@@ -22,19 +22,22 @@ cdef size_t used_bytes(Env env) noexcept nogil:
 
 cdef class Op:
     """One write: a put (draft given) or a delete. ``expected``: the mod revision the current record must have, 0 for no record,
-    None for no precondition; a delete of an absent key is always a conflict.
+    None for no precondition; a delete of an absent key is always a conflict. With ``check`` nothing is written: the transaction it
+    stands in happens only while the key is as expected.
 
     After the commit: ``revision`` (0 when it failed), ``record`` (None for a delete), ``previous``; ``status`` 0 done, 1 its precondition failed
     (``previous`` is the current record), 2 another operation of its group failed, 3 its revision was given and is not newer than the
     newest. ``error``: why ``previous`` could not be opened.
     """
 
-    def __init__(self, str key not None, Draft draft=None, expected=None):
-        self.key, self.draft, self.expected, self.revision = key, draft, expected, 0
+    def __init__(self, str key not None, Draft draft=None, expected=None, bint check=False):
+        self.key, self.draft, self.expected, self.revision, self.check = key, draft, expected, 0, check
         self.full = key.encode()
         self.raw = key_bytes(key)
         if expected is not None and expected < 0:
             raise ValueError("expected is a revision, 0 or None")
+        if check and (draft is not None or expected is None):
+            raise ValueError("a check expects something, and writes nothing")
 
     def seal(self, transformer):
         """Prepares what is stored instead of the draft; None: the draft is stored as it is. For the backend, before each commit.
@@ -52,7 +55,7 @@ cdef class Op:
         return 256 if self.draft is None else self.draft.size
 
     def __repr__(self):
-        return f"<Op {'delete' if self.draft is None else 'put'} {self.key} expected={self.expected}>"
+        return f"<Op {'check' if self.check else 'delete' if self.draft is None else 'put'} {self.key} expected={self.expected}>"
 
 
 cdef void prepare(Prepared *p, Op op, int group, int64_t at, list heads, list bodies):
@@ -71,7 +74,7 @@ cdef void prepare(Prepared *p, Op op, int group, int64_t at, list heads, list bo
         p.full, p.full_len = PyBytes_AS_STRING(op.full), PyBytes_GET_SIZE(op.full)
         p.expected = -1 if op.expected is None else op.expected
         d = op.draft
-        p.kind = DEL if d is None else PUT
+        p.kind = CHECK if op.check else DEL if d is None else PUT
         if d is not None:
             parts_of(d, &p.parts)
             p.lease_s = d.lease_s
@@ -99,7 +102,7 @@ cdef void conclude(Env env, Prepared *p, Op op, Py_ssize_t i, list heads, list b
         else:
             op.previous = make_record(PyBytes_FromStringAndSize(p.old, p.old_head_len),
                                       PyBytes_FromStringAndSize(p.old + p.old_head_len, p.old_body_len))
-    if p.status == ST_DONE:
+    if p.status == ST_DONE and p.kind != CHECK:
         op.revision = p.revision
         if p.kind == PUT:
             shrunk = bodies[i]

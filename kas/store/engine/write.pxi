@@ -16,6 +16,7 @@ cdef enum:
     NOTHING = 0
     PUT = 1
     DEL = 2
+    CHECK = 3
     CREATE_OP = 1
     UPDATE_OP = 2
     DELETE_OP = 3
@@ -60,6 +61,22 @@ cdef bint precondition(Prepared *p) noexcept nogil:
     if p.old == NULL:
         return p.expected == 0 and p.kind == PUT
     return p.expected != 0 and <uint64_t>p.expected == (<Head *>p.old).mod_revision
+
+
+cdef int check_revision(Env env, void *txn, Prepared *p) noexcept nogil:
+    """Whether a key has the revision expected, as the status; nothing of its record is copied."""
+    cdef kas_val k = val(p.key, p.key_len)
+    cdef kas_val h
+    cdef int rc = L.get(txn, env.current, &k, &h)
+    if rc == ERR_NOTFOUND:
+        p.status = ST_DONE if p.expected == 0 else ST_CONFLICT
+        return 0
+    if rc:
+        return rc
+    if not head_ok(<char *>h.data, h.size):
+        return ERR_CORRUPTED
+    p.status = ST_DONE if <uint64_t>p.expected == (<Head *>h.data).mod_revision else ST_CONFLICT
+    return 0
 
 
 cdef int write_expiry(Env env, void *txn, Prepared *p, uint64_t deadline, uint64_t revision) noexcept nogil:
@@ -183,6 +200,13 @@ cdef int check_unit(Env env, void *txn, Prepared *ops, size_t n, uint64_t newest
         if ops[j].kind == NOTHING:
             ops[j].status = ST_DONE  # a revision that has been reached already is no error: nothing is told twice
             continue
+        if ops[j].kind == CHECK:
+            rc = check_revision(env, txn, &ops[j])
+            if rc:
+                return rc
+            if ops[j].status:
+                good[0] = False
+            continue
         rc = load_old(env, txn, &ops[j])
         if rc:
             return rc
@@ -202,16 +226,20 @@ cdef int check_unit(Env env, void *txn, Prepared *ops, size_t n, uint64_t newest
 cdef int write_unit(Env env, void *txn, Prepared *ops, size_t n, uint64_t now_s, uint64_t *revision) noexcept nogil:
     """Writes a unit that was checked, and raises the revision."""
     cdef size_t j
+    cdef uint32_t written = 0
     cdef uint64_t at = ops[0].at if ops[0].at > 0 else revision[0] + 1
     cdef int rc
     if ops[0].kind == NOTHING and at < revision[0]:
         at = revision[0]
     for j in range(n):
-        ops[j].index = 0 if ops[0].at == EACH else j
-        rc = write_one(env, txn, &ops[j], at + j if ops[0].at == EACH else at, now_s)
+        if ops[j].kind == CHECK:
+            continue
+        ops[j].index = 0 if ops[0].at == EACH else written
+        rc = write_one(env, txn, &ops[j], at + written if ops[0].at == EACH else at, now_s)
         if rc:
             return rc
-    revision[0] = ops[n - 1].revision
+        written += 1
+        revision[0] = ops[j].revision
     return 0
 
 

@@ -1,0 +1,116 @@
+"""What a custom resource costs beside a built-in one of the same size: CPU of the server for each GET, LIST and create, in turns.
+
+``python bench/custom_against_builtin.py [--requests 2000] [--rounds 5]`` prints JSON: microseconds of CPU a request, medians over the
+rounds, and the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kas.testing.server import KasServer
+from tests.clients.conversation import Connection
+
+FLAGS = ("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1", "--workers=1")
+FIELDS = 200
+
+
+def definition(rules: bool) -> dict[str, Any]:
+    """With ``FIELDS`` fields, and three rules where ``rules``."""
+    data = {"type": "object", "properties": {f"f{i}": {"type": "string", "maxLength": 100} for i in range(FIELDS)}}
+    if rules:
+        data["x-kubernetes-validations"] = [
+            {"rule": "self.f1 != self.f2"}, {"rule": "!has(self.f3) || size(self.f3) < 50"}, {"rule": "self.f4.startsWith('value')"},
+        ]  # fmt: skip
+    plural = "ruled" if rules else "plain"
+    schema = {"type": "object", "properties": {"data": data}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": f"{plural}.bench.example.com"},
+        "spec": {
+            "group": "bench.example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": plural.title()},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }  # fmt: skip
+
+
+KINDS = {
+    "builtin": ("/api/v1/namespaces/default/configmaps", "v1", "ConfigMap"),
+    "custom": ("/apis/bench.example.com/v1/namespaces/default/plain", "bench.example.com/v1", "Plain"),
+    "custom with rules": ("/apis/bench.example.com/v1/namespaces/default/ruled", "bench.example.com/v1", "Ruled"),
+}
+
+
+class Bench:
+    def __init__(self, server: KasServer) -> None:
+        self.connection = Connection(server)
+        self.headers = {**self.connection.authorization, "Content-Type": "application/json", "Accept": "application/json"}
+        pids = [server.process.pid]
+        for p in pids:
+            pids += [int(x) for t in Path(f"/proc/{p}/task").iterdir() for x in (t / "children").read_text().split()]
+        self._stats = [Path(f"/proc/{p}/stat") for p in pids]
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """The body of the answer, which must be good."""
+        status, _, data = self.connection.request(method, path, body, self.headers)
+        assert status in (200, 201), data
+        return data
+
+    def cpu(self) -> float:
+        """Seconds of all processes of the server."""
+        return sum(sum(map(int, p.read_text().rpartition(")")[2].split()[11:13])) for p in self._stats) / 100
+
+    def each(self, n: int, run: Callable[[int], object]) -> float:
+        """Microseconds of CPU for each of ``n`` calls."""
+        before = self.cpu()
+        for i in range(n):
+            run(i)
+        return (self.cpu() - before) * 1e6 / n
+
+
+def body(kind: str, name: str) -> bytes:
+    """An object with ``FIELDS`` entries."""
+    _, version, what = KINDS[kind]
+    data = {f"f{i}": f"value {i} of some length" for i in range(FIELDS)}
+    return json.dumps({"apiVersion": version, "kind": what, "metadata": {"name": name}, "data": data}).encode()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    found: dict[str, dict[str, list[float]]] = {what: {kind: [] for kind in KINDS} for what in ("get", "list of 100", "create")}
+    with tempfile.TemporaryDirectory() as directory, KasServer(Path(directory), *FLAGS) as server:
+        bench = Bench(server)
+        for rules in (False, True):
+            bench.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json.dumps(definition(rules)).encode())
+        for kind, (path, _, _) in KINDS.items():
+            while bench.connection.request("GET", path, None, bench.headers)[0] != 200:
+                time.sleep(0.05)
+            for i in range(100):
+                bench.ask("POST", path, body(kind, f"first{i}"))
+        for turn in range(args.rounds):
+            for kind, (path, _, _) in KINDS.items():
+                found["get"][kind].append(bench.each(args.requests, lambda i, path=path: bench.ask("GET", f"{path}/first1")))
+                page = f"{path}?limit=100"
+                found["list of 100"][kind].append(bench.each(args.requests // 20, lambda i, page=page: bench.ask("GET", page)))
+                found["create"][kind].append(
+                    bench.each(args.requests // 5, lambda i, p=path, k=kind, t=turn: bench.ask("POST", p, body(k, f"t{t}n{i}")))
+                )
+    out = {}
+    for what, kinds in found.items():
+        medians = {kind: statistics.median(values) for kind, values in kinds.items()}
+        out[what] = {kind: round(value, 1) for kind, value in medians.items()}
+        out[what] |= {f"{kind} / builtin": round(value / medians["builtin"], 2) for kind, value in medians.items() if kind != "builtin"}
+    print(json.dumps(out, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""What a server keeps in memory of a CustomResourceDefinition: all but its schemas, which are read again from the store when an object
+of theirs first comes. Most definitions of a server are never used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from kas.meta.kubeversion import version_key
+from kas.meta.stored import Stored, object_of
+from kas.types.scheme import without_member
+
+Obj = dict[str, Any]
+FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+# Of a version in the stored form (v1beta1) at the top of the spec, where all versions agree.
+_SHARED = ("subresources", "additionalPrinterColumns", "selectableFields")
+Names = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DefinedVersion:
+    """One version: ``status`` and ``scale`` say which subresources it has, ``columns`` and ``selectable`` are as v1 has them,
+    ``warning`` is told with every use of a deprecated one."""
+
+    name: str
+    served: bool
+    storage: bool
+    status: bool
+    scale: Obj | None
+    columns: tuple[Obj, ...]
+    selectable: tuple[str, ...]
+    warning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """``names`` are the accepted ones, ``requested`` those of the spec. ``revision`` is that of the write it was read from, ``since``
+    the first from which on the spec is surely what it is: what was written later was written under it."""
+
+    name: str
+    uid: str
+    generation: int
+    revision: int
+    since: int
+    group: str
+    namespaced: bool
+    names: Names
+    requested: Names
+    versions: tuple[DefinedVersion, ...]
+    conversion: Obj
+    keeps_unknown: bool
+    conditions: tuple[Obj, ...]
+    deleting: bool
+
+    def is_true(self, condition: str) -> bool:
+        """Whether a condition says True."""
+        return any(c.get("type") == condition and c.get("status") == "True" for c in self.conditions)
+
+    @property
+    def served(self) -> bool:
+        """Whether its objects are served; names that were accepted once are good until somebody says that they are not."""
+        return self.is_true("Established") or self.is_true("NamesAccepted")
+
+    @property
+    def stored(self) -> DefinedVersion:
+        """The version its objects are stored in."""
+        return next(v for v in self.versions if v.storage)
+
+    @property
+    def contents(self) -> tuple[Any, ...]:
+        """What must change for its objects to be served otherwise."""
+        return self.uid, self.generation, self.served, repr(self.names)
+
+
+def light(record: Stored) -> Obj:
+    """A stored definition without its schemas, which are nearly all of it."""
+    found: Obj = orjson.loads(without_member(record.json, b"openAPIV3Schema"))
+    return found
+
+
+def read(record: Stored, revision: int, created: int, known: Definition | None = None) -> Definition:
+    """The definition of a stored record of ``revision``, which was created at ``created``; ``known`` is what it was before."""
+    obj = light(record)
+    meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
+    generation = meta.get("generation") or 0
+    if known is not None and (known.uid, known.generation) == (meta["uid"], generation):
+        since = known.since
+    else:
+        since = created if generation == 1 else revision
+    shared = {name: spec.get(name) for name in _SHARED}
+    accepted = status.get("acceptedNames") or {}
+    raw = spec.get("versions") or [{"name": spec.get("version") or "", "served": True, "storage": True}]
+    requested = spec["names"]
+    return Definition(
+        meta["name"], meta["uid"], generation, revision, since, spec["group"], spec["scope"] == "Namespaced", accepted,
+        requested, tuple(_version(v, shared, spec["group"], requested["kind"], raw) for v in raw), spec.get("conversion") or {},
+        bool(spec.get("preserveUnknownFields")), tuple(status.get("conditions") or ()), bool(meta.get("deletionTimestamp")),
+    )  # fmt: skip
+
+
+def _version(v: Obj, shared: Obj, group: str, kind: str, versions: list[Obj]) -> DefinedVersion:
+    subresources = v.get("subresources") or shared["subresources"] or {}
+    columns = v.get("additionalPrinterColumns") or shared["additionalPrinterColumns"] or ()
+    selectable = v.get("selectableFields") or shared["selectableFields"] or ()
+    warning = ""
+    if v.get("deprecated"):
+        warning = v.get("deprecationWarning") or _deprecation(v["name"], group, kind, versions)
+    return DefinedVersion(
+        v["name"], bool(v.get("served")), bool(v.get("storage")), subresources.get("status") is not None, subresources.get("scale"),
+        tuple({"jsonPath" if k == "JSONPath" else k: x for k, x in c.items()} for c in columns),
+        tuple(f["jsonPath"].removeprefix(".") for f in selectable), warning,
+    )  # fmt: skip
+
+
+def _deprecation(version: str, group: str, kind: str, versions: list[Obj]) -> str:
+    better = [v["name"] for v in versions if v.get("served") and not v.get("deprecated") and version_key(v["name"]) < version_key(version)]
+    text = f"{group}/{version} {kind} is deprecated"
+    return f"{text}; use {group}/{min(better, key=version_key)} {kind}" if better else text
+
+
+def schema(record: Stored, version: str) -> Obj:
+    """The schema of a version of a stored definition; an empty one, which knows no field, where there is none."""
+    spec = object_of(record)["spec"]
+    found: Obj = next((v for v in spec.get("versions") or () if v["name"] == version), {})
+    validation = found.get("schema") or spec.get("validation") or {}
+    out: Obj = validation.get("openAPIV3Schema") or {}
+    return {**out, "x-kubernetes-preserve-unknown-fields": True} if spec.get("preserveUnknownFields") else out

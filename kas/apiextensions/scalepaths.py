@@ -1,0 +1,94 @@
+"""Where a custom resource keeps what its Scale shows: apiextensions-apiserver ``pkg/registry/customresource/validator.go`` and ``etcd.go``.
+
+``scale`` is the subresource of the definition: paths such as ``.spec.replicas``, without list indices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.meta import field, gojson
+from kas.meta.field import FieldError
+
+Obj = dict[str, Any]
+MAX_INT32 = 2**31 - 1
+_WANTED = {int: "int64", str: "string"}
+
+
+class PathError(ValueError):
+    """What stands at a path is not what should."""
+
+
+def steps(path: str) -> list[str]:
+    """``.spec.replicas`` as its names."""
+    return path.removeprefix(".").split(".")
+
+
+def value_at(obj: Obj, path: str, wanted: type) -> Any:
+    """The value (an int or a str) at a path, None when it is absent. Raises PathError in the words of ``unstructured.Nested…``."""
+    names = steps(path)
+    value: Any = obj
+    for i, name in enumerate(names):
+        if not isinstance(value, dict):
+            raise _error(names[: i + 1], value, "map[string]interface{}")
+        if name not in value:
+            return None
+        value = value[name]
+        if value is None and i + 1 < len(names):
+            return None
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        raise _error(names, value, _WANTED[wanted])
+    return value
+
+
+def _error(names: list[str], value: Any, wanted: str) -> PathError:
+    return PathError(f".{'.'.join(names)} accessor error: {_shown(value)} is of the type {_type(value)}, expected {wanted}")
+
+
+def _shown(value: Any) -> str:
+    return "<nil>" if value is None else "true" if value is True else "false" if value is False else str(value)
+
+
+def _type(value: Any) -> str:
+    return "<nil>" if value is None else "int64" if isinstance(value, int) and not isinstance(value, bool) else gojson.go_type(value)
+
+
+def set_at(obj: Obj, path: str, value: Any) -> Obj:
+    """A copy of ``obj`` with ``value`` at a path, maps made on the way; the rest is shared. Raises PathError for what is no map there."""
+    names = steps(path)
+    out = inner = dict(obj)
+    for i, name in enumerate(names[:-1]):
+        below = inner.get(name, {})
+        if not isinstance(below, dict):
+            raise PathError(f"value cannot be set because .{'.'.join(names[:i + 1])} is not a map[string]interface{{}}")
+        inner[name] = inner = dict(below)
+    inner[names[-1]] = value
+    return out
+
+
+def errors(scale: Obj | None, obj: Obj) -> list[FieldError]:
+    """What stands at the paths and cannot be shown in a Scale."""
+    if scale is None:
+        return []
+    errs: list[FieldError] = []
+    for key in ("specReplicasPath", "statusReplicasPath"):
+        errs += _replicas(scale[key], obj)
+        selector = scale.get("labelSelectorPath")
+        if key == "statusReplicasPath" and selector:
+            try:
+                value_at(obj, selector, str)
+            except PathError as e:
+                errs.append(field.invalid(selector, "", str(e)))
+    return errs
+
+
+def _replicas(path: str, obj: Obj) -> list[FieldError]:
+    try:
+        found = value_at(obj, path, int) or 0
+    except PathError as e:
+        return [field.invalid(path, 0, str(e))]
+    if found < 0:
+        return [field.invalid(path, found, "should be a non-negative integer")]
+    if found > MAX_INT32:
+        return [field.invalid(path, found, f"should be less than or equal to {MAX_INT32}")]
+    return []

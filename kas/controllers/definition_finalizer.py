@@ -1,0 +1,127 @@
+"""The objects of a definition that is deleted go before it (apiextensions-apiserver ``pkg/controller/finalizer``).
+
+A pass deletes what there is; objects with finalizers of their own are waited for, and looked at again when one of them goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from kas.apiextensions.definition import FINALIZER
+from kas.controllers.client import Client, split_key
+from kas.controllers.queue import WorkQueue, follow
+from kas.meta.conditions import with_condition
+from kas.meta.errors import ApiError
+from kas.registry.generic import Registry
+from kas.registry.registries import Registries
+from kas.store import Event, Record
+
+Obj = dict[str, Any]
+GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
+PAGE, AT_ONCE, WORKERS = 500, 64, 4
+LATER_S, SOON_S = 5.0, 0.05
+IN_PROGRESS = ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+COMPLETED = ("False", "InstanceDeletionCompleted", "removed all instances")
+WAITING = ("True", "InstanceDeletionCheck", "could not confirm zero CustomResources remaining: some have finalizers")
+
+
+class DefinitionFinalizer:
+    name = "crd-finalizer"
+
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, "kube-apiserver", "system:apiserver")
+        self.registry = registries.of(GROUP, RESOURCE)
+        self.queue = WorkQueue(self._sync, self.name)
+        self._ending: dict[str, str] = {}  # prefix of the objects -> definition that waits for them
+
+    async def run(self) -> None:
+        """Follow the definitions, and the objects of those that are going, until cancelled."""
+        definitions = self.client.reflector(self.registry.root, self._events, self._listed, lists=False)
+        await follow(self.queue, [definitions, self.client.reflector("/registry/", self._object_events)], WORKERS)
+
+    def _listed(self, records: Sequence[Record]) -> None:
+        for rec in self.client.pages(self.registry.root):
+            self._look(rec)
+
+    def _events(self, events: Sequence[Event]) -> None:
+        for e in events:
+            if e.record is not None:
+                self._look(e.record)
+
+    def _look(self, rec: Record) -> None:
+        if b'"deletionTimestamp":' in rec.json:
+            self.queue.add(split_key(self.registry, rec.key)[1])
+
+    def _object_events(self, events: Sequence[Event]) -> None:
+        if not self._ending:
+            return
+        for e in events:
+            if e.record is None:
+                for prefix in (key := e.key.rpartition("/")[0], key.rpartition("/")[0]):
+                    name = self._ending.get(f"{prefix}/")
+                    if name is not None:
+                        self.queue.add_after(name, SOON_S)
+
+    async def _sync(self, name: str) -> float | None:
+        obj = self.client.get(GROUP, RESOURCE, "", name)
+        if obj is None or not obj["metadata"].get("deletionTimestamp") or FINALIZER not in (obj["metadata"].get("finalizers") or ()):
+            return None
+        uid, spec = obj["metadata"]["uid"], obj["spec"]
+        await self._tell(name, uid, IN_PROGRESS)
+        prefix = f"/registry/{spec['group']}/{spec['names']['plural']}/"
+        reg = self._of(spec["group"], spec["names"]["plural"])
+        self._ending[prefix] = name
+        if reg is not None and reg.root == prefix and not await self._empty(reg):
+            await self._tell(name, uid, WAITING)
+            return LATER_S
+        del self._ending[prefix]
+        await self._tell(name, uid, COMPLETED)
+
+        def finish(obj: Obj) -> bool:
+            had = obj["metadata"].get("finalizers") or []
+            obj["metadata"]["finalizers"] = [f for f in had if f != FINALIZER]
+            return FINALIZER in had
+
+        await self.client.update(self.registry, "", name, finish, uid=uid)
+        return None
+
+    def _of(self, group: str, resource: str) -> Registry | None:
+        """Where the objects are kept; None when they were never served, so that there are none."""
+        try:
+            return self.client.registries.of(group, resource)
+        except KeyError:
+            return None
+
+    async def _empty(self, reg: Registry) -> bool:
+        """Deletes all objects; whether none is left."""
+        start = ""
+        while True:
+            page = self.client.store.range(reg.root, start, PAGE)
+            todo = [split_key(reg, rec.key) for rec in page.records]
+            for i in range(0, len(todo), AT_ONCE):
+                results = await asyncio.gather(
+                    *(self.client.delete(reg, namespace, name) for namespace, name in todo[i : i + AT_ONCE]), return_exceptions=True
+                )
+                for e in results:
+                    if isinstance(e, BaseException) and not isinstance(e, ApiError):
+                        raise e
+            if not page.more:
+                return not self.client.store.range(reg.root, limit=1).records
+            start = page.next_key
+            await asyncio.sleep(0)
+
+    async def _tell(self, name: str, uid: str, what: tuple[str, str, str]) -> None:
+        condition = dict(zip(("type", "status", "reason", "message"), ("Terminating", *what), strict=True))
+        now = self.client.context().now
+
+        def change(obj: Obj) -> bool:
+            status = obj.setdefault("status", {})
+            conditions = status.get("conditions") or []
+            if any(c.get("type") == "Terminating" and all(c.get(k) == v for k, v in condition.items()) for c in conditions):
+                return False
+            status["conditions"] = with_condition(conditions, {**condition, "lastTransitionTime": now})
+            return True
+
+        await self.client.update(self.registry, "", name, change, "status", uid)

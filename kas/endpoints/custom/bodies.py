@@ -1,0 +1,118 @@
+"""Custom resources in requests: from what a client sent, or what a patch made of it, to an object of the served version.
+
+Upstream: apiextensions-apiserver ``pkg/apiserver/customresource_handler.go`` (schemaCoercingDecoder, unstructuredDefaulter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from kas.apiextensions import customtypes
+from kas.apiextensions.embeddedmeta import MetadataError
+from kas.meta import errors, field, gojson
+from kas.meta.field import go_quote
+from kas.request.negotiation import PROTOBUF, SUPPORTED, YAML, unsupported
+from kas.types.scheme import DecodeError, write_json
+from kas.types.strict import duplicates
+
+Obj = dict[str, Any]
+Warn = Callable[[str], None]
+
+
+def decode_custom(body: bytes, form: str, kind: Any, strictness: str, warn: Warn) -> Obj:
+    """The body as an object of ``kind``, pruned and defaulted. ``strictness`` is fieldValidation. Raises 400 and 415."""
+    if form == PROTOBUF:
+        raise unsupported(SUPPORTED)
+    repeated: list[str] = []
+    if form == YAML:
+        from kas.types import yaml_codec  # PyYAML is large and few clients send YAML
+
+        try:
+            value, repeated = yaml_codec.decode(body)
+        except yaml_codec.YAMLError as e:
+            raise errors.bad_request(f"error decoding YAML: {e}") from None
+    else:
+        try:
+            value = gojson.loads(body)
+        except gojson.JSONError as e:
+            raise errors.bad_request(f"error decoding JSON: {e}") from None
+        if strictness != "Ignore":
+            repeated = duplicates(body)
+    if not isinstance(value, dict):
+        raise errors.bad_request("not an object")
+    check_type(value, kind)
+    try:
+        unknown = customtypes.decode(kind.type, value)
+    except (MetadataError, DecodeError) as e:
+        raise _cannot(kind, _words(e)) from None
+    findings = [*repeated, *_unknown(unknown)]
+    if findings and strictness != "Ignore":
+        if strictness == "Strict":
+            raise _cannot(kind, f"strict decoding error: {', '.join(findings)}")
+        for text in findings:
+            warn(text)
+    customtypes.default(kind.type, value)
+    return value
+
+
+def _unknown(paths: Sequence[str]) -> list[str]:
+    return [f"unknown field {go_quote(path)}" for path in paths]
+
+
+def _words(e: MetadataError | DecodeError) -> str:
+    """Of an object's own metadata upstream hands on what its decoder says; of metadata inside it tells where."""
+    return e.error.detail if isinstance(e, MetadataError) and e.error.field == "metadata" else str(e)
+
+
+def _cannot(kind: Any, why: str) -> errors.ApiError:
+    return errors.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
+
+
+def check_type(value: Obj, kind: Any) -> None:
+    """An object must say what it is, and be it. Raises 400."""
+    given_kind, given_version = value.get("kind"), value.get("apiVersion")
+    if given_kind == kind.kind and given_version == kind.api_version:
+        return
+    raise errors.bad_request(f"the API version in the data ({given_version}) does not match the expected API version ({kind.api_version})")
+
+
+def decode_custom_patched(served: Any, patched: Any, strictness: str, repeated: Sequence[str], warn: Warn) -> Obj:
+    """The patched document as an object of the served version, pruned and defaulted. Raises 422."""
+    def invalid(why: str) -> errors.ApiError:
+        return errors.invalid("", "", "", [field.invalid("patch", write_json(patched).decode("utf-8", "replace"), why)])
+
+    if isinstance(patched, dict) and not patched.get("kind"):
+        raise invalid(f"Object 'Kind' is missing in '{write_json(patched).decode('utf-8', 'replace')}'")
+    value = orjson.loads(write_json(patched))  # parts of it are the stored object's
+    if not isinstance(value, dict):
+        raise invalid("not an object")
+    if not value.get("apiVersion"):
+        raise errors.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+    # What says it is of another version is looked at as one; validation refuses it.
+    type_ = served.type if value["apiVersion"] == served.api_version else served.state.type_of(value["apiVersion"])
+    try:
+        unknown = customtypes.decode(type_, value)
+    except (MetadataError, DecodeError) as e:
+        raise invalid(_words(e)) from None
+    findings = [*repeated, *_unknown(unknown)]
+    if findings and strictness != "Ignore":
+        if strictness == "Strict":
+            raise invalid("strict decoding error: " + ", ".join(findings))
+        for text in findings:
+            warn(text)
+    customtypes.default(served.type, value)
+    return value
+
+
+def decode_custom_merged(served: Any, merged: Obj) -> Obj:
+    """What server-side apply made, as an object of the served version, defaulted. Raises 500 for metadata of other types."""
+    value: Obj = orjson.loads(write_json(merged))
+    try:
+        customtypes.decode(served.type, value)
+    except (MetadataError, DecodeError) as e:
+        raise errors.ApiError(500, "", _words(e)) from None
+    customtypes.default(served.type, value)
+    return value

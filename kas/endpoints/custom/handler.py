@@ -1,0 +1,131 @@
+"""Who answers the paths of custom resources (apiextensions-apiserver ``pkg/apiserver/customresource_handler.go``: ``ServeHTTP``)."""
+
+from __future__ import annotations
+
+from kas.endpoints import read, respond
+from kas.endpoints.custom.served import CustomServed
+from kas.endpoints.custom.table import CustomResources
+from kas.endpoints.rest import Rest
+from kas.endpoints.scale import Scale
+from kas.endpoints.watch import watch
+from kas.meta import errors
+from kas.request.http import Request, Result, with_body
+from kas.request.negotiation import (
+    CUSTOM,
+    CUSTOM_PATCH_TYPES,
+    JSON,
+    PROTOBUF,
+    STREAMABLE,
+    negotiate,
+    negotiate_stream,
+    not_acceptable,
+    unsupported,
+)
+
+# What may be asked of a namespaced resource without a namespace.
+_ACROSS_NAMESPACES = frozenset({"list", "watch"})
+
+
+class CustomHandler:
+    """``rest`` has the verbs."""
+
+    def __init__(self, resources: CustomResources, rest: Rest, scale: Scale) -> None:
+        self._resources, self._rest, self._scale = resources, rest, scale
+
+    def __call__(self, req: Request) -> Result | None:
+        """The answer, None for a path that is no custom resource's."""
+        info = req.info
+        if not info.is_resource_request:
+            return None
+        served = self._resources.find(info.api_group, info.api_version, info.resource)
+        if served is None or not _in_scope(served, info.namespace, info.verb):
+            return respond.not_found() if info.api_group in self._resources.groups else None
+        req.known = True
+        if served.deprecation:
+            req.warn(served.deprecation)
+        if b"protobuf" in req.raw_header(b"accept"):
+            _without_protobuf(req, info.verb)
+        if not info.subresource:
+            return self._main(req, served)
+        defined = served.defined
+        if info.subresource == "status" and defined.status:
+            return self._status(req, served)
+        if info.subresource == "scale" and defined.scale is not None:
+            return self._scaled(req, served)
+        raise errors.not_found(info.api_group, info.resource, info.name)
+
+    def _main(self, req: Request, served: CustomServed) -> Result:
+        rest, info = self._rest, req.info
+        verb, namespace, name = info.verb, info.namespace, info.name
+        if verb == "get":
+            return read.get(req, served, namespace, name)
+        if verb == "list":
+            return read.list_(req, served, namespace, name)
+        if verb == "watch":
+            _check_stream(req)
+            return watch(req, served, namespace, name, rest.watches)
+        if verb == "create":
+            return with_body(req, rest.writer.create, served, namespace)
+        if verb == "update":
+            return with_body(req, rest.writer.update, served, namespace, name)
+        if verb == "patch":
+            _check_patch_type(req)
+            return with_body(req, rest.patcher.patch, served, namespace, name)
+        if verb == "delete":
+            return with_body(req, rest.deleter.delete, served, namespace, name)
+        if verb == "deletecollection":
+            return with_body(req, rest.deleter.delete_collection, served, namespace)
+        raise errors.method_not_supported(info.api_group, info.resource, verb)
+
+    def _status(self, req: Request, served: CustomServed) -> Result:
+        rest, info = self._rest, req.info
+        if info.verb == "get":
+            return read.get(req, served, info.namespace, info.name)
+        if info.verb == "update":
+            return with_body(req, rest.writer.update, served, info.namespace, info.name, "status")
+        if info.verb == "patch":
+            _check_patch_type(req)
+            return with_body(req, rest.patcher.patch, served, info.namespace, info.name, "status")
+        raise errors.method_not_supported(info.api_group, info.resource, info.verb)
+
+    def _scaled(self, req: Request, served: CustomServed) -> Result:
+        info = req.info
+        handler = {"get": self._scale.get, "update": self._scale.update, "patch": self._scale.patch}.get(info.verb)
+        if handler is None:
+            raise errors.method_not_supported(info.api_group, info.resource, info.verb)
+        if info.verb == "patch":
+            _check_patch_type(req)
+        return with_body(req, handler, served, info.namespace, info.name)
+
+
+def _in_scope(served: CustomServed, namespace: str, verb: str) -> bool:
+    """Whether a resource of this scope has such a path."""
+    if served.record.namespaced:
+        return bool(namespace) or verb in _ACROSS_NAMESPACES
+    return not namespace
+
+
+def _check_patch_type(req: Request) -> None:
+    if req.header(b"content-type").partition(";")[0].strip() not in CUSTOM_PATCH_TYPES:
+        raise unsupported(CUSTOM_PATCH_TYPES)
+
+
+def _check_stream(req: Request) -> None:
+    try:
+        respond.media(req, watch=True)
+    except errors.ApiError:
+        raise not_acceptable(tuple(f"{media};stream=watch" for media in STREAMABLE)) from None
+
+
+def _without_protobuf(req: Request, verb: str) -> None:
+    """Custom resources have no protobuf form: the request goes on with the next type its client takes. Raises 406."""
+    accept = req.raw_header(b"accept").decode("latin-1")
+    found = negotiate_stream(accept, CUSTOM) if verb == "watch" else negotiate(accept, CUSTOM)
+    if found.media_type == PROTOBUF and not (verb == "list" and found.convert is not None and found.convert.kind == respond.PARTIAL):
+        return  # metadata has one; that a list is no object is said in JSON
+    text = JSON if found.media_type == PROTOBUF else found.media_type
+    if found.convert is not None:
+        text += f";as={found.convert.kind};v={found.convert.version};g={found.convert.group}"
+    if found.stream:
+        text += f";stream={found.stream}"
+    req.headers = [(name, value) for name, value in req.headers if name != b"accept"] + [(b"accept", text.encode("latin-1"))]

@@ -1,0 +1,175 @@
+"""A custom resource in one of its versions: stored bytes as they are, where they are what today's schema makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from kas.apiextensions import customtypes, mergeschema
+from kas.apiextensions.definition import DefinedVersion, Definition
+from kas.endpoints.served import Served
+from kas.meta import errors
+from kas.meta.stored import object_of
+from kas.patch.fieldmanager.schema import Schema
+from kas.registry.generic import Registry
+from kas.registry.strategy import Obj
+from kas.registry.versions import Converter, Decoded, Shown
+from kas.store import Record
+from kas.types.scheme import Resource, TypeDesc, schema_type
+
+_NOTHING = schema_type("", {})
+
+
+class State:
+    """What the versions of one definition share, and what changes while they are served. ``clean`` says that every stored object was
+    written under today's spec, in its storage version: there is nothing to prune, to fill in or to convert. ``types`` are those of all
+    versions."""
+
+    def __init__(self, definition: Definition, types: dict[str, TypeDesc], clean: bool) -> None:
+        self.definition, self.types, self.clean = definition, types, clean
+        self.asked = False  # for objects, while that was not known
+        self.versions: dict[str, CustomServed] = {}  # those that are served
+
+    def became_clean(self) -> None:
+        """From now on stored bytes are served."""
+        self.clean = True
+        for served in self.versions.values():
+            served.native = served.stores
+
+    def type_of(self, api_version: str) -> TypeDesc:
+        """The type of objects that say they are of that version; one that knows no fields when the definition has none."""
+        return self.types.get(api_version.rpartition("/")[2], _NOTHING)
+
+    def read(self, obj: Obj) -> Obj:
+        """A stored object as today's definition has it, in place: pruned and defaulted by the schema of the version it is stored in."""
+        type_ = self.types.get(obj["apiVersion"].rpartition("/")[2])
+        if type_ is not None:
+            customtypes.decode(type_, obj)
+            customtypes.default(type_, obj)
+        return obj
+
+
+class CustomServed(Served):
+    """``defined`` is the version. Writes are judged in it (``own_strategy``) and then converted to the storage version."""
+
+    own_strategy = True
+
+    def __init__(self, record: Resource, registry: Registry, converter: Converter, state: State, defined: DefinedVersion) -> None:
+        super().__init__(record, registry, converter)
+        self.state, self.defined = state, defined
+        self.stores = self.own == self.stored
+        self.native = self.stores and state.clean
+        self.streams = self.stores or converter.total
+        self.identity = (*self.identity, state.definition.uid, state.definition.generation)
+        self.deprecation = defined.warning
+        self.columns = defined.columns
+        self.go_type, self.go_list_type = "*unstructured.Unstructured", "*unstructured.UnstructuredList"
+        self.list_head = f'{{"apiVersion":"{self.api_version}","kind":"{self.list_kind}","metadata":'.encode()
+        self.list_meta = {"continue": ""}
+        self._item_prefix = 1
+        state.versions[defined.name] = self
+
+    # --- records, on their way out
+
+    def convert(self, records: Sequence[Shown], revisions: Sequence[int] | None = None) -> Sequence[Shown] | Awaitable[Sequence[Shown]]:
+        """Stored records in this version, as today's definition has them: pruned, with defaults, converted. What was written under it in
+        this version stays as it is."""
+        if self.native or not records:
+            return records
+        since, self.state.asked = self.state.definition.since, True
+        out, places, objects = list(records), [], []
+        for i, rec in enumerate(records):
+            if self.stores and isinstance(rec, Record) and rec.revision > since:
+                continue
+            obj = self.state.read(object_of(rec))
+            if revisions is not None:
+                obj["metadata"]["resourceVersion"] = str(revisions[i])
+            places.append(i)
+            objects.append(obj)
+        if not places:
+            return records
+        revisions = [rec.revision for rec in records] if revisions is None else revisions
+        found = self._here(objects)
+        if isinstance(found, list):
+            return _filled(self.type, out, places, found, revisions)
+        return self._later(found, out, places, revisions)
+
+    async def _later(
+        self, pending: Awaitable[list[Obj]], out: list[Shown], places: Sequence[int], revisions: Sequence[int]
+    ) -> Sequence[Shown]:
+        return _filled(self.type, out, places, await pending, revisions)
+
+    def _here(self, objects: list[Obj]) -> list[Obj] | Awaitable[list[Obj]]:
+        """Objects of any versions in this one."""
+        if all(obj["apiVersion"] == self.api_version for obj in objects):
+            return objects
+        found = self.converter.convert(objects, self.own)
+        return _pruned(self.type, found) if isinstance(found, list) else _pruned_later(self.type, found)
+
+    # --- objects, on the way through a write
+
+    async def from_storage(self, obj: Obj) -> Obj:
+        """A stored object in this version, as today's definition has it; the same one, changed in place where need be, if it is stored in
+        this version."""
+        if self.native or (self.stores and int(obj["metadata"].get("resourceVersion") or 0) > self.state.definition.since):
+            return obj
+        found = self._here([self.state.read(obj)])
+        return (found if isinstance(found, list) else await found)[0]
+
+    async def to_storage(self, obj: Obj) -> Obj:
+        """An object of this version as it is stored, with what reading it would fill in."""
+        if self.stores:
+            return obj
+        found = self.converter.convert([obj], self.stored)
+        stored = _pruned(self.registry.type, found if isinstance(found, list) else await found)[0]
+        customtypes.default(self.registry.type, stored)
+        return stored
+
+    # --- what kinds have
+
+    def merge_schema(self) -> Schema:
+        """From the version's schema; entries of other versions are converted, of those that are gone dropped."""
+        preserve = self.state.definition.keeps_unknown
+        return mergeschema.crd_schema(self.type, self.api_version, self.kind, preserve, self._other_version)
+
+    def _other_version(self, obj: Obj, api_version: str) -> tuple[Schema, Obj] | None:
+        group, _, version = api_version.rpartition("/")
+        other = self.state.versions.get(version) if group == self.group else None
+        if other is None:
+            return None
+        found = self.converter.convert([obj], other.own)
+        if not isinstance(found, list):
+            raise errors.internal("managed fields of another version")
+        if other.schema is None:
+            other.schema = other.merge_schema()
+        # Conversions for managed fields prune nothing: what the other version does not know is a failure there.
+        if not other.schema.fits(found[0]):
+            raise errors.internal(f"the object does not fit {api_version}")
+        return other.schema, found[0]
+
+
+def _filled(type_: TypeDesc, out: list[Shown], places: Sequence[int], objects: list[Obj], revisions: Sequence[int]) -> list[Shown]:
+    for i, obj in zip(places, objects, strict=True):
+        out[i] = Decoded(type_, obj, revisions[i])
+    return out
+
+
+def _pruned(type_: TypeDesc, objects: list[Obj]) -> list[Obj]:
+    """Converted objects without what their version's schema does not know."""
+    out = []
+    for obj in objects:
+        own = copied(obj)  # conversions may share parts
+        customtypes.decode(type_, own)
+        out.append(own)
+    return out
+
+
+async def _pruned_later(type_: TypeDesc, pending: Awaitable[list[Obj]]) -> list[Obj]:
+    return _pruned(type_, await pending)
+
+
+def copied(obj: Any) -> Any:
+    """A copy of JSON that shares no map and no list with it."""
+    if isinstance(obj, dict):
+        return {k: copied(v) for k, v in obj.items()}
+    return [copied(v) for v in obj] if isinstance(obj, list) else obj

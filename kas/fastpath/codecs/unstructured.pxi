@@ -1,0 +1,66 @@
+# Objects of types made from schemas as bytes: upstream keeps and sends them as maps, so every level has its keys in order.
+#
+# Owns nothing. The object is whatever passed validation, or what a schema never looked at: depth is bounded by the buffer's ``deepest``.
+
+
+cdef int put_unstructured_split(Buf* b, dict obj, Split* s) except -1:
+    """The object, cut where metadata.resourceVersion belongs; one that is there is left out. ``s.after`` says that something follows."""
+    cdef bint first = True, first_in
+    cdef object meta
+    put_c(b, 123)
+    for key in sorted(obj):
+        if not first:
+            put_c(b, 44)
+        first = False
+        put_str(b, key)
+        put_c(b, 58)
+        if key != "metadata":
+            put_value(b, obj[key], True, 1)
+            continue
+        meta = obj[key]
+        put_c(b, 123)
+        first_in = True
+        for name in sorted(<dict?>meta):
+            if name == "resourceVersion":
+                continue
+            if name > "resourceVersion" and s.cut < 0:
+                if not first_in:
+                    put_c(b, 44)
+                s.cut = b.n
+                s.after = 1
+                first_in = True
+            if not first_in:
+                put_c(b, 44)
+            first_in = False
+            put_str(b, name)
+            put_c(b, 58)
+            put_value(b, meta[name], True, 2)
+        put_c(b, 125)
+    return put_c(b, 125)
+
+
+cdef bytes unstructured_json(dict obj):
+    cdef Buf b
+    buf_init(&b, 4096)
+    try:
+        put_value(&b, obj, True, 0)
+    except:
+        free(b.p)
+        raise
+    return finish(&b)
+
+
+cdef tuple unstructured_split(TypeDesc type, dict obj):
+    """As encode_stored(): ``(head, tail, 1, 0, None)``; list items keep kind and apiVersion, and there is no protobuf."""
+    cdef Buf b
+    cdef Split s
+    s.cut, s.after = -1, 0
+    buf_init(&b, 8192)
+    b.deepest = STORED_DEPTH
+    try:
+        put_unstructured_split(&b, obj, &s)
+        if s.cut < 0:
+            raise EncodeError(f"{type.kind_name}: nothing stands in metadata after resourceVersion")
+        return (PyBytes_FromStringAndSize(b.p, s.cut), PyBytes_FromStringAndSize(b.p + s.cut, b.n - s.cut), 1, 0, None)
+    finally:
+        free(b.p)

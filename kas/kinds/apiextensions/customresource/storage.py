@@ -1,0 +1,72 @@
+"""How the objects of a definition are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kas.meta import errors
+from kas.registry.generic import Encoded, Registry
+from kas.registry.strategy import Obj
+from kas.registry.versions import Shown
+from kas.store import Conflict, Draft, Op, Store, build_record
+from kas.types.fieldlabels import custom_selectable_fields
+from kas.types.scheme import Resource, encode_stored
+
+MAX_CHECKS = 16  # in a row a definition's status changed while an object of it was being written
+
+NO_CREATE = "create not allowed while custom resource definition is terminating"
+
+
+class Guard(NamedTuple):
+    """The key of a definition, the revision at which it is what a registry was made for, and whether it takes new objects."""
+
+    key: str
+    revision: int
+    takes_new: bool
+
+
+class CustomRegistry(Registry):
+    """``selectable`` are the paths that any version can be selected by: records are found by all of them, whichever version asks.
+    ``guard()`` tells what the definition is now, None when it is something else: every write is committed only while it is that, so that
+    nothing is written under an old schema, and nothing new once the definition is being deleted, whichever worker changed it."""
+
+    def __init__(
+        self, resource: Resource, store: Store, now: Callable[[], str], selectable: Sequence[str], guard: Callable[[], Guard | None]
+    ) -> None:
+        super().__init__(resource, store, now)
+        self.selectable, self.guard = tuple(selectable), guard
+
+    def draft(self, obj: Obj, encoded: Encoded | None = None) -> Draft:
+        """What the store keeps of an object: JSON, labels and selectable fields."""
+        head, tail, prefix_len, metadata_tail, message = encoded or encode_stored(self.type, obj)
+        labels = obj["metadata"].get("labels") or {}
+        fields = custom_selectable_fields(obj, self.resource.namespaced, self.selectable)
+        return build_record(head, tail, labels, fields, prefix_len, self.lease_s, metadata_tail, message)
+
+    async def commit(
+        self, key: str, obj: Obj, expected: int, more: Sequence[Op] = (), encoded: Encoded | None = None, old: Obj | None = None
+    ) -> Shown:
+        """Writes ``obj`` over revision ``expected`` while the definition is what it was when the write began. Raises Conflict, 429 for a
+        definition that has changed, and 403 for a new object of one that is being deleted."""
+        op = self.put(key, obj, expected, encoded)
+        for _ in range(MAX_CHECKS):
+            guard = self.guard()
+            if guard is None:
+                break
+            if not expected and not guard.takes_new:
+                raise errors.forbidden(self.resource.group, self.resource.resource, key.rpartition("/")[2], NO_CREATE)
+            try:
+                await self.store.commit_many([op, *more, Op(guard.key, None, guard.revision, check=True)])
+            except Conflict as e:
+                if e.key != guard.key:
+                    raise
+                rec = self.store.get(guard.key)  # it may be committed and not be told yet
+                self.store.catch_up(rec.revision if rec is not None else 0)
+                continue
+            obj.clear()
+            if old is not None:
+                old.clear()
+            assert op.record is not None  # committed
+            return op.record
+        raise errors.too_many_requests("storage is (re)initializing", 1)

@@ -1,0 +1,18 @@
+"""The order of API versions by their names (apimachinery ``pkg/version/helpers.go``)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_KUBE_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
+_STAGE = {"alpha": 0, "beta": 1, None: 2}
+
+
+def version_key(version: str) -> tuple[Any, ...]:
+    """Sort key that puts the preferred version first: v2, v1, v1beta2, v1beta1, v1alpha1, then other names by alphabet."""
+    match = _KUBE_VERSION.fullmatch(version)
+    if match is None:
+        return (1, version)
+    major, stage, minor = match.groups()
+    return (0, -_STAGE[stage], -int(major), -int(minor or 0))

@@ -1,0 +1,67 @@
+"""What is kept of a stored definition."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from kas.apiextensions import definition
+from kas.types.scheme import without_member
+
+SCHEMA = {"type": "object", "properties": {"openAPIV3Schema": {"type": "string", "description": 'a "quoted" } ] text\\'}}}
+STORED = {
+    "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1beta1",
+    "metadata": {"name": "widgets.example.com", "uid": "u", "generation": 1},
+    "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": SCHEMA}},
+            {"name": "v1beta1", "served": True, "storage": False, "deprecated": True, "schema": {"openAPIV3Schema": SCHEMA}},
+            {"name": "v1alpha1", "served": False, "storage": False, "deprecated": True, "deprecationWarning": "old"},
+        ],
+        "additionalPrinterColumns": [{"name": "A", "type": "string", "JSONPath": ".spec.a"}],
+        "selectableFields": [{"jsonPath": ".spec.a"}],
+    },
+    "status": {"acceptedNames": {"plural": "widgets", "kind": "Widget"}, "conditions": [{"type": "NamesAccepted", "status": "True"}]},
+}  # fmt: skip
+
+
+class Record:
+    def __init__(self, obj=None, generation=1):
+        obj = obj or STORED
+        self.json = orjson.dumps(obj | {"metadata": obj["metadata"] | {"generation": generation}})
+
+
+def test_what_is_kept_of_a_definition():
+    d = definition.read(Record(), 7, 3)
+    assert (d.name, d.group, d.namespaced, d.stored.name, d.served, d.is_true("Established")) == (
+        "widgets.example.com", "example.com", True, "v1", True, False,
+    )  # fmt: skip
+    assert d.versions[0].columns == ({"name": "A", "type": "string", "jsonPath": ".spec.a"},) and d.versions[0].selectable == ("spec.a",)
+    assert [v.warning for v in d.versions] == ["", "example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget", "old"]
+
+
+def test_since_when_a_definition_is_what_it_is():
+    first = definition.read(Record(), 7, 3)
+    assert first.since == 3  # its spec has not changed since it was created
+    assert definition.read(Record(generation=2), 9, 3).since == 9  # nothing is known of what happened before
+    changed = definition.read(Record(generation=2), 9, 3, first)
+    assert changed.since == 9
+    assert definition.read(Record(generation=2), 12, 3, changed).since == 9  # only its status did
+
+
+def test_a_schema_is_found_in_its_version_or_at_the_top():
+    assert definition.schema(Record(), "v1") == SCHEMA
+    top = STORED | {"spec": {k: v for k, v in STORED["spec"].items() if k != "versions"} | {
+        "versions": [{"name": "v1", "served": True, "storage": True}], "validation": {"openAPIV3Schema": SCHEMA},
+    }}  # fmt: skip
+    assert definition.schema(Record(top), "v1") == SCHEMA
+    open_ = {**top, "spec": {**top["spec"], "preserveUnknownFields": True}}
+    assert definition.schema(Record(open_), "v1")["x-kubernetes-preserve-unknown-fields"] is True
+
+
+@pytest.mark.parametrize("value", [SCHEMA, {}, [], [1, [2, "]"]], "a \\\" , }", 12.5, None, True, "\\"])
+def test_members_are_left_out_of_json(value):
+    doc = {"a": [{"x": value, "y": 1}, {"x": value}], "x": value, "z": {"not x": "x", "k": ["x", "x:"]}}
+    want = {"a": [{"x": None, "y": 1}, {"x": None}], "x": None, "z": {"not x": "x", "k": ["x", "x:"]}}
+    assert orjson.loads(without_member(orjson.dumps(doc), b"x")) == want

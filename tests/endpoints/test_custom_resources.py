@@ -1,0 +1,382 @@
+"""What definitions define is served: all verbs, in all workers, while they change."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+import requests
+
+from tests.endpoints.customs import DEFINITIONS, Customs, definition, until, version
+
+SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"}
+SPEC = {"replicas": {"type": "integer", "default": 1, "minimum": 0}, "color": {"type": "string"}}
+MERGE, JSON_PATCH, STRATEGIC = "application/merge-patch+json", "application/json-patch+json", "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+
+@pytest.fixture
+def widgets(client, namespace) -> Customs:
+    """A definition of the test's own, with both subresources."""
+    spec = {**SPEC, "max": {"type": "integer"}}
+    v = version(spec=spec, subresources={"status": {}, "scale": SCALE}, selectableFields=[{"jsonPath": ".spec.color"}])
+    v["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] = [
+        {"rule": "!has(self.max) || self.replicas <= self.max", "message": "too many"}
+    ]
+    v["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["selector"] = {"type": "string"}
+    return Customs(client, definition(f"{namespace}.example.com", v, shortNames=["wd"], categories=["all"]), namespace).install()
+
+
+def test_an_object_through_its_life(client, widgets):
+    made = widgets.create("a", {"color": "red"}, status={"replicas": 9})
+    assert made["spec"] == {"color": "red", "replicas": 1} and "status" not in made and made["metadata"]["generation"] == 1
+    status, body = client("PATCH", widgets.path("a"), {"spec": {"color": "blue"}}, MERGE)
+    assert (status, body["spec"]["color"], body["metadata"]["generation"]) == (200, "blue", 2)
+    status, body = client("PATCH", widgets.path("a"), {"metadata": {"labels": {"x": "y"}}}, MERGE)
+    assert (status, body["metadata"]["generation"]) == (200, 2)
+    status, body = client("PATCH", widgets.path("a"), [{"op": "replace", "path": "/spec/color", "value": "green"}], JSON_PATCH)
+    assert (status, body["spec"]["color"]) == (200, "green")
+    assert client("PATCH", widgets.path("a"), {"spec": {}}, STRATEGIC)[0] == 415
+    status, body = client("PATCH", widgets.path("a") + "/status", {"status": {"replicas": 4}, "spec": {"color": "x"}}, MERGE)
+    assert (status, body["status"], body["spec"]["color"], body["metadata"]["generation"]) == (200, {"replicas": 4}, "green", 3)
+    status, body = client("PUT", widgets.path("a"), {**body, "status": {"replicas": 5}, "spec": {"color": "black"}})
+    assert (status, body["status"], body["spec"]) == (200, {"replicas": 4}, {"color": "black", "replicas": 1})
+    assert client("GET", widgets.path("a"))[1] == body
+    assert client("GET", widgets.path())[1]["items"] == [body]
+    status, body = client("DELETE", widgets.path("a"))
+    assert (status, body["kind"]) == (200, "Status")
+    assert client("GET", widgets.path("a"))[0] == 404
+
+
+def test_what_is_wrong_is_refused_and_changes_nothing(client, widgets):
+    widgets.create("a")
+    before = client("GET", widgets.path("a"))[1]
+    status, body = client("PATCH", widgets.path("a"), {"spec": {"replicas": -1}}, MERGE)
+    assert status == 422 and "should be greater than or equal to 0" in body["message"]
+    status, body = client("PATCH", widgets.path("a"), {"spec": {"replicas": 3, "max": 2}}, MERGE)
+    assert (status, body["details"]["causes"][0]["message"]) == (422, "Invalid value: too many")
+    status, body = client("POST", widgets.path() + "?fieldValidation=Strict", widgets.obj("b", {"colour": "red"}))
+    assert status == 400 and 'unknown field "spec.colour"' in body["message"]
+    status, body = client("POST", widgets.path(), widgets.obj("Not A Name"))
+    assert status == 422 and body["details"]["causes"][0]["field"] == "metadata.name"
+    answer = client.raw("POST", widgets.path() + "?dryRun=All", widgets.obj("b", {"colour": "red"}))
+    assert answer.status_code == 201 and answer.json()["spec"] == {"replicas": 1}
+    assert 'unknown field \\"spec.colour\\"' in answer.headers["Warning"]
+    assert client("GET", widgets.path())[1]["items"] == [before]
+
+
+def test_scale(client, widgets):
+    widgets.create("a", {"replicas": 2})
+    client("PATCH", widgets.path("a") + "/status", {"status": {"replicas": 1, "selector": "a=b"}}, MERGE)
+    status, body = client("GET", widgets.path("a") + "/scale")
+    assert (status, body["spec"], body["status"]) == (200, {"replicas": 2}, {"replicas": 1, "selector": "a=b"})
+    status, body = client("PATCH", widgets.path("a") + "/scale", {"spec": {"replicas": 7}}, MERGE)
+    assert (status, body["kind"], body["spec"]) == (200, "Scale", {"replicas": 7})
+    assert client("GET", widgets.path("a"))[1]["spec"]["replicas"] == 7
+    status, body = client("PUT", widgets.path("a") + "/scale", {**body, "spec": {"replicas": -1}})
+    assert status == 422 and "replicas" in body["message"]
+    assert client("PATCH", widgets.path("a") + "/scale", {}, STRATEGIC)[0] == 415
+    assert client("DELETE", widgets.path("a") + "/scale")[0] == 405
+
+
+def test_apply_knows_the_schema(client, widgets):
+    one = widgets.path("a") + "?fieldManager=one"
+    status, body = client("PATCH", one, widgets.obj("a", {"color": "red"}), APPLY)
+    assert (status, body["spec"]) == (201, {"color": "red", "replicas": 1})
+    status, body = client("PATCH", widgets.path("a") + "?fieldManager=two", widgets.obj("a", {"color": "blue"}), APPLY)
+    assert status == 409 and 'conflict with "one"' in body["message"]
+    status, body = client("PATCH", one, widgets.obj("a"), APPLY)
+    assert (status, body["spec"]) == (200, {"replicas": 1})
+    status, body = client("PATCH", one, widgets.obj("a", {"bogus": 1}), APPLY)
+    assert status == 500 and ".spec.bogus: field not declared in schema" in body["message"]
+
+
+def test_forms_of_answers(client, widgets):
+    widgets.create("a", {"color": "red"})
+    table = client("GET", widgets.path(), Accept="application/json;as=Table;v=v1;g=meta.k8s.io")[1]
+    assert [c["name"] for c in table["columnDefinitions"]] == ["Name", "Age"] and table["rows"][0]["cells"][0] == "a"
+    partial = client("GET", widgets.path("a"), Accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")[1]
+    assert partial["kind"] == "PartialObjectMetadata" and "spec" not in partial
+    assert client.raw("GET", widgets.path("a"), Accept="application/yaml").text.startswith("apiVersion: ")
+    assert client.raw("GET", widgets.path("a"), Accept="application/vnd.kubernetes.protobuf").status_code == 406
+    assert client.raw("GET", widgets.path("a"), Accept="application/vnd.kubernetes.protobuf,application/json").json()["kind"] == "Widget"
+    assert client("POST", widgets.path(), b"k8s\0", "application/vnd.kubernetes.protobuf")[0] == 415
+    text = client.raw("GET", widgets.path("a")).text
+    assert list(json.loads(text)) == ["apiVersion", "kind", "metadata", "spec"]
+    yaml = f"apiVersion: {widgets.group}/v1\nkind: Widget\nmetadata: {{name: b}}\nspec: {{color: green}}\n"
+    assert client("POST", widgets.path(), yaml, "application/yaml")[1]["spec"] == {"color": "green", "replicas": 1}
+
+
+def test_field_selectors(client, widgets):
+    for name, color in (("a", "red"), ("b", "blue"), ("c", "red")):
+        widgets.create(name, {"color": color})
+    status, body = client("GET", widgets.path() + "?fieldSelector=spec.color=red")
+    assert [o["metadata"]["name"] for o in body["items"]] == ["a", "c"]
+    status, body = client("GET", widgets.path() + "?fieldSelector=spec.replicas=1")
+    assert (status, body["message"]) == (400, "field label not supported: spec.replicas")
+    where = f"{widgets.path()}?watch=true&fieldSelector=spec.color=red&resourceVersion={body_version(client, widgets)}&timeoutSeconds=5"
+    with stream(client, where) as answer:
+        client("PATCH", widgets.path("a"), {"spec": {"color": "blue"}}, MERGE)
+        client("PATCH", widgets.path("b"), {"spec": {"color": "red"}}, MERGE)
+        lines = answer.iter_lines()
+        events = [json.loads(next(lines)) for _ in range(2)]
+    assert [(e["type"], e["object"]["metadata"]["name"]) for e in events] == [("DELETED", "a"), ("ADDED", "b")]
+
+
+def body_version(client, widgets) -> str:
+    return client("GET", widgets.path())[1]["metadata"]["resourceVersion"]
+
+
+def stream(client, path: str) -> requests.Response:
+    return client.session.get(client.server.url + path, stream=True, timeout=60)
+
+
+def test_paths_that_are_nobodys(client, widgets):
+    wrong = [
+        f"/apis/{widgets.group}/v2/widgets", f"/apis/{widgets.group}/v1/gadgets", f"/apis/{widgets.group}/v2",
+        f"/apis/x{widgets.group}/v1/widgets",
+    ]  # fmt: skip
+    for path in wrong:
+        answer = client.raw("GET", path)
+        assert (answer.status_code, answer.text) == (404, "404 page not found\n"), path
+    assert client.raw("POST", f"/apis/{widgets.group}/v1/widgets", widgets.obj("a")).text == "404 page not found\n"
+    assert client("GET", widgets.path("a") + "/bogus")[0] == 404
+    assert client("DELETE", widgets.path("a") + "/status")[0] == 405
+
+
+def test_discovery_and_openapi(client, widgets):
+    listed = client("GET", f"/apis/{widgets.group}/v1")[1]["resources"]
+    assert [r["name"] for r in listed] == ["widgets", "widgets/status", "widgets/scale"] and listed[0]["shortNames"] == ["wd"]
+    assert client("GET", f"/apis/{widgets.group}")[1]["preferredVersion"]["version"] == "v1"
+    where = client("GET", "/openapi/v3")[1]["paths"][f"apis/{widgets.group}/v1"]["serverRelativeURL"]
+    answer = client.raw("GET", where)
+    assert answer.headers["Cache-Control"] == "public, immutable"
+    schemas = answer.json()["components"]["schemas"]
+    mine = next(s for name, s in schemas.items() if name.endswith(".v1.Widget"))
+    assert mine["properties"]["spec"]["properties"]["color"] == {"type": "string"}
+    widgets.change(lambda crd: spec_of(crd).update(size={"type": "integer"}))
+    other = client("GET", "/openapi/v3")[1]["paths"][f"apis/{widgets.group}/v1"]["serverRelativeURL"]
+    assert other != where
+    assert client.raw("GET", where).url.endswith(other)  # redirected to what it is now
+    definitions = client("GET", "/openapi/v2")[1]["definitions"]
+    mine = next(d for name, d in definitions.items() if widgets.namespace in name and name.endswith(".v1.Widget"))
+    assert mine["properties"]["spec"]["properties"]["size"] == {"type": "integer"}
+
+
+def spec_of(crd, which: int = 0):
+    return crd["spec"]["versions"][which]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+
+
+def test_a_watch_ends_when_the_definition_changes(client, widgets):
+    with stream(client, f"{widgets.path()}?watch=true&timeoutSeconds=300") as answer:
+        widgets.create("a")
+        lines = answer.iter_lines()
+        assert json.loads(next(lines))["object"]["metadata"]["name"] == "a"
+        client("PATCH", widgets.where, {"metadata": {"labels": {"x": "y"}}}, MERGE)
+        widgets.create("b")
+        assert json.loads(next(lines))["object"]["metadata"]["name"] == "b"  # metadata of the definition ends nothing
+        widgets.change(lambda crd: spec_of(crd).update(size={"type": "integer"}))
+        assert list(lines) == []
+
+
+def test_stored_objects_follow_the_schema(client, widgets):
+    widgets.create("old", {"color": "red"})
+    widgets.change(lambda crd: (spec_of(crd).update(size={"type": "integer", "default": 5}), spec_of(crd).pop("color"),
+                                crd["spec"]["versions"][0].pop("selectableFields")))  # fmt: skip
+    widgets.create("young")
+    want = {"old": {"replicas": 1, "size": 5}, "young": {"replicas": 1, "size": 5}}
+    assert client("GET", widgets.path("old"))[1]["spec"] == want["old"]
+    assert {o["metadata"]["name"]: o["spec"] for o in client("GET", widgets.path())[1]["items"]} == want
+    with stream(client, f"{widgets.path()}?watch=true&timeoutSeconds=60") as answer:
+        lines = answer.iter_lines()
+        assert {(e := json.loads(next(lines))["object"])["metadata"]["name"]: e["spec"] for _ in range(2)} == want
+    status, body = client("PATCH", widgets.path("old"), {"metadata": {"labels": {"x": "y"}}}, MERGE)
+    assert (status, body["spec"], body["metadata"]["generation"]) == (200, want["old"], 1)
+
+
+def test_versions_that_differ_by_name(client, namespace):
+    v1 = version("v1", {"a": {"type": "string"}, "both": {"type": "integer"}})
+    v2 = version("v2", {"both": {"type": "integer"}}, storage=False)
+    customs = Customs(client, definition(f"{namespace}.example.com", v1, v2), namespace).install()
+    customs.create("a", {"a": "x", "both": 1})
+    status, body = client("GET", customs.path("a", "v2"))
+    assert (body["apiVersion"], body["spec"]) == (f"{customs.group}/v2", {"both": 1})
+    assert [o["apiVersion"] for o in client("GET", customs.path(version="v2"))[1]["items"]] == [f"{customs.group}/v2"]
+    status, body = client("PATCH", customs.path("a", "v2"), {"spec": {"both": 2}}, MERGE)
+    assert (status, body["spec"]) == (200, {"both": 2})
+
+    def other_storage(crd):
+        crd["spec"]["versions"][0]["storage"], crd["spec"]["versions"][1]["storage"] = False, True
+
+    assert customs.change(other_storage)["status"]["storedVersions"] == ["v1", "v2"]
+    customs.create("b", {"both": 3})
+    for v in ("v1", "v2"):
+        items = client("GET", customs.path(version=v))[1]["items"]
+        assert [(o["apiVersion"], o["spec"]["both"]) for o in items] == [(f"{customs.group}/{v}", 2), (f"{customs.group}/{v}", 3)]
+
+
+def test_names_that_another_has(client, namespace):
+    group = f"{namespace}.example.com"
+    first = Customs(client, definition(group, shortNames=["w"]), namespace).install()
+    second = Customs(client, definition(group, plural="gadgets", kind="Widget", shortNames=["w"]), namespace)
+    assert client("POST", DEFINITIONS, second.crd)[0] == 201
+    until(lambda: second.condition("NamesAccepted") == "False", "the second is refused")
+    found = {c["type"]: c for c in client("GET", second.where)[1]["status"]["conditions"]}
+    assert (found["NamesAccepted"]["reason"], found["NamesAccepted"]["message"]) == ("ListKindConflict", '"WidgetList" is already in use')
+    assert (found["Established"]["status"], found["Established"]["reason"]) == ("False", "NotAccepted")
+    assert client.raw("GET", second.path()).text == "404 page not found\n"
+    assert client("DELETE", first.where)[0] == 200
+    first.gone()
+    second.established()
+    second.create("a")
+
+
+def test_objects_go_before_their_definition(client, namespace):
+    customs = Customs(client, definition(f"{namespace}.example.com"), namespace).install()
+    customs.create("plain")
+    held = customs.obj("held")
+    held["metadata"]["finalizers"] = ["example.com/held"]
+    assert client("POST", customs.path(), held)[0] == 201
+    status, body = client("DELETE", customs.where)
+    assert status == 200 and body["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
+    until(lambda: client("GET", customs.path("plain"))[0] == 404, "the plain one goes")
+    assert client("GET", customs.path("held"))[1]["metadata"]["deletionTimestamp"]
+    status, body = client("POST", customs.path(), customs.obj("new"))
+    assert (status, body["message"].partition(": ")[2]) == (403, "create not allowed while custom resource definition is terminating")
+    assert client("PATCH", customs.path("new") + "?fieldManager=m", customs.obj("new"), APPLY)[0] == 403
+    assert "create" not in client("GET", f"/apis/{customs.group}/v1")[1]["resources"][0]["verbs"]
+    assert client("PATCH", customs.path("held"), {"metadata": {"finalizers": None}}, MERGE)[0] == 200
+    customs.gone()
+    assert client.raw("GET", customs.path()).text == "404 page not found\n"
+    customs.install()
+    assert client("GET", customs.path())[1]["items"] == []
+
+
+def test_api_services_of_definitions(client, namespace):
+    customs = Customs(client, definition(f"{namespace}.example.com"), namespace).install()
+    where = f"/apis/apiregistration.k8s.io/v1/apiservices/v1.{customs.group}"
+    until(lambda: client("GET", where)[0] == 200, "there is an APIService")
+    assert client("DELETE", where)[0] == 200
+    until(lambda: client("GET", where)[0] == 200, "it is made anew")
+    client("PATCH", where, {"spec": {"versionPriority": 7}}, MERGE)
+    until(lambda: client("GET", where)[1]["spec"]["versionPriority"] == 100, "it is put right")
+    client("DELETE", customs.where)
+    until(lambda: client("GET", where)[0] == 404, "it goes with the definition")
+
+
+def test_namespaces_quota_and_owners(client, namespace):
+    customs = Customs(client, definition(f"{namespace}.example.com"), namespace).install()
+    client("POST", "/api/v1/namespaces", {"metadata": {"name": f"{namespace}-x"}})
+    inner = Customs(client, customs.crd, f"{namespace}-x")
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {f"count/widgets.{customs.group}": "2"}}}
+    assert client("POST", f"/api/v1/namespaces/{inner.namespace}/resourcequotas", quota)[0] == 201
+    owner = inner.create("owner")
+    dependent = inner.obj("dependent")
+    dependent["metadata"]["ownerReferences"] = [
+        {"apiVersion": f"{customs.group}/v1", "kind": "Widget", "name": "owner", "uid": owner["metadata"]["uid"]}
+    ]
+    assert client("POST", inner.path(), dependent)[0] == 201
+    status, body = client("POST", inner.path(), inner.obj("third"))
+    assert status == 403 and "exceeded quota" in body["message"]
+    client("DELETE", inner.path("owner"))
+    until(lambda: client("GET", inner.path("dependent"))[0] == 404, "the dependent is collected")
+    held = customs.create("stays")
+    assert client("DELETE", f"/api/v1/namespaces/{inner.namespace}")[0] == 200
+    until(lambda: client("GET", f"/api/v1/namespaces/{inner.namespace}")[0] == 404, "the namespace goes")
+    assert client("GET", customs.path("stays"))[1] == held
+
+
+def test_every_worker_serves_what_one_established(kas_server, connect):
+    server = kas_server("--unsafe-no-fsync", "--controllers=none", workers=2)
+    client = connect(server)
+    for i in range(3):
+        customs = Customs(client, definition(f"g{i}.example.com")).install()
+        found = [connect(server)("GET", customs.path())[0] for _ in range(12)]  # a connection each, to either worker
+        assert found == [200] * 12
+        assert connect(server)("POST", customs.path(), customs.obj("a"))[0] == 201
+        assert [connect(server)("GET", customs.path("a"))[0] for _ in range(12)] == [200] * 12
+
+
+def test_nothing_is_written_under_a_schema_that_has_changed(kas_server, connect):
+    """Writers go on while the definition changes: what is stored behind the revision of the change fits the new schema."""
+    server = kas_server("--unsafe-no-fsync", "--controllers=none", workers=2)
+    customs = Customs(connect(server), definition("example.com", version(spec={"x": {"type": "string"}}))).install()
+    stop, answers, lock = threading.Event(), [], threading.Lock()
+
+    def write(writer: int) -> None:
+        client, n = connect(server), 0
+        while not stop.is_set():
+            n += 1
+            status, body = client("POST", customs.path(), customs.obj(f"w{writer}n{n}", {"x": "text"}))
+            with lock:
+                answers.append((status, body))
+
+    def stuff(n: int) -> bool:
+        with lock:
+            return len(answers) > n
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    try:
+        until(lambda: stuff(60), "writers write")
+        changed = customs.change(lambda crd: spec_of(crd).update(x={"type": "integer"}))
+        with lock:
+            n = len(answers)
+        until(lambda: stuff(n + 60), "writers go on")
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    assert {status for status, _ in answers} <= {201, 422, 429} and {201, 422} <= {status for status, _ in answers}
+    revision = int(changed["metadata"]["resourceVersion"])
+    assert max(int(body["metadata"]["resourceVersion"]) for status, body in answers if status == 201) < revision
+
+
+def test_custom_resources_survive_a_restart(kas_server, connect):
+    server = kas_server("--unsafe-no-fsync", "--controllers=none")
+    client = connect(server)
+    customs = Customs(client, definition("example.com", version(spec=SPEC))).install()
+    customs.create("a", {"color": "red"})
+    customs.change(lambda crd: spec_of(crd).update(size={"type": "integer", "default": 5}))
+    customs.create("b")
+    server.stop()
+    server.start()
+    customs.client = client = connect(server)
+    want = {"a": {"color": "red", "replicas": 1, "size": 5}, "b": {"replicas": 1, "size": 5}}
+    assert {o["metadata"]["name"]: o["spec"] for o in client("GET", customs.path())[1]["items"]} == want
+    customs.create("c")
+
+
+def test_versions_that_only_a_webhook_converts(client, namespace):
+    """Nobody asks the webhook yet: what is of the stored version is served, the rest is an error and not the wrong object."""
+    hook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}}
+    crd = definition(f"{namespace}.example.com", version("v1"), version("v2", storage=False))
+    crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": hook}
+    customs = Customs(client, crd, namespace).install()
+    made = customs.create("a")
+    assert client("GET", customs.path("a"))[1] == made
+    for path in (customs.path("a", "v2"), customs.path(version="v2")):
+        status, body = client("GET", path)
+        assert status == 500 and body["message"].startswith(f"conversion webhook for {customs.group}/v1, Kind=Widget failed: ")
+    assert client("POST", customs.path(version="v2"), customs.obj("b", version="v2"))[0] == 500
+    assert [o["metadata"]["name"] for o in client("GET", customs.path())[1]["items"]] == ["a"]
+
+
+def test_bytes_are_served_again_once_nothing_old_is_stored(client, widgets):
+    """What is shown stays the same while the server finds that out."""
+    widgets.create("a", {"color": "red"})
+    widgets.change(lambda crd: spec_of(crd).update(size={"type": "integer", "default": 5}))
+    assert client("GET", widgets.path("a"))[1]["spec"]["size"] == 5
+    status, after = client("PATCH", widgets.path("a"), {"spec": {"color": "blue"}}, MERGE)
+    assert status == 200 and after["spec"] == {"color": "blue", "replicas": 1, "size": 5}
+    assert client("GET", widgets.path())[1]["items"] == [after]
+
+
+@pytest.mark.parametrize(("name", "says"), [("bare", "name to avoid"), ("with.domain", "name including a path (/) to avoid")])
+def test_finalizers_that_others_may_have_too(client, widgets, name, says):
+    obj = widgets.obj("a")
+    obj["metadata"]["finalizers"] = [name, "example.com/mine", "orphan"]
+    answer = client.raw("POST", widgets.path() + "?dryRun=All", obj)
+    assert answer.status_code == 201 and answer.headers["Warning"].count("299") == 1 and says in answer.headers["Warning"]

@@ -1,0 +1,137 @@
+"""The table of custom resources over a store in this process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+import pytest
+
+from kas.endpoints.custom.table import GROUP, RESOURCE, CustomResources
+from kas.meta.errors import ApiError
+from kas.registry.registries import Registries
+from kas.registry.strategy import Context
+from kas.store import Op, build_record, open_store
+from kas.types.scheme import Scheme
+from tests.endpoints.customs import definition, version
+
+NOW = "2024-01-02T03:04:05Z"
+CONDITIONS = [{"type": t, "status": "True"} for t in ("NamesAccepted", "Established")]
+
+
+class Table:
+    """A store with one definition, and what follows it."""
+
+    def __init__(self, path: str) -> None:
+        self.store = open_store(path, sync=False)
+        self.store.start(asyncio.get_running_loop())
+        scheme = Scheme()
+        registries = Registries(self.store, lambda: NOW)
+        registries.add_stored(scheme.resources, scheme.resource, 3600, {})
+        self.root = registries.of(GROUP, RESOURCE).root
+        self.changed, self.refreshed = [], 0
+        self.custom = CustomResources(scheme, registries, self.changed.append, self._refresh)
+        self.registries, self.scheme = registries, scheme
+
+    def _refresh(self) -> None:
+        self.refreshed += 1
+
+    async def put(self, crd, generation: int = 1, **meta) -> None:
+        obj = {**crd, "metadata": {**crd["metadata"], "uid": "u", "generation": generation, **meta}}
+        obj["status"] = {"acceptedNames": crd["spec"]["names"], "conditions": CONDITIONS}
+        head, _, tail = orjson.dumps(obj).partition(b'"metadata":{')
+        await self.store.commit(Op(self.root + crd["metadata"]["name"], build_record(head + b'"metadata":{', tail)))
+        self.store.catch_up()
+
+    async def write(self, name: str, served=None):
+        served = served or self.custom.find("example.com", "v1", "widgets")
+        obj = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"a": "x"}}
+        await served.registry.create(Context(NOW, "ns", {}), obj)
+
+
+@pytest.fixture
+def crd():
+    return definition("example.com", version(spec={"a": {"type": "string"}}))
+
+
+def run(tmp_path, body) -> None:
+    async def whole() -> None:
+        table = Table(str(tmp_path / "data"))
+        try:
+            await body(table)
+        finally:
+            table.store.close()
+
+    asyncio.run(whole())
+
+
+def test_definitions_come_change_and_go(tmp_path, crd):
+    async def body(t: Table) -> None:
+        t.custom.start()
+        await t.put(crd)
+        first = t.custom.find("example.com", "v1", "widgets")
+        assert first.native and t.scheme.kind("example.com", "v1", "Widget") is not None
+        assert t.registries.of_kind("example.com/v1", "Widget") is first.registry
+        await t.put(crd, labels={"x": "y"})
+        assert t.custom.find("example.com", "v1", "widgets") is first and not t.changed
+        await t.put(crd, generation=2)
+        second = t.custom.find("example.com", "v1", "widgets")
+        assert second is not first and [s.versions["v1"] for s in t.changed] == [first] and second.native  # nothing is stored
+        await t.store.commit(Op(t.root + "widgets.example.com", None))
+        t.store.catch_up()
+        assert t.custom.find("example.com", "v1", "widgets") is None and t.scheme.kind("example.com", "v1", "Widget") is None
+        assert t.registries.of_kind("example.com/v1", "Widget") is None and not t.custom.groups and len(t.changed) == 2
+
+    run(tmp_path, body)
+
+
+def test_what_is_stored_when_a_server_starts(tmp_path, crd):
+    async def body(t: Table) -> None:
+        for i in range(150):  # more than one page
+            await t.put(definition("example.com", plural=f"things{i}", kind=f"Thing{i}"))
+        t.custom.start()
+        assert len(t.custom.definitions) == 150 and t.refreshed == 1
+        assert t.custom.find("example.com", "v1", "things149").type.schema["type"] == "object"
+
+    run(tmp_path, body)
+
+
+def test_a_write_that_was_judged_by_another_definition_is_not_stored(tmp_path, crd):
+    async def body(t: Table) -> None:
+        t.custom.start()
+        await t.put(crd)
+        old = t.custom.find("example.com", "v1", "widgets")
+        await t.write("a")
+        await t.put(crd, labels={"x": "y"})
+        await t.write("b", old)  # its spec is the same
+        await t.put(crd, generation=2)
+        with pytest.raises(ApiError) as caught:
+            await t.write("c", old)
+        assert (caught.value.code, caught.value.message) == (429, "storage is (re)initializing")
+        await t.put(crd, generation=2, deletionTimestamp=NOW)
+        with pytest.raises(ApiError, match="create not allowed while custom resource definition is terminating"):
+            await t.write("d")
+        assert [r.key[-1] for r in t.store.range(old.registry.root).records] == ["a", "b"]
+
+    run(tmp_path, body)
+
+
+def test_bytes_are_served_once_nothing_old_is_stored(tmp_path, crd):
+    async def body(t: Table) -> None:
+        t.custom.start()
+        await t.put(crd)
+        await t.write("a")
+        await t.put(crd, generation=2)
+        served = t.custom.find("example.com", "v1", "widgets")
+        records = t.store.range(served.registry.root).records
+        assert not served.native and served.convert(records)[0] is not records[0]
+        await t.custom.look_for_clean()
+        assert not served.native
+        await t.store.commit(Op(records[0].key, None))
+        await t.write("b")
+        records = t.store.range(served.registry.root).records
+        assert served.convert(records)[0] is records[0]  # it was written under today's definition
+        await t.custom.look_for_clean()
+        assert served.native
+
+    run(tmp_path, body)
