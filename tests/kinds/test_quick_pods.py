@@ -1,4 +1,4 @@
-"""The quick check of containers and volumes never passes what the rules refuse or warn of, and passes common pods."""
+"""The tables of pod specs never pass what the rules refuse or warn of, and pass common pods."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kas.admission.plugins.service_account import token_source
-from kas.kinds.core.pod import scheduling
 from kas.kinds.core.pod import warnings as podwarnings
 from kas.kinds.core.pod._containers import quality_of_service
-from kas.kinds.core.pod._quick import quick_containers, quick_tolerations, quick_volumes
+from kas.kinds.core.pod.checks import PARTS, REST
 from kas.kinds.core.pod.containers import PodFacts, init_containers, regular_containers
+from kas.kinds.core.pod.spec import spec as spec_rules
 from kas.kinds.core.pod.strategy import class_of
 from kas.kinds.core.pod.volumes import volumes as volume_rules
+from tests.checks.mutations import changed, each_place, places
 
 VOLUMES: list[dict[str, Any]] = [
     {"name": "empty", "emptyDir": {"sizeLimit": "1Gi"}},
@@ -55,54 +56,6 @@ CONTAINER: dict[str, Any] = {
 SECOND = {**CONTAINER, "name": "d", "ports": [{"name": "other", "containerPort": 81, "protocol": "TCP"}]}
 FIRST_STEP = {key: CONTAINER[key] for key in ("image", "imagePullPolicy", "terminationMessagePolicy", "env", "resources")} | {"name": "i"}
 
-# What replaces a value somewhere in a common pod: names and paths gone wrong, numbers off their ranges, other shapes.
-ODD = st.one_of(
-    st.sampled_from([
-        None, "", "a", "A", "-", "a-", "a--b", "a.b", "..", "../a", "a/../b", "a..b", "/a", " a ", "a=b", "é", "\ud800", "a" * 16,
-        "a" * 64, "a" * 254, "80", "TCP", "http", "Always", "metadata.name", "CAP_SYS_ADMIN", "config", "token", "ca.crt", "namespace",
-        "b", "b/c", "b/c/", "token/a",
-        "A.b", ".a", "1", "0", "100m", "1500m", "2Ki", "1k", "1Mi", "65Mi", "1M", "1G", "9E", "1e3", "999999999999", "99999999Ti", "-1",
-    ]),
-    st.sampled_from([0, -1, 1, 2, 81, 599, 65535, 65536, 0o777, 0o1000, 1 << 31, 1 << 63, 1 << 70, True, False]),
-    st.sampled_from([0, 1, 2, 3]).map(lambda i: [[], {}, ["a"], {"a": "b"}][i]),
-    st.text(max_size=4), st.integers(),
-)  # fmt: skip
-KEYS = (
-    "hostPort", "hostIP", "value", "valueFrom", "grpc", "exec", "sleep", "add", "privileged", "allowPrivilegeEscalation", "procMount",
-    "nvidia.com/gpu", "hugepages-2Mi", "memory", "claims", "subPathExpr", "mountPropagation", "volumeDevices", "restartPolicy",
-    "stopSignal", "terminationGracePeriodSeconds", "prefix", "localhostProfile", "gitRepo", "items", "mode", "path", "resizePolicy",
-    "name", "resourceFieldRef", "sizeLimit", "ephemeral", "image", "serviceAccountToken", "secret", "fileKeyRef", "windowsOptions",
-    "type", "lifecycle", "livenessProbe",
-)  # fmt: skip
-
-
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (dict or list, key or index) in a document."""
-    pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
-    return [place for key, below in pairs for place in [(value, key), *places(below)]]
-
-
-@st.composite
-def changed(draw: st.DrawFn, common: Any) -> Any:
-    """The common document with up to three changes: a value replaced, one taken away, one copied from elsewhere, a field added."""
-    doc = copy.deepcopy(common)
-    for _ in range(draw(st.integers(1, 3))):
-        there = places(doc)
-        if not there:
-            break
-        owner, key = there[draw(st.integers(0, len(there) - 1))]
-        what = draw(st.sampled_from(["odd", "drop", "copy", "add"]))
-        if what == "odd":
-            owner[key] = draw(ODD)
-        elif what == "drop":
-            del owner[key]
-        elif what == "copy":
-            source, at = there[draw(st.integers(0, len(there) - 1))]
-            owner[key] = copy.deepcopy(source[at])
-        elif isinstance(owner, dict):
-            owner[draw(st.sampled_from(KEYS))] = draw(ODD)
-    return doc
-
 
 def container_findings(spec: Any, valid: dict[str, Any]) -> list[Any]:
     facts = PodFacts(valid, frozenset(), 30, "Always", True, None)
@@ -115,58 +68,104 @@ def container_findings(spec: Any, valid: dict[str, Any]) -> list[Any]:
     return found + list(podwarnings._port_warnings(spec, "s"))
 
 
+SIDECAR = {**FIRST_STEP, "name": "s", "restartPolicy": "Always", "livenessProbe": CONTAINER["livenessProbe"]}
+SPEC: dict[str, Any] = {"containers": [CONTAINER, SECOND], "initContainers": [FIRST_STEP, SIDECAR], "volumes": VOLUMES}
+REST_OF_IT: dict[str, Any] = {
+    "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst", "serviceAccountName": "default",
+    "serviceAccount": "default", "securityContext": {"runAsUser": 1, "fsGroup": 2, "supplementalGroups": [3], "runAsNonRoot": True},
+    "schedulerName": "default-scheduler", "tolerations": [
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+        {"key": "dedicated", "operator": "Equal", "value": "a", "effect": "NoSchedule"}, {"key": "a.b/c", "operator": "Exists"},
+    ],
+    "priority": 0, "enableServiceLinks": True, "preemptionPolicy": "PreemptLowerPriority", "nodeName": "n", "hostNetwork": False,
+    "imagePullSecrets": [{"name": "a"}, {"name": "b"}], "hostname": "h", "subdomain": "s", "priorityClassName": "p",
+    "activeDeadlineSeconds": 10, "runtimeClassName": "r",
+}  # fmt: skip
+
+
+def spec_findings(spec: Any) -> list[Any]:
+    """What the rules say of containers and volumes, and warn of."""
+    volumes = spec.get("volumes") or []
+    by_name, found = volume_rules(volumes, "pod", True, "v")
+    assert found or by_name == {v["name"]: v for v in volumes}
+    spec = {**spec, "initContainers": spec.get("initContainers") or []}  # null is absent
+    return [*found, *podwarnings._volume_warnings(volumes, "v"), *container_findings(spec, by_name)]
+
+
+@settings(max_examples=2000)
+@given(changed(SPEC))
+def test_containers_and_volumes_it_passes_are_valid(spec):
+    if PARTS.passes(spec):
+        assert spec_findings(spec) == []
+
+
+def test_containers_and_volumes_with_one_thing_wrong():
+    spec = copy.deepcopy(SPEC)
+    assert PARTS.passes(spec) and PARTS.passes({**spec, "volumes": [*VOLUMES, *MORE_VOLUMES]})
+    for what in each_place(spec):
+        if PARTS.passes(spec):
+            assert spec_findings(spec) == [], what
+
+
+MORE_VOLUMES: list[dict[str, Any]] = [
+    {"name": "whole", "projected": {"sources": [{"configMap": {"name": "a"}}, {"secret": {"name": "b"}}], "defaultMode": 420}},
+    {"name": "files", "secret": {"secretName": "s", "items": [{"key": "a", "path": "a"}, {"key": "b", "path": "b"}]}},
+    {"name": "two", "downwardAPI": {"defaultMode": 256, "items": [
+        {"path": name, "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}} for name in ("x", "y")
+    ]}},
+]  # fmt: skip
+
+
+def test_volumes_with_one_thing_wrong():
+    spec = {"containers": [{**FIRST_STEP, "name": "c"}], "volumes": copy.deepcopy(MORE_VOLUMES)}
+    for what in each_place(spec["volumes"]):
+        if PARTS.passes(spec):
+            assert spec_findings(spec) == [], what
+
+
+def rest_findings(rest: Any) -> list[Any]:
+    spec = {"containers": [{**FIRST_STEP, "name": "c"}], **rest}
+    return [*spec_rules(spec, "p", "spec", passed=False), *podwarnings.pod_warnings({}, spec, passed=False)]
+
+
 @settings(max_examples=1500)
-@given(changed({"containers": [CONTAINER, SECOND], "initContainers": [FIRST_STEP]}))
-def test_containers_it_passes_are_valid(spec):
-    valid = {v["name"]: v for v in VOLUMES}
-    if quick_containers(spec.get("containers"), spec.get("initContainers"), valid):
-        spec["initContainers"] = spec.get("initContainers") or []  # null is absent
-        assert container_findings(spec, valid) == []
+@given(changed(REST_OF_IT))
+def test_the_rest_of_a_spec_it_passes_is_valid(rest):
+    if REST.passes(rest):
+        assert rest_findings(rest) == []
 
 
-@settings(max_examples=1000)
-@given(changed(VOLUMES))
-def test_volumes_it_passes_are_valid(volumes):
-    if quick_volumes(volumes):
-        by_name, found = volume_rules(volumes, "pod", True, "v")
-        assert found == [] and podwarnings._volume_warnings(volumes, "v") == []
-        assert by_name == {v["name"]: v for v in volumes}
+def test_the_rest_of_a_spec_with_one_thing_wrong():
+    rest = copy.deepcopy(REST_OF_IT)
+    assert REST.passes(rest)
+    for what in each_place(rest):
+        if REST.passes(rest):
+            assert rest_findings(rest) == [], what
 
 
-TOLERATIONS = [
-    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
-    {"key": "node.kubernetes.io/disk-pressure", "operator": "Exists", "effect": "NoSchedule"},
-]
-
-
-@settings(max_examples=300)
-@given(changed(TOLERATIONS))
-def test_tolerations_it_passes_are_valid(items):
-    if quick_tolerations(items):
-        assert scheduling.tolerations(items, "t") == []
+def passes(containers: Any, volumes: Any = ()) -> bool:
+    return PARTS.passes({"containers": containers, "volumes": list(volumes)})
 
 
 def test_common_pods_pass():
-    valid = {v["name"]: v for v in VOLUMES}
-    sidecar = {**FIRST_STEP, "name": "s", "restartPolicy": "Always", "livenessProbe": CONTAINER["livenessProbe"]}
-    assert quick_volumes(VOLUMES) and quick_volumes([]) and quick_tolerations(TOLERATIONS)
-    assert quick_containers([CONTAINER], None, valid) and quick_containers([CONTAINER, SECOND], [FIRST_STEP, sidecar], valid)
-    assert quick_containers([CONTAINER], [], valid)
-    assert not quick_containers([CONTAINER], None, {}), "mounts of volumes that are not there"
-    assert not quick_containers([], None, valid) and not quick_containers(None, None, valid) and not quick_containers([1], None, valid)
+    assert passes([CONTAINER], VOLUMES) and passes([{**FIRST_STEP, "name": "c"}])
+    assert PARTS.passes({"volumes": VOLUMES, "initContainers": [], "containers": [CONTAINER, SECOND], "nodeName": "n"})
+    assert PARTS.passes({"containers": [CONTAINER], "volumes": VOLUMES}), "whatever comes first"
+    assert not passes([CONTAINER]), "mounts of volumes that are not there"
+    assert not passes([]) and not passes(None) and not passes([1]) and not PARTS.passes({})
 
 
 @pytest.mark.parametrize(
-    ("request_", "limit", "passes"),
+    ("request_", "limit", "passed"),
     [
         ("1", "1000m", True), ("1001m", "1", False), ("1Ki", "1024", True), ("1Ki", "1k", False), ("1Gi", "1G", False), ("1G", "1Gi", True),
         ("1Ti", "1T", False), ("1T", "1Ti", True), ("1Mi", "1M", False), ("0", "0", True), ("1", "1Ei", False),
         ("999999999999", "1Ti", True),
     ],
 )  # fmt: skip
-def test_amounts_count_by_value(request_, limit, passes):
+def test_amounts_count_by_value(request_, limit, passed):
     container = {**FIRST_STEP, "resources": {"requests": {"cpu": request_}, "limits": {"cpu": limit}}}
-    assert quick_containers([container], None, {}) is passes
+    assert PARTS.passes({"containers": [container]}) is passed
 
 
 AMOUNTS = st.dictionaries(
@@ -191,17 +190,10 @@ def test_quality_of_service_of_common_pods():
 
 
 def test_a_field_it_does_not_know_makes_it_look_again():
-    valid = {v["name"]: v for v in VOLUMES}
-    for common, passes in (
-        ([CONTAINER], lambda doc: quick_containers(doc, None, valid)), (VOLUMES, quick_volumes), (TOLERATIONS, quick_tolerations),
-    ):  # fmt: skip
-        assert passes(common)
-        for n in range(len(dicts(common))):
-            doc = copy.deepcopy(common)
-            dicts(doc)[n]["new"] = "x"
-            assert not passes(doc), dicts(doc)[n]
-
-
-def dicts(value: Any) -> list[dict[str, Any]]:
-    below = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-    return ([value] if isinstance(value, dict) else []) + [d for part in below for d in dicts(part)]
+    for common, check in ((SPEC, PARTS), (REST_OF_IT, REST)):
+        doc = copy.deepcopy(common)
+        for owner in [*(owner[key] for owner, key in places(doc)), doc]:
+            if isinstance(owner, dict) and not (check is PARTS and owner is doc):
+                owner["new"] = "x"
+                assert not check.passes(doc), owner
+                del owner["new"]

@@ -1,13 +1,17 @@
-"""The quick check of metadata never passes what the rules refuse, and passes common objects."""
+"""The checks of metadata never pass what the rules refuse, and pass common objects."""
 
 from __future__ import annotations
+
+import copy
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kas._codecs import quick_annotations, quick_metadata
+from kas.meta import labelselectors, names
 from kas.meta import objectmeta as metadata
 from kas.meta.labelselectors import labels
+from kas.meta.metachecks import ANNOTATIONS, LABELS, METADATA, OBJECT_META
+from tests.checks.mutations import changed, each_place
 
 TEXT = st.one_of(
     st.text(alphabet="aZ0-_./é", max_size=8),
@@ -40,7 +44,7 @@ META = st.fixed_dictionaries(
 @example({"annotations": {"a": "x" * 262144}})
 @example({"annotations": {"a": "x" * 262143}})
 def test_what_it_passes_is_valid(meta):
-    if quick_metadata(meta):
+    if METADATA.passes(meta):
         assert not labels(meta.get("labels"), "l")
         assert not metadata.validate_annotations(meta.get("annotations"), "a")
         assert not metadata.validate_owner_references(meta.get("ownerReferences"), "o")
@@ -52,9 +56,7 @@ def test_what_it_passes_is_valid(meta):
 @given(NAMES)
 def test_annotations_alone(found):
     # The rules themselves ask it first: what they say of each key must agree.
-    from kas.meta import names
-
-    if quick_annotations(found):
+    if ANNOTATIONS.passes(found):
         assert not [m for key in found for m in names.is_qualified_name(key.lower())]
 
 
@@ -65,7 +67,68 @@ def test_common_metadata_passes():
         "name": "n", "labels": {"app.kubernetes.io/name": "a", "b": ""}, "annotations": {"Example.com/A": "any text"},
         "ownerReferences": [owner], "finalizers": ["example.com/f", "orphan"], "managedFields": [entry, {**entry, "subresource": "status"}],
     }  # fmt: skip
-    assert quick_metadata(meta) and quick_metadata({}) and quick_annotations(None)
-    assert not quick_metadata({**meta, "ownerReferences": [owner, owner]})
-    assert not quick_metadata({**meta, "finalizers": ["orphan", "foregroundDeletion"]})
-    assert not quick_metadata({"labels": ["a"]}) and not quick_metadata({"managedFields": {"a": 1}})
+    assert METADATA.passes(meta) and METADATA.passes({})
+    assert not METADATA.passes({**meta, "ownerReferences": [owner, owner]})
+    assert not METADATA.passes({**meta, "finalizers": ["orphan", "foregroundDeletion"]})
+    assert not METADATA.passes({"labels": ["a"]}) and not METADATA.passes({"managedFields": {"a": 1}})
+
+
+OWNED = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True, "blockOwnerDeletion": True}
+ENTRIES = [
+    {
+        "manager": "kubectl",
+        "operation": "Update",
+        "apiVersion": "v1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {},
+        "time": "2024-01-02T03:04:05Z",
+    },
+    {"manager": "x", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}, "subresource": "status"},
+]
+WHOLE = {
+    "name": "n", "generateName": "n-", "namespace": "ns", "uid": "u", "creationTimestamp": "2024-01-02T03:04:05Z", "generation": 1,
+    "resourceVersion": "1", "labels": {"app.kubernetes.io/name": "a", "b": ""}, "annotations": {"Example.com/A": "any text, é"},
+    "ownerReferences": [OWNED, {**OWNED, "controller": False}], "finalizers": ["example.com/f", "orphan", "plain"],
+    "managedFields": ENTRIES,
+}  # fmt: skip
+
+
+def refused(meta, namespaced, rule):
+    """What the rules say, part by part, as they do when no check has passed."""
+    found = [m for key, prefix in (("name", False), ("generateName", True)) if meta.get(key) for m in rule(meta[key], prefix)]
+    found += ["name"] if not meta.get("name") else []
+    if namespaced:
+        found += names.is_dns1123_label(meta.get("namespace") or "")
+    elif meta.get("namespace"):
+        found.append("namespace")
+    found += ["generation"] if (meta.get("generation") or 0) < 0 else []
+    found += labels(meta.get("labels"), "l")
+    found += [m for key in meta.get("annotations") or () for m in names.is_qualified_name(key.lower())]
+    found += metadata.validate_owner_references(meta.get("ownerReferences"), "o") + metadata.validate_finalizers(
+        meta.get("finalizers"), "f"
+    )
+    return found + metadata.validate_managed_fields(meta.get("managedFields"), "m")
+
+
+def test_whole_metadata_with_one_thing_wrong():
+    for (rule, namespaced), check in OBJECT_META.items():
+        meta = {key: value for key, value in copy.deepcopy(WHOLE).items() if namespaced or key != "namespace"}
+        if rule is names.dns1035_label:
+            del meta["generateName"]
+        assert check.passes(meta), rule
+        for what in each_place(meta):
+            if check.passes(meta):
+                assert refused(meta, namespaced, rule) == [], (rule, what)
+
+
+@settings(max_examples=500)
+@given(changed(WHOLE))
+def test_whole_metadata_gone_wrong(meta):
+    for (rule, namespaced), check in OBJECT_META.items():
+        if check.passes(meta):
+            assert refused(meta, namespaced, rule) == []
+
+
+def test_labels_alone():
+    assert LABELS.passes({"a.b/c": "D", "e": ""}) and not LABELS.passes({"A.b/c": "d"}) and not LABELS.passes(None)
+    assert not labelselectors.labels({"a.b/c": "D"}, "l")
