@@ -16,6 +16,15 @@ DEPENDENTS = ("orphan", "foregroundDeletion")
 ANY = checks.anything()
 
 LABELS = checks.mapping(checks.label_value(), checks.qualified_name())
+_KEY = checks.qualified_name()
+_EXPRESSION = checks.any_of(
+    checks.record(
+        {"key": _KEY, "operator": checks.option("In", "NotIn"), "values": checks.listing(checks.label_value(), low=1)},
+        required=("key", "operator", "values"),
+    ),
+    checks.record({"key": _KEY, "operator": checks.option("Exists", "DoesNotExist")}, required=("key", "operator")),
+)
+LABEL_SELECTOR = checks.record({"matchLabels": LABELS, "matchExpressions": checks.listing(_EXPRESSION)})
 # Keys are lowered before they are judged.
 ANNOTATIONS = checks.mapping(checks.text(), checks.qualified_name(capitals=True), total=TOTAL_ANNOTATION_SIZE_LIMIT_B)
 
@@ -78,6 +87,14 @@ _NAMES: tuple[tuple[names.NameFunction, Check, Check], ...] = (
     (names.path_segment, checks.path_segment(), checks.path_segment()),
 )
 # The whole of an object's metadata, by the kind's rule for names and whether its objects have namespaces.
-OBJECT_META = {
-    (rule, namespaced): _object_meta(name, generated, namespaced) for rule, name, generated in _NAMES for namespaced in (True, False)
-}
+OBJECT_META: dict[tuple[names.NameFunction, bool], Check] = {}
+
+
+def name_rule(rule: names.NameFunction, name: Check, generate_name: Check) -> None:
+    """Metadata of kinds with this rule for names is looked at quickly: ``name`` and ``generate_name`` pass only what the rule does."""
+    for namespaced in (True, False):
+        OBJECT_META[rule, namespaced] = _object_meta(name, generate_name, namespaced)
+
+
+for _rule in _NAMES:
+    name_rule(*_rule)

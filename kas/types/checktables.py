@@ -10,6 +10,7 @@ A table is a mapping of JSON names to one of these, for the value, or the items 
     ANY                   no rule looks at it
     ENUM                  one of the texts that the descriptor lists
     FALSE, EMPTY          only what stands for absent: false; an empty text
+    NOTHING               null
     a mapping, a Message  the table of the message
     need(spec)            the field must be there
     each(spec, ...)       with bounds of the list or map, or what its keys are
@@ -32,7 +33,10 @@ Group = tuple[Sequence[str], int, int] | tuple[Sequence[str], int, int, Sequence
 ANY = checks.anything()
 ENUM = object()
 FALSE = checks.same(False)
+# Of objects: what is the same for all, or has checks of its own.
+TOP = dict.fromkeys(("apiVersion", "kind", "metadata"), ANY)
 EMPTY = checks.option("")
+NOTHING = checks.unknown().or_null()
 Spec = Any
 
 

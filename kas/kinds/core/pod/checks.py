@@ -92,7 +92,8 @@ _HOOK = Message(_ACTIONS, groups=[one_of(*_ACTIONS)])
 # -- containers
 
 _EVERY_CONTAINER = {
-    "name": need(LABEL.claim(NAMES)), "image": need(checks.unpadded()), "ports": each(_PORT, unique=False), "envFrom": _ENV_FROM, "env": _ENV,
+    "name": need(LABEL.claim(NAMES)), "image": need(checks.unpadded()), "ports": each(_PORT, unique=False), "envFrom": _ENV_FROM,
+    "env": _ENV,
     "resources": _RESOURCES, "volumeMounts": _MOUNT, "terminationMessagePolicy": need(ENUM), "imagePullPolicy": need(ENUM),
     "securityContext": _SECURITY,
     **dict.fromkeys(("command", "args", "workingDir", "terminationMessagePath", "stdin", "stdinOnce", "tty"), ANY),
