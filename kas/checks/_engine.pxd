@@ -13,7 +13,8 @@
 # goes to the rules until somebody adds it to the table.
 #
 # Documents are decoded values of any shape: types are checked, references are borrowed while their dict or list is not changed, nothing
-# is changed or kept. A walk visits each value once for each check that looks at it, and is as deep as the tree of checks, which is finite.
+# is changed or kept. A walk visits each value once for each check that looks at it, and is as deep as document and checks both are, but never deeper than
+# MAX_DEPTH.
 # What concerns several places (unique names, a mount's volume) goes through scopes: a container check opens one, checks below it claim
 # values or ask for claimed ones. Open scopes lie on a stack of the walk, so a tree may be shared by threads and by other trees.
 
@@ -23,6 +24,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cdef enum:
     MAX_SCOPES = 24   # open at one time; one more, and nothing is certain
+    MAX_DEPTH = 500   # levels of a document, which are as many calls on the C stack
 
 
 # A name for what is claimed: that of a list's items, of a pod's ports. What it holds is the walk's.
@@ -82,6 +84,7 @@ cdef struct Walk:
     PyObject* taken[MAX_SCOPES]   # sets, made when something is claimed first
     bint alone[MAX_SCOPES]        # of a list with one item, which cannot repeat itself
     int n
+    int depth
 
 
 @cython.final

@@ -124,15 +124,19 @@ def only_with(name: str, *fields: str) -> Group:
     return (name,), 1, 1, fields
 
 
+TABLES: list[Checked] = []
+
+
 class Checked:
     """The check of a built-in type, built when it is first asked, since tables are loaded long before.
 
-    ``passes(obj)`` says whether ``obj`` is certainly valid; ``about`` is what the table is of.
+    ``passes(obj)`` says whether ``obj`` is certainly valid.
     """
 
-    def __init__(self, name: str, table: Mapping[str, Spec] | Message, about: str = "") -> None:
-        self.name, self.about, self._table = name, about or name, table
+    def __init__(self, name: str, table: Mapping[str, Spec] | Message) -> None:
+        self.name, self._table = name, table
         self.passes: Callable[[Any], bool] = self._first
+        TABLES.append(self)
 
     def _first(self, obj: Any) -> bool:
         return self.build().passes(obj)

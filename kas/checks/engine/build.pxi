@@ -126,7 +126,7 @@ cdef class Check:
 
 cdef int whole(Node* c, object value) except -2:
     cdef Walk w
-    w.n = 0
+    w.n, w.depth = 0, 0
     try:
         return run(c, <PyObject*>value, &w)
     finally:

@@ -169,9 +169,13 @@ cdef int run(Node* c, PyObject* v, Walk* w) except -2:
     elif op < OBJECT:
         got = leaf(c, v, w)
     else:
+        if w.depth >= MAX_DEPTH:
+            return 0
+        w.depth += 1
         if c.opens != NULL:
             alone = op == LIST and PyList_CheckExact(<object>v) and PyList_GET_SIZE(<object>v) < 2
             if not open_scopes(<tuple>c.opens, alone, w):
+                w.depth -= 1
                 return 0
         if op == OBJECT:
             got = run_object(c, v, w)
@@ -185,6 +189,7 @@ cdef int run(Node* c, PyObject* v, Walk* w) except -2:
             got = run_alternatives(c, v, w)
         if w.n > before:
             close_scopes(before, w)
+        w.depth -= 1
     if got == 1:
         if c.claims != NULL:
             got = claim(w, c.claims, v if c.claimed == NULL else c.claimed)

@@ -202,5 +202,5 @@ _REST = {
     ),
 }  # fmt: skip
 
-PARTS = Checked("core.v1.PodSpec", Message(_PARTS, first=["volumes"], opens=[NAMES, PORTS, VOLUMES], rest=ANY), "containers and volumes")
-REST = Checked("core.v1.PodSpec", {**dict.fromkeys(_PARTS, ANY), **_REST}, "the rest of a pod")
+PARTS = Checked("core.v1.PodSpec", Message(_PARTS, first=["volumes"], opens=[NAMES, PORTS, VOLUMES], rest=ANY))
+REST = Checked("core.v1.PodSpec", {**dict.fromkeys(_PARTS, ANY), **_REST})
