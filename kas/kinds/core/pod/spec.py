@@ -227,7 +227,7 @@ def _hostname_override(spec: Spec, path: str) -> list[FieldError]:
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
-def passes_quick_check(pod: Spec) -> bool:
+def passes_checks(pod: Spec) -> bool:
     """The fast path of validation: whether containers and volumes certainly have nothing wrong, nor to be warned of."""
     return capabilities.CURRENT.allow_privileged and PARTS.passes(pod)
 
@@ -235,10 +235,10 @@ def passes_quick_check(pod: Spec) -> bool:
 def spec(
     pod: Spec, pod_name: str, path: str, options: Options = DEFAULT, passed: bool | None = None, mirror: bool = False
 ) -> list[FieldError]:
-    """``ValidatePodSpec``. ``pod_name`` is "" in templates; ``passed`` is what ``passes_quick_check`` said, where it has been asked;
+    """``ValidatePodSpec``. ``pod_name`` is "" in templates; ``passed`` is what ``passes_checks`` said, where it has been asked;
     ``mirror`` is a static pod's."""
     if passed is None:
-        passed = passes_quick_check(pod)
+        passed = passes_checks(pod)
     if passed and REST.passes(pod):
         return []
     get = pod.get
