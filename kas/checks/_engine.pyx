@@ -4,8 +4,6 @@ Bounds checks are off in the whole unit: lists are indexed below the size read i
 below their counts.
 """
 
-import sys
-
 include "engine/texts.pxi"
 include "engine/walk.pxi"
 include "engine/build.pxi"

@@ -151,7 +151,8 @@ class Checked:
 def _message(type: TypeDesc, table: Mapping[str, Spec] | Message, keys: tuple[tuple[Scope, Sequence[str]], ...] = ()) -> Check:
     given = table if isinstance(table, Message) else Message(table)
     known = {f.name: f for f in type.json_fields}
-    made = {name: _field(known[name], spec.spec if isinstance(spec, _Need) else spec) for name, spec in given.fields.items()}
+    # Under the very names that decoded objects have, which are found by their addresses.
+    made = {known[name].name: _field(known[name], spec.spec if isinstance(spec, _Need) else spec) for name, spec in given.fields.items()}
     for key in keys:
         scope, names = key
         if len(names) == 1 and isinstance(given.fields.get(names[0]), _Need) and known[names[0]].message is None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kas.meta import labelselectors, names
 from kas.meta import objectmeta as metadata
 from kas.meta.labelselectors import labels
-from kas.meta.metachecks import ANNOTATIONS, LABELS, METADATA, OBJECT_META
+from kas.meta.metachecks import ANNOTATIONS, LABEL_SELECTOR, LABELS, METADATA, OBJECT_META
 from tests.checks.mutations import changed, each_place
 
 TEXT = st.one_of(
@@ -127,6 +127,36 @@ def test_whole_metadata_gone_wrong(meta):
     for (rule, namespaced), check in OBJECT_META.items():
         if check.passes(meta):
             assert refused(meta, namespaced, rule) == []
+
+
+SELECTOR = {
+    "matchLabels": {"app": "a", "a.b/c": ""}, "matchExpressions": [
+        {"key": "a", "operator": "In", "values": ["b", "c"]}, {"key": "a", "operator": "NotIn", "values": [""]},
+        {"key": "a.b/c", "operator": "Exists"}, {"key": "d", "operator": "DoesNotExist"},
+    ],
+}  # fmt: skip
+
+
+def selector_findings(selector):
+    """What the rules say of a selector, part by part."""
+    found = [m for key in selector.get("matchLabels") or () for m in names.is_qualified_name(key)]
+    found += [m for value in (selector.get("matchLabels") or {}).values() for m in names.is_label_value(value)]
+    for term in selector.get("matchExpressions") or ():
+        operator, values = term.get("operator"), term.get("values") or []
+        found += names.is_qualified_name(term.get("key") or "")
+        found += [m for value in values for m in names.is_label_value(value)]
+        if operator not in labelselectors.OPERATORS or (operator in ("In", "NotIn")) != bool(values):
+            found.append("operator")
+    return found
+
+
+def test_selectors_with_one_thing_wrong():
+    selector = copy.deepcopy(SELECTOR)
+    assert LABEL_SELECTOR.passes(selector) and LABEL_SELECTOR.passes({})
+    for what in each_place(selector):
+        if LABEL_SELECTOR.passes(selector):
+            assert selector_findings(selector) == [], what
+            assert labelselectors.label_selector(selector, "s") == [] and labelselectors.convertible(selector) == ""
 
 
 def test_labels_alone():

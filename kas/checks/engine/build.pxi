@@ -329,7 +329,7 @@ def record(fields not None, *, required=(), rest=None, rest_key=None, low=0, hig
         return sum({bits[name] for name in names})
 
     out._hold("fields", tuple([
-        (sys.intern(str(name)), <Check?>check, name in required, bits.get(name, 0), name in first) for name, check in fields.items()
+        (str(name), <Check?>check, name in required, bits.get(name, 0), name in first) for name, check in fields.items()
     ]))
     out._hold("index", {name: place for place, name in enumerate(fields)})
     out._hold("rest", rest)

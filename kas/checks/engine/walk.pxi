@@ -396,6 +396,7 @@ cdef int run_object(Node* c, PyObject* v, Walk* w) except -2:
 
 
 cdef inline int popcount(uint64_t x) noexcept:
+    """How many bits are set; seldom more than one."""
     cdef int n = 0
     while x:
         x &= x - 1

@@ -11,6 +11,7 @@ from typing import Any
 from kas import checks
 from kas.checks import Scope
 from kas.kinds.core.pod.fieldrefs import ENV_FIELDS, VOLUME_FIELDS
+from kas.meta.metachecks import LABELS
 from kas.types.checktables import ANY, ENUM, FALSE, Checked, Message, at_most_one, each, either, need, one_of, only_with, whole
 
 NAMES, PORTS, VOLUMES, MOUNTS, FILES = Scope("containers"), Scope("ports"), Scope("volumes"), Scope("mounts"), Scope("files")
@@ -185,6 +186,7 @@ _REST = {
     "nodeName": SUBDOMAIN,
     "hostNetwork": FALSE,
     "hostPID": FALSE,
+    "nodeSelector": whole(LABELS),
     "securityContext": _POD_CONTEXT,
     "imagePullSecrets": {"name": need(SOME_TEXT)},
     "hostname": LABEL,
