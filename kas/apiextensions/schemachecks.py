@@ -173,7 +173,7 @@ def _list(schema: Schema, depth: int, structural: bool) -> Check:
     if listed == "map" and not keys:
         return checks.unknown()
     item = _schema(items, depth + 1, structural, keys, scope)
-    return checks.listing(item, low=low, high=high).exact().opening(scope)
+    return checks.listing(item, low=low, high=high).exact().distinct(scope)
 
 
 def _object(schema: Schema, depth: int, structural: bool, keys: list[tuple[Scope, tuple[str, ...]]]) -> Check:

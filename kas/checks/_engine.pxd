@@ -47,6 +47,7 @@ cdef struct Node:
     PyObject* claims    # the scope where the value itself is claimed, or what is claimed in its stead
     PyObject* claimed
     PyObject* opens     # a tuple of scopes that last as long as the value
+    PyObject* items     # of lists: the scope where each item claims one thing
     Node* key           # of maps: keys
     Node* rest          # of maps, objects and lists: values, fields not named, items
     Node** parts        # alternatives

@@ -175,11 +175,11 @@ def _field(f: Field, spec: Spec) -> Check:
         return _value(f, spec)
     if not isinstance(spec, _Each):
         spec = each(spec)
-    opens: tuple[Scope, ...] = tuple(spec.opens)
+    own: Scope | None = None
     keys: tuple[tuple[Scope, Sequence[str]], ...] = ()
     if f.card == "list" and spec.unique and f.list_type == "map" and isinstance(spec.spec, (Mapping, Message)):
         own = Scope(f.name)
-        opens, keys = (*opens, own), ((own, f.list_map_keys),)
+        keys = ((own, f.list_map_keys),)
     value = _value(f, spec.spec, keys)
     if f.card == "map":
         out = checks.mapping(value, spec.key, low=spec.low, high=spec.high, total=spec.total)
@@ -187,7 +187,9 @@ def _field(f: Field, spec: Spec) -> Check:
         out = checks.listing(value, low=spec.low, high=spec.high)
     if spec.rule is not None:
         out = out.where(spec.rule)
-    return out.opening(*opens) if opens else out
+    if own is not None:
+        out = out.distinct(own)
+    return out.opening(*spec.opens) if spec.opens else out
 
 
 def _value(f: Field, spec: Spec, keys: Any = ()) -> Check:

@@ -115,6 +115,16 @@ def test_items_of_a_list_differ():
     assert mixed.passes(["1", 1]) and not mixed.passes([1, True]), "what Python takes for equal is for the rules"
 
 
+def test_a_list_with_one_item_claims_nothing_for_that_item_but_what_is_below_it():
+    below = checks.listing(checks.text().claim(KEY))
+    assert not checks.listing(below).opening(KEY).passes([["a", "a"]]) and checks.listing(below).opening(KEY).passes([["a"], ["b"]])
+    assert checks.listing(checks.text().claim(KEY)).distinct(KEY).passes(["a"])
+    assert not checks.listing(checks.text().claim(KEY)).distinct(KEY).passes(["a", "a"])
+    for wrong in (lambda: checks.text().distinct(KEY), lambda: below.distinct(KEY).distinct(KEY), lambda: checks.text().opening(KEY)):
+        with pytest.raises(ValueError, match="only"):
+            wrong()
+
+
 def test_items_differ_by_several_fields():
     item = checks.record({"a": checks.text(), "b": checks.anything()}, keys=[(KEY, ("a", "b"))])
     check = checks.listing(item).opening(KEY)

@@ -109,6 +109,9 @@ def test_containers_and_volumes_with_one_thing_wrong():
 
 MORE_VOLUMES: list[dict[str, Any]] = [
     {"name": "whole", "projected": {"sources": [{"configMap": {"name": "a"}}, {"secret": {"name": "b"}}], "defaultMode": 420}},
+    {"name": "one", "projected": {"sources": [{"secret": {"name": "a", "items": [
+        {"key": "a", "path": "a"}, {"key": "b", "path": "b"},
+    ]}}], "defaultMode": 420}},
     {"name": "files", "secret": {"secretName": "s", "items": [{"key": "a", "path": "a"}, {"key": "b", "path": "b"}]}},
     {"name": "two", "downwardAPI": {"defaultMode": 256, "items": [
         {"path": name, "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}} for name in ("x", "y")

@@ -68,6 +68,15 @@ cdef class Check:
         out._lay_out()
         return out
 
+    def distinct(self, Scope scope not None) -> Check:
+        """The same check of a list, whose items claim one thing each in this scope, which is new with each list."""
+        cdef Check out = self._copy()
+        if self.node.op != LIST or "items" in self.held:
+            raise ValueError("only a list has items that differ, and in one way")
+        out._hold("items", scope)
+        out._lay_out()
+        return out
+
     @property
     def is_anything(self) -> bool:
         """Whether no value is refused."""
@@ -98,6 +107,7 @@ cdef class Check:
         n.owner = <PyObject*>self
         n.data, n.rule, n.claims = borrowed(held, "data"), borrowed(held, "rule"), borrowed(held, "claims")
         n.claimed, n.opens, n.keys = borrowed(held, "claimed"), borrowed(held, "opens"), borrowed(held, "keys")
+        n.items = borrowed(held, "items")
         n.not_above, n.rules, n.index = borrowed(held, "not_above"), borrowed(held, "rules"), borrowed(held, "index")
         n.key, n.rest = node_of(held.get("key")), node_of(held.get("rest"))
         fields, groups, parts = held.get("fields", ()), held.get("groups", ()), held.get("parts", ())

@@ -153,7 +153,6 @@ cdef int run(Node* c, PyObject* v, Walk* w) except -2:
     """What ``c`` says of a value: 1, 0 or -1. After an exception scopes are left to who began the walk."""
     cdef int got, before = w.n
     cdef int op = c.op
-    cdef bint alone
     if op == LAZY:
         c = made(c)
         op = c.op
@@ -173,10 +172,13 @@ cdef int run(Node* c, PyObject* v, Walk* w) except -2:
             return 0
         w.depth += 1
         if c.opens != NULL:
-            alone = op == LIST and PyList_CheckExact(<object>v) and PyList_GET_SIZE(<object>v) < 2
-            if not open_scopes(<tuple>c.opens, alone, w):
+            if not open_scopes(<tuple>c.opens, w):
                 w.depth -= 1
                 return 0
+        if c.items != NULL and not open_scope(c.items, PyList_CheckExact(<object>v) and PyList_GET_SIZE(<object>v) < 2, w):
+            close_scopes(before, w)
+            w.depth -= 1
+            return 0
         if op == OBJECT:
             got = run_object(c, v, w)
         elif op == LIST:
@@ -212,15 +214,21 @@ cdef Node* made(Node* c) except NULL:
 
 # -- scopes
 
-cdef bint open_scopes(tuple scopes, bint alone, Walk* w) noexcept:
-    cdef Py_ssize_t i, n = len(scopes)
-    if w.n + n > MAX_SCOPES:
+cdef inline bint open_scope(PyObject* scope, bint alone, Walk* w) noexcept:
+    if w.n == MAX_SCOPES:
         return False
-    for i in range(n):
-        w.owners[w.n] = <PyObject*>scopes[i]
-        w.taken[w.n] = NULL
-        w.alone[w.n] = alone
-        w.n += 1
+    w.owners[w.n], w.taken[w.n], w.alone[w.n] = scope, NULL, alone
+    w.n += 1
+    return True
+
+
+cdef bint open_scopes(tuple scopes, Walk* w) noexcept:
+    cdef Py_ssize_t i
+    cdef int before = w.n
+    for i in range(PyTuple_GET_SIZE(scopes)):
+        if not open_scope(PyTuple_GET_ITEM(scopes, i), False, w):
+            close_scopes(before, w)
+            return False
     return True
 
 
