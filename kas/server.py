@@ -14,6 +14,7 @@ from kas import __version__, controllers, kinds
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
+from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
 from kas.auth.authz import modes, rbac_informer
@@ -32,7 +33,7 @@ from kas.endpoints import discovery, openid, respond, translate
 from kas.endpoints.delete import Deleter
 from kas.endpoints.documents import Documents
 from kas.endpoints.health import Health
-from kas.endpoints.healthchecks import INFORMERS, LOOPS, STEPS, WRITTEN, HealthChecks
+from kas.endpoints.healthchecks import DISCOVERED, INFORMERS, LOOPS, REGISTERED, STEPS, WRITTEN, HealthChecks
 from kas.endpoints.inventory import Inventory
 from kas.endpoints.kubelet import KubeletAccess
 from kas.endpoints.metrics import MetricsEndpoint
@@ -72,6 +73,7 @@ log = logging.getLogger("kas")
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 BOOKMARK_EVERY_S, METRICS_EVERY_S = 55.0, 1.0
+ANY = 4096  # requests in flight where no limit is set
 
 
 class Server:
@@ -82,12 +84,13 @@ class Server:
         raw = options.raw
         self.metrics = Metrics()
         self.started = self.shutting_down = self.not_accepting = False
-        self.hooks, self.heartbeat = Hooks(STEPS, LOOPS, options.run_dir / "hooks.json"), Heartbeat()
-        self.waiting, self.deadlines = WaitGroup(), Deadlines()
-        self.chosen = controllers.chosen(options.raw.controllers)
         features.DEFAULT.set(raw.feature_gates)
-        capabilities.CURRENT.allow_privileged = raw.allow_privileged
         self.features = features.DEFAULT.on
+        capabilities.CURRENT.allow_privileged = raw.allow_privileged
+        self.own, self.chosen = controllers.own(self.features), controllers.chosen(raw.controllers)
+        loops = {name: hook for name, hook in LOOPS.items() if name in self.own}
+        self.hooks, self.heartbeat = Hooks(STEPS, loops, options.run_dir / "hooks.json"), Heartbeat()
+        self.waiting, self.deadlines = WaitGroup(), Deadlines()
         kinds.install()
         self.scheme = Scheme()
         self.enabled = enabled_versions(self.scheme, raw.runtime_config)
@@ -153,7 +156,8 @@ class Server:
         for reflector in rbac_informer.reflectors(self.rbac, self.store, prefixes):
             reflector.start()
         self.revocation.start()
-        self.hooks.done(INFORMERS)
+        self.aggregator.start(lambda: self.hooks.done(DISCOVERED))
+        self.hooks.done(INFORMERS, REGISTERED)
 
     def catch_up(self) -> None:
         """Derived state is as new as any acknowledged write of any worker; one atomic load when nothing happened."""
@@ -218,7 +222,14 @@ class Server:
 
     def _build_documents(self) -> None:
         raw = self.options.raw
-        self.director = Director(self.rest.handle, lambda group, version: (group, version) in self.rest.resources)
+        self.aggregator = Aggregator(
+            raw, self.store, self.registries.of(bootstrap.REGISTRATION, "apiservices").root, self.registries, self.registries,
+            lambda: self.documents.openapi, lambda: self.documents.refresh_discovery(), self._for_one_backend(),
+            "RemoteRequestHeaderUID" in self.features, self.metrics,
+        )  # fmt: skip
+        self.director = Director(
+            self.rest.handle, lambda group, version: (group, version) in self.rest.resources, self.aggregator.claims
+        )  # fmt: skip
         versions = discovery.builtin_versions(self.served, self.scheme.groups)
         version = f"v{__version__}"
         address = f"{self.options.external_host}:{self.options.secure_port}"
@@ -227,6 +238,7 @@ class Server:
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
             ),
+            self.aggregator,
         )  # fmt: skip
         self.documents.install(self.director, raw.enable_swagger_ui)
         slis = Metrics()
@@ -253,7 +265,13 @@ class Server:
             *zpages.paths, "/.well-known/openid-configuration", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3",
             "/openapi/v3/", "/openid/v1/jwks", "/version",
         ]  # fmt: skip
-        self.documents.index_paths = lambda: sorted({*discovery.paths(versions), *self.health.paths(), *fixed, *extra})
+        listed = self.aggregator.listed
+        self.documents.index_paths = lambda: sorted({*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *extra})
+
+    def _for_one_backend(self) -> int:
+        """How many requests of a worker one aggregated server may keep waiting: half of its share of what may be in flight."""
+        limits = (self.options.raw.max_requests_inflight, self.options.raw.max_mutating_requests_inflight)
+        return max(1, min(limit or ANY for limit in limits) // (2 * self.options.workers))
 
     def chain_of(self, port: Port) -> Chain:
         """The filters and what is behind them, for the "secure", "insecure" or "read-only" port."""
@@ -266,9 +284,10 @@ class Server:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``."""
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
-        initializer = controllers.Initializer(self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges])
-        own = [name for name in controllers.ALWAYS if "identity-lease" not in name or "APIServerIdentity" in self.features]
-        return [initializer.make(name) for name in (*own, *self.chosen)]
+        initializer = controllers.Initializer(
+            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator
+        )
+        return [initializer.make(name) for name in (*self.own, *self.chosen)]
 
     def runner(self) -> Runner:
         """The tasks of this worker beside its requests."""
@@ -276,6 +295,7 @@ class Server:
         periodic: list[Periodic] = [
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
+            ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
         ]  # fmt: skip
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)

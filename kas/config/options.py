@@ -31,6 +31,7 @@ class Options:
 
     admission_control_config_file: str
     advertise_address: str
+    aggregator_reject_forwarding_redirect: bool
     allow_privileged: bool
     anonymous_auth: bool
     api_audiences: list[str]
@@ -78,6 +79,7 @@ class Options:
     disable_admission_plugins: list[str]
     disable_http2_serving: bool
     enable_admission_plugins: list[str]
+    enable_aggregator_routing: bool
     enable_logs_handler: bool
     enable_swagger_ui: bool
     endpoint_reconciler_type: str
@@ -99,6 +101,8 @@ class Options:
     max_requests_inflight: int
     min_request_timeout: int
     profiling: bool
+    proxy_client_cert_file: str
+    proxy_client_key_file: str
     read_only_port: int
     request_timeout: float
     runtime_config: dict[str, str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
 from kas._fastpath import Request
@@ -40,10 +40,16 @@ Handler = Callable[[Request], Result]
 
 
 class Incoming(Protocol):
-    """A request's body on its way."""
+    """A request's body on its way: taken as a whole or piece by piece. ``length`` is what its head says, -1 when it does not."""
+
+    length: int
 
     async def read(self) -> bytes:
         """The whole body. Raises ApiError 400 when it breaks off and 413 beyond ``MAX_BODY_BYTES``."""
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes, however long. Raises ApiError 400 when it breaks off."""
+        ...
 
 
 class AuditEvent(Protocol):
