@@ -22,7 +22,7 @@ from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
-from kas.auth.credentials import Credentials, ServiceAccountKeys
+from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
 from kas.config import capabilities, features
 from kas.config.options import Completed
 from kas.config.runtime import enabled_versions
@@ -101,7 +101,7 @@ class Server:
         self.auditor = self._auditor() if raw.audit_policy_file else None
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
-            self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor,
+            self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
@@ -140,9 +140,14 @@ class Server:
         )  # fmt: skip
         self.audiences = raw.api_audiences or raw.service_account_issuer
         self.token_use = TokenUse(self.registries)
+        self.proxies = Proxies(
+            raw.requestheader_client_ca_file, [n for n in raw.requestheader_allowed_names if n], raw.requestheader_username_headers,
+            raw.requestheader_group_headers, raw.requestheader_extra_headers_prefix, raw.requestheader_uid_headers,
+        )  # fmt: skip
         self.credentials = Credentials(
             o.data_dir / "admin.token", raw.token_auth_file, self.keys, self.audiences,
             lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
+            client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
         )  # fmt: skip
 
     def load_credentials(self) -> None:
@@ -314,7 +319,16 @@ class Server:
         groups = sorted({(r.group, r.version) for r in self.served})
         cidrs, port = [str(n) for n in o.service_ranges], o.secure_port or o.insecure_port or 443
         addresses = [] if o.raw.endpoint_reconciler_type == "none" else [o.endpoint_address]
-        return bootstrap.initial(clock.now(), service_ip, cidrs, addresses, port, groups, features=self.features)
+        client_ca, proxies = o.raw.client_ca_file, self.proxies
+        vouching = {
+            "request_header_ca": Path(proxies.ca_file).read_text(), "username_headers": proxies.username_headers,
+            "uid_headers": proxies.uid_headers, "group_headers": proxies.group_headers, "extra_prefixes": proxies.extra_prefixes,
+            "allowed_names": proxies.allowed_names,
+        } if proxies.ca_file else {}  # fmt: skip
+        return bootstrap.initial(
+            clock.now(), service_ip, cidrs, addresses, port, groups, Path(client_ca).read_text() if client_ca else "", vouching,
+            self.features,
+        )  # fmt: skip
 
 
 def _openapi(served: list[Any], version: str) -> Any:

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from kas._fastpath import Request
 
 __all__ = [
-    "JSON_TYPE", "MAX_BODY_BYTES", "AuditEvent", "Handler", "Headers", "Incoming", "Request", "Response", "Result", "Stream", "Write",
-    "with_body",
+    "JSON_TYPE", "MAX_BODY_BYTES", "AuditEvent", "Connection", "Handler", "Headers", "Incoming", "Request", "Response", "Result",
+    "Stream", "Write", "with_body",
 ]  # fmt: skip
 
 MAX_BODY_BYTES = 3 * 1024 * 1024  # upstream's MaxRequestBodyBytes
@@ -37,6 +37,17 @@ Write = Callable[[bytes], Awaitable[None]]
 Stream = Callable[[Write], Awaitable[None]]
 Result = Response | Awaitable[Response]
 Handler = Callable[[Request], Result]
+
+
+class Connection(Protocol):
+    """What is known of a connection that a TLS front relays."""
+
+    @property
+    def certificates(self) -> Any:
+        """What the client has shown (``kas.auth.authn.x509.Certificates``), unverified; None when it has shown nothing."""
+
+    def leave(self) -> None:
+        """Asks a client of HTTP/2 to finish here and to connect anew."""
 
 
 class Incoming(Protocol):
