@@ -4,7 +4,7 @@ A type is a ``TypeDesc`` made from a row of ``kas/types/tables/types.json``; an 
 JSON document checks it against its type, drops what is unknown, canonicalises scalars and gives the form the encoders expect.
 
 The parts, in order of dependency: ``desc`` (tables), ``buffer`` (output), ``tape`` (tokens), ``strings`` (JSON text), ``scan`` (raw JSON: duplicate
-fields), ``decode``, ``schema`` (types made while serving), ``plain``, ``encode``, ``protobuf``, ``transcode``; ``meta`` stands alone. Bounds checks are off in the whole unit; each part says what makes that safe.
+fields), ``decode``, ``schema`` (types made while serving), ``plain``, ``encode``, ``protobuf``, ``transcode``. Bounds checks are off in the whole unit; each part says what makes that safe.
 """
 
 from cpython.dict cimport PyDict_Next, PyDict_GetItem, PyDict_SetItem, PyDict_Size
@@ -82,4 +82,3 @@ include "fastpath/codecs/protobuf.pxi"
 include "fastpath/codecs/pbdecode.pxi"
 include "fastpath/codecs/transcode.pxi"
 include "fastpath/codecs/scan.pxi"
-include "fastpath/codecs/meta.pxi"

@@ -22,10 +22,10 @@ RANKS = [
     ("cli", "testing"), ("supervisor",), ("worker",), ("server", "warmup"), ("controllers",), ("edge",), ("filters",),
     ("director", "aggregator"),
     ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit",), ("auth",),
-    ("patch", "cel", "client", "informers"), ("types",), ("request",), ("store",), ("meta",), ("_fastpath", "_codecs"),
+    ("patch", "cel", "client", "informers"), ("types",), ("request",), ("store",), ("meta",), ("checks",), ("_fastpath", "_codecs"),
 ]  # fmt: skip
 LEAVES = ("config", "observe")  # anyone may use them; they use nothing above meta
-RANK = {name: i for i, line in enumerate(RANKS) for name in line} | dict.fromkeys(LEAVES, len(RANKS) - 2.5)
+RANK = {name: i for i, line in enumerate(RANKS) for name in line} | dict.fromkeys(LEAVES, len(RANKS) - 3.5)
 MOST = 0.15  # of all lines in one room; a group of kinds is a room
 
 

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from kas.apiextensions import celrules, embeddedmeta, listtypes, traits
+from kas.apiextensions.schemachecks import schema_check
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, SchemaValidator
+from kas.checks import Check
 from kas.meta import field
 from kas.meta.field import FieldError
 from kas.types.scheme import TypeDesc, apply_schema_defaults, drop_nulls, prune
@@ -51,6 +53,16 @@ def validator(type: TypeDesc) -> SchemaValidator:
     return found
 
 
+def check(type: TypeDesc) -> Check:
+    """The check of the type's schema, made once for each type: whether an object certainly has neither errors of its schema nor an item
+    twice in a set or map.
+    """
+    found: Check | None = type.derived.get("check")
+    if found is None:
+        found = type.derived["check"] = schema_check(type.schema)
+    return found
+
+
 def schema_errors(type: TypeDesc, obj: Obj, old: Any = ABSENT) -> list[FieldError]:
     """What the schema finds wrong with the object; with ``old`` faults in parts that did not change are tolerated."""
     return validator(type).errors(obj, old)
@@ -74,7 +86,13 @@ def errors(type: TypeDesc, obj: Obj, old: Any = ABSENT, found: Sequence[FieldErr
 
     ``found`` is what is wrong with its metadata, and comes first. When there are errors of types or sizes, rules are not asked.
     """
-    errs = [*found, *schema_errors(type, obj, old), *embedded_errors(type, obj), *list_errors(type, obj)]
+    errs = list(found)
+    passes = check(type).passes(obj)
+    if not passes:
+        errs += schema_errors(type, obj, old)
+    errs += embedded_errors(type, obj)
+    if not passes:
+        errs += list_errors(type, obj)
     if celrules.of_type(type) is None:
         return errs, []
     if any(e.type in BLOCKING for e in errs):

@@ -7,6 +7,7 @@ from typing import Any
 
 from kas.meta import cached, field
 from kas.meta.field import FieldError
+from kas.meta.metachecks import LABEL_SELECTOR, LABELS
 
 OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
@@ -18,7 +19,7 @@ def label_name(name: str, path: str) -> list[FieldError]:
 
 def labels(items: Mapping[str, str] | None, path: str) -> list[FieldError]:
     """``ValidateLabels``: every key, then its value, in key order."""
-    if not items:
+    if not items or LABELS.passes(items):
         return []
     errs: list[FieldError] = []
     for key in sorted(items):
@@ -31,7 +32,7 @@ def label_selector(selector: Mapping[str, Any] | None, path: str, allow_invalid_
     """``ValidateLabelSelector`` of a metav1.LabelSelector; with ``allow_invalid_values`` the values of expressions are not looked at, for
     stored objects.
     """
-    if not selector:
+    if not selector or LABEL_SELECTOR.passes(selector):
         return []
     errs = labels(selector.get("matchLabels"), f"{path}.matchLabels")
     for i, term in enumerate(selector.get("matchExpressions") or ()):
@@ -64,13 +65,15 @@ def is_empty(selector: Mapping[str, Any]) -> bool:
 
 def convertible(selector: Mapping[str, Any] | None) -> str:
     """The error of ``LabelSelectorAsSelector`` on this selector, "" when it becomes one."""
-    for term in (selector or {}).get("matchExpressions") or ():
+    if not selector or LABEL_SELECTOR.passes(selector):
+        return ""
+    for term in selector.get("matchExpressions") or ():
         operator = term.get("operator") or ""
         if operator not in OPERATORS:
             return f"{field.go_quote(operator)} is not a valid label selector operator"
         if _bad_requirement(term.get("key") or "", operator, term.get("values") or ()):
             return "invalid requirement"
-    for key, value in ((selector or {}).get("matchLabels") or {}).items():
+    for key, value in (selector.get("matchLabels") or {}).items():
         if _bad_requirement(key, "In", (value,)):
             return "invalid requirement"
     return ""

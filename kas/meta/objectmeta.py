@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kas._codecs import quick_annotations, quick_metadata
 from kas.meta import cached, field, names
 from kas.meta.field import FieldError, go_quote
 from kas.meta.labelselectors import labels as validate_labels
+from kas.meta.metachecks import (
+    ANNOTATIONS,
+    FIELD_MANAGER_MAX_LENGTH,
+    METADATA,
+    OBJECT_META,
+    SUBRESOURCE_MAX_LENGTH,
+    TOTAL_ANNOTATION_SIZE_LIMIT_B,
+)
 from kas.meta.names import NameFunction
 
 IMMUTABLE = "field is immutable"
 
-TOTAL_ANNOTATION_SIZE_LIMIT_B = 256 * 1024
-FIELD_MANAGER_MAX_LENGTH = 128
-SUBRESOURCE_MAX_LENGTH = 256
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -31,6 +35,9 @@ def validate_object_meta(
     meta: Meta, namespaced: bool, name_function: NameFunction = names.path_segment, path: str = "metadata"
 ) -> list[FieldError]:
     """ValidateObjectMeta. ``name_function`` is the kind's rule for names and, with True, for the prefix of generated ones."""
+    check = OBJECT_META.get((name_function, namespaced))
+    if check is not None and check.passes(meta):
+        return []
     errs: list[FieldError] = []
     generate_name, name, namespace = meta.get("generateName"), meta.get("name"), meta.get("namespace")
     if generate_name:
@@ -50,8 +57,6 @@ def validate_object_meta(
         errs.append(field.forbidden(f"{path}.namespace", "not allowed on this type"))
     if (meta.get("generation") or 0) < 0:
         errs.append(field.invalid(f"{path}.generation", meta["generation"], "must be greater than or equal to 0"))
-    if quick_metadata(meta):
-        return errs
     errs += validate_labels(meta.get("labels"), f"{path}.labels")
     errs += validate_annotations(meta.get("annotations"), f"{path}.annotations")
     errs += validate_owner_references(meta.get("ownerReferences"), f"{path}.ownerReferences")
@@ -89,7 +94,7 @@ def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata") -
         had = old.get(name)
         if (zero if value is None else value) != (zero if had is None else had):
             errs.append(field.invalid(f"{path}.{name}", value, IMMUTABLE))
-    if quick_metadata(meta):
+    if METADATA.passes(meta):
         return errs
     errs += validate_labels(meta.get("labels"), f"{path}.labels")
     errs += validate_annotations(meta.get("annotations"), f"{path}.annotations")
@@ -100,7 +105,7 @@ def validate_object_meta_update(meta: Meta, old: Meta, path: str = "metadata") -
 
 def validate_annotations(annotations: Mapping[str, str] | None, path: str) -> list[FieldError]:
     """Keys are qualified names whatever their case; all together are bounded."""
-    if not annotations or quick_annotations(annotations):
+    if not annotations or ANNOTATIONS.passes(annotations):
         return []
     errs: list[FieldError] = []
     total = 0

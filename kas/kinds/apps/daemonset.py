@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas import checks
 from kas.kinds.apps.defaults import default_rolling_update, default_template, int64
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod.options import DEFAULT, Options, options_for_template
 from kas.kinds.core.pod.spec import template
 from kas.kinds.core.workload.strategy import Workload
 from kas.kinds.core.workload.validation import (
+    COUNT,
     NO_MATCH,
+    SELECTED,
+    SOME_SHARE,
     always_restarted,
     counts,
     immutable_selector,
     not_decremented,
     percent_or_int,
+    selected_template,
     template_labels,
 )
 from kas.meta import field, names
@@ -30,9 +35,21 @@ from kas.meta.labelselectors import convertible, is_empty, label_selector, match
 from kas.registry.printing.cells import containers, labels, part, selector
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, strategy_for
+from kas.types.checktables import Checked, either, need
 from kas.types.defaults import defaults_for
 from kas.types.gostruct import render, sorted_map
 from kas.types.scheme import BUILTIN
+
+_NONE = checks.integer(0, 0)
+_ROLLING = either({"maxUnavailable": need(SOME_SHARE), "maxSurge": _NONE}, {"maxUnavailable": _NONE, "maxSurge": need(SOME_SHARE)})
+CHECK = Checked(
+    "apps.v1.DaemonSetSpec",
+    {
+        **SELECTED, "minReadySeconds": COUNT, "revisionHistoryLimit": COUNT, "updateStrategy": need(either(
+            {"type": need(checks.option("RollingUpdate")), "rollingUpdate": need(_ROLLING)}, {"type": need(checks.option("OnDelete"))},
+        )),
+    },
+)  # fmt: skip
 
 
 def _strategy(strategy: dict[str, Any]) -> list[FieldError]:
@@ -58,6 +75,8 @@ def _strategy(strategy: dict[str, Any]) -> list[FieldError]:
 
 
 def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
+    if CHECK.passes(spec):
+        return selected_template(spec, "spec", "", "DaemonSet", options)
     chosen = spec.get("selector")
     errs = label_selector(chosen, "spec.selector", options.affinity_values)
     if not convertible(chosen) and not matches(chosen, template_labels(spec)):

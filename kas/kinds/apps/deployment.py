@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas import checks
 from kas.kinds.apps.defaults import default_rolling_update, default_template, int64
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod.options import DEFAULT, Options, options_for_template
 from kas.kinds.core.workload.strategy import Workload
 from kas.kinds.core.workload.validation import (
+    COUNT,
+    SELECTED,
+    SHARE,
+    SOME_SHARE,
     at_most,
     counts,
     immutable_selector,
@@ -24,11 +29,37 @@ from kas.meta.field import FieldError
 from kas.registry.printing.cells import containers, part, selector_text
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, strategy_for
+from kas.types.checktables import ANY, Checked, Message, either, need
 from kas.types.defaults import defaults_for
 from kas.types.gostruct import render
 from kas.types.scheme import DecodeError
 
 ABOVE = "cannot be greater than status.replicas"
+
+
+_ROLLING = either(
+    {"maxUnavailable": need(SOME_SHARE), "maxSurge": SHARE}, {"maxUnavailable": SHARE, "maxSurge": need(SOME_SHARE)}
+)  # fmt: skip
+_STRATEGY = either(
+    {"type": need(checks.option("RollingUpdate")), "rollingUpdate": need(_ROLLING)}, {"type": need(checks.option("Recreate"))}
+)  # fmt: skip
+
+
+def _in_time(spec: Obj) -> bool:
+    return int(spec["progressDeadlineSeconds"]) > (spec.get("minReadySeconds") or 0)
+
+
+CHECK = Checked(
+    "apps.v1.DeploymentSpec",
+    Message(
+        {
+            **SELECTED, "replicas": COUNT, "strategy": need(_STRATEGY), "minReadySeconds": COUNT, "revisionHistoryLimit": COUNT,
+            "paused": ANY,
+            "progressDeadlineSeconds": COUNT,
+        },
+        rules=[(("progressDeadlineSeconds",), _in_time)],
+    ),
+)  # fmt: skip
 
 
 def _strategy(strategy: dict[str, Any]) -> list[FieldError]:
@@ -51,6 +82,8 @@ def _strategy(strategy: dict[str, Any]) -> list[FieldError]:
 
 def _spec(obj: Obj, options: Options) -> list[FieldError]:
     spec = obj.get("spec") or {}
+    if CHECK.passes(spec) and ROLLBACK_TO not in (obj["metadata"].get("annotations") or ()):
+        return selected_template(spec, "spec", "", "ReplicaSet", options)
     errs = counts(spec, "spec", "replicas")
     errs += selector(spec, "spec", "empty selector is invalid for deployment")
     errs += selected_template(spec, "spec", "invalid label selector", "ReplicaSet", options)

@@ -8,7 +8,7 @@ from kas.kinds.apps.defaults import default_template
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod.options import DEFAULT, Options, options_for_template
 from kas.kinds.core.workload.strategy import Workload
-from kas.kinds.core.workload.validation import at_most, counts, immutable_selector, selected_template, selector
+from kas.kinds.core.workload.validation import COUNT, SELECTED, at_most, counts, immutable_selector, selected_template, selector
 from kas.meta import names
 from kas.meta.age import age
 from kas.meta.field import FieldError
@@ -16,10 +16,15 @@ from kas.registry.printing import cells
 from kas.registry.printing.cells import containers, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, strategy_for
+from kas.types.checktables import Checked
 from kas.types.defaults import defaults_for
+
+CHECK = Checked("apps.v1.ReplicaSetSpec", {**SELECTED, "replicas": COUNT, "minReadySeconds": COUNT})
 
 
 def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
+    if CHECK.passes(spec):
+        return selected_template(spec, "spec", "", "ReplicaSet", options)
     errs = counts(spec, "spec", "replicas", "minReadySeconds")
     errs += selector(spec, "spec", "empty selector is invalid for deployment")
     return errs + selected_template(spec, "spec", "invalid label selector", "ReplicaSet", options)

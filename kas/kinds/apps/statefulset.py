@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas import checks
 from kas.kinds.apps.defaults import default_template
 from kas.kinds.core.claims import claim_spec, claim_spec_warnings
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
@@ -11,6 +12,9 @@ from kas.kinds.core.pod.defaults import round_up_requirements
 from kas.kinds.core.pod.options import DEFAULT, Options, options_for_template
 from kas.kinds.core.workload.strategy import Workload
 from kas.kinds.core.workload.validation import (
+    COUNT,
+    SELECTED,
+    SOME_SHARE,
     always_restarted,
     at_most,
     counts,
@@ -28,6 +32,7 @@ from kas.meta.labelselectors import convertible
 from kas.registry.printing.cells import containers, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, strategy_for, take
+from kas.types.checktables import ANY, Checked, either, need
 from kas.types.defaults import defaults_for
 from kas.types.early import early_defaults_for
 from kas.types.gostruct import render
@@ -41,6 +46,21 @@ FROZEN = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
     "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
 )
+
+
+_KEPT = need(checks.option("Retain", "Delete"))
+# Claims are volumes of the template; with them it is for the rules.
+CHECK = Checked(
+    "apps.v1.StatefulSetSpec",
+    {
+        **SELECTED, "replicas": COUNT, "minReadySeconds": COUNT, "revisionHistoryLimit": ANY, "ordinals": {"start": COUNT},
+        "podManagementPolicy": need(checks.option("OrderedReady", "Parallel")), "serviceName": checks.dns_label(),
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": _KEPT, "whenScaled": _KEPT}, "updateStrategy": need(either(
+            {"type": need(checks.option("RollingUpdate")), "rollingUpdate": {"partition": COUNT, "maxUnavailable": SOME_SHARE}},
+            {"type": need(checks.option("OnDelete"))},
+        )),
+    },
+)  # fmt: skip
 
 
 def _update_strategy(strategy: dict[str, Any]) -> list[FieldError]:
@@ -83,6 +103,8 @@ def _with_claims(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _spec(spec: dict[str, Any], options: Options, created: bool, whole: bool = True) -> list[FieldError]:
     """``created``: what never changes later is checked. Not ``whole``: the template was not valid before, and its pods are left alone."""
+    if CHECK.passes(spec):
+        return selected_template(spec, "spec", "", "StatefulSet", options, whole)
     errs: list[FieldError] = []
     policy = spec.get("podManagementPolicy") or ""
     if not policy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from kas import checks
 from kas.meta import field, names
 from kas.meta.age import age
 from kas.meta.checks import immutable, qualified_name, unsupported
@@ -13,6 +14,7 @@ from kas.meta.objectmeta import validate_object_meta, validate_object_meta_updat
 from kas.registry.printing.cells import part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.checktables import ANY, Checked
 
 STRATEGIES = ("OldestEmulationVersion",)
 _SEMVER = re.compile(
@@ -21,6 +23,15 @@ _SEMVER = re.compile(
     r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?",
     re.ASCII,
 )
+
+
+CHECK = Checked(
+    "coordination.v1.LeaseSpec",
+    {
+        "holderIdentity": ANY, "acquireTime": ANY, "renewTime": ANY, "leaseDurationSeconds": checks.integer(1),
+        "leaseTransitions": checks.integer(0),
+    },
+)  # fmt: skip
 
 
 @strategy_for("coordination.k8s.io", "leases")
@@ -53,6 +64,8 @@ def candidate_name(name: str, prefix: bool) -> list[str]:
 
 
 def _lease_spec(spec: dict[str, Any]) -> list[FieldError]:
+    if CHECK.passes(spec):
+        return []
     errs: list[FieldError] = []
     duration, transitions, strategy = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions"), spec.get("strategy")
     if duration is not None and duration <= 0:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas import checks
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.meta import field, names
 from kas.meta.age import age
 from kas.meta.field import FieldError
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.checktables import ANY, TOP, Checked, Message, each
 
 MAX_SIZE = 1024 * 1024
+_DATA = each(checks.text(), key=checks.data_key(), total=MAX_SIZE // 2)
+
+
+def _disjoint(obj: Obj) -> bool:
+    return obj["data"].keys().isdisjoint(obj["binaryData"])
+
+
+CHECK = Checked(
+    "core.v1.ConfigMap",
+    Message({**TOP, "immutable": ANY, "data": _DATA, "binaryData": _DATA}, rules=[(("data", "binaryData"), _disjoint)]),
+)
 FROZEN = "field is immutable when `immutable` is set"
 
 
@@ -36,6 +49,8 @@ def frozen_fields(obj: Obj, old: Obj, *keys: str) -> list[FieldError]:
 
 def _validate(obj: Obj) -> list[FieldError]:
     errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+    if CHECK.passes(obj):
+        return errs
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
     total = 0
     for key in sorted(data) if binary or len(data) > 1 else data:

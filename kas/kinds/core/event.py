@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas import checks
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.meta import field, names
 from kas.meta.age import ZERO_TIME, since
@@ -14,12 +15,28 @@ from kas.meta.equality import semantic_equal
 from kas.meta.field import GO_SPACE, FieldError
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.checktables import ANY, NOTHING, TOP, Checked, Message, need
 from kas.types.gostruct import render
 from kas.types.scheme import BUILTIN
 
 LIMIT = 128
 NOTE_LIMIT = 1024
 MISMATCH = "does not match event.namespace"
+
+
+# Events with a time of their own, as events.k8s.io has them.
+CHECK = Checked(
+    "core.v1.Event",
+    {
+        **TOP, "metadata": need(Message({"namespace": need(checks.dns_subdomain())}, rest=ANY)),
+        "involvedObject": need(Message({"namespace": need(checks.text(1))}, rest=ANY)), "related": ANY, "eventTime": need(checks.text(1)),
+        "reportingComponent": need(checks.qualified_name()), "reportingInstance": need(checks.ascii(1, LIMIT)),
+        "action": need(checks.ascii(1, LIMIT)), "reason": need(checks.ascii(1, LIMIT)), "message": checks.ascii(0, NOTE_LIMIT),
+        "type": need(checks.option("Normal", "Warning")), "source": {}, "count": checks.integer(0, 0),
+        "firstTimestamp": NOTHING, "lastTimestamp": NOTHING,
+        "series": {"count": need(checks.integer(2)), "lastObservedTime": need(checks.text(1))},
+    },
+)  # fmt: skip
 
 
 def _text(obj: Obj, key: str, path: str, limit: int, need: bool = True) -> list[FieldError]:
@@ -35,6 +52,8 @@ def _text(obj: Obj, key: str, path: str, limit: int, need: bool = True) -> list[
 def legacy(obj: Obj, controller: str = "reportingComponent") -> list[FieldError]:
     """The rules of every event; ``controller`` names the field in the version of the request."""
     namespace, involved = obj["metadata"].get("namespace") or "", (obj.get("involvedObject") or {}).get("namespace") or ""
+    if obj.get("eventTime") and CHECK.passes(obj):
+        return []
     errs: list[FieldError] = []
     if not obj.get("eventTime"):
         agree = namespace in ("", "default") if not involved else namespace == involved
@@ -68,6 +87,8 @@ def _series(obj: Obj) -> list[FieldError]:
 
 def strict_create(obj: Obj) -> list[FieldError]:
     """``ValidateEventCreate`` of events.k8s.io/v1: what the older events could leave out or set is required or refused."""
+    if CHECK.passes(obj):
+        return object_meta(obj["metadata"], True, names.dns_subdomain)
     errs = legacy(obj, "reportingController")
     errs += object_meta(obj["metadata"], True, names.dns_subdomain)
     errs += _series(obj)

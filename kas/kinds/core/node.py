@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas import checks
 from kas.kinds.core.defaults import mirror_first
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod.defaults import round_up
@@ -18,6 +19,7 @@ from kas.meta.labelselectors import label_name
 from kas.registry.printing.cells import NONE, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.checktables import ANY, Checked, Message, whole
 from kas.types.defaults import defaults_for
 from kas.types.gostruct import render
 
@@ -25,6 +27,15 @@ TAINTS = "scheduler.alpha.kubernetes.io/taints"
 AVOID_PODS = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 KEPT_CIDR = 'node updates may not change podCIDR except from "" to valid'
 KEPT_PROVIDER = 'node updates may not change providerID except from "" to valid'
+
+
+_AMOUNT, _WHOLE = checks.amount(), checks.amount(whole=True)
+_AMOUNTS = whole(
+    checks.record(
+        {"cpu": _AMOUNT, **dict.fromkeys(("memory", "ephemeral-storage", "pods", "hugepages-1Gi", "hugepages-2Mi"), _WHOLE)}
+    )
+)  # fmt: skip
+STATUS_CHECK = Checked("core.v1.NodeStatus", Message({"capacity": _AMOUNTS, "allocatable": _AMOUNTS}, rest=ANY))
 
 
 def _taints(items: list[dict[str, Any]], path: str) -> list[FieldError]:
@@ -100,6 +111,8 @@ def _annotations(meta: dict[str, Any]) -> list[FieldError]:
 
 
 def _resources(status: dict[str, Any]) -> list[FieldError]:
+    if STATUS_CHECK.passes(status):
+        return []
     errs: list[FieldError] = []
     for kind in ("capacity", "allocatable"):
         for name in sorted(status.get(kind) or ()):

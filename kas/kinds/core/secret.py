@@ -6,6 +6,7 @@ import base64
 import re
 from typing import Any
 
+from kas import checks
 from kas.kinds.core.configmap import MAX_SIZE, decoded_length, frozen_fields
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.meta import field, gojson, names
@@ -13,6 +14,7 @@ from kas.meta.age import age
 from kas.meta.field import FieldError
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.checktables import ANY, TOP, Checked, each
 from kas.types.defaults import defaults_for
 
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
@@ -20,6 +22,18 @@ REDACTED = "<secret contents redacted>"
 _PEM = re.compile(rb"^-----BEGIN ([^\n]*?)-----[ \t\r]*\n(?:[^-]|-(?!----))*-----END \1-----", re.MULTILINE)
 # Types whose data must hold a JSON document under this key.
 _JSON_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
+
+
+# Types that demand something of the data or the metadata.
+_DEMANDING = (
+    *_JSON_KEYS, "kubernetes.io/service-account-token", "kubernetes.io/basic-auth", "kubernetes.io/ssh-auth", "kubernetes.io/tls",
+)  # fmt: skip
+CHECK = Checked(
+    "core.v1.Secret",
+    {
+        **TOP, "immutable": ANY, "data": each(checks.text(), key=checks.data_key(), total=MAX_SIZE), "type": checks.text(but=_DEMANDING),
+    },
+)  # fmt: skip
 
 
 def _json_error(encoded: str) -> str:
@@ -34,6 +48,8 @@ def _json_error(encoded: str) -> str:
 def _validate(obj: Obj) -> list[FieldError]:
     meta, data, kind = obj["metadata"], obj.get("data") or {}, obj.get("type") or ""
     errs = object_meta(meta, True, names.dns_subdomain)
+    if CHECK.passes(obj):
+        return errs
     total = 0
     for key in sorted(data):
         messages = names.is_config_map_key(key)

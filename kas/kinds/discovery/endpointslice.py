@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas import checks
+from kas.checks import Scope
 from kas.kinds.core.objectmeta import object_meta
 from kas.meta import field, names
 from kas.meta.age import age
@@ -24,6 +26,7 @@ from kas.meta.labelselectors import labels
 from kas.registry.printing.cells import UNSET, first_three
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
+from kas.types.checktables import ANY, EMPTY, ENUM, TOP, Checked, Message, each, either, need
 from kas.types.scheme import BUILTIN
 
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
@@ -33,6 +36,26 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
 ZONE_LABEL = "topology.kubernetes.io/zone"
+
+
+_SLICE_PORT = {"port": ANY, "protocol": need(ENUM), "appProtocol": checks.qualified_name()}
+_NAMED = Message({**_SLICE_PORT, "name": need(checks.dns_label().claim(_NAMES := Scope("names")))})
+_HINT, _NODE_HINT = {"name": need(checks.label_value().claim(_NAMES))}, {"name": need(checks.dns_subdomain().claim(_NAMES))}
+_ENDPOINT = {
+    "addresses": need(each(checks.ipv4(), 1, MAX_ADDRESSES)), "conditions": ANY, "hostname": checks.dns_label(), "targetRef": ANY,
+    "nodeName": checks.dns_subdomain(), "zone": ANY, "hints": {
+        "forZones": each(_HINT, 0, MAX_HINTS, opens=[_NAMES]), "forNodes": each(_NODE_HINT, 0, MAX_HINTS, opens=[_NAMES]),
+    },
+}  # fmt: skip
+# Of addresses only IPv4 has a check; the one port of a slice may be without a name.
+CHECK = Checked(
+    "discovery.v1.EndpointSlice",
+    {
+        **TOP, "addressType": need(checks.option("IPv4")), "endpoints": each(_ENDPOINT, 0, MAX_ENDPOINTS), "ports": either(
+            each(_NAMED, 0, MAX_PORTS, opens=[_NAMES]), each({**_SLICE_PORT, "name": EMPTY}, 1, 1),
+        ),
+    },
+)  # fmt: skip
 
 
 @strategy_for("discovery.k8s.io", "endpointslices")
@@ -72,6 +95,8 @@ class EndpointSliceStrategy(Strategy):
 
     def _validate(self, obj: Obj, old: Obj | None) -> list[FieldError]:
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
+        if CHECK.passes(obj):
+            return errs
         kind = obj.get("addressType") or ""
         if not kind:
             errs.append(field.required("addressType"))

@@ -15,7 +15,7 @@ class RoleStrategy(Strategy):
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateRole``: the name is any path segment, and no rule is about URLs."""
         errs = object_meta(obj["metadata"], True, rbac.minimal_name)
-        return errs + rbac.policy_rules(obj.get("rules"), namespaced=True)
+        return errs + rbac.policy_rules(obj, namespaced=True)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidateRoleUpdate``: the whole of the new object, and metadata that may not change."""
@@ -35,7 +35,7 @@ class ClusterRoleStrategy(Strategy):
 
     def _validate(self, obj: Obj, allow_invalid_values: bool) -> list[FieldError]:
         errs = object_meta(obj["metadata"], False, rbac.minimal_name)
-        errs += rbac.policy_rules(obj.get("rules"), namespaced=False)
+        errs += rbac.policy_rules(obj, namespaced=False)
         aggregation = obj.get("aggregationRule")
         if aggregation is not None:
             if not aggregation.get("clusterRoleSelectors"):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.meta import field, names
+from kas import checks
+from kas.meta import field, metachecks, names
 from kas.meta.checks import dns_subdomain, invalid_each, unsupported
 from kas.meta.field import FieldError
+from kas.types.checktables import ANY, EMPTY, TOP, Checked, each, either, need
 from kas.types.gostruct import render
 
 GROUP = "rbac.authorization.k8s.io"
@@ -17,11 +19,38 @@ def minimal_name(name: str, prefix: bool) -> list[str]:
     return names.is_path_segment_name(name)
 
 
-def policy_rules(rules: list[dict[str, Any]] | None, namespaced: bool, path: str = "rules") -> list[FieldError]:
-    """``ValidatePolicyRule`` of each; where the role is ``namespaced`` no rule may be about URLs."""
+metachecks.name_rule(minimal_name, checks.path_segment(), checks.path_segment())
+_SOME = each(ANY, 1)
+_RESOURCE_RULE = {"verbs": need(_SOME), "apiGroups": need(_SOME), "resources": need(_SOME), "resourceNames": ANY}
+_URL_RULE = {"verbs": need(_SOME), "nonResourceURLs": need(_SOME)}
+_PERSON = {"kind": need(checks.option("User", "Group")), "apiGroup": need(checks.option(GROUP)), "name": need(checks.text(1)),
+"namespace": ANY}
+_ACCOUNT = {
+    "kind": need(checks.option("ServiceAccount")), "apiGroup": EMPTY, "name": need(checks.dns_subdomain()),
+    "namespace": need(checks.text(1)),
+}  # fmt: skip
+
+
+def _binding_of(name: str, *roles: str) -> Checked:
+    ref = {"apiGroup": need(checks.option(GROUP)), "kind": need(checks.option(*roles)), "name": need(checks.path_segment())}
+    return Checked(f"rbac.v1.{name}", {**TOP, "roleRef": need(ref), "subjects": each(either(_PERSON, _ACCOUNT))})
+
+
+# By whether they are namespaced.
+RULES_CHECK = {
+    True: Checked("rbac.v1.Role", {**TOP, "rules": each(_RESOURCE_RULE)}),
+    False: Checked("rbac.v1.ClusterRole", {**TOP, "rules": each(either(_RESOURCE_RULE, _URL_RULE)), "aggregationRule": ANY}),
+}
+BINDING_CHECK = {True: _binding_of("RoleBinding", "Role", "ClusterRole"), False: _binding_of("ClusterRoleBinding", "ClusterRole")}
+
+
+def policy_rules(obj: dict[str, Any], namespaced: bool) -> list[FieldError]:
+    """``ValidatePolicyRule`` of each of a role's; where the role is ``namespaced`` no rule may be about URLs."""
     errs: list[FieldError] = []
-    for i, rule in enumerate(rules or ()):
-        errs += _policy_rule(rule, namespaced, field.index(path, i))
+    if RULES_CHECK[namespaced].passes(obj):
+        return errs
+    for i, rule in enumerate(obj.get("rules") or ()):
+        errs += _policy_rule(rule, namespaced, field.index("rules", i))
     return errs
 
 
@@ -47,6 +76,8 @@ def _policy_rule(rule: dict[str, Any], namespaced: bool, path: str) -> list[Fiel
 def binding(obj: dict[str, Any], namespaced: bool) -> list[FieldError]:
     """roleRef and subjects of a RoleBinding (``namespaced``) or ClusterRoleBinding."""
     errs: list[FieldError] = []
+    if BINDING_CHECK[namespaced].passes(obj):
+        return errs
     ref = obj.get("roleRef") or {}
     if (ref.get("apiGroup") or "") != GROUP:
         errs.append(unsupported("roleRef.apiGroup", ref.get("apiGroup") or "", (GROUP,)))

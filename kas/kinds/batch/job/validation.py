@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from kas import checks
 from kas.kinds.core.pod.options import Options
 from kas.kinds.core.pod.spec import template
-from kas.kinds.core.workload.validation import NO_MATCH, counts, template_labels
+from kas.kinds.core.workload.validation import COUNT, NO_MATCH, counts, template_labels
 from kas.meta import field, names
 from kas.meta.checks import unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import convertible, label_selector, matches
+from kas.types.checktables import ANY, ENUM, Checked
 from kas.types.gostruct import render, sorted_map
 from kas.types.scheme import BUILTIN
 
@@ -211,8 +213,33 @@ def _indexed(spec: Spec, path: str) -> list[FieldError]:
     return errs
 
 
+CHECK = Checked(
+    "batch.v1.JobSpec",
+    {
+        "parallelism": COUNT, "completions": COUNT, "activeDeadlineSeconds": COUNT, "backoffLimit": COUNT, "ttlSecondsAfterFinished": COUNT,
+        "completionMode": checks.option("NonIndexed"), "suspend": ANY, "podReplacementPolicy": ENUM, "manualSelector": ANY, "selector": ANY,
+        "template": ANY,
+    },
+)  # fmt: skip
+
+
 def job_spec(spec: Spec, path: str, options: Options) -> list[FieldError]:
     """``validateJobSpec``: everything but the selector."""
+    errs = [] if CHECK.passes(spec) else _how_it_runs(spec, path)
+    errs += template(spec.get("template") or {}, f"{path}.template", options)
+    restart, at = ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy") or "", f"{path}.template.spec.restartPolicy"
+    if restart in ("", "Always"):
+        # Always is what the default leaves when nothing was chosen.
+        errs.append(field.required(at, 'valid values: "OnFailure", "Never"'))
+    elif restart not in ("OnFailure", "Never"):
+        errs.append(unsupported(at, restart, ("OnFailure", "Never")))
+    elif spec.get("podFailurePolicy") is not None and restart != "Never":
+        errs.append(field.invalid(at, restart, 'only "Never" is supported when podFailurePolicy is specified'))
+    return errs
+
+
+def _how_it_runs(spec: Spec, path: str) -> list[FieldError]:
+    """Everything but the selector and the template."""
     get = spec.get
     errs = counts(
         spec, path, "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
@@ -245,15 +272,6 @@ def job_spec(spec: Spec, path: str, options: Options) -> list[FieldError]:
         valid = ("Failed",) if policy is not None else ("Failed", "TerminatingOrFailed")
         if replacement not in valid:
             errs.append(unsupported(f"{path}.podReplacementPolicy", replacement, valid))
-    errs += template(get("template") or {}, f"{path}.template", options)
-    restart, at = ((get("template") or {}).get("spec") or {}).get("restartPolicy") or "", f"{path}.template.spec.restartPolicy"
-    if restart in ("", "Always"):
-        # Always is what the default leaves when nothing was chosen.
-        errs.append(field.required(at, 'valid values: "OnFailure", "Never"'))
-    elif restart not in ("OnFailure", "Never"):
-        errs.append(unsupported(at, restart, ("OnFailure", "Never")))
-    elif policy is not None and restart != "Never":
-        errs.append(field.invalid(at, restart, 'only "Never" is supported when podFailurePolicy is specified'))
     return errs
 
 

@@ -1,7 +1,7 @@
 # The design of the unit: sums over a pod's containers, and their computed defaults.
 #
 # quality_of_service adds up what containers ask for and may use in thousandths; default_containers fills in what is computed. Both read
-# canonical quantities with milli (quick/values.pxi) and leave other forms to the rules in Python.
+# canonical quantities with milli (kas/checks/_values.pxd) and leave other forms to the rules in Python.
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t

@@ -4,7 +4,24 @@ Input is a decoded document of any shape; only ``default_containers`` changes an
 count, it leaves to ``kas.kinds.core.pod.strategy``, which has the rules.
 """
 
-include "quick/values.pxi"
+from cpython.dict cimport PyDict_GetItem, PyDict_Next
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from libc.stdint cimport INT64_MAX
+
+from kas.checks._values cimport ascii_text, milli
+
+cdef extern from "Python.h":
+    bint PyDict_CheckExact(object o)
+    bint PyList_CheckExact(object o)
+
+
+cdef inline PyObject* get(dict d, object key):
+    return PyDict_GetItem(d, key)
+
+
+cdef inline dict as_dict(PyObject* v):
+    """The value as a dict, None when it is absent or none."""
+    return <dict><object>v if v != NULL and PyDict_CheckExact(<object>v) else None
 
 
 cdef int add_up(PyObject* v, Need* total):
@@ -76,7 +93,7 @@ cdef bint is_fine(PyObject* v):
     if v == NULL or not PyDict_CheckExact(<object>v):
         return False
     while PyDict_Next(<object>v, &at, &k, &text):
-        if ascii_text(<object>text, &p, &n) and (p[n - 1] == b'n' or p[n - 1] == b'u'):
+        if ascii_text(<object>text, &p, &n) and n and (p[n - 1] == b'n' or p[n - 1] == b'u'):
             return True
     return False
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kas.config import capabilities
 from kas.kinds.core.pod import scheduling, security
-from kas.kinds.core.pod._quick import quick_containers, quick_tolerations, quick_volumes
+from kas.kinds.core.pod.checks import PARTS, REST
 from kas.kinds.core.pod.containers import PodFacts, ephemeral_containers, init_containers, regular_containers, volumes_of_files
 from kas.kinds.core.pod.options import DEFAULT, Options, deletion_cost
 from kas.kinds.core.pod.volumes import volumes
@@ -227,27 +227,26 @@ def _hostname_override(spec: Spec, path: str) -> list[FieldError]:
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
-def passes_quick_check(pod: Spec) -> bool:
+def passes_checks(pod: Spec) -> bool:
     """The fast path of validation: whether containers and volumes certainly have nothing wrong, nor to be warned of."""
-    items = pod.get("volumes")
-    if (items and not quick_volumes(items)) or not capabilities.CURRENT.allow_privileged:
-        return False
-    return quick_containers(pod.get("containers"), pod.get("initContainers"), {v["name"]: v for v in items or ()})
+    return capabilities.CURRENT.allow_privileged and PARTS.passes(pod)
 
 
 def spec(
     pod: Spec, pod_name: str, path: str, options: Options = DEFAULT, passed: bool | None = None, mirror: bool = False
 ) -> list[FieldError]:
-    """``ValidatePodSpec``. ``pod_name`` is "" in templates; ``passed`` is what ``passes_quick_check`` said, where it has been asked;
+    """``ValidatePodSpec``. ``pod_name`` is "" in templates; ``passed`` is what ``passes_checks`` said, where it has been asked;
     ``mirror`` is a static pod's."""
+    if passed is None:
+        passed = passes_checks(pod)
+    if passed and REST.passes(pod):
+        return []
     get = pod.get
     regular, init = get("containers") or [], get("initContainers") or []
     restart = get("restartPolicy") or ""
     errs: list[FieldError] = []
     if get("terminationGracePeriodSeconds") is None:
         errs.append(field.required(f"{path}.terminationGracePeriodSeconds"))
-    if passed is None:
-        passed = passes_quick_check(pod)
     items, claims = get("volumes") or [], _NO_CLAIMS
     if passed:
         valid_volumes = {volume["name"]: volume for volume in items}
@@ -315,7 +314,7 @@ def _names_and_limits(pod: Spec, path: str, options: Options) -> list[FieldError
     for key in ("hostname", "subdomain"):
         if get(key):
             errs += [field.invalid(f"{path}.{key}", pod[key], m) for m in names.is_dns1123_label(pod[key])]
-    if get("tolerations") and not quick_tolerations(pod["tolerations"]):
+    if get("tolerations"):
         errs += scheduling.tolerations(pod["tolerations"], f"{path}.tolerations")
     if get("hostAliases"):
         errs += _host_aliases(pod["hostAliases"], f"{path}.hostAliases")

@@ -8,7 +8,7 @@ from kas.kinds.core.pod import security
 from kas.kinds.core.pod import validation as pods
 from kas.kinds.core.pod._containers import quality_of_service as _quality_of_service
 from kas.kinds.core.pod.options import FOR_PODS, options_for
-from kas.kinds.core.pod.spec import passes_quick_check
+from kas.kinds.core.pod.spec import passes_checks
 from kas.kinds.core.pod.warnings import pod_warnings
 from kas.kinds.core.resources import amount
 from kas.meta import names
@@ -162,10 +162,10 @@ class PodStrategy(Strategy):
         super().prepare_for_update(ctx, obj, old)
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
-        """``ValidatePodCreate``; leaves in ``ctx.no_warnings`` whether the spec passes the quick check, with less for
+        """``ValidatePodCreate``; leaves in ``ctx.no_warnings`` whether the spec passes its checks, with less for
         ``warnings_on_create`` to look at.
         """
-        ctx.no_warnings = passes_quick_check(obj.get("spec") or {})
+        ctx.no_warnings = passes_checks(obj.get("spec") or {})
         return pods.create(obj, FOR_PODS, ctx.no_warnings)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:

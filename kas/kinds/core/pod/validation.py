@@ -9,7 +9,7 @@ from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod import security
 from kas.kinds.core.pod.options import Options
 from kas.kinds.core.pod.scheduling import REQUIRED, tolerations
-from kas.kinds.core.pod.spec import MAX_INT32, MIRROR, passes_quick_check, spec, specific_annotations
+from kas.kinds.core.pod.spec import MAX_INT32, MIRROR, passes_checks, spec, specific_annotations
 from kas.meta import field, names
 from kas.meta.checks import legacy_ip, unsupported
 from kas.meta.equality import semantic_equal
@@ -29,11 +29,11 @@ APPARMOR_PREFIX = security.APPARMOR
 
 def metadata_and_spec(pod: Pod, options: Options, passed: bool | None = None) -> list[FieldError]:
     """``validatePodMetadataAndSpec``: what holds at creation and at every change of the spec; ``passed`` is what
-    ``passes_quick_check`` says of its spec when it has been asked before.
+    ``passes_checks`` says of its spec when it has been asked before.
     """
     meta, body = pod["metadata"], pod.get("spec") or {}
     if passed is None:
-        passed = passes_quick_check(body)
+        passed = passes_checks(body)
     errs = object_meta(meta, True, names.dns_subdomain)
     errs += specific_annotations(meta.get("annotations"), body, "metadata.annotations", options)
     errs += spec(body, meta.get("name") or "", "spec", options, passed, MIRROR in (meta.get("annotations") or ()))

@@ -8,7 +8,7 @@ from typing import Any
 from kas.kinds.core.claims import claim_spec_warnings
 from kas.kinds.core.pod.scheduling import PREFERRED, REQUIRED
 from kas.kinds.core.pod.security import APPARMOR, SECCOMP_CONTAINER, SECCOMP_POD, containers, has_legacy_profiles
-from kas.kinds.core.pod.spec import passes_quick_check
+from kas.kinds.core.pod.spec import passes_checks
 from kas.kinds.core.resources import milli
 from kas.meta import names
 from kas.meta.field import go_quote
@@ -76,7 +76,7 @@ def node_selector_term_warnings(term: Obj, check_values: bool, path: str) -> Ite
 def pod_warnings(meta: Obj, spec: Obj, prefix: str = "", passed: bool | None = None) -> list[str]:
     """``prefix`` is the path of the template ("spec.template"), "" for a pod itself; ``passed`` as in ``spec.spec``."""
     if passed is None:
-        passed = passes_quick_check(spec)
+        passed = passes_checks(spec)
     base = f"{prefix}." if prefix else ""
     at_spec, at_notes = f"{base}spec", f"{base}metadata.annotations"
     out = [] if _NODE_FIELDS.isdisjoint(spec) else list(_node_warnings(spec, at_spec))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kas import checks
+from kas.checks import Scope
 from kas.config import features
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod.probes import PORT_RANGE, PROTOCOLS, port_num_or_name
@@ -14,6 +16,8 @@ from kas.meta.checks import legacy_cidr, legacy_ip, non_special_ip, unsupported
 from kas.meta.field import FieldError
 from kas.meta.ip import parse_ip
 from kas.meta.labelselectors import labels
+from kas.meta.metachecks import LABELS
+from kas.types.checktables import ANY, ENUM, Checked, Message, each, either, need, whole
 from kas.types.gostruct import render
 
 Spec = Mapping[str, Any]
@@ -30,6 +34,40 @@ NOT_EXTERNAL_NAME = "may not be set for ExternalName services"
 ONE_PER_FAMILY = "may specify no more than one IP for each IP family"
 SET_ONCE = "may not change once set"
 MAX_AFFINITY_SECONDS = 86400
+
+
+_PORT = {
+    "protocol": need(ENUM), "port": need(checks.integer(1, 65535)), "appProtocol": checks.qualified_name(),
+    "targetPort": need(checks.by_kind(integer=checks.integer(1, 65535), text=checks.port_name())),
+}  # fmt: skip
+_NAMES, _NUMBERS = Scope("names"), Scope("numbers")
+_NAMED = Message({**_PORT, "name": need(checks.dns_label().claim(_NAMES))}, keys=[(_NUMBERS, ("protocol", "port"))])
+_INSIDE = {
+    "type": need(checks.option("ClusterIP")), "selector": whole(LABELS), "internalTrafficPolicy": need(ENUM),
+    "trafficDistribution": checks.option(*DISTRIBUTIONS), "publishNotReadyAddresses": ANY, "ipFamilyPolicy": checks.option("SingleStack"),
+    "ipFamilies": each(checks.option("IPv4"), 1, 1), "ports": need(either(
+        each({**_PORT, "name": checks.dns_label()}, 1, 1, unique=False), each(_NAMED, 2, opens=[_NAMES, _NUMBERS], unique=False),
+    )),
+}  # fmt: skip
+
+
+def _first_address(spec: Spec) -> bool:
+    return bool(spec["clusterIPs"][0] == spec["clusterIP"])
+
+
+# Services inside of the cluster with one address of IPv4, or none.
+CHECK = Checked(
+    "core.v1.ServiceSpec",
+    Message(
+        {
+            **_INSIDE, "clusterIP": need(_ADDRESS := checks.any_of(checks.ipv4(), checks.option("None"))),
+            "clusterIPs": need(each(_ADDRESS, 1, 1)), "sessionAffinity": need(checks.option("None")),
+        },
+        rules=[(("clusterIP", "clusterIPs"), _first_address)],
+    ),
+)  # fmt: skip
+# Annotations that have rules.
+_ANNOTATIONS = frozenset((TOPOLOGY_HINTS, TOPOLOGY_MODE, SOURCE_RANGES))
 
 
 def is_headless(spec: Spec) -> bool:
@@ -249,6 +287,8 @@ def service(obj: Spec, old: Spec | None = None) -> list[FieldError]:
     # The name of a stored service is immutable, so that only a new one is held to the rule.
     rule = names.dns_label if features.DEFAULT.enabled("RelaxedServiceNameValidation") else names.dns1035_label
     errs = object_meta(meta, True, rule if old is None else names.path_segment)
+    if CHECK.passes(spec) and _ANNOTATIONS.isdisjoint(annotations):
+        return errs
     hints, mode = annotations.get(TOPOLOGY_HINTS), annotations.get(TOPOLOGY_MODE)
     if hints is not None and mode is not None and hints != mode:
         message = f"must match annotations[{TOPOLOGY_HINTS}] when both are specified"

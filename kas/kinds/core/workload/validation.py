@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from kas import checks
 from kas.kinds.core.pod.options import Options
 from kas.kinds.core.pod.spec import template
 from kas.meta import field, names
 from kas.meta.checks import immutable, nonnegative, unsupported
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import convertible, is_empty, label_selector, matches
+from kas.types.checktables import ANY, each, need
 from kas.types.gostruct import render, sorted_map
 from kas.types.scheme import BUILTIN
 
 Spec = Mapping[str, Any]
+# What the tables of workloads have in common. Selectors are looked at once more where they must match the template, and templates are of
+# pods (``kas.kinds.core.pod.checks``).
+COUNT = checks.integer(0)
+SELECTOR = {"matchLabels": need(each(checks.label_value(), 1, key=checks.qualified_name()))}
+SELECTED = {"selector": need(SELECTOR), "template": ANY}
+SHARE = checks.by_kind(integer=COUNT, text=checks.matching(re.compile(r"(?:0|[1-9][0-9]?|100)%").fullmatch))
+SOME_SHARE = checks.by_kind(integer=checks.integer(1), text=checks.matching(re.compile(r"(?:[1-9][0-9]?|100)%").fullmatch))
 NO_MATCH = "`selector` does not match template `labels`"
 
 

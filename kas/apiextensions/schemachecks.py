@@ -1,0 +1,201 @@
+"""Checks of structural schemas: whether a custom object certainly has no error of its schema, nor an item twice in a set or map.
+
+What they say is what ``schemavalues`` and ``listtypes`` say, which are asked of whatever does not pass, and word the errors. Refusals count
+only inside of ``not`` and ``oneOf``; there a check is exact or says that it does not know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from kas import checks
+from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
+from kas.apiextensions.schemavalues import in_range
+from kas.checks import Check, Scope
+from kas.meta.regex import RegexError, compiled
+from kas.meta.strfmt import FORMATS, is_known
+
+# A schema nested deeper is for the validator.
+MAX_DEPTH = 64
+MAX_NUMBERS = 64
+_INT64 = (-(1 << 63), (1 << 63) - 1)
+_INTEGERS = {"int32": (-(1 << 31), (1 << 31) - 1)}
+_LARGEST_FLOAT32 = 3.4028234663852886e38
+
+
+_KINDS = ("text", "integer", "floating", "boolean", "array", "object")
+
+
+def schema_check(schema: Schema) -> Check:
+    """The check of objects of a structural schema, defaulted and pruned. Its parts are made when values first come to them."""
+    return _schema(schema, 0)
+
+
+def _schema(schema: Schema, depth: int, structural: bool = True, keys: tuple[str, ...] = (), scope: Scope | None = None) -> Check:
+    """``structural`` is what stands outside of allOf, anyOf, oneOf and not: only there lists are sets and maps.
+
+    Objects claim the values of ``keys`` together in ``scope``; with a scope alone the value itself is claimed.
+    """
+    if depth > MAX_DEPTH:
+        return checks.unknown()
+    parts = [_of_type(schema, depth, structural, [(scope, keys)] if scope is not None and keys else [])]
+    if schema.get("enum"):
+        parts.append(_enum(schema["enum"]))
+    junctors = [made(*(_schema(s, depth + 1, False) for s in schema[name])) for name, made in _JUNCTORS if schema.get(name)]
+    if schema.get("not") is not None:
+        junctors.append(checks.none_of(_schema(schema["not"], depth + 1, False)).exact())
+    # Nothing is asked of null but whether it may be there.
+    parts += [checks.by_kind(**dict.fromkeys(_KINDS, junctor)).or_null() for junctor in junctors]
+    out = _together(parts)
+    if scope is None or keys:
+        return out
+    return checks.unknown() if out.is_anything else out.claim(scope)
+
+
+_JUNCTORS: tuple[tuple[str, Callable[..., Check]], ...] = (
+    ("allOf", checks.all_of), ("anyOf", lambda *parts: checks.any_of(*parts).exact()),
+    ("oneOf", lambda *parts: checks.one_of(*parts).exact()),
+)  # fmt: skip
+
+
+def _together(parts: list[Check]) -> Check:
+    parts = [part for part in parts if not part.is_anything]
+    if len(parts) < 2:
+        return parts[0] if parts else checks.anything()
+    return checks.all_of(*parts)
+
+
+def _below(schema: Schema, depth: int, structural: bool, **more: Any) -> Check:
+    """The check of what stands below a value; made at once only where it is small."""
+    if schema.get("type") in ("object", "array") or any(name in schema for name in ("allOf", "anyOf", "oneOf", "not")):
+        return checks.lazily(lambda: _schema(schema, depth + 1, structural, **more))
+    return _schema(schema, depth + 1, structural, **more)
+
+
+def _of_type(schema: Schema, depth: int, structural: bool, keys: list[tuple[Scope, tuple[str, ...]]]) -> Check:
+    kind, either = schema.get("type") or "", bool(schema.get(INT_OR_STRING))
+    name = schema.get("format") or ""
+    form = name if name and is_known("" if either else kind, name) else ""
+    made: dict[str, Check] = {}
+    if either or kind in ("", "string"):
+        made["text"] = _text(schema, form)
+    if either or kind in ("", "integer", "number"):
+        made["integer"], made["floating"] = _whole_number(schema, kind, form), _other_number(schema, kind, either, form)
+    if kind in ("", "boolean") and not either:
+        made["boolean"] = checks.boolean() if kind else checks.anything()
+    if kind in ("", "array") and not either:
+        made["array"] = _list(schema, depth, structural)
+    if kind in ("", "object") and not either:
+        made["object"] = _object(schema, depth, structural, keys)
+    typed = bool(kind) or either
+    if form and not typed:
+        # A format without a type says what type it is.
+        made = {
+            "text": made["text"],
+            "array": made["array"],
+            **dict.fromkeys(("integer", "floating", "boolean", "object"), checks.unknown()),
+        }
+    if not typed and all(check.is_anything for check in made.values()):
+        return checks.anything()
+    if len(made) == 1:
+        (out,) = made.values()
+        # A list where a text of a format should be is no error of its type.
+        out = out if form else out.exact()
+    else:
+        out = checks.by_kind(**made)
+        out = out if form or not typed else out.exact()
+    return out.or_null() if schema.get("nullable") or not typed else out
+
+
+def _text(schema: Schema, form: str) -> Check:
+    if not any(schema.get(key) is not None for key in ("minLength", "maxLength")) and not schema.get("pattern") and not form:
+        return checks.text()
+    parts = [checks.text(schema.get("minLength") or 0, schema.get("maxLength")).exact()]
+    if schema.get("pattern"):
+        try:
+            parts.append(checks.matching(compiled(schema["pattern"]).search).exact())
+        except RegexError:
+            return checks.unknown()
+    if form and (is_form := FORMATS.get(form.replace("-", ""))) is not None:
+        parts.append(checks.matching(is_form).exact())
+    return parts[0] if len(parts) == 1 else checks.by_kind(text=checks.all_of(*parts))
+
+
+def _whole_number(schema: Schema, kind: str, form: str) -> Check:
+    """Of ints. Bounds are compared as whole numbers; one that its type cannot hold is an error with every value."""
+    low, high = _INTEGERS.get(form, _INT64) if kind == "integer" else _INT64
+    least, most, step = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
+    if not all(_fits(bound, kind, form) for bound in (least, most, step)):
+        return checks.unknown()
+    if least is not None:
+        low = max(low, int(least) + bool(schema.get("exclusiveMinimum")))
+    if most is not None:
+        high = min(high, int(most) - bool(schema.get("exclusiveMaximum")))
+    if low > high or (step is not None and int(step) < 0):
+        return checks.unknown()
+    out = checks.integer(low, high)
+    if step is not None and int(step):
+        return checks.by_kind(integer=checks.all_of(out, checks.multiple(int(step))), floating=checks.unknown())
+    return out
+
+
+def _other_number(schema: Schema, kind: str, either: bool, form: str) -> Check:
+    """Of floats; one that is whole may be an integer, which is for the validator to say."""
+    least, most = schema.get("minimum"), schema.get("maximum")
+    unsure = schema.get("multipleOf") is not None or not all(_fits(bound, kind, form) for bound in (least, most))
+    if kind == "integer" or either or unsure:
+        return checks.unknown()
+    low, high = -math.inf if least is None else float(least), math.inf if most is None else float(most)
+    if form == "float":
+        low, high = max(low, -_LARGEST_FLOAT32), min(high, _LARGEST_FLOAT32)
+    if schema.get("exclusiveMinimum"):
+        low = math.nextafter(low, math.inf)
+    if schema.get("exclusiveMaximum"):
+        high = math.nextafter(high, -math.inf)
+    return checks.floating(low, high)
+
+
+def _fits(bound: Any, kind: str, form: str) -> bool:
+    return bound is None or (math.isfinite(bound) and in_range(float(bound), kind, form))
+
+
+def _list(schema: Schema, depth: int, structural: bool) -> Check:
+    items, low, high = schema.get("items"), schema.get("minItems") or 0, schema.get("maxItems")
+    listed = schema.get(LIST_TYPE) if structural else None
+    if not isinstance(items, dict):
+        return checks.listing(checks.anything(), low=low, high=high).exact()
+    if listed not in ("set", "map"):
+        return checks.listing(_below(items, depth, structural), low=low, high=high).exact()
+    scope = Scope(listed)
+    keys = tuple(schema.get(KEYS) or ()) if listed == "map" else ()
+    if listed == "map" and not keys:
+        return checks.unknown()
+    item = _schema(items, depth + 1, structural, keys, scope)
+    return checks.listing(item, low=low, high=high).exact().distinct(scope)
+
+
+def _object(schema: Schema, depth: int, structural: bool, keys: list[tuple[Scope, tuple[str, ...]]]) -> Check:
+    properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
+    required = tuple(schema.get("required") or ())
+    low, high = schema.get("minProperties") or 0, schema.get("maxProperties")
+    rest = _below(additional, depth, structural) if isinstance(additional, dict) else checks.anything()
+    fields = {name: _below(inner, depth, structural) for name, inner in properties.items()}
+    for name in required:
+        fields.setdefault(name, checks.unknown() if additional is False else rest)
+    if not fields and not keys and additional is not False:
+        return checks.mapping(rest, low=low, high=high).exact()
+    return checks.record(
+        fields, required=required, rest=None if additional is False else rest, low=low, high=high, keys=keys
+    ).exact()  # fmt: skip
+
+
+def _enum(options: list[Any]) -> Check:
+    if all(isinstance(option, str) for option in options):
+        return checks.option(*options).exact()
+    if all(isinstance(option, bool) for option in options):
+        return checks.any_of(*(checks.same(option) for option in options))
+    if all(type(option) is int and -(1 << 53) < option < 1 << 53 for option in options) and len(options) <= MAX_NUMBERS:
+        return checks.any_of(*(checks.integer(option, option) for option in options))
+    return checks.unknown()

@@ -1,0 +1,54 @@
+"""Checks: what says of a document "certainly valid", so that the rules need not run; and nothing else.
+
+A check is a tree built once, from a table and a descriptor (``kas.types.checktables``), from a schema
+(``kas.apiextensions.schemachecks``) or by hand, out of the functions here. It knows no wording: what does not pass, however valid, is for
+the rules. ``_engine.pxd`` is the design.
+"""
+
+from kas.checks._engine import (
+    Check,
+    Scope,
+    all_of,
+    amount,
+    any_of,
+    anything,
+    ascii,
+    boolean,
+    by_kind,
+    data_key,
+    dns1035_label,
+    dns_label,
+    dns_subdomain,
+    floating,
+    generated,
+    group_version,
+    integer,
+    ipv4,
+    label_value,
+    lazily,
+    listing,
+    mapping,
+    matching,
+    member,
+    multiple,
+    none_of,
+    one_of,
+    option,
+    path,
+    path_segment,
+    port_name,
+    printable,
+    qualified_name,
+    record,
+    same,
+    text,
+    unknown,
+    unpadded,
+)  # fmt: skip
+
+__all__ = [
+    "Check", "Scope", "all_of", "amount", "any_of", "anything", "ascii", "boolean", "by_kind", "data_key", "dns1035_label", "dns_label",
+    "dns_subdomain", "floating", "generated", "group_version", "integer", "ipv4", "label_value", "lazily", "listing", "mapping",
+    "matching", "member", "multiple", "none_of", "one_of", "option", "path", "path_segment", "port_name", "printable", "qualified_name",
+    "record", "same", "text", "unknown", "unpadded",
+]  # fmt: skip

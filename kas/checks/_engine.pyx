@@ -1,0 +1,9 @@
+"""Checks: trees that are built once and say of documents whether they are certainly valid; see ``_engine.pxd``, their design.
+
+Bounds checks are off in the whole unit: lists are indexed below the size read in the same step, texts below their length, slots and scopes
+below their counts.
+"""
+
+include "engine/texts.pxi"
+include "engine/walk.pxi"
+include "engine/build.pxi"

@@ -1,0 +1,207 @@
+"""Checks of built-in types, made from descriptors and tables.
+
+A table says of a message's fields what their values must be for nothing to be wrong with them; the descriptor says which fields there are,
+which are lists and maps, what the items of a list are known by, and what values a closed set of texts has. A field that a table does not
+name makes its owner uncertain when it is there.
+
+A table is a mapping of JSON names to one of these, for the value, or the items of a list, or the values of a map:
+
+    Check                 one of ``kas.checks``
+    ANY                   no rule looks at it
+    ENUM                  one of the texts that the descriptor lists
+    FALSE, EMPTY          only what stands for absent: false; an empty text
+    NOTHING               null
+    a mapping, a Message  the table of the message
+    need(spec)            the field must be there
+    each(spec, ...)       with bounds of the list or map, or what its keys are
+    whole(check)          of the list or map itself
+    either(spec, ...)     one of these holds; of a list or map, for the whole of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kas import checks
+from kas._codecs import Field, TypeDesc
+from kas.checks import Check, Scope
+from kas.types.scheme import BUILTIN
+
+Group = tuple[Sequence[str], int, int] | tuple[Sequence[str], int, int, Sequence[str]]
+ANY = checks.anything()
+ENUM = object()
+FALSE = checks.same(False)
+# Of objects: what is the same for all, or has checks of its own.
+TOP = dict.fromkeys(("apiVersion", "kind", "metadata"), ANY)
+EMPTY = checks.option("")
+NOTHING = checks.unknown().or_null()
+Spec = Any
+
+
+@dataclass(frozen=True)
+class Message:
+    """A table with what concerns several fields of the message; see ``checks.record``. ``opens`` are scopes that its fields share,
+    ``rest`` is for fields that the table does not name.
+    """
+
+    fields: Mapping[str, Spec]
+    first: Sequence[str] = ()
+    opens: Sequence[Scope] = ()
+    groups: Sequence[Group] = ()
+    keys: Sequence[tuple[Scope, Sequence[str]]] = ()
+    not_above: Sequence[tuple[str, str]] = ()
+    rules: Sequence[tuple[Sequence[str], Callable[[Any], object]]] = ()
+    rest: Check | None = None
+
+
+@dataclass(frozen=True)
+class _Need:
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class _Each:
+    spec: Spec
+    low: int
+    high: int | None
+    key: Check | None
+    total: int
+    unique: bool
+    opens: Sequence[Scope]
+    rule: Callable[[Any], object] | None
+
+
+def need(spec: Spec) -> Spec:
+    """The field must be there; null is not."""
+    return _Need(spec)
+
+
+def each(
+    spec: Spec, low: int = 0, high: int | None = None, key: Check | None = None, total: int = -1, unique: bool = True,
+    opens: Sequence[Scope] = (), rule: Callable[[Any], object] | None = None,
+) -> Spec:  # fmt: skip
+    """Of ``low`` to ``high`` items or entries, each is as ``spec`` says; ``key`` is for the keys of a map, ``total`` bounds its bytes.
+
+    Items of a list that its descriptor calls a map have keys of their own unless ``unique`` is False; ``rule`` is asked of the whole.
+    """
+    return _Each(spec, low, high, key, total, unique, opens, rule)
+
+
+@dataclass(frozen=True)
+class _Whole:
+    check: Check
+
+
+def whole(check: Check) -> Spec:
+    """The check is for the list or map itself."""
+    return _Whole(check)
+
+
+@dataclass(frozen=True)
+class _Either:
+    specs: Sequence[Spec]
+
+
+def either(*specs: Spec) -> Spec:
+    """One of the tables holds, tried in their order."""
+    return _Either(specs)
+
+
+def one_of(*names: str) -> Group:
+    """A group: exactly one of these fields is there."""
+    return names, 1, 1
+
+
+def at_most_one(*names: str) -> Group:
+    """A group: one of these fields is there, or none."""
+    return names, 0, 1
+
+
+def only_with(name: str, *fields: str) -> Group:
+    """A group: these fields are there only if ``name`` is."""
+    return (name,), 1, 1, fields
+
+
+TABLES: list[Checked] = []
+
+
+class Checked:
+    """The check of a built-in type, built when it is first asked, since tables are loaded long before.
+
+    ``passes(obj)`` says whether ``obj`` is certainly valid.
+    """
+
+    def __init__(self, name: str, table: Mapping[str, Spec] | Message) -> None:
+        self.name, self._table = name, table
+        self.passes: Callable[[Any], bool] = self._first
+        TABLES.append(self)
+
+    def _first(self, obj: Any) -> bool:
+        return self.build().passes(obj)
+
+    def build(self) -> Check:
+        """The check itself. Raises KeyError for a field that the type does not have."""
+        found = _message(BUILTIN.type(self.name), self._table)
+        self.passes = found.passes
+        return found
+
+
+def _message(type: TypeDesc, table: Mapping[str, Spec] | Message, keys: tuple[tuple[Scope, Sequence[str]], ...] = ()) -> Check:
+    given = table if isinstance(table, Message) else Message(table)
+    known = {f.name: f for f in type.json_fields}
+    # Under the very names that decoded objects have, which are found by their addresses.
+    made = {known[name].name: _field(known[name], spec.spec if isinstance(spec, _Need) else spec) for name, spec in given.fields.items()}
+    for key in keys:
+        scope, names = key
+        if len(names) == 1 and isinstance(given.fields.get(names[0]), _Need) and known[names[0]].message is None:
+            # What is known by one text that must be there: claiming it where it is looked at saves looking it up.
+            made[names[0]] = made[names[0]].claim(scope)
+            keys = ()
+    out = checks.record(
+        made, required=[name for name, spec in given.fields.items() if isinstance(spec, _Need)], first=given.first, groups=given.groups,
+        keys=(*given.keys, *keys), not_above=given.not_above, rules=given.rules, rest=given.rest,
+    )  # fmt: skip
+    return out.opening(*given.opens) if given.opens else out
+
+
+def _field(f: Field, spec: Spec) -> Check:
+    if isinstance(spec, _Either):
+        return checks.any_of(*(_field(f, one) for one in spec.specs))
+    if isinstance(spec, _Whole):
+        return spec.check
+    if f.card == "single" or (isinstance(spec, Check) and spec.is_anything):
+        return _value(f, spec)
+    if not isinstance(spec, _Each):
+        spec = each(spec)
+    own: Scope | None = None
+    keys: tuple[tuple[Scope, Sequence[str]], ...] = ()
+    if f.card == "list" and spec.unique and f.list_type == "map" and isinstance(spec.spec, (Mapping, Message)):
+        own = Scope(f.name)
+        keys = ((own, f.list_map_keys),)
+    value = _value(f, spec.spec, keys)
+    if f.card == "map":
+        out = checks.mapping(value, spec.key, low=spec.low, high=spec.high, total=spec.total)
+    else:
+        out = checks.listing(value, low=spec.low, high=spec.high)
+    if spec.rule is not None:
+        out = out.where(spec.rule)
+    if own is not None:
+        out = out.distinct(own)
+    return out.opening(*spec.opens) if spec.opens else out
+
+
+def _value(f: Field, spec: Spec, keys: Any = ()) -> Check:
+    if isinstance(spec, Check):
+        return spec
+    if isinstance(spec, _Either):
+        return checks.any_of(*(_value(f, one, keys) for one in spec.specs))
+    if spec is ENUM:
+        closed, values = BUILTIN.enums[f.enum]
+        if not closed:
+            raise KeyError(f"{f.name} is open to other values")
+        return checks.option(*values)
+    if f.message is None:
+        raise KeyError(f"{f.name} is no message")
+    return _message(f.message, spec, keys)
