@@ -109,7 +109,6 @@ def test_nothing_given_nothing_said():
         (["--authorization-mode=Webhook"], ["authorization-mode Webhook's authorization config file not passed"]),
         (["--oidc-username-claim=email"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
         (["--oidc-username-claim=sub"], []),  # is the default
-        (["--requestheader-group-headers=X-A, "], ['empty value in "requestheader-group-headers"']),
     ],
 )  # fmt: skip
 def test_what_kas_does_not_have_is_still_checked(flags, says):

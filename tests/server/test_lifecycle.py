@@ -115,14 +115,13 @@ def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path):
     done = serve(
-        "--data-dir", str(tmp_path / "d"), "--nope", "x", "--event-ttl=5", "--client-ca-file=/x", "--oidc-issuer-url=https://x",
-        "--goaway-chance=1",
+        "--data-dir", str(tmp_path / "d"), "--nope", "x", "--event-ttl=5", "--client-ca-file=/x", "--goaway-chance=1",
+        "--encryption-provider-config=/x", "--requestheader-group-headers= ",
         "--feature-gates=A=b,Nope=true", "--runtime-config=foo/v9=true", "--controllers=nope", "--enable-admission-plugins=Nope",
     )  # fmt: skip
     says = (
-        "unknown flag: --nope", "missing unit in duration", "open /x: no such file", "--oidc-issuer-url: kas does not have",
-        "--goaway-chance",
-        "invalid value of A=b",
+        "unknown flag: --nope", "missing unit in duration", "open /x: no such file",
+        "--encryption-provider-config: kas does not have", "--goaway-chance", "empty value in", "invalid value of A=b",
         "unrecognized feature gate: Nope", "unknown api groups foo/v9", "--controllers: 'nope'", 'plugin "Nope" is unknown',
     )  # fmt: skip
     assert done.returncode == 2
