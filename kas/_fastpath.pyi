@@ -51,7 +51,7 @@ class Request:
     info: RequestInfo
     params: Query
     user: UserInfo
-    warnings: list[str] | None
+    warnings: dict[str, None] | None
     annotations: dict[str, str] | None
     started: float
     deadline: float

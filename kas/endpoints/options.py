@@ -12,7 +12,7 @@ from kas.config import features
 from kas.endpoints import optionsvalidation as validation
 from kas.meta import errors, field
 from kas.meta.errors import bad_request
-from kas.meta.scalars import parse_uint64
+from kas.meta.scalars import decimal, parse_uint64
 from kas.meta.selectors import SelectorError, parse_field_selector, parse_label_selector
 from kas.request.negotiation import APPLY_PATCH
 from kas.request.requestinfo import Query
@@ -41,7 +41,7 @@ def number(text: str) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
         raise bad_request(f"strconv.ParseInt: parsing {field.go_quote(text)}: invalid syntax")
-    n = int(text) if len(digits.lstrip("0")) <= 19 else 1 << 64
+    n = decimal(text)
     if not -(1 << 63) <= n < 1 << 63:
         raise bad_request(f"strconv.ParseInt: parsing {field.go_quote(text)}: value out of range")
     return n

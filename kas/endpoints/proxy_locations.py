@@ -19,6 +19,7 @@ from kas.informers import Objects
 from kas.meta import errors
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.field import go_quote
+from kas.meta.scalars import decimal
 from kas.registry.strategy import Obj
 
 KUBELET_PORT = "10250"
@@ -175,5 +176,5 @@ async def _check_host(host: str) -> None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
+    return decimal(text) if text.isascii() and text.isdigit() else None
 

@@ -9,6 +9,10 @@ from libc.string cimport memcmp
 
 from time import monotonic as _monotonic
 
+# Only the first 4,096 characters of warnings are told (kas.filters.warnings).
+cdef enum:
+    MOST_WARNINGS = 10000
+
 
 cdef class Request:
     """One HTTP request, decoded as far as every filter needs it.
@@ -86,9 +90,9 @@ cdef class Request:
 
     def warn(self, str text not None):
         if self.warnings is None:
-            self.warnings = []
-        if text not in self.warnings:
-            self.warnings.append(text)
+            self.warnings = {}
+        if len(<dict>self.warnings) < MOST_WARNINGS:
+            (<dict>self.warnings)[text] = None
 
     def annotate(self, str key not None, str value not None):
         """Adds an audit annotation."""

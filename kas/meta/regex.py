@@ -23,8 +23,12 @@ _GO_WORDS = {
     "invalid named capture group": "invalid named capture",
     "pattern too large - compile failed": "expression too large",
 }
+# A repetition whose count Go reads as too large and RE2 not as a count at all: then the braces would stand for themselves.
+_LONG_COUNT = re.compile(r"\{(?:0*[1-9][0-9]{9,}(?:,[0-9]*)?|[0-9]+,0*[1-9][0-9]{9,})\}")
 # An escape, or text taken literally; RE2 alone knows \C.
 _ESCAPES = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(.)", re.DOTALL)
+
+_CLASS = re.compile(r"\[\^?\]?(?:\[:\^?[a-z]*:\]|\\.|[^\]\\])*\]", re.DOTALL)
 
 
 class RegexError(ValueError):
@@ -47,6 +51,9 @@ def _compile(pattern: str) -> Any:
 
     if "\\C" in pattern and any(m[1] == "C" for m in _ESCAPES.finditer(pattern)):
         raise _refused("invalid escape sequence", "\\C")
+    found = _long_count(pattern) if "{" in pattern else ""
+    if found:
+        raise _refused("invalid repeat count", found)
     options = re2.Options()
     options.log_errors = False
     try:
@@ -62,6 +69,27 @@ def _compile(pattern: str) -> Any:
             what, rest = "invalid named capture group", pattern[pattern.find(where) :]
             where = rest[: rest.find(">") + 1] or rest
         raise _refused(_GO_WORDS.get(what, what), where) from None
+
+
+def _long_count(pattern: str) -> str:
+    """The first repetition that Go's parser takes for too large and RE2 for text; "" for none."""
+    if _LONG_COUNT.search(pattern) is None:
+        return ""
+    at = 0
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            skipped = _ESCAPES.match(pattern, at)
+            at = skipped.end() if skipped is not None else at + 1
+        elif pattern[at] == "[":
+            # A bracket that comes first in a class stands for itself.
+            end = _CLASS.match(pattern, at)
+            at = end.end() if end is not None else len(pattern)
+        else:
+            count = _LONG_COUNT.match(pattern, at) if pattern[at] == "{" else None
+            if count is not None:
+                return count[0]
+            at += 1
+    return ""
 
 
 _kept = lru_cache(maxsize=MAX_CACHED)(_compile)

@@ -114,7 +114,7 @@ def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
         errs += _taints(spec["taints"], "metadata.taints")
     errs += _resources(status)
     cidrs = spec.get("podCIDRs") or []
-    known = tuple(((old or {}).get("spec") or {}).get("podCIDRs") or ())
+    known = frozenset(((old or {}).get("spec") or {}).get("podCIDRs") or ())
     for i, cidr in enumerate(cidrs):
         errs += legacy_cidr(f"spec.podCIDRs[{i}]", cidr, known)
     if len(cidrs) > 1:
