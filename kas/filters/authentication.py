@@ -10,12 +10,12 @@ from kas.auth.authn import Authentication, AuthenticationError, HeaderGet
 from kas.auth.user import ANONYMOUS_USER, UserInfo
 from kas.filters.handler import Filter
 from kas.meta.errors import unauthorized
+from kas.observe.caches import Cache
 from kas.observe.metrics import Registry
 from kas.request.http import Request
 
 log = logging.getLogger("kas.authn")
 
-REMEMBERED = 4096
 REMEMBERED_S = 10.0  # upstream's cache of successes; a revocation that is seen empties it at once
 
 
@@ -29,14 +29,17 @@ class Authenticator(Protocol):
 class _Known:
     """Authorization headers that were good a moment ago: (user, until when, the name they are counted under)."""
 
-    __slots__ = ("entries", "forgotten")
+    __slots__ = ("cache", "entries", "forgotten")
 
     def __init__(self) -> None:
-        self.entries: dict[bytes, tuple[UserInfo, float, tuple[str]]] = {}
+        self.cache: Cache[bytes, tuple[UserInfo, float, tuple[str]]] = Cache(
+            "authorization_headers", "headers of requests that were let in, for 10 s", 16 << 20, 20 << 10
+        )
+        self.entries = self.cache.entries
         self.forgotten = 0  # how often; what was asked before may not be remembered after
 
     def forget(self) -> None:
-        self.entries.clear()
+        self.cache.clear()
         self.forgotten += 1
 
 
@@ -99,9 +102,7 @@ def authentication(
         req.user = user
         if credential:
             if forgotten == known.forgotten:
-                if len(entries) >= REMEMBERED:
-                    entries.clear()
-                entries[credential] = (user, req.started + REMEMBERED_S, name)
+                known.cache.put(credential, (user, req.started + REMEMBERED_S, name), len(credential) + user.length)
             req.drop_header(b"authorization")
 
     return Filter("authentication", before)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from typing import Any
 
 from kas._codecs import Field, TypeDesc
@@ -25,6 +25,17 @@ _LINK_LOCAL_MULTICAST = ipaddress.ip_network("224.0.0.0/24")
 def invalid_each(path: str, value: Any, messages: Iterable[str]) -> list[FieldError]:
     """One Invalid error per message of a name check."""
     return [field.invalid(path, value, message) for message in messages]
+
+
+def repeats(values: Iterable[Hashable]) -> list[int]:
+    """The positions of what stands further to the front already."""
+    seen: set[Hashable] = set()
+    out = []
+    for i, value in enumerate(values):
+        if value in seen:
+            out.append(i)
+        seen.add(value)
+    return out
 
 
 def unsupported(path: str, value: Any, valid: Sequence[str]) -> FieldError:
@@ -87,7 +98,7 @@ def csi_driver_name(value: str, path: str) -> list[FieldError]:
 
 
 def legacy_ip(path: str, value: str, existing: Container[str] = ()) -> list[FieldError]:
-    """``IsValidIPForLegacyField``; a value that is already stored (give a set: it is asked for each) is let through. Strict by gate StrictIPCIDRValidation."""
+    """``IsValidIPForLegacyField``; what is stored (a set, best) is let through. Strict by gate StrictIPCIDRValidation."""
     return ip.validate_legacy_ip(path, value, features.DEFAULT.enabled("StrictIPCIDRValidation"), existing)
 
 

@@ -7,10 +7,9 @@ arbitrary decimal, and that shows in a few answers (``value()`` is 0 when an int
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from kas._codecs import DecodeError
 from kas.meta.field import GO_SPACE
+from kas.observe.caches import remembered
 
 DECIMAL_SI = "DecimalSI"
 BINARY_SI = "BinarySI"
@@ -329,7 +328,7 @@ def parse(text: str) -> Quantity:
     return Quantity(number if positive else -number, scale, format, is_decimal=True)
 
 
-@lru_cache(maxsize=4096)
+@remembered("quantities", "quantities as they were read", 4096, 32, 512)
 def cached(text: str) -> Quantity:
     """parse() for repeated reads (validation, quota, printers)."""
     return parse(text)

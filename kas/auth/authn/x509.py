@@ -11,6 +11,7 @@ from typing import Any
 
 from kas.auth.authn import HeaderGet
 from kas.auth.user import CREDENTIAL_ID, UserInfo
+from kas.observe.caches import Cache
 
 # The user's uid as a subject attribute (AllowParsingUserUIDFromCertAuth).
 UID_OID = "1.3.6.1.4.1.57683.2"
@@ -45,22 +46,18 @@ class Peer:
 class ClientCertificate:
     """Remembers the users of recent certificates: reading one costs some 50 µs, a connection is used many times."""
 
-    MAX_ENTRIES = 1024
-
     def __init__(self) -> None:
-        self._known: dict[bytes, UserInfo | None] = {}
+        self._known: Cache[bytes, UserInfo | None] = Cache("client_certificates", "certificates and their users", 16 << 20, 32 << 10)
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> UserInfo | None:
         """The user of a certificate that the client CA vouches for, None without one; users of recent certificates are kept."""
         if peer is None or not peer.client_ca:
             return None
         der = peer.certificate
-        if der in self._known:
-            return self._known[der]
+        if der in self._known.entries:
+            return self._known.entries[der]
         user = user_from_certificate(der)
-        if len(self._known) >= self.MAX_ENTRIES:
-            del self._known[next(iter(self._known))]
-        self._known[der] = user
+        self._known.put(der, user, len(der) * 2)  # a user says no more than the certificate
         return user
 
 

@@ -10,7 +10,7 @@ from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod.probes import PORT_RANGE, PROTOCOLS, port_num_or_name
 from kas.kinds.core.service.defaults import externally_accessible
 from kas.meta import field, names
-from kas.meta.checks import legacy_cidr, legacy_ip, non_special_ip, unsupported
+from kas.meta.checks import legacy_cidr, legacy_ip, non_special_ip, repeats, unsupported
 from kas.meta.field import FieldError
 from kas.meta.ip import parse_ip
 from kas.meta.labelselectors import labels
@@ -126,10 +126,11 @@ def cluster_ips(spec: Spec, old: Spec | None = None) -> list[FieldError]:
             errs.append(field.invalid(path, ips, "first value must match `clusterIP`"))
     elif ips:
         errs.append(field.invalid(path, ips, "must be empty when `clusterIP` is not specified"))
+    again = set(repeats(families))
     for i, family in enumerate(families):
         if family not in FAMILIES:
             errs.append(unsupported(f"spec.ipFamilies[{i}]", family, FAMILIES))
-        if family in families[:i]:
+        if i in again:
             errs.append(field.duplicate(f"spec.ipFamilies[{i}]", family))
     if policy is not None and policy not in FAMILY_POLICIES:
         errs.append(unsupported("spec.ipFamilyPolicy", policy, FAMILY_POLICIES))
