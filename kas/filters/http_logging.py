@@ -6,23 +6,24 @@ import logging
 from time import monotonic
 
 from kas.filters.handler import Filter
+from kas.meta.field import go_quote
 from kas.request.http import Request, Response
+from kas.request.masking import shown_target
 
 log = logging.getLogger("kas.http")
 
 
 def http_logging(verbosity: int) -> Filter:
-    """Log each request with its latency in milliseconds; does nothing below verbosity 3."""
+    """Log each request with its latency in milliseconds, credentials in its query masked; does nothing below verbosity 3."""
     if verbosity < 3:
         return Filter("http_logging")
 
     def after(req: Request, resp: Response) -> None:
-        query = f"?{req.query}" if req.query else ""
         user = req.user.name if req.user is not None else ""
         log.info(
             "HTTP verb=%s URI=%s latency=%.3fms userAgent=%s audit-ID=%s srcIP=%s user=%s resp=%d",
-            req.info.verb if req.info else req.method, req.path + query, (monotonic() - req.started) * 1000,
-            req.header(b"user-agent"), req.audit_id, req.client, user, resp.status,
+            req.info.verb if req.info else req.method, go_quote(shown_target(req.path, req.query)), (monotonic() - req.started) * 1000,
+            go_quote(req.header(b"user-agent")), req.audit_id, req.client, go_quote(user), resp.status,
         )  # fmt: skip
 
     return Filter("http_logging", None, after)

@@ -107,7 +107,7 @@ def fields(resource: Resource, seen: set[tuple[str, str]]) -> Iterator[tuple[Fie
                 continue
             seen.add((message.name, f.name))
             inner = f.message
-            text = inner is None and f.type == "string" or inner is not None and inner.kind_name in ("Quantity", "IntOrString")
+            text = (inner is None and f.type == "string") or (inner is not None and inner.kind_name in ("Quantity", "IntOrString"))
             if f.card != "single" or text:
                 yield (*path, f)
             if inner is not None and inner.custom_json is None:
