@@ -3,6 +3,7 @@ descriptors, so that a new field is covered by itself. A field of a type that se
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -55,12 +56,6 @@ def element(field: Field, i: int) -> Any:
     return out
 
 
-def nested(path: tuple[Field, ...], value: Any) -> dict[str, Any]:
-    for field in reversed(path[1:]):
-        value = {field.name: value}
-    return value
-
-
 def build(resource: Resource, path: tuple[Field, ...], value: Any) -> dict[str, Any]:
     for i in range(len(path) - 1, -1, -1):
         if i < len(path) - 1:
@@ -79,22 +74,40 @@ def _merged(a: Any, b: Any) -> Any:
     return b
 
 
+def changed(grown: Grown, obj: dict[str, Any]) -> dict[str, Any]:
+    """``obj`` with the list that was grown turned round, or the keys of the map that was grown changed."""
+    out = at = copy.deepcopy(obj)
+    for field in grown.path[:-1]:
+        at = at[field.name]
+        at = at[0] if field.card == "list" else at["a"] if field.card == "map" else at
+    name = grown.path[-1].name
+    at[name] = at[name][::-1] if isinstance(at[name], list) else {f"{k}x": v for k, v in at[name].items()}
+    return out
+
+
 def _ways(field: Field) -> dict[str, Callable[[int], Any]]:
-    if field.card == "list":
-        ways: dict[str, Callable[[int], Any]] = {
-            "distinct": lambda n: [element(field, i) for i in range(n)], "equal": lambda n: [element(field, 1)] * n,
-        }
-        if field.message is not None and field.message.custom_json is None:
-            ways["empty"] = lambda n: [{}] * n
-        elif field.message is None and field.type == "string":
-            ways["bad"] = lambda n: [f"-{i}/é" for i in range(n)]
-        return ways
+    """How a list or a map is grown."""
     if field.card == "map":
         return {
             "keys": lambda n: {f"k{i}": element(field, i) for i in range(n)},
             "bad keys": lambda n: {f"-{i}/é": element(field, 1) for i in range(n)},
         }
-    return {"long": lambda n: "a" * (16 * n), "bad": lambda n: "-É" * (8 * n)}
+    ways: dict[str, Callable[[int], Any]] = {
+        "distinct": lambda n: [element(field, i) for i in range(n)], "equal": lambda n: [element(field, 1)] * n,
+    }
+    if field.message is not None and field.message.custom_json is None:
+        ways["empty"] = lambda n: [{}] * n
+    elif field.message is None and field.type == "string":
+        ways["bad"] = lambda n: [f"-{i}/é" for i in range(n)]
+    return ways
+
+
+# Texts that have made patterns and parsers try again and again.
+TEXTS_OF: dict[str, Callable[[int], str]] = {
+    "letters": lambda n: "a" * n, "bad": lambda n: "-É" * (n // 2), "digits": lambda n: "9" * n, "labels": lambda n: "a." * (n // 2),
+    "spaces": lambda n: " " * n,
+}
+AT_ONCE = 24
 
 
 def fields(resource: Resource, seen: set[tuple[str, str]]) -> Iterator[tuple[Field, ...]]:
@@ -103,24 +116,40 @@ def fields(resource: Resource, seen: set[tuple[str, str]]) -> Iterator[tuple[Fie
     while queue:
         path, message = queue.pop(0)
         for f in message.json_fields:
-            if f.type_meta or (message.name, f.name) in seen or f.name in ("managedFields",):
+            if f.type_meta or (message.name, f.name) in seen or f.name == "managedFields":
                 continue
             seen.add((message.name, f.name))
             inner = f.message
-            text = (inner is None and f.type == "string") or (inner is not None and inner.kind_name in ("Quantity", "IntOrString"))
-            if f.card != "single" or text:
+            is_text = f.type == "string" if inner is None else inner.kind_name in ("Quantity", "IntOrString")
+            if f.card != "single" or is_text:
                 yield (*path, f)
             if inner is not None and inner.custom_json is None:
                 queue.append(((*path, f), inner))
 
 
+def _texts(resource: Resource, paths: list[tuple[Field, ...]], how: str) -> Grown:
+    def make(n: int) -> dict[str, Any]:
+        obj: dict[str, Any] = {}
+        for path in paths:
+            obj = _merged(obj, build(resource, path, TEXTS_OF[how](max(1, 16 * n // len(paths)))))
+        return obj
+
+    return Grown(resource, paths[0], f"{how} in {len(paths)} texts", make)
+
+
 def families() -> Iterator[Grown]:
     """In a fixed order: pods first, whose types most others hold."""
     seen: set[tuple[str, str]] = set()
-    served = [r for r in BUILTIN.resources if "create" in r.verbs]
-    newest = {(r.group, r.resource): r for r in reversed(served)}
+    newest = {(r.group, r.resource): r for r in reversed(BUILTIN.resources) if "create" in r.verbs}
     order = sorted(newest.values(), key=lambda r: (FIRST.index(r.resource) if r.group == "" and r.resource in FIRST else len(FIRST)))
     for resource in order:
+        texts = []
         for path in fields(resource, seen):
+            if path[-1].card == "single":
+                texts.append(path)
+                continue
             for how, value in _ways(path[-1]).items():
                 yield Grown(resource, path, how, lambda n, resource=resource, path=path, value=value: build(resource, path, value(n)))
+        for i in range(0, len(texts), AT_ONCE):
+            for how in TEXTS_OF:
+                yield _texts(resource, texts[i : i + AT_ONCE], how)

@@ -74,7 +74,7 @@ class InProcess:
 
     def request(self, sent: Sent) -> Request:
         path, _, query = sent.path.partition("?")
-        headers = [(b"content-type", sent.ctype.encode()), (b"accept", sent.accept.encode())]
+        headers = [(b"host", b"localhost"), (b"content-type", sent.ctype.encode()), (b"accept", sent.accept.encode())]
         headers += [(k.lower().encode(), v.encode()) for k, v in sent.headers]
         req = Request(sent.method, path, query, headers, sent.bytes())
         req.client, req.scheme, req.http_version = "127.0.0.1", "https", "1.1"
