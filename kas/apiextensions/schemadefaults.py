@@ -20,7 +20,7 @@ from kas.types.scheme import Field, TypeDesc, prune_value, schema_type
 _META = ("apiVersion", "kind", "metadata")
 # Each default is judged by all of the schema below it, so defaults around defaults cost the product of their depth and their size, as they
 # do upstream. All of one schema may take so many steps.
-MAX_STEPS = 1_000_000
+MAX_STEPS = 100_000
 
 
 @dataclass(frozen=True, slots=True)

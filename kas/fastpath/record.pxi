@@ -36,16 +36,24 @@ cdef class Request:
         cdef dict m = self._map
         cdef tuple pair
         cdef bytes name, value
+        cdef dict repeated = None
         if m is None:
             m = {}
             for pair in self._raw:
                 name, value = pair
                 if name in m:
-                    m[name] = m[name] + b", " + value
+                    if repeated is None:
+                        repeated = {}
+                    if name not in repeated:
+                        repeated[name] = [m[name]]
+                    (<list>repeated[name]).append(value)
                 else:
                     m[name] = value
                     if PyBytes_GET_SIZE(name) > 12 and memcmp(PyBytes_AS_STRING(name), b"impersonate-", 12) == 0:
                         self._impersonates = True
+            if repeated is not None:
+                for name in repeated:
+                    m[name] = b", ".join(repeated[name])
             self._map = m
         return m
 

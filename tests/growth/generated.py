@@ -104,7 +104,7 @@ def _ways(field: Field) -> dict[str, Callable[[int], Any]]:
 
 # Texts that have made patterns and parsers try again and again.
 TEXTS_OF: dict[str, Callable[[int], str]] = {
-    "letters": lambda n: "a" * n, "bad": lambda n: "-É" * (n // 2), "digits": lambda n: "9" * n, "labels": lambda n: "a." * (n // 2),
+    "bad": lambda n: "-É" * (n // 2), "digits": lambda n: "9" * n, "labels": lambda n: "a." * (n // 2),
     "spaces": lambda n: " " * n,
 }
 AT_ONCE = 24

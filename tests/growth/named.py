@@ -392,8 +392,8 @@ def _crd(schema: dict[str, Any], **version: Any) -> dict[str, Any]:
     return {"metadata": {"name": "foos.x.io"}, "spec": spec}
 
 
-def _chain(n: int, **at_each: Any) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string"}
+def _chain(n: int, inner: dict[str, Any] | None = None, **at_each: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": inner} if inner else {"type": "string"}
     for _ in range(min(n, 150)):
         schema = {"type": "object", "properties": {"a": schema}, **at_each}
     return schema
@@ -424,6 +424,7 @@ SCHEMAS: dict[str, Callable[[int], dict[str, Any]]] = {
     "properties with defaults": lambda n: {"type": "object", "properties": keys(n, {"type": "string", "default": "a"}), "default": {}},
     "required": lambda n: {"type": "object", "required": [f"r{i}" for i in range(n)]},
     "nesting": lambda n: _chain(n),
+    "defaults around a wide schema": lambda n: _chain(50, keys(n, {"type": "string"}), default={}),
     "defaults around defaults": lambda n: _chain(n, default={}),
     "a pattern and a default": lambda n: {"type": "string", "pattern": "^(a+)+$", "default": "a" * (32 * n) + "b"},
     "a long pattern": lambda n: {"type": "string", "pattern": "ab" * (16 * n)},

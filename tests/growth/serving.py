@@ -54,6 +54,8 @@ class InProcess:
         self.store = open_store(str(directory / "store"), max_size=2 << 30, sync=False, shared=self.shared)
         self.server = self.loop.run_until_complete(self._start(options))
         self.chain = self.server.chain_of("insecure")
+        gc.collect()
+        gc.freeze()  # so that collecting what requests leave behind is quick
 
     async def _start(self, options: Any) -> Server:
         server = Server(options, self.store, self.shared, 0)
@@ -71,6 +73,7 @@ class InProcess:
 
         self.loop.run_until_complete(end())
         self.loop.close()
+        gc.unfreeze()
 
     def request(self, sent: Sent) -> Request:
         path, _, query = sent.path.partition("?")
