@@ -107,7 +107,7 @@ TEXTS_OF: dict[str, Callable[[int], str]] = {
     "bad": lambda n: "-É" * (n // 2), "digits": lambda n: "9" * n, "labels": lambda n: "a." * (n // 2),
     "spaces": lambda n: " " * n,
 }
-AT_ONCE = 24
+AT_ONCE = 48
 
 
 def fields(resource: Resource, seen: set[tuple[str, str]]) -> Iterator[tuple[Field, ...]]:

@@ -251,10 +251,11 @@ def _(n: int) -> Made:
 # -- YAML
 
 
+HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: a}\ndata:\n"
 YAMLS: dict[str, Callable[[int], str]] = {
     "items": lambda n: "- a\n" * (8 * n),
-    "keys": lambda n: "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: a}\ndata:\n" + "".join(f"  k{i}: v\n" for i in range(2 * n)),
-    "repeated keys": lambda n: "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: a}\ndata:\n" + "  k: v\n" * (4 * n),
+    "keys": lambda n: HEAD + "".join(f"  k{i}: v\n" for i in range(2 * n)),
+    "repeated keys": lambda n: HEAD + "  k: v\n" * (4 * n),
     "anchors": lambda n: "".join(f"a{i}: &a{i} x\n" for i in range(2 * n)),
     "aliases": lambda n: "a: &a x\nb: [" + "*a, " * (8 * n) + "*a]\n",
     "an alias of a growing list": lambda n: "a: &a [" + "x, " * 100 + "x]\nb: [" + "*a, " * n + "*a]\n",
