@@ -65,6 +65,7 @@ from kas.store.shared import Shared
 from kas.types.scheme import Scheme
 
 if TYPE_CHECKING:
+    from kas.audit.auditor import Auditor
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")
@@ -81,12 +82,13 @@ class Server:
         raw = options.raw
         self.metrics = Metrics()
         self.started = self.shutting_down = self.not_accepting = False
-        self.hooks, self.heartbeat = Hooks(STEPS, LOOPS, options.run_dir / "hooks.json"), Heartbeat()
-        self.waiting, self.deadlines = WaitGroup(), Deadlines()
-        self.chosen = controllers.chosen(options.raw.controllers)
         features.DEFAULT.set(raw.feature_gates)
-        capabilities.CURRENT.allow_privileged = raw.allow_privileged
         self.features = features.DEFAULT.on
+        capabilities.CURRENT.allow_privileged = raw.allow_privileged
+        self.own, self.chosen = controllers.own(self.features), controllers.chosen(raw.controllers)
+        loops = {name: hook for name, hook in LOOPS.items() if name in self.own}
+        self.hooks, self.heartbeat = Hooks(STEPS, loops, options.run_dir / "hooks.json"), Heartbeat()
+        self.waiting, self.deadlines = WaitGroup(), Deadlines()
         kinds.install()
         self.scheme = Scheme()
         self.enabled = enabled_versions(self.scheme, raw.runtime_config)
@@ -94,11 +96,17 @@ class Server:
         self._build_auth()
         self._build_api()
         self._build_documents()
+        self.auditor = self._auditor() if raw.audit_policy_file else None
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
-            self.revocation.listeners.append, self.authorizer, self.catch_up,
+            self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
+
+    def _auditor(self) -> Auditor | None:
+        from kas.audit import auditor
+
+        return auditor.build(self.options.raw, self.options.run_dir, self.metrics)
 
     # --- storage
 
@@ -260,8 +268,7 @@ class Server:
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
         initializer = controllers.Initializer(self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges])
-        own = [name for name in controllers.ALWAYS if "identity-lease" not in name or "APIServerIdentity" in self.features]
-        return [initializer.make(name) for name in (*own, *self.chosen)]
+        return [initializer.make(name) for name in (*self.own, *self.chosen)]
 
     def runner(self) -> Runner:
         """The tasks of this worker beside its requests."""
