@@ -28,7 +28,7 @@ cdef class Request:
     def __init__(self, str method not None, str path not None, str query not None, list headers not None, body=b""):
         self.method, self.path, self.query, self.raw_path = method, path, query, path
         self._raw, self.body = headers, body
-        self.client, self.scheme, self.http_version, self.audit_id = "", "https", "1.1", ""
+        self.client, self.scheme, self.http_version, self.audit_id = "", "https", "1.0", ""
         self.started = _monotonic()
 
     cdef dict names(self):

@@ -29,5 +29,5 @@ def test_what_is_answered_400(hosts, why):
 
 def test_an_empty_host_is_none():
     req = request()
-    req.headers = [(b"host", b"")]
+    req.http_version, req.headers = "1.1", [(b"host", b"")]
     assert host().before(req).status == 400
