@@ -160,16 +160,16 @@ def test_credentials_are_kept_within_bytes():
         headers = {"authorization": f"Bearer {i}" + "x" * 15_000}
         assert bearer.authenticate(headers.get) is not None
         assert bearer._cache.size <= bearer._cache.budget
-    certificates = ClientCertificate()
+    certificates = ClientCertificate(None)
     for i in range(2000):
-        certificates._known.put(b"%d" % i + b"x" * 9000, None, 18_000)
+        certificates._known.put(f"{i}", UserInfo("u" * 4000), 18_000)
     assert 0 < certificates._known.size <= certificates._known.budget
 
 
 def test_the_list_in_the_documentation_is_the_list():
     """One row for each cache, with its budget."""
     load_everything()
-    keep = RbacIndex(), BearerToken(None), ClientCertificate()  # made with the server
+    keep = RbacIndex(), BearerToken(None), ClientCertificate(None)  # made with the server
     text = (ROOT / "docs" / "architecture.md").read_text()
     told = {m[1]: m[2] for m in re.finditer(r"^\| `([a-z_]+)` \| ([0-9.]+ [KM]iB) \|", text, re.MULTILINE)}
     assert keep
