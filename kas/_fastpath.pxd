@@ -50,7 +50,7 @@ cdef class Request:
     cdef public object info             # RequestInfo
     cdef public object params           # kas.request.requestinfo.Query
     cdef public object user             # kas.auth.user.UserInfo
-    cdef public object warnings         # list of str, or None
+    cdef public object warnings         # dict of texts, each once and in order, or None
     cdef public object annotations      # dict of str, or None
     cdef public object audit            # kas.request.http.AuditEvent of a request that is recorded, or None
     cdef public double started          # time.monotonic()

@@ -52,7 +52,7 @@ class Request:
     info: RequestInfo
     params: Query
     user: UserInfo
-    warnings: list[str] | None
+    warnings: dict[str, None] | None
     annotations: dict[str, str] | None
     audit: AuditEvent | None
     started: float

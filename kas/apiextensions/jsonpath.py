@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from kas.meta.scalars import decimal
+
 Step = Callable[[Any], Iterable[Any]]
 
 _FIELD = re.compile(r"(?:\\.|[^.\[\]\\\s()=<>!&|])+")
@@ -150,9 +152,9 @@ class _Parser:
         if found := self.match(_QUOTED):
             return _field(re.sub(r"\\(.)", r"\1", found[1] if found[1] is not None else found[2]))
         if found := self.match(_SLICE):
-            return _slice(*(int(n) if n else None for n in found.groups()))
+            return _slice(*(decimal(n) if n else None for n in found.groups()))
         if found := self.match(_INDEX):
-            return _index(int(found[0]))
+            return _index(decimal(found[0]))
         raise PathError(f"index or name expected at {self.at} of {self.text!r}")
 
     def operand(self) -> Callable[[Any], list[Any]]:
@@ -163,7 +165,7 @@ class _Parser:
             text = re.sub(r"\\(.)", r"\1", found[1] if found[1] is not None else found[2])
             return lambda value: [text]
         if found := self.match(_NUMBER):
-            number = float(found[0]) if "." in found[0] else int(found[0])
+            number = float(found[0]) if "." in found[0] else decimal(found[0])
             return lambda value: [number]
         for word, constant in (("true", True), ("false", False)):
             if self.take(word):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kas.meta import field
-from kas.meta.checks import unsupported
+from kas.meta.checks import repeats, unsupported
 from kas.meta.field import FieldError
 
 Schema = dict[str, Any]
@@ -297,13 +297,14 @@ def _map_list(schema: Schema, items: Any, keys: list[str], path: str) -> list[Fi
         text = f"must be object if parent array's {LIST_TYPE} is map"
         return [*errs, field.invalid(f"{path}.items.type", items.get("type") or "", text)]
     properties = items.get("properties") or {}
+    again = set(repeats(keys))
     for i, key in enumerate(keys):
         if key not in properties:
             errs.append(field.invalid(f"{path}.{KEYS}", keys, "entries must all be names of item properties"))
         elif properties[key].get("type") in ("array", "object"):
             text = f"must be a scalar type if parent array's {LIST_TYPE} is map"
             errs.append(field.invalid(field.key(f"{path}.items.properties", key) + ".type", items.get("type"), text))
-        if key in keys[:i]:
+        if i in again:
             errs.append(field.invalid(f"{path}.{KEYS}", keys, "must not contain duplicate entries"))
     return errs
 

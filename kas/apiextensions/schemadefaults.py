@@ -12,12 +12,15 @@ from typing import Any
 
 from kas.apiextensions import celrules, embeddedmeta
 from kas.apiextensions.schema import Schema
-from kas.apiextensions.schemavalues import SchemaValidator
+from kas.apiextensions.schemavalues import Run, SchemaValidator, TooCostlyError, too_costly
 from kas.meta import field
 from kas.meta.field import FieldError
 from kas.types.scheme import Field, TypeDesc, prune_value, schema_type
 
 _META = ("apiVersion", "kind", "metadata")
+# Each default is judged by all of the schema below it, so defaults around defaults cost the product of their depth and their size, as they
+# do upstream. All of one schema may take so many steps.
+MAX_STEPS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +57,40 @@ def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[Fiel
     """What is wrong with the defaults of a structural schema that stands at ``path``."""
     errs: list[FieldError] = []
     budget = celrules.BUDGET
+    run = Run(path, MAX_STEPS)
+    sizes: dict[int, int] = {}
+    _measure(schema, sizes)
     if isinstance(schema.get("default"), dict):
         errs += embeddedmeta.resource_errors(schema["default"], f"{path}.default")
     for place in _places(schema_type("", schema), path):
-        at, value = f"{place.path}.default", copy.deepcopy(place.field.default)
+        run.path = at = f"{place.path}.default"
+        value = copy.deepcopy(place.field.default)
+        if isinstance(value, (dict, list)):
+            try:
+                run.take(sizes[id(place.field.schema)])
+            except TooCostlyError:
+                return [*errs, too_costly(run)]
         found = _in_metadata(place, value, at) if place.steps else _embedded(place.field, value, at)
         if not place.steps and must_be_pruned and prune_value(place.field, copy.deepcopy(value)):
             errs.append(field.invalid(at, value, "must not have unknown fields"))
         if not found:
-            found = SchemaValidator(place.field.schema).errors(value, path=at)
+            found = SchemaValidator(place.field.schema).errors_within(run, value)
         if not found and not place.steps and budget >= 0:
             found, budget = celrules.value_errors(place.field, value, value, budget, at)
         errs += found
     return errs
+
+
+def _measure(schema: Schema, sizes: dict[int, int]) -> int:
+    """How many schemas there are from each place on down, by identity."""
+    size = 1
+    for below in schema.values():
+        if isinstance(below, dict):
+            size += _measure(below, sizes)
+        elif isinstance(below, list):
+            size += sum(_measure(inner, sizes) for inner in below if isinstance(inner, dict))
+    sizes[id(schema)] = size
+    return size
 
 
 def _embedded(f: Field, value: Any, path: str) -> list[FieldError]:

@@ -23,6 +23,8 @@ NIL_PATH = "<nil>"
 # Where nothing was before, or it cannot be told what was.
 ABSENT: Any = object()
 _MAX_EXACT = float((1 << 53) - 1)
+# A value of 3 MB has 1.5 million parts.
+MAX_STEPS = 5_000_000
 _INT_BITS = {"int32": 32}
 
 
@@ -50,6 +52,31 @@ class Result:
             self.add(error)
 
 
+class TooCostlyError(Exception):
+    """The value takes more steps to judge than it was given."""
+
+
+class Run:
+    """One value being judged: ``path`` is where it stands, ``left`` how many steps may still be taken. Alternatives multiply what a schema
+    and a value cost, so neither their sizes nor their sum bounds it."""
+
+    __slots__ = ("left", "path")
+
+    def __init__(self, path: str, left: int) -> None:
+        self.path, self.left = path, left
+
+    def take(self, steps: int) -> None:
+        """Raises TooCostlyError when there are not so many left."""
+        self.left -= steps
+        if self.left < 0:
+            raise TooCostlyError
+
+
+def too_costly(run: Run) -> FieldError:
+    """What is told of a value that is not judged to its end."""
+    return field.forbidden(run.path, "takes too many steps to be checked against its schema")
+
+
 class SchemaValidator:
     """A compiled schema; immutable and safe to share. Properties and items are compiled when first needed."""
 
@@ -66,7 +93,7 @@ class SchemaValidator:
         self.format = name if name and is_known("" if get(INT_OR_STRING) else kind, name) else ""
         self.format_check: Callable[[str], bool] | None = FORMATS.get(self.format.replace("-", ""))
         self.nullable = bool(get("nullable"))
-        self.enum: list[Any] = get("enum") or []
+        self.enum = _Enum(get("enum") or [])
         self.pattern_text: str = get("pattern") or ""
         self.pattern: Any = None
         if self.pattern_text:
@@ -92,14 +119,22 @@ class SchemaValidator:
 
     def errors(self, value: Any, old: Any = ABSENT, path: str = NIL_PATH) -> list[FieldError]:
         """What is wrong with ``value``; ``old`` is what it replaces. ``path`` is where the whole value stands."""
-        return self.check(value, "", old, path).errors
+        return self.errors_within(Run(path, MAX_STEPS), value, old)
 
-    def check(self, value: Any, name: str, old: Any, base: str) -> Result:
+    def errors_within(self, run: Run, value: Any, old: Any = ABSENT) -> list[FieldError]:
+        """As ``errors``, with the steps that ``run`` has left: when they are spent, that is the one error."""
+        try:
+            return self.check(value, "", old, run).errors
+        except TooCostlyError:
+            return [too_costly(run)]
+
+    def check(self, value: Any, name: str, old: Any, base: Run) -> Result:
         """``name`` is the place inside the whole value, as the messages show it. What is unchanged is not told."""
         out = self._check(value, name, old, base)
         return Result(out.matches) if out.errors and old is not ABSENT and same(value, old) else out
 
-    def _check(self, value: Any, name: str, old: Any, base: str) -> Result:
+    def _check(self, value: Any, name: str, old: Any, base: Run) -> Result:
+        base.take(1)
         out = Result(1)
         if value is None:
             out.matches = 1
@@ -124,21 +159,21 @@ class SchemaValidator:
             out.matches += 2
             self._list(value, name, old, base, out)
         out.matches += 1
-        if self.enum and not any(_is_option(value, option) for option in self.enum):
-            out.add(_enum(value, self.enum, name, base))
+        if self.enum.options and not self.enum.has(value):
+            out.add(self.enum.error(value, name, base))
         if isinstance(value, dict):
             out.matches += 1
             self._object(value, name, old, base, out)
         return out
 
-    def _null(self, name: str, base: str, out: Result) -> None:
+    def _null(self, name: str, base: Run, out: Result) -> None:
         if self.types and not self.nullable:
             out.matches = 0
             out.add(_type_error(name, base, ",".join(self.types), "null"))
-        if self.enum:
-            out.add(_enum(None, self.enum, name, base))
+        if self.enum.options:
+            out.add(self.enum.error(None, name, base))
 
-    def _type(self, value: Any, name: str, base: str) -> FieldError | None:
+    def _type(self, value: Any, name: str, base: Run) -> FieldError | None:
         kind, form = _kind_of(value)
         types, wanted = self.types, self.format
         lenient = (isinstance(value, float) and "integer" in types and is_integral(value)) or (kind == "integer" and "number" in types)
@@ -151,7 +186,7 @@ class SchemaValidator:
             return None
         return _type_error(name, base, ",".join(types), kind)
 
-    def _text(self, value: str, name: str, base: str, out: Result) -> None:
+    def _text(self, value: str, name: str, base: Run, out: Result) -> None:
         out.matches += 1
         least, most = self.size[0], self.size[1]
         if most is not None and len(value) > most:
@@ -165,14 +200,14 @@ class SchemaValidator:
             if not self.format_check(value):
                 out.add(_type_error(name, base, self.format, value))
 
-    def _number(self, value: float, name: str, base: str, out: Result) -> None:
+    def _number(self, value: float, name: str, base: Run, out: Result) -> None:
         kind = self.types[0] if self.types in (("integer",), ("number",)) else ""
         if not in_range(value, kind, self.format):
             out.add(_out_of_range("Checked", kind, self.format, name, base))
         if self.limits is not None:
             self.limits.check(value, kind, self.format, name, base, out)
 
-    def _list(self, value: list[Any], name: str, old: Any, base: str, out: Result) -> None:
+    def _list(self, value: list[Any], name: str, old: Any, base: Run, out: Result) -> None:
         if self.items is not None:
             inner = self._items
             if inner is None:
@@ -186,7 +221,7 @@ class SchemaValidator:
         if most is not None and len(value) > most:
             out.add(field.too_many(_path(base, name), len(value), most))
 
-    def _object(self, value: dict[str, Any], name: str, old: Any, base: str, out: Result) -> None:
+    def _object(self, value: dict[str, Any], name: str, old: Any, base: Run, out: Result) -> None:
         least, most = self.size[4], self.size[5]
         if least is not None and len(value) < least:
             out.add(_invalid(name, base, len(value), f"should have at least {least} properties"))
@@ -198,10 +233,11 @@ class SchemaValidator:
         for key in sorted(value):
             inner = self._property(key)
             if inner is not None:
-                at = f"{name}.{key}" if name or key not in self.properties else key
+                at = _below(name, key) if name or key not in self.properties else key
                 out.merge(inner.check(value[key], at, before.get(key, ABSENT), base))
             elif self.additional is False and key not in self.properties:
                 out.add(FieldError(field.INVALID, _path(base, name), key, f"{name}.{key} in body is a forbidden property"))
+        base.take(len(self.required))
         for key in self.required:
             if key not in value:
                 out.add(field.required(_path(base, f"{name}.{key}")))
@@ -216,7 +252,7 @@ class SchemaValidator:
             return self._additional
         return found
 
-    def _junctors(self, value: Any, name: str, old: Any, base: str, out: Result) -> None:
+    def _junctors(self, value: Any, name: str, old: Any, base: Run, out: Result) -> None:
         shown = field.go_quote(name)
         if self.any_of:
             best, held = _best([s._check(value, name, old, base) for s in self.any_of])
@@ -241,6 +277,42 @@ class SchemaValidator:
             out.add(_whole(base, f"{shown} must not validate the schema (not)"))
 
 
+class _Enum:
+    """The values that a schema allows. Asked for by every item of a list, so they are found by what they are equal to."""
+
+    __slots__ = ("_known", "_shown", "options")
+
+    def __init__(self, options: list[Any]) -> None:
+        self.options = options
+        self._known: frozenset[Any] | None = None
+        self._shown = ""
+
+    def has(self, value: Any) -> bool:
+        """Equal to an option, after Go's conversion to the option's type."""
+        if self._known is None:
+            self._known = frozenset(map(_option_key, self.options))
+        if _is_number(value):
+            whole = ("integer", int(value)) in self._known if math.isfinite(value) else ("integer", float(value)) in self._known
+            return whole or ("number", float(value)) in self._known
+        return _option_key(value) in self._known
+
+    def error(self, value: Any, name: str, base: Run) -> FieldError:
+        """The value is none of them; all are told."""
+        if not self._shown:
+            shown = (option if isinstance(option, str) else field.write_json(option).decode() for option in self.options)
+            self._shown = "supported values: " + ", ".join(map(field.go_quote, shown))
+        return FieldError(field.NOT_SUPPORTED, _path(base, name), value, self._shown)
+
+
+def _option_key(value: Any) -> tuple[str, Any]:
+    """Equal for JSON values that are the same (``same``), and for no others."""
+    if isinstance(value, (dict, list)):
+        return "json", json.dumps(value, sort_keys=True)
+    if isinstance(value, bool) or value is None:
+        return "word", value
+    return ("text" if isinstance(value, str) else "integer" if isinstance(value, int) else "number"), value
+
+
 class _Limits:
     """Bounds of numbers. A bound that does not fit the type of its schema is an error with every value."""
 
@@ -250,7 +322,7 @@ class _Limits:
         self.maximum, self.minimum, self.step = schema.get("maximum"), schema.get("minimum"), schema.get("multipleOf")
         self.exclusive_maximum, self.exclusive_minimum = bool(schema.get("exclusiveMaximum")), bool(schema.get("exclusiveMinimum"))
 
-    def check(self, value: float, kind: str, form: str, name: str, base: str, out: Result) -> None:
+    def check(self, value: float, kind: str, form: str, name: str, base: Run, out: Result) -> None:
         if self.step is not None:
             step = self._bound(self.step, value, "MultipleOf", kind, form, name, base, out)
             whole = isinstance(step, int)
@@ -271,7 +343,7 @@ class _Limits:
                 out.add(_invalid(name, base, value, f"should be {words} {field.go_value(bound)}"))
 
     @staticmethod
-    def _bound(bound: float, value: float, which: str, kind: str, form: str, name: str, base: str, out: Result) -> float:
+    def _bound(bound: float, value: float, which: str, kind: str, form: str, name: str, base: Run, out: Result) -> float:
         """The bound as a value of this type is compared with it: integers know whole bounds only."""
         if not in_range(float(bound), kind, form):
             out.add(_out_of_range(which, kind, form, name, base))
@@ -361,13 +433,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _is_option(value: Any, option: Any) -> bool:
-    """Equal, after Go's conversion to the option's type."""
-    if _is_number(value) and _is_number(option):
-        return (int(value) if isinstance(option, int) and math.isfinite(value) else float(value)) == option
-    return same(value, option)
-
-
 def _best(results: list[Result]) -> tuple[Result, int]:
     """Of alternatives: what to tell, and how many hold."""
     valid = [r for r in results if not r.errors]
@@ -377,31 +442,30 @@ def _best(results: list[Result]) -> tuple[Result, int]:
 # -- errors ---------------------------------------------------------------------------------------------------------------
 
 
-def _path(base: str, name: str) -> str:
+def _below(name: str, key: str) -> str:
+    return f"{name}.{key}" if len(name) <= field.MAX_PATH else name
+
+
+def _path(base: Run, name: str) -> str:
     name = name.removeprefix(".")
     if not name:
-        return base
-    return name if base == NIL_PATH else f"{base}.{name}"
+        return base.path
+    return name if base.path == NIL_PATH else f"{base.path}.{name}"
 
 
-def _invalid(name: str, base: str, value: Any, text: str) -> FieldError:
+def _invalid(name: str, base: Run, value: Any, text: str) -> FieldError:
     return FieldError(field.INVALID, _path(base, name), value, f"{name} in body {text}")
 
 
-def _type_error(name: str, base: str, wanted: str, found: str) -> FieldError:
+def _type_error(name: str, base: Run, wanted: str, found: str) -> FieldError:
     return FieldError(field.TYPE_INVALID, _path(base, name), found, f"{name} in body must be of type {wanted}: {field.go_quote(found)}")
 
 
-def _enum(value: Any, options: list[Any], name: str, base: str) -> FieldError:
-    shown = (option if isinstance(option, str) else field.write_json(option).decode() for option in options)
-    return FieldError(field.NOT_SUPPORTED, _path(base, name), value, "supported values: " + ", ".join(map(field.go_quote, shown)))
-
-
-def _out_of_range(which: str, kind: str, form: str, name: str, base: str) -> FieldError:
+def _out_of_range(which: str, kind: str, form: str, name: str, base: Run) -> FieldError:
     shown = f"with format {form}" if form else "(default format)"
     return _whole(base, f"{which} value must be of type {kind} {shown} in {name}")
 
 
-def _whole(base: str, text: str) -> FieldError:
+def _whole(base: Run, text: str) -> FieldError:
     """An error that names its place in its text only."""
-    return FieldError(field.INVALID, base, "", text)
+    return FieldError(field.INVALID, base.path, "", text)

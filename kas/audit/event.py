@@ -16,6 +16,7 @@ from kas.audit.policy import Verdict
 from kas.meta import gojson
 from kas.meta.scalars import format_micro_time
 from kas.request.http import Request
+from kas.request.masking import shown_target
 from kas.types.scheme import TypeDesc, encode_json
 
 Obj = dict[str, Any]
@@ -113,9 +114,9 @@ class Event:
     def entry(self, stage: str) -> Entry:
         """What is known at this stage, with the time of now."""
         req, now = self._req, time.time()
-        query = f"?{req.query}" if req.query else ""
         fields: Obj = {
-            "level": self.level, "auditID": req.audit_id, "stage": stage, "requestURI": req.raw_path + query, "verb": req.info.verb,
+            "level": self.level, "auditID": req.audit_id, "stage": stage,
+            "requestURI": shown_target(req.raw_path, req.query), "verb": req.info.verb,
             "user": self._user.to_dict() if self._user is not None else {},
         }  # fmt: skip
         if self._user is not None and req.user is not self._user:

@@ -48,6 +48,12 @@ class UserInfo:
         self.compiled: Any = None
         self._dict: dict[str, Any] | None = None
 
+    @property
+    def length(self) -> int:
+        """The characters of everything it holds: what keeping it takes."""
+        extra = sum(len(k) + sum(map(len, v)) for k, v in self.extra.items())
+        return len(self.name) + len(self.uid) + sum(map(len, self.groups)) + extra
+
     def to_dict(self) -> dict[str, Any]:
         """``authentication.k8s.io/v1 UserInfo``: empty fields are left out. Shared: do not change it."""
         out = self._dict

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from kas import cel
 from kas.cel.admission import OBJECT, PATCH, environment, with_variables
 from kas.cel.environment import Environment
 from kas.cel.types import BOOL, DYN, NULL, STRING, Type, list_of
 from kas.meta import field
 from kas.meta.field import FieldError
+from kas.observe.caches import Cache
 
-# Controllers write the same expressions again and again.
-MAX_CACHED = 512
+# Controllers write the same expressions again and again. What is kept of one is its type, or why it does not compile.
+_types: Cache[tuple[str, Environment], Type | tuple[bool, str]] = Cache(
+    "cel_types", "the types of expressions in objects", 4 << 20, 4096
+)
 
 
-@lru_cache(maxsize=MAX_CACHED)
 def _compiled(text: str, env: Environment) -> Type | tuple[bool, str]:
     """The type of the whole, or (whether the text is to blame, why it does not compile)."""
+    found = _types.entries.get((text, env))
+    if found is None:
+        found = _compile(text, env)
+        _types.put((text, env), found, len(text) + (len(found[1]) if isinstance(found, tuple) else 0))
+    return found
+
+
+def _compile(text: str, env: Environment) -> Type | tuple[bool, str]:
     try:
         return cel.compile(text, env).type
     except cel.CompileError as e:

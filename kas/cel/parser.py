@@ -10,6 +10,7 @@ from kas.cel.problems import CompileError, Problem
 from kas.cel.syntax import Call, Const, Ident, ListOf, MapOf, Node, Select, qualified_name
 from kas.cel.values import Uint
 from kas.cel.words import RESERVED
+from kas.meta.scalars import decimal
 
 MAX_CODE_POINTS = 100_000
 MAX_DEPTH = 250
@@ -335,7 +336,7 @@ class _Parser:
             return Const(t.at, float(t.text))
         unsigned = t.kind == "uint"
         digits = t.text[:-1] if unsigned else t.text
-        value = int(digits, 16 if "x" in digits else 10)
+        value = int(digits, 16) if "x" in digits else decimal(digits)
         if unsigned:
             if value >= 1 << 64:
                 self.problems.append(Problem(t.at, "invalid uint literal"))

@@ -66,6 +66,8 @@ def _zone(name: str) -> datetime.tzinfo:
         except ValueError as e:
             raise EvaluationError(str(e)) from None
         total = h * 60 + (-m if hours.startswith("-") else m)
+        if abs(total) >= 24 * 60:
+            raise EvaluationError(f"unknown time zone {name}")
         return datetime.timezone(datetime.timedelta(minutes=total))
     try:
         return ZoneInfo(name)

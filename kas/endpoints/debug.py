@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from kas.endpoints.respond import text
 from kas.endpoints.watch import Watches
+from kas.meta.scalars import decimal
 from kas.request.http import Request, Response, Write
 from kas.request.mux import Mux
 
@@ -50,7 +51,7 @@ class Debug:
     def profile(self, req: Request) -> Response:
         """Sample this worker's loop for ``seconds``, 5 when the query does not say, and answer with stacks and how often each was seen."""
         asked = req.params.get("seconds")
-        seconds = min(MAX_SECONDS, int(asked) if asked.isdigit() else 5)
+        seconds = min(MAX_SECONDS, decimal(asked) if asked.isascii() and asked.isdigit() else 5)
 
         async def stream(write: Write) -> None:
             import asyncio

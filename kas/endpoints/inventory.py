@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kas.endpoints.watch import Watches
+from kas.observe import caches
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
 
@@ -19,11 +20,16 @@ class Inventory:
         gauge("apiserver_storage_size_bytes", size, ("storage_cluster_id",))
         objects = "Number of stored objects at the time of last check split by kind."
         gauge("apiserver_resource_objects", objects, ("group", "resource"))
+        gauge("kas_cache_bytes", "Bytes that a cache of this name holds at most, in all workers.", ("name",))
+        gauge("kas_cache_budget_bytes", "Bytes that a cache of this name may hold, in all workers.", ("name",))
 
     def collect(self) -> None:
-        """Set the gauges of watches and, in the first worker, of the store's size in bytes and the number of objects by resource."""
+        """Set the gauges of watches and caches and, in the first worker, of the store's size in bytes and the objects by resource."""
         value = self._metrics.gauge_value
         value("apiserver_longrunning_requests", ("WATCH",), len(self._watches.open))
+        for cache in caches.rows():
+            value("kas_cache_bytes", (cache.name,), cache.size)
+            value("kas_cache_budget_bytes", (cache.name,), cache.budget)
         if not self._first:
             return
         store = self._registries.store

@@ -12,8 +12,9 @@ from kas.config import features
 from kas.endpoints import optionsvalidation as validation
 from kas.meta import errors, field
 from kas.meta.errors import bad_request
-from kas.meta.scalars import parse_uint64
+from kas.meta.scalars import decimal, parse_uint64
 from kas.meta.selectors import SelectorError, parse_field_selector, parse_label_selector
+from kas.observe.caches import Cache
 from kas.request.negotiation import APPLY_PATCH
 from kas.request.requestinfo import Query
 
@@ -43,7 +44,7 @@ def number(text: str) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
         raise bad_request(f"strconv.ParseInt: parsing {field.go_quote(text)}: invalid syntax")
-    n = int(text) if len(digits.lstrip("0")) <= 19 else 1 << 64
+    n = decimal(text)
     if not -(1 << 63) <= n < 1 << 63:
         raise bad_request(f"strconv.ParseInt: parsing {field.go_quote(text)}: value out of range")
     return n
@@ -128,8 +129,7 @@ class WriteOptions(NamedTuple):
 NO_WRITE_OPTIONS = WriteOptions(False, "", "", None)
 
 # A client sends the same query with each of its writes.
-MEMO_SIZE, MEMO_BYTES = 1024, 256
-_memo: dict[tuple[str, str, bytes], WriteOptions] = {}
+_memo: Cache[tuple[str, str, bytes], WriteOptions] = Cache("write_options", "queries of writes and what they ask for", 1 << 20, 512)
 
 
 def write_options(q: Query, kind: str, patch_type: str = "") -> WriteOptions:
@@ -138,13 +138,10 @@ def write_options(q: Query, kind: str, patch_type: str = "") -> WriteOptions:
     if not q.raw and patch_type != APPLY_PATCH:
         return NO_WRITE_OPTIONS
     key = (kind, patch_type, q.raw)
-    found = _memo.get(key)
+    found = _memo.entries.get(key)
     if found is None:
         found = _read_write_options(q, kind, patch_type)
-        if len(q.raw) <= MEMO_BYTES:
-            if len(_memo) >= MEMO_SIZE:
-                _memo.clear()
-            _memo[key] = found
+        _memo.put(key, found, len(q.raw) + len(patch_type))
     return found
 
 

@@ -19,6 +19,7 @@ from kas.informers import Objects
 from kas.meta import errors
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.field import go_quote
+from kas.meta.scalars import decimal
 from kas.registry.strategy import Obj
 
 KUBELET_PORT = "10250"
@@ -148,15 +149,35 @@ def _split(ident: str, what: str) -> tuple[str, str, str]:
     return scheme, name, port
 
 
+_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
+# Where the last 32 bits are an IPv4 address.
+_LAST_32 = [ipaddress.IPv6Network(text) for text in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")]
+# What a cloud tells its machines about themselves, credentials among it, at addresses that look like others.
+_METADATA = frozenset(ipaddress.IPv6Address(text) for text in ("fd00:ec2::254", "fd20:ce::254"))
+
+
 def _check_ip(text: str) -> None:
-    """Global unicast as Go has it: private ranges pass, this host, this link, groups and nobody do not. Raises 400."""
+    """Global unicast as Go has it: private ranges pass, this host, this link, groups and nobody do not, in whatever form; nor do the
+    metadata services of clouds. Raises 400."""
     try:
         ip = ipaddress.ip_address(text)
     except ValueError:
         raise bad_request(NOT_ALLOWED) from None
-    ip = getattr(ip, "ipv4_mapped", None) or ip
-    if ip.is_loopback or ip.is_link_local or ip.is_multicast or ip.is_unspecified or text == "255.255.255.255":
+    forms = [ip, *_ipv4_of(ip)]
+    if ip in _METADATA or any(f.is_loopback or f.is_link_local or f.is_multicast or f.is_unspecified or f == _BROADCAST for f in forms):
         raise bad_request(NOT_ALLOWED)
+
+
+def _ipv4_of(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
+    """The IPv4 addresses that an IPv6 one leads to where a host or its network translates: mapped and compatible ones (RFC 4291),
+    NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056), Teredo (RFC 4380) and ISATAP (RFC 5214)."""
+    if isinstance(ip, ipaddress.IPv4Address):
+        return []
+    out = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
+    number = int(ip)
+    if any(ip in network for network in _LAST_32) or number >> 32 & 0xFDFFFFFF == 0x5EFE:
+        out.append(ipaddress.IPv4Address(number & 0xFFFFFFFF))
+    return [found for found in out if found is not None]
 
 
 async def _check_host(host: str) -> None:
@@ -175,5 +196,5 @@ async def _check_host(host: str) -> None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
+    return decimal(text) if text.isascii() and text.isdigit() else None
 

@@ -14,6 +14,7 @@ import orjson
 from kas._fastpath import failure_json
 from kas.config import features
 from kas.meta.errors import ApiError
+from kas.observe.caches import Cache
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response
 from kas.request.negotiation import JSON, NO_TABLE, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream
@@ -33,8 +34,7 @@ class Media(NamedTuple):
     plain_json: bool
 
 
-MEMO_SIZE = 1024
-_memo: dict[tuple[bytes, bytes, bool], Media] = {}
+_memo: Cache[tuple[bytes, bytes, bool], Media] = Cache("answer_forms", "headers of reads and the form of their answers", 2 << 20, 1024)
 PLAIN_JSON = Media(JSON, None, False, True)
 
 
@@ -44,17 +44,15 @@ def media(req: Request, watch: bool = False) -> Media:
     explicit = req.params.get("pretty") if req.query and "pretty" in req.query else ""
     key = (accept, agent, watch)
     if not explicit:
-        found = _memo.get(key)
+        found = _memo.entries.get(key)
         if found is not None:
             return found
     text = accept.decode("latin-1")
     m = negotiate_stream(text) if watch else negotiate(text)
     pretty = m.media_type == JSON and not watch and (m.pretty or is_pretty(explicit, agent.decode("latin-1")))
     found = Media(m.media_type, m.convert, pretty, m.media_type == JSON and m.convert is None and not pretty)
-    if not explicit and len(accept) + len(agent) < 1024:
-        if len(_memo) >= MEMO_SIZE:
-            _memo.clear()
-        _memo[key] = found
+    if not explicit:
+        _memo.put(key, found, len(accept) + len(agent))
     return found
 
 

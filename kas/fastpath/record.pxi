@@ -9,6 +9,10 @@ from libc.string cimport memcmp
 
 from time import monotonic as _monotonic
 
+# Only the first 4,096 characters of warnings are told (kas.filters.warnings).
+cdef enum:
+    MOST_WARNINGS = 10000
+
 
 cdef class Request:
     """One HTTP request, decoded as far as every filter needs it.
@@ -24,7 +28,7 @@ cdef class Request:
     def __init__(self, str method not None, str path not None, str query not None, list headers not None, body=b""):
         self.method, self.path, self.query, self.raw_path = method, path, query, path
         self._raw, self.body = headers, body
-        self.client, self.scheme, self.http_version, self.audit_id = "", "https", "1.1", ""
+        self.client, self.scheme, self.http_version, self.audit_id = "", "https", "1.0", ""
         self.started = _monotonic()
 
     cdef dict names(self):
@@ -32,18 +36,26 @@ cdef class Request:
         cdef dict m = self._map
         cdef tuple pair
         cdef bytes name, value
+        cdef dict repeated = None
         if m is None:
             m = {}
             for pair in self._raw:
                 name, value = pair
                 if name in m:
-                    m[name] = m[name] + b", " + value
+                    if repeated is None:
+                        repeated = {}
+                    if name not in repeated:
+                        repeated[name] = [m[name]]
+                    (<list>repeated[name]).append(value)
                 else:
                     m[name] = value
                     if PyBytes_GET_SIZE(name) > 12 and memcmp(PyBytes_AS_STRING(name), b"impersonate-", 12) == 0:
                         self._impersonates = True
                     elif PyBytes_GET_SIZE(name) > 8 and memcmp(PyBytes_AS_STRING(name), b"x-remote-", 9) == 0:
                         self._vouches = True
+            if repeated is not None:
+                for name in repeated:
+                    m[name] = b", ".join(repeated[name])
             self._map = m
         return m
 
@@ -99,9 +111,9 @@ cdef class Request:
 
     def warn(self, str text not None):
         if self.warnings is None:
-            self.warnings = []
-        if text not in self.warnings:
-            self.warnings.append(text)
+            self.warnings = {}
+        if len(<dict>self.warnings) < MOST_WARNINGS:
+            (<dict>self.warnings)[text] = None
 
     def annotate(self, str key not None, str value not None):
         """Adds an audit annotation."""

@@ -12,13 +12,13 @@ from kas.auth.authn.x509 import Peer
 from kas.auth.user import ANONYMOUS_USER, UserInfo
 from kas.filters.handler import Filter
 from kas.meta.errors import unauthorized
+from kas.observe.caches import Cache
 from kas.observe.metrics import Registry
 from kas.request.http import Request
 
 log = logging.getLogger("kas.authn")
 
 _EXTRA_SPACE = "the provided Authorization header contains extra space before the bearer token, and is ignored"
-REMEMBERED = 4096
 REMEMBERED_S = 10.0  # upstream's cache of successes; a revocation that is seen empties it at once
 
 
@@ -32,14 +32,17 @@ class Authenticator(Protocol):
 class _Known:
     """Authorization headers that were good a moment ago: (user, until when, the name they are counted under)."""
 
-    __slots__ = ("entries", "forgotten")
+    __slots__ = ("cache", "entries", "forgotten")
 
     def __init__(self) -> None:
-        self.entries: dict[bytes, tuple[UserInfo, float, tuple[str]]] = {}
+        self.cache: Cache[bytes, tuple[UserInfo, float, tuple[str]]] = Cache(
+            "authorization_headers", "headers of requests that were let in, for 10 s", 16 << 20, 20 << 10
+        )
+        self.entries = self.cache.entries
         self.forgotten = 0  # how often; what was asked before may not be remembered after
 
     def forget(self) -> None:
-        self.entries.clear()
+        self.cache.clear()
         self.forgotten += 1
 
 
@@ -113,9 +116,7 @@ def authentication(
             strip(req)
         if credential:
             if forgotten == known.forgotten and (req.peer is None or req.peer.certificates is None):
-                if len(entries) >= REMEMBERED:
-                    entries.clear()
-                entries[credential] = (user, req.started + REMEMBERED_S, name)
+                known.cache.put(credential, (user, req.started + REMEMBERED_S, name), len(credential) + user.length)
             req.drop_header(b"authorization")
             kind, _, token = credential.strip().partition(b" ")
             if token[:1] == b" " and kind.lower() == b"bearer":

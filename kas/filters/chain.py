@@ -17,6 +17,8 @@ from kas.filters.cors import cors
 from kas.filters.deadline import deadline
 from kas.filters.goaway import goaway
 from kas.filters.handler import Filter
+from kas.filters.handshake import handshake
+from kas.filters.host import host
 from kas.filters.hsts import hsts
 from kas.filters.http_logging import http_logging
 from kas.filters.impersonation import impersonation
@@ -107,6 +109,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         p.latency,  # with the next two: measures all that is below, refusals too
         tracing(),
         http_logging(settings.v),
+        host(),  # what is no HTTP is not looked at further, but counted and logged
         shutdown_retry(lambda: p.state.not_accepting),  # late arrivals are sent away before they cost anything
         hsts(settings.strict_transport_security_directives),  # with the next two: headers of every answer, also of refusals
         cache_control(),
@@ -114,6 +117,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         goaway(settings.goaway_chance),  # before the work is done: it asks the client to go elsewhere
         wait_group(p.waiting),  # shutting down waits for what passed here
         deadline(settings.request_timeout),  # the clock runs before anything that may wait; nothing further out does
+        handshake(),  # an answer, so behind what measures and marks answers
         cors(settings.cors_allowed_origins),  # a preflight carries no credentials
         *few,  # what this port never does is refused before anybody is asked who it is
         catch_up(p.to_newest),  # tokens and roles that are gone must not count any more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from kas.filters.handler import Filter
 from kas.request.http import Request, Response
@@ -24,7 +25,7 @@ def warnings() -> Filter:
     return Filter("warnings", None, after)
 
 
-def _shown(texts: list[str]) -> list[str]:
+def _shown(texts: Iterable[str]) -> list[str]:
     """What of the warnings is told: all of them while they are few; from the one on with which they are too many each is cut, and
     those after it only come while there is room. Control characters cannot be told at all."""
     out: list[str] = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from datetime import UTC, datetime
 
 from kas.meta import scalars
+from kas.observe.caches import remembered
 
 UNKNOWN = "<unknown>"
 ZERO_TIME = "0001-01-01T00:00:00Z"
@@ -13,11 +13,14 @@ ZERO_TIME = "0001-01-01T00:00:00Z"
 _MAX_S = (2**63 - 1) / 1e9
 
 
-@functools.lru_cache(maxsize=4096)  # objects made together share their times
 def parse_time(text: str | None) -> float | None:
     """Seconds since the epoch of an RFC 3339 time, None when unset or Go's zero time."""
-    if not text or text == ZERO_TIME:
-        return None
+    return None if not text or text == ZERO_TIME else _parsed(text)
+
+
+# Objects made together share their times.
+@remembered("times", "times that tables show", 4096, 64)
+def _parsed(text: str) -> float | None:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:  # years that Python's dates do not reach

@@ -6,25 +6,26 @@ Each answers like its namesake in ``names``, with a tuple that callers only read
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from kas.meta import names
+from kas.observe.caches import remembered
 
-SIZE = 8192
+# What is longer than any good one is judged each time; answers are shared texts.
+ENTRIES, LONGEST = 4096, 128
 
 
-def _cached(check: Callable[[str], list[str]]) -> Callable[[str], tuple[str, ...]]:
-    @lru_cache(maxsize=SIZE)
-    def remembered(text: str) -> tuple[str, ...]:
+def _cached(what: str, check: Callable[[str], list[str]]) -> Callable[[str], tuple[str, ...]]:
+    @remembered(f"name_checks_{what.replace(' ', '_')}", f"whether a text is a {what}", ENTRIES, LONGEST)
+    def answer(text: str) -> tuple[str, ...]:
         return tuple(check(text))
 
-    return remembered
+    return answer
 
 
-dns_label = _cached(names.is_dns1123_label)
-dns_subdomain = _cached(names.is_dns1123_subdomain)
-qualified_name = _cached(names.is_qualified_name)
-label_value = _cached(names.is_label_value)
-port_name = _cached(names.is_port_name)
-env_name = _cached(names.is_relaxed_env_var_name)
-config_map_key = _cached(names.is_config_map_key)
+dns_label = _cached("dns label", names.is_dns1123_label)
+dns_subdomain = _cached("dns subdomain", names.is_dns1123_subdomain)
+qualified_name = _cached("qualified name", names.is_qualified_name)
+label_value = _cached("label value", names.is_label_value)
+port_name = _cached("port name", names.is_port_name)
+env_name = _cached("environment variable", names.is_relaxed_env_var_name)
+config_map_key = _cached("config map key", names.is_config_map_key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from typing import Any
 
 from kas._codecs import Field, TypeDesc
@@ -16,6 +16,7 @@ from kas.config import features
 from kas.meta import field, ip, names
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
+from kas.meta.scalars import decimal
 
 IMMUTABLE = "field is immutable"
 _LINK_LOCAL_MULTICAST = ipaddress.ip_network("224.0.0.0/24")
@@ -24,6 +25,17 @@ _LINK_LOCAL_MULTICAST = ipaddress.ip_network("224.0.0.0/24")
 def invalid_each(path: str, value: Any, messages: Iterable[str]) -> list[FieldError]:
     """One Invalid error per message of a name check."""
     return [field.invalid(path, value, message) for message in messages]
+
+
+def repeats(values: Iterable[Hashable]) -> list[int]:
+    """The positions of what stands further to the front already."""
+    seen: set[Hashable] = set()
+    out = []
+    for i, value in enumerate(values):
+        if value in seen:
+            out.append(i)
+        seen.add(value)
+    return out
 
 
 def unsupported(path: str, value: Any, valid: Sequence[str]) -> FieldError:
@@ -85,14 +97,14 @@ def csi_driver_name(value: str, path: str) -> list[FieldError]:
 # -- addresses -----------------------------------------------------------------------------------------------------------
 
 
-def legacy_ip(path: str, value: str, existing: Collection[str] = ()) -> list[FieldError]:
-    """``IsValidIPForLegacyField``; a value that is already stored is let through. Strict by gate StrictIPCIDRValidation."""
-    return ip.validate_legacy_ip(path, value, features.DEFAULT.enabled("StrictIPCIDRValidation"), tuple(existing))
+def legacy_ip(path: str, value: str, existing: Container[str] = ()) -> list[FieldError]:
+    """``IsValidIPForLegacyField``; what is stored (a set, best) is let through. Strict by gate StrictIPCIDRValidation."""
+    return ip.validate_legacy_ip(path, value, features.DEFAULT.enabled("StrictIPCIDRValidation"), existing)
 
 
-def legacy_cidr(path: str, value: str, existing: Collection[str] = ()) -> list[FieldError]:
+def legacy_cidr(path: str, value: str, existing: Container[str] = ()) -> list[FieldError]:
     """``IsValidCIDRForLegacyField``; a value that is already stored is let through."""
-    return ip.validate_legacy_cidr(path, value, features.DEFAULT.enabled("StrictIPCIDRValidation"), tuple(existing))
+    return ip.validate_legacy_cidr(path, value, features.DEFAULT.enabled("StrictIPCIDRValidation"), existing)
 
 
 def non_special_ip(value: str, path: str) -> list[FieldError]:
@@ -144,7 +156,7 @@ def positive_int_or_percent(value: Any, path: str) -> list[FieldError]:
 
 def not_more_than_100_percent(value: Any, path: str) -> list[FieldError]:
     """``IsNotMoreThan100Percent``: refuses "101%" and above; numbers and what is no percentage pass."""
-    if isinstance(value, str) and _PERCENT.fullmatch(value) and int(value[:-1]) > 100:
+    if isinstance(value, str) and _PERCENT.fullmatch(value) and decimal(value[:-1]) > 100:
         return [field.invalid(path, value, "must not be greater than 100%")]
     return []
 

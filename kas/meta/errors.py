@@ -143,17 +143,50 @@ def expired(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
-def aggregate(errors: Iterable[FieldError]) -> str:
-    """``utilerrors.Aggregate``: repeats are dropped, more than one message stand in brackets."""
-    texts = list(dict.fromkeys(str(e) for e in errors))
+# Upstream tells everything it finds. An error may print a whole list and there may be one for each of its items, so a refusal could grow
+# with the square of what is refused: printing ends after so many errors, or once what was printed reaches so many characters.
+MAX_CAUSES, MAX_PRINTED = 1_000, 1 << 20
+# A single text is told up to here.
+MAX_TEXT = 1 << 16
+
+
+def shortened(text: str) -> str:
+    """``text``, or what of it is told when it is longer than ``MAX_TEXT`` characters."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}... ({len(text)} characters)"
+
+
+def printed(errors: Sequence[FieldError]) -> tuple[list[tuple[FieldError, str]], str]:
+    """The field errors that are told, each with its text without the path, and what is said of the rest ("" for nothing)."""
+    out: list[tuple[FieldError, str]] = []
+    size = 0
+    for e in errors:
+        if len(out) >= MAX_CAUSES or size >= MAX_PRINTED:
+            return out, f"and {len(errors) - len(out)} more"
+        text = e.error_body()
+        size += len(text) + len(e.field)
+        out.append((e, shortened(text)))
+    return out, ""
+
+
+def _aggregate(told: Iterable[tuple[FieldError, str]], rest: str) -> str:
+    texts = list(dict.fromkeys(f"{shortened(e.field)}: {text}" for e, text in told))
+    if rest:
+        texts.append(rest)
     return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]" if texts else "<nil>"
 
 
+def aggregate(errors: Iterable[FieldError]) -> str:
+    """``utilerrors.Aggregate``: repeats are dropped, more than one message stand in brackets. Bounded as ``invalid`` is."""
+    return _aggregate(*printed(list(errors)))
+
+
 def invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> ApiError:
-    """``errors.NewInvalid`` (422): every field error becomes a cause; the message is their aggregate."""
-    errs = list(errors)
-    causes = [{"reason": e.type, "message": e.error_body(), "field": e.field} for e in errs]
-    message = f'{qualified(group, kind)} "{name}" is invalid: {aggregate(errs)}'
+    """``errors.NewInvalid`` (422): every field error becomes a cause; the message is their aggregate. At most ``MAX_CAUSES`` are told, and
+    none after ``MAX_PRINTED`` characters; the message ends with how many more there are."""
+    told, rest = printed(list(errors))
+    causes = [{"reason": e.type, "message": text, "field": shortened(e.field)} for e, text in told]
+    name = shortened(name)
+    message = f'{qualified(group, kind)} "{name}" is invalid: {_aggregate(told, rest)}'
     return ApiError(422, "Invalid", message, _details(group, kind, name, causes=causes))
 
 

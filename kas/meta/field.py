@@ -36,19 +36,29 @@ ROOT = "[]"
 GO_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
 
+# A path that is longer ends there, whatever it leads to below: a long key must not be copied for each of the fields behind it.
+MAX_PATH = 8_192
+
+
 def child(path: str, *names: str) -> str:
     """``path.name.name``; an empty path is the root."""
+    if len(path) > MAX_PATH:
+        return path
     return ".".join((path, *names)) if path else ".".join(names)
 
 
 def index(path: str, i: int) -> str:
     """``path[3]``, an item of a list."""
+    if len(path) > MAX_PATH:
+        return path
     return f"{path}[{i}]"
 
 
 def key(path: str, k: str) -> str:
     """``path[name]``, an entry of a map."""
-    return f"{path}[{k}]"
+    if len(path) > MAX_PATH:
+        return path
+    return f"{path}[{k}]" if len(k) <= MAX_PATH else f"{path}[{k[:MAX_PATH]}...]"
 
 
 def go_value(value: Any) -> str:

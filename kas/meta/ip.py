@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Container
 from typing import NamedTuple
 
 from kas.meta import field
@@ -172,7 +172,7 @@ def validate_ip(path: str, text: str) -> list[FieldError]:
     return errors
 
 
-def validate_legacy_ip(path: str, text: str, strict: bool = True, old: Sequence[str] = ()) -> list[FieldError]:
+def validate_legacy_ip(path: str, text: str, strict: bool = True, old: Container[str] = ()) -> list[FieldError]:
     """The rule for fields that once took sloppy addresses; what stands in ``old`` stays valid.
 
     ``strict`` is the gate StrictIPCIDRValidation.
@@ -204,7 +204,7 @@ def validate_cidr(path: str, text: str) -> list[FieldError]:
     return errors
 
 
-def validate_legacy_cidr(path: str, text: str, strict: bool = True, old: Sequence[str] = ()) -> list[FieldError]:
+def validate_legacy_cidr(path: str, text: str, strict: bool = True, old: Container[str] = ()) -> list[FieldError]:
     """``IsValidCIDRForLegacyField``: what ``old`` holds already passes; leading zeros and the like only without ``strict``."""
     return [] if text in old else _parse_cidr_strictly(path, text, strict)[1]
 

@@ -133,6 +133,7 @@ def validate_owner_references(references: Sequence[Meta] | None, path: str) -> l
         return []
     errs: list[FieldError] = []
     first_controller = ""
+    shown: list[dict[str, Any]] = []  # made once: every further controller is told with all references
     for ref in references:
         errs += _owner_reference(ref, path)
         if ref.get("controller"):
@@ -140,7 +141,8 @@ def validate_owner_references(references: Sequence[Meta] | None, path: str) -> l
             if first_controller:
                 why = "Only one reference can have Controller set to true."
                 why += f' Found "true" in references for {first_controller} and {this}'
-                errs.append(field.invalid(path, [_reference(r) for r in references], why))
+                shown = shown or [_reference(r) for r in references]
+                errs.append(field.invalid(path, shown, why))
             else:
                 first_controller = this
     return errs

@@ -7,10 +7,9 @@ arbitrary decimal, and that shows in a few answers (``value()`` is 0 when an int
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from kas._codecs import DecodeError
 from kas.meta.field import GO_SPACE
+from kas.observe.caches import remembered
 
 DECIMAL_SI = "DecimalSI"
 BINARY_SI = "BinarySI"
@@ -27,8 +26,10 @@ _BINARY_SUFFIX = {v: k for k, v in _BINARY.items()} | {0: ""}
 _DIGITS = frozenset("0123456789")
 _SUFFIX_LETTERS = frozenset("eEinumkKMGTP")
 _MAX = (1 << 63) - 1
-# Upstream would compute 10 to this power; beyond it every finite resource is the same and the work would be unbounded.
-_MAX_EXPONENT = 100_000
+# Upstream would compute with any number of digits and 10 to any power; beyond these every finite resource is the same, and reading and
+# printing take the square of the digits.
+_MAX_EXPONENT = 1_000
+_MAX_DIGITS = 1_000
 
 
 def _wrap(n: int) -> int:
@@ -102,10 +103,8 @@ class Quantity:
         return self.cmp(other) >= 0
 
     def __hash__(self) -> int:
-        n, scale = self.unscaled, self.scale
-        while n and n % 10 == 0:
-            n, scale = n // 10, scale - 1
-        return hash((n, scale if n else 0))
+        n, zeros = _without_zeros(self.unscaled)
+        return hash((n, self.scale - zeros if n else 0))
 
     def __add__(self, other: Quantity) -> Quantity:
         a, b, scale = self._aligned(other)
@@ -218,16 +217,23 @@ class Quantity:
                     n //= 1024
                     exponent += 10
                 return f"{n}{_BINARY_SUFFIX.get(exponent, '')}"
-        n, exponent = self.unscaled, -self.scale
-        while n % 10 == 0:
-            n //= 10
-            exponent += 1
+        n, zeros = _without_zeros(self.unscaled)
+        exponent = zeros - self.scale
         while exponent % 3:
             n *= 10
             exponent -= 1
         if self.format == DECIMAL_EXPONENT:
             return f"{n}e{exponent}" if exponent else str(n)
         return f"{n}{_DECIMAL_SUFFIX.get(exponent, '')}"
+
+
+def _without_zeros(n: int) -> tuple[int, int]:
+    """A number without the zeros at its end, and how many there were; 0 has none."""
+    if n % 10 or not n:
+        return n, 0
+    digits = str(n)
+    short = digits.rstrip("0")
+    return int(short), len(digits) - len(short)
 
 
 def _digits(text: str, start: int) -> int:
@@ -272,7 +278,7 @@ def _interpret(suffix: str) -> tuple[int, int, str]:
         number = suffix[1:]
         if number.lstrip("+-").isascii() and number.lstrip("+-").isdigit() and len(number.lstrip("+-")) >= len(number) - 1:
             exponent = int(number) if len(number) < 12 else _MAX_EXPONENT + 1
-            if abs(exponent) <= _MAX_EXPONENT:
+            if -100_000 <= exponent <= _MAX_EXPONENT:  # what is too small is rounded up, at no cost
                 return 10, exponent, DECIMAL_EXPONENT
     raise DecodeError(ERR_SUFFIX)
 
@@ -290,7 +296,7 @@ def parse(text: str) -> Quantity:
     else:
         precision = 18 - len(shifted)
         scale = len(fraction) - exponent
-    if len(shifted) > 100_000:
+    if len(shifted) > _MAX_DIGITS:
         raise DecodeError(ERR_NUMERIC)
     number = int(shifted)
     if precision >= 0 and scale <= 9:
@@ -306,7 +312,7 @@ def parse(text: str) -> Quantity:
     if base == 2:
         number, scale = number << exponent, len(fraction)
     if not number:
-        return Quantity(0, scale, format, is_decimal=True)
+        return Quantity(0, min(scale, _MAX_EXPONENT), format, is_decimal=True)
     # Anything finer than nano is rounded up: who asks for some resources gets some.
     if scale > 9:
         excess = scale - 9
@@ -322,7 +328,7 @@ def parse(text: str) -> Quantity:
     return Quantity(number if positive else -number, scale, format, is_decimal=True)
 
 
-@lru_cache(maxsize=4096)
+@remembered("quantities", "quantities as they were read", 4096, 32, 512)
 def cached(text: str) -> Quantity:
     """parse() for repeated reads (validation, quota, printers)."""
     return parse(text)

@@ -6,10 +6,14 @@ Every pattern that a client sends runs here. What Go refuses is refused with the
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any
 
-MAX_CACHED, MAX_CACHED_LENGTH = 512, 1024
+from kas.observe.caches import CHARACTER_BYTES, Cache
+
+# RE2 keeps a pattern and what it learns when it searches within these bytes: its own default, and what is enough for those that are kept.
+MOST_BYTES, KEPT_BYTES = 8 << 20, 128 << 10
+_kept: Cache[str, Any] = Cache("patterns", "compiled patterns of schemas and expressions", 32 << 20, 1024 + KEPT_BYTES // CHARACTER_BYTES)
+TOO_LARGE = "pattern too large - compile failed"
 
 # RE2's words for what is wrong, where Go has others.
 _GO_WORDS = {
@@ -21,10 +25,14 @@ _GO_WORDS = {
     "bad repetition operator": "invalid nested repetition operator",
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "invalid named capture group": "invalid named capture",
-    "pattern too large - compile failed": "expression too large",
+    TOO_LARGE: "expression too large",
 }
+# A repetition whose count Go reads as too large and RE2 not as a count at all: then the braces would stand for themselves.
+_LONG_COUNT = re.compile(r"\{(?:0*[1-9][0-9]{9,}(?:,[0-9]*)?|[0-9]+,0*[1-9][0-9]{9,})\}")
 # An escape, or text taken literally; RE2 alone knows \C.
 _ESCAPES = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(.)", re.DOTALL)
+
+_CLASS = re.compile(r"\[\^?\]?(?:\[:\^?[a-z]*:\]|\\.|[^\]\\])*\]", re.DOTALL)
 
 
 class RegexError(ValueError):
@@ -33,22 +41,31 @@ class RegexError(ValueError):
 
 def compiled(pattern: str) -> Any:
     """The pattern, with ``search`` and ``finditer``. Raises RegexError. Short patterns are kept for the next time, a bounded number."""
-    if len(pattern) <= MAX_CACHED_LENGTH:
-        return _kept(pattern)
-    import re2
+    found = _kept.entries.get(pattern)
+    if found is None:
+        import re2
 
-    found = _compile(pattern)
-    re2.purge()  # it keeps the last ones itself, however long
+        found = _compile(pattern, KEPT_BYTES)
+        if found is not None:
+            _kept.put(pattern, found, len(pattern) + KEPT_BYTES // CHARACTER_BYTES)
+        else:
+            found = _compile(pattern, MOST_BYTES)
+        re2.purge()  # it keeps the last ones itself, however large
     return found
 
 
-def _compile(pattern: str) -> Any:
+def _compile(pattern: str, memory: int) -> Any:
+    """None for a pattern that Go may take but ``memory`` bytes do not hold."""
     import re2  # a compiled library that few servers need
 
     if "\\C" in pattern and any(m[1] == "C" for m in _ESCAPES.finditer(pattern)):
         raise _refused("invalid escape sequence", "\\C")
+    found = _long_count(pattern) if "{" in pattern else ""
+    if found:
+        raise _refused("invalid repeat count", found)
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = memory
     try:
         return re2.compile(pattern, options)
     except UnicodeEncodeError:
@@ -57,6 +74,8 @@ def _compile(pattern: str) -> Any:
         reason = e.args[0] if e.args else ""
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         what, _, where = text.partition(": ")
+        if what == TOO_LARGE and memory < MOST_BYTES:
+            return None
         if what == "invalid perl operator" and where.startswith("(?<"):
             # Go takes a look behind for the beginning of a named group, and quotes it up to where the name ends.
             what, rest = "invalid named capture group", pattern[pattern.find(where) :]
@@ -64,7 +83,25 @@ def _compile(pattern: str) -> Any:
         raise _refused(_GO_WORDS.get(what, what), where) from None
 
 
-_kept = lru_cache(maxsize=MAX_CACHED)(_compile)
+def _long_count(pattern: str) -> str:
+    """The first repetition that Go's parser takes for too large and RE2 for text; "" for none."""
+    if _LONG_COUNT.search(pattern) is None:
+        return ""
+    at = 0
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            skipped = _ESCAPES.match(pattern, at)
+            at = skipped.end() if skipped is not None else at + 1
+        elif pattern[at] == "[":
+            # A bracket that comes first in a class stands for itself.
+            end = _CLASS.match(pattern, at)
+            at = end.end() if end is not None else len(pattern)
+        else:
+            count = _LONG_COUNT.match(pattern, at) if pattern[at] == "{" else None
+            if count is not None:
+                return count[0]
+            at += 1
+    return ""
 
 
 def _refused(what: str, where: str) -> RegexError:

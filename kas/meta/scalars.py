@@ -178,11 +178,19 @@ def canonical_duration(text: str) -> str:
     return format_duration(parse_duration(text))
 
 
+def decimal(text: str) -> int:
+    """The number of decimal digits, which may have a sign: any that fits 64 bits exactly, what is longer as one that fits no integer type.
+    Python's ``int`` takes the square of the digits, and raises for more than 4,300 of them, zeros included."""
+    digits = text.lstrip("+-").lstrip("0")
+    value = int(digits or "0") if len(digits) <= 20 else 1 << 80
+    return -value if text.startswith("-") else value
+
+
 def parse_uint64(text: str) -> int:
     """``strconv.ParseUint(text, 10, 64)``. Raises ValueError with Go's words."""
     why = "invalid syntax"
     if text.isascii() and text.isdigit():
-        n = int(text) if len(text.lstrip("0")) <= 20 else 1 << 64
+        n = decimal(text)
         if n < 1 << 64:
             return n
         why = "value out of range"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kas.meta import field, names
 from kas.meta.field import FieldError
+from kas.observe.caches import remembered
 
 
 class SelectorError(ValueError):
@@ -21,7 +21,9 @@ class SelectorError(ValueError):
 
 # Selectors come again: clients reconnect their watches, and authorization reads them before the handler does. What is
 # remembered is bounded in number and in length.
-REMEMBERED_LENGTH = 512
+REMEMBERED_LENGTH = 256
+# The requirements of one so long, of a character and a comma each.
+SELECTOR_BYTES = 128 * 400
 
 
 class Requirement(NamedTuple):
@@ -312,10 +314,10 @@ def parse_label_selector(text: str) -> LabelSelector:
     """``labels.Parse``. Raises SelectorError."""
     if not text:
         return EVERYTHING
-    return _remembered_label_selector(text) if len(text) <= REMEMBERED_LENGTH else LabelSelector(_Parser(text).parse())
+    return _remembered_label_selector(text)
 
 
-@lru_cache(maxsize=1024)
+@remembered("label_selectors", "label selectors as they were parsed", 256, REMEMBERED_LENGTH, SELECTOR_BYTES)
 def _remembered_label_selector(text: str) -> LabelSelector:
     return LabelSelector(_Parser(text).parse())
 
@@ -450,7 +452,7 @@ def parse_field_selector(text: str) -> FieldSelector:
     """``fields.ParseSelector``. Raises SelectorError."""
     if not text:
         return ALL_FIELDS
-    return _remembered_field_selector(text) if len(text) <= REMEMBERED_LENGTH else _parse_terms(text)
+    return _remembered_field_selector(text)
 
 
 def _parse_terms(text: str) -> FieldSelector:
@@ -466,4 +468,6 @@ def _parse_terms(text: str) -> FieldSelector:
     return FieldSelector(terms)
 
 
-_remembered_field_selector = lru_cache(maxsize=1024)(_parse_terms)
+_remembered_field_selector = remembered(
+    "field_selectors", "field selectors as they were parsed", 256, REMEMBERED_LENGTH, SELECTOR_BYTES
+)(_parse_terms)

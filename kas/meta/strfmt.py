@@ -12,7 +12,7 @@ from kas._codecs import DecodeError
 from kas.meta import mailaddress
 from kas.meta.gourl import parse_request_uri
 from kas.meta.ip import parse_cidr, parse_ip
-from kas.meta.scalars import days_in, parse_duration
+from kas.meta.scalars import days_in, decimal, parse_duration
 
 FLAGS = re.ASCII | re.IGNORECASE
 
@@ -61,7 +61,7 @@ def is_duration(text: str) -> bool:
     known = False
     for number, unit in _PIECE.findall(text):
         digits = number.removeprefix("-").strip()
-        if len(digits.lstrip("0")) > 19 or int(digits) >= 1 << 63:
+        if decimal(digits) >= 1 << 63:
             return False
         unit = unit.lower()
         # Go folds case beyond ASCII: the Greek letter is no other than the micro sign.

@@ -10,6 +10,8 @@ Obj = dict[str, Any]
 MISSING: Final[object]
 SCALARS: Final[Mapping[str, int]]
 
+def remembered() -> tuple[tuple[int, int], ...]: ...
+
 class Mismatch(Exception):
     errors: list[tuple[str, str]]
     def __init__(self, errors: list[tuple[str, str]]) -> None: ...

@@ -15,6 +15,7 @@ import orjson
 
 from kas.meta import gojson
 from kas.meta.field import go_quote
+from kas.patch.longlist import LONG, LongList
 
 MAX_OPERATIONS = 10_000
 # Bytes of JSON that copy operations may add; the request body's own limit.
@@ -34,6 +35,9 @@ class TooManyOperationsError(ValueError):
 
 class ApplyError(ValueError):
     """An operation does not apply: 422."""
+
+
+CONTAINERS = (dict, list, LongList)
 
 
 class _Fault(Exception):
@@ -96,7 +100,7 @@ def apply(document: Any, patch: list[Operation], max_copy_bytes: int = MAX_COPY_
             function(run, operation)
         except RecursionError:
             raise ApplyError("exceeded max depth") from None
-    return run.root
+    return run.result()
 
 
 _ESCAPED = re.compile("~[01]")
@@ -138,7 +142,10 @@ class _Run:
         """A container that may be changed: ``value`` itself when it is ours already, else a copy."""
         if id(value) in self.owned:
             return value
-        copy = dict(value) if isinstance(value, dict) else list(value)
+        if isinstance(value, dict):
+            copy: Any = dict(value)
+        else:
+            copy = list(value) if len(value) <= LONG else LongList(value)
         # Kept alive here, so that its id stays its own.
         self.owned[id(copy)] = copy
         return copy
@@ -155,9 +162,9 @@ class _Run:
                 value = _get(value, _unescape(part))
             except _Fault:
                 return None, ""
-            if not isinstance(value, (dict, list)):
+            if not isinstance(value, CONTAINERS):
                 return None, ""
-        if not isinstance(value, (dict, list)):
+        if not isinstance(value, CONTAINERS):
             return None, ""
         container = self.root = self.own(self.root)
         for part in parts[1:-1]:
@@ -166,6 +173,17 @@ class _Run:
             container[at] = self.own(container[at])
             container = container[at]
         return container, _unescape(parts[-1])
+
+    def result(self) -> Any:
+        """The document of dicts and lists only: what was taken apart is in containers of ours, and so is what holds it."""
+        whole = {key: list(long) for key, long in self.owned.items() if isinstance(long, LongList)}
+        if not whole:
+            return self.root
+        for container in [c for c in self.owned.values() if isinstance(c, (dict, list))] + list(whole.values()):
+            for at, value in list(container.items() if isinstance(container, dict) else enumerate(container)):
+                if isinstance(value, LongList):
+                    container[at] = whole[id(value)]
+        return whole.get(id(self.root), self.root)
 
 
 def _get(container: Any, key: str) -> Any:
@@ -301,7 +319,7 @@ def _apply_copy(run: _Run, operation: Operation) -> None:
     container, key = run.find(path)
     if container is None:
         raise ApplyError(f"copy operation does not apply: doc is missing destination path: {path}: missing value")
-    text = orjson.dumps(value)
+    text = orjson.dumps(value, default=list)  # list: of a LongList
     run.copied += len(text) if value is not None else 0
     if run.copied > run.max_copy_bytes:
         raise ApplyError(
@@ -309,7 +327,7 @@ def _apply_copy(run: _Run, operation: Operation) -> None:
         )
     try:
         # A copy of its own: the original may be changed later and the two must not be one.
-        _add(container, key, orjson.loads(text) if isinstance(value, (dict, list)) else value)
+        _add(container, key, orjson.loads(text) if isinstance(value, CONTAINERS) else value)
     except _Fault as e:
         raise ApplyError(f"error while adding value during copy: {e}") from None
 
@@ -335,8 +353,8 @@ def equal(a: Any, b: Any) -> bool:
     """Equality of JSON values by their text: 1, 1.0 and true are three different things."""
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(equal(v, b[k]) for k, v in a.items())
-    if isinstance(a, list):
-        return isinstance(b, list) and len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, (list, LongList)):
+        return isinstance(b, (list, LongList)) and len(a) == len(b) and all(map(equal, a, b))
     return type(a) is type(b) and a == b
 
 

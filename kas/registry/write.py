@@ -135,7 +135,7 @@ class Write:
             if registry.store.get(key) is not None:
                 raise Conflict(None, key)
             return registry.not_stored(obj, 0)
-        if given and given.isascii() and given.isdigit() and int(given):
+        if given and given.isascii() and given.isdigit() and given.strip("0"):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
         encoded = registry.bounded(ctx, obj, registry.encoded(obj), 0)

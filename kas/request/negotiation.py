@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kas.meta import errors
+from kas.observe.caches import Cache
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -26,7 +27,6 @@ PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
 CUSTOM_PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
 
 _PARTIAL = ("PartialObjectMetadata", "PartialObjectMetadataList")
-_MEMO_SIZE = 512
 
 
 class Convert(NamedTuple):
@@ -81,21 +81,18 @@ NO_TABLE = Restrictions(table=False)
 # Discovery, version and other endpoints that transform nothing.
 PLAIN = Restrictions(transforms=False)
 
-_memo: dict[tuple[str, Restrictions], MediaType | None] = {}
+# A long header is not worth remembering.
+_memo: Cache[tuple[str, Restrictions], MediaType | None] = Cache("media_types", "Accept headers and what they come to", 1 << 20, 1024)
 
 
 def negotiate(accept: str, restrictions: Restrictions = BUILT_IN) -> MediaType:
     """The media type for an answer. Raises ApiError 406."""
     key = (accept, restrictions)
     try:
-        found = _memo[key]
+        found = _memo.entries[key]
     except KeyError:
         found = _negotiate(accept, restrictions)
-        if len(_memo) >= _MEMO_SIZE:
-            _memo.clear()
-        # A long header is not worth remembering: it would make the memo's bound meaningless.
-        if len(accept) <= 1024:
-            _memo[key] = found
+        _memo.put(key, found, len(accept))
     if found is None:
         raise not_acceptable(SUPPORTED)
     return found

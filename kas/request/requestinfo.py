@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from kas._fastpath import RequestInfo, RequestInfoError, install, parse
 from kas.meta.selectors import SelectorError, parse_field_selector, parse_label_selector
+from kas.request.masking import shown_target
 
 __all__ = ["Query", "RequestInfo", "RequestInfoError", "parse"]
 
@@ -72,10 +73,10 @@ class Query:
 
 
 def _error_message(path: str, query: Query | bytes | str) -> str:
-    """Upstream's text for a RequestInfoError on this path; it shows the URL as Go writes it."""
+    """Upstream's text for a RequestInfoError on this path; it shows the URL as Go writes it, credentials masked."""
     raw = query.raw if isinstance(query, Query) else query
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
-    return f"unable to determine kind and namespace from url, {quote(path, safe=_PATH_SAFE)}{'?' if text else ''}{text}"
+    return f"unable to determine kind and namespace from url, {shown_target(quote(path, safe=_PATH_SAFE), text)}"
 
 
 def _read_query(info: RequestInfo, query: Query | bytes | str) -> None:

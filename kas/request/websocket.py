@@ -21,6 +21,7 @@ class WebSocketRequest(Request):
 
     def __init__(self, path: str, query: str, headers: Headers, subprotocols: list[str]) -> None:
         super().__init__("GET", path, query, headers)
+        self.http_version = "1.1"
         self.subprotocols = [p for p in subprotocols if not p.startswith(BEARER_PREFIX)]
 
 

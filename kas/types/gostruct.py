@@ -180,7 +180,34 @@ def spec_diff(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] |
     return diff(render(name, old), render(name, new))
 
 
+# Finding what two texts have in common takes the product of their lines.
+MAX_DIFF_LINES = 1_000
+_CONTEXT = 3
+
+
 def diff(old: Any, new: Any) -> str:
-    """The same of two values that are rendered already."""
-    out = list(difflib.unified_diff(_lines(old), _lines(new), n=3, lineterm=""))
+    """The same of two values that are rendered already. Of more than ``MAX_DIFF_LINES`` lines together only where they begin and end alike
+    is found: the rest is one change, told as far as half of so many lines on either side."""
+    before, after = _lines(old), _lines(new)
+    if len(before) + len(after) > MAX_DIFF_LINES:
+        return "".join(line + "\n" for line in _one_change(before, after))
+    out = list(difflib.unified_diff(before, after, n=_CONTEXT, lineterm=""))
     return "".join(line + "\n" for line in out[2:])
+
+
+def _one_change(before: list[str], after: list[str]) -> list[str]:
+    if before == after:
+        return []
+    first, shorter = 0, min(len(before), len(after))
+    while first < shorter and before[first] == after[first]:
+        first += 1
+    alike = 0
+    while alike < shorter - first and before[-1 - alike] == after[-1 - alike]:
+        alike += 1
+    start, tail = max(0, first - _CONTEXT), min(alike, _CONTEXT)
+    ends = len(before) - alike, len(after) - alike
+    head = f"@@ -{start + 1},{ends[0] + tail - start} +{start + 1},{ends[1] + tail - start} @@"
+    lead, trail = before[start:first], before[ends[0] : ends[0] + tail]
+    most = first + MAX_DIFF_LINES // 2
+    gone, come = before[first : min(ends[0], most)], after[first : min(ends[1], most)]
+    return [head, *(f" {x}" for x in lead), *(f"-{x}" for x in gone), *(f"+{x}" for x in come), *(f" {x}" for x in trail)]

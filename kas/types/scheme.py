@@ -46,6 +46,7 @@ from kas._codecs import (
     zero,
 )
 from kas.meta import quantity, scalars
+from kas.observe import caches
 
 __all__ = [
     "BUILTIN", "BuiltIn", "Change", "DecodeError", "EncodeError", "Field", "Group", "Kind", "Resource", "Scheme", "Subresource",
@@ -57,6 +58,8 @@ __all__ = [
 
 _codecs.install_scalars(quantity.canonical, scalars.canonical_time, scalars.canonical_micro_time, scalars.canonical_duration)
 _codecs.install_durations(scalars.parse_duration, scalars.format_duration)
+_KEYS_BYTES = 1024 * (64 + 64)  # KEYS of KEY_LENGTH (plain.pxi); a table, not a dictionary
+caches.register("json_keys", "keys of maps in JSON", _KEYS_BYTES, lambda: _KEYS_BYTES)
 
 TABLES = Path(__file__).parent / "tables"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."

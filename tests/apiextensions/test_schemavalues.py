@@ -2,7 +2,7 @@
 
 import pytest
 
-from kas.apiextensions.schemavalues import SchemaValidator
+from kas.apiextensions.schemavalues import Run, SchemaValidator
 
 
 def told(schema, value, **more):
@@ -80,3 +80,28 @@ def test_what_is_unchanged_is_not_told():
     assert told(schema, {"spec": old["spec"] | {"l": ["aaaa", "c"]}}, old=old) == ["spec.l[0]: Too long: may not be more than 2 bytes"]
     moved = [{"k": "z", "v": "bad"}, {"k": "x", "v": "bad"}]
     assert told(schema, {"spec": old["spec"] | {"lm": moved}}, old=old) == ["spec.lm[0].v: Too long: may not be more than 1 byte"]
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "fits"),
+    [
+        (1, [1], True), (1.0, [1], True), (1.5, [1], True), (1, [1.0], True), (1, [1.5], False), (True, [1], False), (1, [True], False),
+        ("1", [1], False), ({"a": 1, "b": [2]}, [{"b": [2], "a": 1}], True), ({"a": 1}, [{"a": 1.0}], False), ([1], [[1]], True),
+        ("a", ["b", "a"], True), (False, [False], True),
+    ],
+)  # fmt: skip
+def test_an_enum_knows_values_by_what_they_are(value, options, fits):
+    assert (SchemaValidator({"enum": options}).errors(value) == []) is fits
+
+
+def test_alternatives_times_items_end():
+    schema = {"type": "array", "items": {"allOf": [{"required": ["a"]}] * 3000}}
+    run = Run("spec", 100_000)
+    errors = SchemaValidator(schema).errors_within(run, [{"a": 1}] * 3000)
+    assert list(map(str, errors)) == ["spec: Forbidden: takes too many steps to be checked against its schema"]
+    assert SchemaValidator(schema).errors_within(Run("spec", 100_000), [{"a": 1}] * 10) == []
+
+
+def test_required_fields_of_many_items_end():
+    schema = {"type": "array", "items": {"required": [f"r{i}" for i in range(3000)]}}
+    assert len(SchemaValidator(schema).errors_within(Run("spec", 100_000), [{}] * 3000)) == 1

@@ -37,6 +37,11 @@ def test_a_request_as_it_came():
     assert found["requestReceivedTimestamp"] == "1970-01-01T00:00:00.000000Z"
 
 
+def test_credentials_in_the_query_are_masked():
+    e, _ = event(query="access_token=S3CRET&x=1")
+    assert fields(e)["requestURI"] == "/api/v1/pods?access_token=***&x=1"
+
+
 def test_a_path_has_no_object():
     e, _ = event(path="/healthz")
     assert "objectRef" not in fields(e)

@@ -168,6 +168,17 @@ async def long_running(m: Metered) -> None:
     assert m.value("apiserver_longrunning_requests", verb="WATCH") == 0
 
 
+@of("kas_cache_bytes")
+async def cache_bytes(m: Metered) -> None:
+    await m("POST", f"{CONFIG_MAPS}?fieldManager=made-up", {"metadata": {"name": "a"}})
+    assert 0 < m.value("kas_cache_bytes", name="write_options") <= m.value("kas_cache_budget_bytes", name="write_options")
+
+
+@of("kas_cache_budget_bytes")
+async def cache_budgets(m: Metered) -> None:
+    assert m.value("kas_cache_budget_bytes", name="media_types") == 1 << 20
+
+
 @of("apiserver_storage_size_bytes")
 async def storage_size(m: Metered) -> None:
     before = m.value("apiserver_storage_size_bytes")

@@ -106,3 +106,18 @@ def test_a_zero_keeps_the_digits_it_was_written_with():
 def test_a_fine_exponent_needs_digits(text):
     with pytest.raises(DecodeError, match=ERR_NUMERIC):
         parse(text)
+
+
+LONG = ["9" * 1001, "9" * 4301, "9" * 100_000, "1e1001", "1e5000", "0." + "9" * 1001, "1" * 600 + "." + "1" * 600]
+
+
+@pytest.mark.parametrize("text", LONG, ids=len)
+def test_digits_are_bounded(text):
+    with pytest.raises(DecodeError):
+        parse(text)
+
+
+@pytest.mark.parametrize(("text", "canonical"), [("9" * 1000, "9" * 1000), ("0e-99999", "0"), ("12e999", "12e999")])
+def test_long_quantities(text, canonical):
+    assert str(parse(text)) == canonical
+    assert hash(parse(text)) == hash(parse(text))

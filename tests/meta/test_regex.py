@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from kas.meta.regex import MAX_CACHED_LENGTH, RegexError, compiled
+from kas.meta.regex import RegexError, compiled
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,24 @@ def test_time_is_linear():
 
 
 def test_long_patterns_are_not_kept():
-    long = "a" * (MAX_CACHED_LENGTH + 1)
     assert compiled("abc") is compiled("abc")
-    assert compiled(long) is not compiled(long)
+    for large in ("a" * 1025, r"\pL{60}"):
+        assert compiled(large) is not compiled(large)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        ("a{99999999999999999999}", "{99999999999999999999}"), ("(a|b){2,99999999999}c", "{2,99999999999}"),
+        ("[x]{12345678901}", "{12345678901}"),
+    ],
+)  # fmt: skip
+def test_a_count_that_no_integer_holds_is_refused_as_go_does(pattern, count):
+    with pytest.raises(RegexError, match="invalid repeat count") as e:
+        compiled(pattern)
+    assert str(e.value) == f"error parsing regexp: invalid repeat count: `{count}`"
+
+
+@pytest.mark.parametrize("pattern", ["[{99999999999}]", r"\{99999999999}", r"\Q{99999999999}\E", "{99999999999", "a{0000000000001}"])
+def test_braces_that_are_no_count_stand_for_themselves(pattern):
+    compiled(pattern)

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from kas.meta import field
-from kas.types.gostruct import render, render_list, served, sorted_map, spec_diff
+from kas.types.gostruct import MAX_DIFF_LINES, diff, render, render_list, served, sorted_map, spec_diff
 from kas.types.scheme import BUILTIN
 
 # As kube-apiserver 1.36.2 printed them.
@@ -86,3 +86,14 @@ def test_every_list_and_map_shows_whether_it_is_there(name) -> None:
     assert all(was is None and now in ([], {}) for was, now in differing)
     assert len(differing) == sum(f.card != "single" for f in type_.json_fields)
     orjson.dumps(empty)
+
+
+def test_a_long_difference_is_one_change():
+    old = [{"name": f"n{i}", "value": i} for i in range(2000)]
+    new = [*old[:1000], {"name": "x", "value": -1}, *old[1001:]]
+    lines = diff(old, new).split("\n")
+    assert lines[0].startswith("@@ -4") and lines[0].endswith("@@")
+    changed = [line for line in lines[1:] if line and line[0] in "+-"]
+    assert changed == ['-  "name": "n1000",', '-  "value": 1000', '+  "name": "x",', '+  "value": -1']
+    assert diff(old, old) == ""
+    assert len(diff(old, [{"other": i} for i in range(2000)]).split("\n")) <= MAX_DIFF_LINES + 10

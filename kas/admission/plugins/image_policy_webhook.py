@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -25,11 +24,12 @@ from kas.client.kubeconfig import KubeconfigError, load
 from kas.client.webhook import Webhook, WebhookError
 from kas.meta.names import is_qualified_name
 from kas.meta.scalars import format_duration
+from kas.observe.caches import Cache
 
 log = logging.getLogger("kas.admission.imagepolicy")
 
 Obj = dict[str, Any]
-CACHE_SIZE = 1024
+CACHE_BYTES, LONGEST_ANSWER = 4 << 20, 16 << 10
 AUDIT = "imagepolicywebhook.image-policy.k8s.io/"
 API_VERSION, KIND = "imagepolicy.k8s.io/v1alpha1", "ImageReview"
 SHAPE = Struct("AdmissionConfig", {"imagePolicy": Struct("imagePolicyWebhookConfig", {
@@ -73,7 +73,9 @@ class Plugin:
         except KubeconfigError as e:
             raise ConfigurationError(str(e)) from None
         self._clock = clock
-        self._answers: OrderedDict[bytes, tuple[float, Obj]] = OrderedDict()
+        self._answers: Cache[bytes, tuple[float, Obj]] = Cache(
+            "image_reviews", "what the image policy backend answered", CACHE_BYTES, LONGEST_ANSWER
+        )
 
     def handles(self, a: Attributes) -> bool:
         """Creates and updates of pods, and ephemeral containers."""
@@ -141,21 +143,13 @@ class Plugin:
     # --- what was answered before
 
     def _remembered(self, key: bytes) -> Obj | None:
-        found = self._answers.get(key)
-        if found is None:
+        found = self._answers.entries.get(key)
+        if found is None or self._clock() >= found[0]:
             return None
-        until, status = found
-        if self._clock() >= until:
-            del self._answers[key]
-            return None
-        self._answers.move_to_end(key)
-        return status
+        return found[1]
 
     def _remember(self, key: bytes, status: Obj) -> None:
         ttl_s = self._ttl_s[bool(status.get("allowed"))]
         if not ttl_s:
             return
-        self._answers[key] = self._clock() + ttl_s, status
-        self._answers.move_to_end(key)
-        if len(self._answers) > CACHE_SIZE:
-            self._answers.popitem(last=False)
+        self._answers.put(key, (self._clock() + ttl_s, status), len(key) + len(orjson.dumps(status)))

@@ -13,10 +13,10 @@ from typing import Any
 
 from kas.auth.authn import Authentication, AuthenticationError, HeaderGet, TokenAuthenticator
 from kas.auth.user import UserInfo, with_authenticated
+from kas.observe.caches import Cache
 
 # Upstream's TokenSuccessCacheTTL. A revoked token may work that long, unless the revocation calls invalidate().
 SUCCESS_TTL_S = 10.0
-MAX_ENTRIES = 4096
 MAX_HEADER = 16 << 10
 
 WEBSOCKET_PREFIX = "base64url.bearer.authorization.k8s.io."
@@ -31,12 +31,15 @@ class BearerToken:
         self._tokens = tokens
         self._ttl = ttl_s
         self.clock = clock
-        self.known: dict[str | None, tuple[UserInfo, float]] = {}
+        self._cache: Cache[str, tuple[UserInfo, float]] = Cache(
+            "bearer_tokens", "tokens that were good, for 10 s", 16 << 20, MAX_HEADER + (4 << 10)
+        )
+        self.known = self._cache.entries
         self._invalidated = 0  # how often; what was asked before is not remembered after
 
     def invalidate(self) -> None:
         """Forgets every success: called when service accounts, their pods or secrets go away."""
-        self.known.clear()
+        self._cache.clear()
         self._invalidated += 1
 
     def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
@@ -45,10 +48,8 @@ class BearerToken:
         if header is None:
             return self._websocket(get)
         known = self.known.get(header)
-        if known is not None:
-            if self.clock() < known[1]:
-                return known[0]
-            del self.known[header]
+        if known is not None and self.clock() < known[1]:
+            return known[0]
         token = bearer_token(header)
         if not token:
             return self._websocket(get)
@@ -71,9 +72,7 @@ class BearerToken:
             raise AuthenticationError("invalid bearer token")
         user = with_authenticated(user)
         if self._ttl > 0 and invalidated == self._invalidated:
-            if len(self.known) >= MAX_ENTRIES:
-                del self.known[next(iter(self.known))]
-            self.known[header] = (user, self.clock() + self._ttl)
+            self._cache.put(header, (user, self.clock() + self._ttl), len(header) + user.length)
         return user
 
     def _websocket(self, get: HeaderGet) -> Authentication:

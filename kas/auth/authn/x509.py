@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from kas.auth.authn import AuthenticationError, HeaderGet
 from kas.auth.user import CREDENTIAL_ID, UserInfo, with_authenticated
+from kas.observe.caches import Cache
 
 # The user's uid as a subject attribute (AllowParsingUserUIDFromCertAuth).
 UID_OID = "1.3.6.1.4.1.57683.2"
@@ -58,11 +59,9 @@ class Verifier(Protocol):
 class ClientCertificate:
     """Remembers the users of recent certificates: reading one costs some 50 µs, a connection is used many times."""
 
-    MAX_ENTRIES = 1024
-
     def __init__(self, verifier: Verifier) -> None:
         self._verifier = verifier
-        self._known: dict[str, UserInfo] = {}
+        self._known: Cache[str, UserInfo] = Cache("client_certificates", "certificates and their users", 16 << 20, 32 << 10)
 
     def authenticate(self, get: HeaderGet, peer: Peer | None = None) -> UserInfo | None:
         """The user of a certificate that the client CA vouches for, None without one; AuthenticationError for one that is not good."""
@@ -70,12 +69,10 @@ class ClientCertificate:
             return None
         shown = peer.certificates
         self._verifier.check(shown)
-        user = self._known.get(shown.digest)
+        user = self._known.entries.get(shown.digest)
         if user is None:
             user = with_authenticated(user_from_certificate(shown.chain[0]))  # one object, so that what authorizers work out stays
-            if len(self._known) >= self.MAX_ENTRIES:
-                del self._known[next(iter(self._known))]
-            self._known[shown.digest] = user
+            self._known.put(shown.digest, user, len(shown.digest) + user.length)
         return user
 
 

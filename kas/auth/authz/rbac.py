@@ -20,13 +20,14 @@ from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, aggregat
 from kas.auth.authz.rules import PolicyRule
 from kas.auth.user import UserInfo, service_account_username
 from kas.meta.field import go_quote
+from kas.observe.caches import Budget
 
 Obj = dict[str, Any]
 Row = tuple[tuple[frozenset[str] | None, Outcome], ...]
 
 GROUP = "rbac.authorization.k8s.io"
-MAX_USERS = 4096
-MAX_SHAPES = 4096
+# Of all that is compiled, and the longest name, path or namespace in it: requests may name anything.
+COMPILED_BYTES, LONGEST = 32 << 20, 1024
 
 
 class _Binding:
@@ -120,6 +121,7 @@ class RbacIndex(Decisions):
         self._roles: dict[tuple[str, str], list[PolicyRule]] = {}
         self._scopes: dict[str, _Scope] = {"": _Scope()}
         self._matchers: dict[tuple, Matcher] = {}
+        self._room = Budget("rbac_decisions", "what users may do, compiled", COMPILED_BYTES, LONGEST)
 
     # --- feeding
 
@@ -173,8 +175,20 @@ class RbacIndex(Decisions):
     def _changed(self) -> None:
         self.revision += 1
         if self._matchers:
-            self._matchers = {}
-            self.epoch = object()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._matchers = {}
+        self._room.size = 0
+        self.epoch = object()
+
+    def _keeps(self, length: int, entries: int = 1) -> bool:
+        """Whether something that long is remembered; what was is forgotten when there is no room for it."""
+        if length > LONGEST:
+            return False
+        if not self._room.take(length, entries):
+            self._forget()
+        return True
 
     # --- listing
 
@@ -209,12 +223,12 @@ class RbacIndex(Decisions):
     # --- compiling
 
     def matcher(self, user: UserInfo) -> Matcher:
-        """The user's compiled rules, made at the first question; at most ``MAX_USERS`` are kept, the oldest goes."""
+        """The user's compiled rules, made at the first question."""
         m = self._matchers.get(user.key)
         if m is None:
-            if len(self._matchers) >= MAX_USERS:
-                # Oldest first: a dict keeps insertion order.
-                del self._matchers[next(iter(self._matchers))]
+            # A user of many groups is one of many entries, not one that is too long.
+            if not self._room.take(2 * user.length, 2 + len(user.groups)):
+                self._forget()
             m = Matcher(("u" + user.name, *("g" + g for g in user.groups)), self.epoch)
             self._matchers[user.key] = m
         user.compiled = m
@@ -243,9 +257,8 @@ class RbacIndex(Decisions):
                 reason = f"RBAC: allowed by {what} of {kind} {go_quote(name)} to {who}"
                 rules.extend((r, reason) for r in role)
             # A namespace nobody has bindings in is not remembered: requests may name any.
-            if len(m.scopes) >= MAX_SHAPES:
-                m.scopes.clear()
-            m.scopes[namespace] = rules, errs
+            if self._keeps(len(namespace) + sum(map(len, errs)), 1 + len(rules)):
+                m.scopes[namespace] = rules, errs
         return rules, errs
 
     def _all_rules(self, m: Matcher, namespace: str) -> tuple[list[tuple[PolicyRule, str]], list[str]]:
@@ -266,9 +279,10 @@ class RbacIndex(Decisions):
                     break
         else:
             row.append((None, _no_opinion(errs)))
-        if len(m.shapes) >= MAX_SHAPES:
-            m.shapes.clear()
-        done = m.shapes[a.verb, a.api_group, a.resource, a.subresource, a.namespace] = tuple(row)
+        done = tuple(row)
+        length = len(a.verb) + len(a.api_group) + len(a.resource) + len(a.subresource) + len(a.namespace)
+        if self._keeps(length, 1 + len(row)):
+            m.shapes[a.verb, a.api_group, a.resource, a.subresource, a.namespace] = done
         return done
 
     def compile_path(self, m: Matcher, a: Attributes) -> Outcome:
@@ -280,9 +294,8 @@ class RbacIndex(Decisions):
                 break
         else:
             outcome = _no_opinion(errs)
-        if len(m.paths) >= MAX_SHAPES:
-            m.paths.clear()
-        m.paths[a.verb, a.path, a.namespace] = outcome
+        if self._keeps(len(a.verb) + len(a.path) + len(a.namespace)):
+            m.paths[a.verb, a.path, a.namespace] = outcome
         return outcome
 
 

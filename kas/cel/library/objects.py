@@ -21,6 +21,7 @@ from kas.meta import names, quantity, strfmt
 from kas.meta.field import go_quote
 from kas.meta.gourl import parse_request_uri
 from kas.meta.ip import IP, parse_ip
+from kas.meta.scalars import parse_uint64
 
 LIB = Library()
 QUANTITY, URL, FORMAT, SEMVER = (struct(f"kubernetes.{n}") for n in ("Quantity", "URL", "NamedFormat", "Semver"))
@@ -129,7 +130,7 @@ class SemverValue(Opaque):
     def key(self) -> Any:
         """What equality and order go by (semver.org, section 11)."""
         # A version without a pre-release comes after those with one; numbers come before texts.
-        return self.numbers, not self.pre, tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in self.pre)
+        return self.numbers, not self.pre, tuple((0, len(p), p) if p.isdigit() else (1, 0, p) for p in self.pre)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SemverValue) and self.key() == other.key()
@@ -150,7 +151,10 @@ def _version_number(text: str, what: str) -> int:
         raise EvaluationError(f"Invalid character(s) found in {what.lower()} number {go_quote(text)}")
     if len(text) > 1 and text[0] == "0":
         raise EvaluationError(f"{what} number must not contain leading zeroes {go_quote(text)}")
-    return int(text)
+    try:
+        return parse_uint64(text)
+    except ValueError as e:
+        raise EvaluationError(str(e)) from None
 
 
 def _normalized(text: str) -> str:
@@ -307,7 +311,7 @@ def _dotted(text: str, failed: str) -> None:
             raise EvaluationError(failed + f"unexpected character (at {go_quote(text[text.index(f) :])})")
         if len(f) > 1 and f[0] == "0":
             raise EvaluationError(failed + "IPv4 field has octet with leading zero")
-        if int(f) > 255:
+        if len(f) > 3 or int(f) > 255:
             raise EvaluationError(failed + "IPv4 field has value >255")
     if len(fields) != 4:
         raise EvaluationError(failed + ("IPv4 address too short" if len(fields) < 4 else "IPv4 address too long"))
@@ -386,7 +390,7 @@ def to_cidr(text: Any) -> CIDRValue:
         raise EvaluationError(failed + "IPv6 zones cannot be present in a prefix")
     if not bits.isascii() or not bits.isdigit() or (len(bits) > 1 and bits[0] == "0"):
         raise EvaluationError(failed + f"bad bits after slash: {go_quote(bits)}")
-    if int(bits) > ip.bits:
+    if len(bits) > 3 or int(bits) > ip.bits:
         raise EvaluationError(failed + "prefix length out of range")
     if ip.is_mapped:
         raise EvaluationError(f"{_TWICE}IPv4-mapped IPv6 address {go_quote(text)} is not allowed")

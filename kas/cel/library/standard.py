@@ -49,6 +49,7 @@ from kas.cel.values import (
 )
 from kas.meta import duration
 from kas.meta.field import go_float
+from kas.meta.scalars import decimal
 
 LIB = Library()
 A, B, V = param("A"), param("B"), param("V")
@@ -323,8 +324,8 @@ def _to_int(v: Any) -> int:
         if math.isnan(v) or not -(2.0**63) < v < 2.0**63:
             raise EvaluationError("integer overflow")
         return int(v)
-    if kind == "string" and _INTEGER.match(v) and MIN_INT <= int(v) <= MAX_INT:
-        return int(v)
+    if kind == "string" and _INTEGER.match(v) and MIN_INT <= decimal(v) <= MAX_INT:
+        return decimal(v)
     if kind == "timestamp":
         return v.ns // NS
     if kind == "duration":
@@ -343,8 +344,8 @@ def _to_uint(v: Any) -> Uint:
         if math.isnan(v) or not 0 <= v < 2.0**64:
             raise EvaluationError("unsigned integer overflow")
         return Uint(int(v))
-    if kind == "string" and v.isascii() and v.isdigit() and int(v) <= MAX_UINT:
-        return Uint(int(v))
+    if kind == "string" and v.isascii() and v.isdigit() and decimal(v) <= MAX_UINT:
+        return Uint(decimal(v))
     raise _conversion_error(v, UINT)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from kas.kinds.core.pod.defaults import pod_template
 from kas.meta.field import go_quote
+from kas.meta.scalars import decimal
 from kas.types.scheme import DecodeError
 
 Obj = dict[str, Any]
@@ -39,6 +40,7 @@ def int64(text: str) -> int:
     """``strconv.ParseInt(text, 10, 64)``; DecodeError with its text."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
-    if len(text.lstrip("+-").lstrip("0")) > 19 or not -(1 << 63) <= int(text) < 1 << 63:
+    value = decimal(text)
+    if not -(1 << 63) <= value < 1 << 63:
         raise DecodeError(f"strconv.ParseInt: parsing {go_quote(text)}: value out of range")
-    return int(text)
+    return value

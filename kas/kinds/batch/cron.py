@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from kas.meta.field import go_quote
-from kas.meta.scalars import parse_duration
+from kas.meta.scalars import decimal, parse_duration
 from kas.types.scheme import DecodeError
 
 _MONTHS = {n: i for i, n in enumerate(("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1)}
@@ -25,7 +25,7 @@ class ScheduleError(ValueError):
 def _number(text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise ScheduleError(f"failed to parse int from {text}: strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
-    number = int(text)
+    number = decimal(text)
     if not -(1 << 63) <= number < 1 << 63:
         raise ScheduleError(f"failed to parse int from {text}: strconv.Atoi: parsing {go_quote(text)}: value out of range")
     if number < 0:

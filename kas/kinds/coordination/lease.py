@@ -92,8 +92,8 @@ def _version(text: str) -> tuple | None:
     if match is None:
         return None
     *numbers, pre = match.groups()
-    identifiers = tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in pre.split(".")) if pre else ()
-    return tuple(map(int, numbers)), pre is None, identifiers
+    identifiers = tuple((0, len(p), p) if p.isdigit() else (1, 0, p) for p in pre.split(".")) if pre else ()
+    return tuple((len(n), n) for n in numbers), pre is None, identifiers
 
 
 def _candidate_spec(spec: dict[str, Any]) -> list[FieldError]:
@@ -101,7 +101,7 @@ def _candidate_spec(spec: dict[str, Any]) -> list[FieldError]:
     emulation, binary, strategy = (spec.get(name) or "" for name in ("emulationVersion", "binaryVersion", "strategy"))
     if not spec.get("leaseName"):
         errs.append(field.required("spec.leaseName"))
-    zero = ((0, 0, 0), True, ())
+    zero = (((1, "0"),) * 3, True, ())
     emulated = (_version(emulation) if emulation else None) or zero
     if emulation and _version(emulation) is None:
         errs.append(field.invalid("spec.emulationVersion", emulation, "must be a valid semantic version"))

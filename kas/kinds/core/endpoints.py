@@ -19,7 +19,7 @@ MANAGED_BY = "endpoints.kubernetes.io/managed-by"
 
 def _address(address: dict[str, Any], path: str, known: frozenset[str]) -> list[FieldError]:
     ip, host, node = address.get("ip") or "", address.get("hostname"), address.get("nodeName")
-    errs = legacy_ip(f"{path}.ip", ip, tuple(known))
+    errs = legacy_ip(f"{path}.ip", ip, known)
     if host:
         errs += [field.invalid(f"{path}.hostname", host, m) for m in names.is_dns1123_label(host)]
     if node is not None:

@@ -12,7 +12,7 @@ from kas.kinds.core.pod.scheduling import taint_effect
 from kas.kinds.core.resources import resource_quantity
 from kas.meta import field, gojson, names
 from kas.meta.age import age
-from kas.meta.checks import legacy_cidr
+from kas.meta.checks import legacy_cidr, repeats
 from kas.meta.field import FieldError
 from kas.meta.ip import cidr_warnings, parse_cidr
 from kas.meta.labelselectors import label_name
@@ -127,7 +127,7 @@ def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
         errs += _taints(spec["taints"], "metadata.taints")
     errs += _resources(status)
     cidrs = spec.get("podCIDRs") or []
-    known = tuple(((old or {}).get("spec") or {}).get("podCIDRs") or ())
+    known = frozenset(((old or {}).get("spec") or {}).get("podCIDRs") or ())
     for i, cidr in enumerate(cidrs):
         errs += legacy_cidr(f"spec.podCIDRs[{i}]", cidr, known)
     if len(cidrs) > 1:
@@ -141,7 +141,7 @@ def _validate(obj: Obj, old: Obj | None = None) -> list[FieldError]:
         if len(families) != 2 or len(cidrs) > 2:
             message = "may specify no more than one CIDR for each IP family"
             errs.append(field.invalid("spec.podCIDRs", cidrs, message))
-        errs += [field.duplicate(f"spec.podCIDRs[{i}]", c) for i, c in enumerate(cidrs) if c in cidrs[:i]]
+        errs += [field.duplicate(f"spec.podCIDRs[{i}]", cidrs[i]) for i in repeats(cidrs)]
     return errs
 
 
@@ -174,11 +174,9 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
     spec, status, before = obj.get("spec") or {}, obj.get("status") or {}, old.get("spec") or {}
     errs = object_meta_update(obj["metadata"], old["metadata"]) + _annotations(obj["metadata"])
     errs += _resources(status)
-    seen: list[dict[str, Any]] = []
-    for i, address in enumerate(status.get("addresses") or ()):
-        if address in seen:
-            errs.append(field.duplicate(f"status.addresses[{i}]", render("core.NodeAddress", address)))
-        seen.append(address)
+    addresses = status.get("addresses") or ()
+    for i in repeats([tuple(sorted(address.items())) for address in addresses]):
+        errs.append(field.duplicate(f"status.addresses[{i}]", render("core.NodeAddress", addresses[i])))
     cidrs, was = spec.get("podCIDRs") or [], before.get("podCIDRs") or []
     if was:
         if len(was) != len(cidrs):

@@ -6,11 +6,11 @@ Quantities come canonical out of decoding; ``amount`` gives their exact value so
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kas.meta import field, names, quantity
 from kas.meta.field import FieldError
+from kas.observe.caches import remembered
 
 if TYPE_CHECKING:
     from kas.kinds.core.pod.options import Options
@@ -48,7 +48,7 @@ INTEGER_RESOURCES = frozenset(
 )  # fmt: skip
 
 
-@lru_cache(maxsize=8192)
+@remembered("quantity_amounts", "quantities in billionths", 8192, 32, 512)
 def amount(text: str) -> int:
     """Value of a quantity in billionths, exactly: nothing finer survives parsing. DecodeError when it is none."""
     parsed = quantity.parse(text)

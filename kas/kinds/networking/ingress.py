@@ -52,7 +52,7 @@ class IngressStrategy(Strategy):
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """``ValidateIngressStatusUpdate``: metadata and the load balancer's addresses, stored ones tolerated."""
         errs = object_meta_update(obj["metadata"], old["metadata"])
-        stored = [i["ip"] for i in _load_balancer(old) if i.get("ip")]
+        stored = frozenset(i["ip"] for i in _load_balancer(old) if i.get("ip"))
         for i, item in enumerate(_load_balancer(obj)):
             path = field.index("status.loadBalancer.ingress", i)
             ip, host = item.get("ip"), item.get("hostname")

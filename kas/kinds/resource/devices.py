@@ -12,7 +12,7 @@ from typing import Any
 
 from kas.kinds.core.resources import amount, value
 from kas.meta import field, names
-from kas.meta.checks import csi_driver_name, dns_label, dns_subdomain, invalid_each, qualified_name, unsupported
+from kas.meta.checks import csi_driver_name, dns_label, dns_subdomain, invalid_each, qualified_name, repeats, unsupported
 from kas.meta.field import FieldError
 from kas.meta.quantity import parse
 
@@ -221,12 +221,13 @@ def binding_conditions(obj: dict[str, Any], path: str) -> list[FieldError]:
     at, at_failures = field.child(path, "bindingConditions"), field.child(path, "bindingFailureConditions")
     errs = each(wanted, MAX_BINDING_CONDITIONS, qualified_name, at)
     errs += each(failures, MAX_BINDING_CONDITIONS, qualified_name, at_failures)
-    errs += [field.duplicate(field.index(at, i), c) for i, c in enumerate(wanted) if c in wanted[:i]]
+    errs += [field.duplicate(field.index(at, i), wanted[i]) for i in repeats(wanted)]
+    again, succeeding = set(repeats(failures)), set(wanted)
     for i, condition in enumerate(failures):
         here = field.index(at_failures, i)
-        if condition in failures[:i]:
+        if i in again:
             errs.append(field.duplicate(here, condition))
-        if condition in wanted:
+        if condition in succeeding:
             errs.append(field.invalid(here, condition, "bindingFailureConditions must not overlap with bindingConditions"))
     if failures and not wanted:
         text = "bindingConditions are required to use bindingFailureConditions"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
@@ -9,6 +10,7 @@ from kas.kinds.core.pod.warnings import DEPRECATED_NODE_LABELS
 from kas.meta import field, names
 from kas.meta.age import age
 from kas.meta.checks import immutable, qualified_name, unsupported
+from kas.meta.errors import MAX_CAUSES
 from kas.meta.field import FieldError
 from kas.registry.printing.cells import name_with_default
 from kas.registry.printing.rows import printer
@@ -82,7 +84,7 @@ def _allowed_topologies(terms: list[dict[str, Any]] | None, path: str) -> list[F
     """A term is compared with those before it and, an oversight of upstream's, with one empty term for each there is."""
     errs: list[FieldError] = []
     terms = terms or []
-    seen: list[dict[str, frozenset[str]]] = [{} for _ in terms]
+    seen: Counter[frozenset[tuple[str, frozenset[str]]]] = Counter({frozenset(): len(terms)})
     for i, term in enumerate(terms):
         at = field.index(path, i)
         expressions: dict[str, frozenset[str]] = {}
@@ -93,8 +95,10 @@ def _allowed_topologies(terms: list[dict[str, Any]] | None, path: str) -> list[F
             if key in expressions:
                 errs.append(field.duplicate(field.child(here, "key"), key))
             expressions[key] = frozenset(expression.get("values") or ())
-        errs += [field.duplicate(field.child(at, "matchLabelExpressions"), "") for other in seen if other == expressions]
-        seen.append(expressions)
+        same = frozenset(expressions.items())
+        # One for each it is like: of n empty terms the square of n, of which no more are made than are told.
+        errs += [field.duplicate(field.child(at, "matchLabelExpressions"), "")] * min(seen[same], max(1, MAX_CAUSES + 1 - len(errs)))
+        seen[same] += 1
     return errs
 
 

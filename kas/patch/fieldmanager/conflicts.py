@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.meta.errors import ApiError, apply_conflict
+from kas.meta.errors import MAX_CAUSES, MAX_PRINTED, ApiError, apply_conflict, shortened
 from kas.meta.field import go_quote
 from kas.patch._fieldsets import element_text, paths
 from kas.patch.fieldmanager.entries import Ident, ident_text
@@ -37,19 +37,27 @@ def _manager_text(ident: Ident) -> str:
 
 
 def conflict_error(conflicts: list[Conflict]) -> ApiError:
-    """409 with one cause a field; the message groups the fields by manager."""
-    causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {_manager_text(i)}", "field": path_text(p)}
-        for i, p in conflicts
-    ]
-    if len(conflicts) == 1:
-        ident, path = conflicts[0]
-        return apply_conflict(f"Apply failed with 1 conflict: conflict with {_manager_text(ident)}: {path_text(path)}", causes)
-    by_manager: dict[Ident, list[list[str]]] = {}
+    """409 with one cause a field; the message groups the fields by manager. Bounded as an Invalid is: what lies below one long key has its
+    text each."""
+    told: list[tuple[Ident, str]] = []
+    size = 0
     for ident, path in conflicts:
-        by_manager.setdefault(ident, []).append(path)
+        if len(told) >= MAX_CAUSES or size >= MAX_PRINTED:
+            break
+        text = path_text(path)
+        size += len(text)
+        told.append((ident, shortened(text)))
+    causes = [{"reason": "FieldManagerConflict", "message": f"conflict with {_manager_text(i)}", "field": text} for i, text in told]
+    if len(conflicts) == 1:
+        ident, text = told[0]
+        return apply_conflict(f"Apply failed with 1 conflict: conflict with {_manager_text(ident)}: {text}", causes)
+    by_manager: dict[Ident, list[str]] = {}
+    for ident, text in told:
+        by_manager.setdefault(ident, []).append(text)
     lines = []
     for ident in sorted(by_manager, key=ident_text):
         lines.append(f"conflicts with {_manager_text(ident)}:")
-        lines += [f"- {path_text(p)}" for p in by_manager[ident]]
+        lines += [f"- {text}" for text in by_manager[ident]]
+    if len(told) < len(conflicts):
+        lines.append(f"and {len(conflicts) - len(told)} more")
     return apply_conflict(f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines), causes)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 from kas._codecs import RawJSON
+from kas.observe.caches import remembered
 from kas.patch._fieldsets import canonical, union
 
 Ident = tuple[str, str, str, str]  # manager, operation, API version ("" for appliers), subresource
@@ -158,11 +158,13 @@ def restore_after_admission(before: list[dict[str, Any]] | None, meta: dict[str,
     return None
 
 
-@lru_cache(maxsize=1024)
 def manager_name(field_manager: str, user_agent: str) -> str:
     """The manager of a request: the fieldManager option, else what stands before "/" in the user agent."""
-    if field_manager:
-        return field_manager
+    return field_manager or _of_agent(user_agent)
+
+
+@remembered("manager_names", "field managers named by user agents", 1024, 256)
+def _of_agent(user_agent: str) -> str:
     out, size = [], 0
     for c in user_agent.split("/", 1)[0]:
         if not c.isprintable():

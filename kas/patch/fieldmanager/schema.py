@@ -15,9 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 from kas.meta.field import go_quote
-from kas.patch._fieldsets import SCALARS, Node, install_quote, validate
+from kas.observe import caches
+from kas.patch._fieldsets import SCALARS, Node, install_quote, remembered, validate
 
 install_quote(go_quote)
+
+_TEXT_BYTES = caches.ENTRY_BYTES + 2 * 128 * caches.CHARACTER_BYTES  # a key and a value of CACHED_LENGTH
+caches.register(
+    "managed_field_paths", "path elements of list items, and how they sort", sum(most for _, most in remembered()) * _TEXT_BYTES,
+    lambda: sum(now for now, _ in remembered()) * _TEXT_BYTES,
+)  # fmt: skip
 
 Obj = dict[str, Any]
 

@@ -75,13 +75,22 @@ cdef str json_text(object v):
 
 # The caches below hold short texts only and start anew when full, so that hostile keys cannot grow them.
 cdef enum:
-    TEXTS_LIMIT = 512  # per list type
+    TEXTS_LIMIT = 8192  # of all list types together
     ORDER_LIMIT = 8192
     CACHED_LENGTH = 128
+
+cdef int texts_held = 0
+cdef list texts_holders = []  # the dicts they are in, each once
+
+
+def remembered():
+    """((entries now, at most), ...) of the texts of list items and of the sort keys; no entry's text is longer than ``CACHED_LENGTH``."""
+    return (texts_held, TEXTS_LIMIT), (len(_order), ORDER_LIMIT)
 
 
 cdef str item_key(Node n, object v):
     """FieldsV1 text of a list item's path element; raises ValueError with upstream's words when it has none."""
+    global texts_held
     cdef PyObject *p
     cdef PyObject *q
     cdef object value = None
@@ -112,9 +121,15 @@ cdef str item_key(Node n, object v):
         return <str>p
     text = make_item_key(n, v)
     if len(text) <= CACHED_LENGTH:
-        if PyDict_Size(n.texts) >= TEXTS_LIMIT:
-            n.texts.clear()
+        if texts_held >= TEXTS_LIMIT:
+            for held in texts_holders:
+                (<dict>held).clear()
+            texts_holders.clear()
+            texts_held = 0
+        if not n.texts:
+            texts_holders.append(n.texts)
         n.texts[value] = text
+        texts_held += 1
     return text
 
 

@@ -100,15 +100,14 @@ def test_nothing_is_remembered_with_minus_one(tmp_path, backend):
     assert len(backend.seen) == 2
 
 
-def test_no_more_than_so_many_are_remembered(tmp_path, backend):
+def test_no_more_than_so_many_bytes_are_remembered(tmp_path, backend):
     judge = plugin(tmp_path, backend.url)
-
-    async def ask() -> None:
-        for i in range(image_policy_webhook.CACHE_SIZE + 5):
-            judge._remember(str(i).encode(), {"allowed": True})
-
-    asyncio.run(ask())
-    assert len(judge._answers) == image_policy_webhook.CACHE_SIZE
+    for i in range(500):
+        judge._remember(str(i).encode(), {"allowed": True, "reason": "x" * (image_policy_webhook.LONGEST_ANSWER - 100)})
+        assert judge._answers.size <= image_policy_webhook.CACHE_BYTES
+    assert judge._answers.entries
+    judge._remember(b"long", {"allowed": True, "reason": "x" * image_policy_webhook.LONGEST_ANSWER})
+    assert b"long" not in judge._answers.entries
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from kas.meta.checks import unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import convertible, label_selector, matches
+from kas.meta.scalars import decimal
 from kas.types.checktables import ANY, ENUM, Checked
 from kas.types.gostruct import render, sorted_map
 from kas.types.scheme import BUILTIN
@@ -114,11 +115,12 @@ class _IndexesError(ValueError):
 
 
 def _index(text: str, completions: int) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII) or not -(1 << 63) <= int(text) < 1 << 63:
+    number = decimal(text) if re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII) else 1 << 63
+    if not -(1 << 63) <= number < 1 << 63:
         raise _IndexesError(f"cannot convert string to integer for index: {field.go_quote(text)}")
-    if int(text) >= completions:
+    if number >= completions:
         raise _IndexesError(f"too large index: {field.go_quote(text)}")
-    return int(text)
+    return number
 
 
 def _interval(part: str, completions: int) -> tuple[int, int]:

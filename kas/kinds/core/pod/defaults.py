@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any
 
 from kas.kinds.core.defaults import mirror_first
 from kas.kinds.core.pod._containers import default_containers
 from kas.meta import quantity
 from kas.meta.quantity import Quantity, parse
+from kas.observe.caches import remembered
 from kas.types.defaults import defaults_for
 
 Obj = dict[str, Any]
@@ -28,7 +28,7 @@ _IMAGE = re.compile(rf"(?:(?:{_DOMAIN})/)?{_PART}(?:/{_PART})*(?::(?P<tag>\w[\w.
 _HEX_ID = re.compile(r"[a-f0-9]{64}")
 
 
-@lru_cache(maxsize=1024)
+@remembered("image_pull_policies", "the pull policies that images ask for", 1024, 512)
 def image_pull_policy(image: str) -> str:
     """Always for the tag ``latest``, which is also that of an image without tag and digest.
 

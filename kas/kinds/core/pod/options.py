@@ -6,6 +6,7 @@ Nearly every stored object is right, so each leniency is worked out only when a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from kas.config import features
@@ -28,28 +29,26 @@ def deletion_cost(annotations: Mapping[str, str], path: str) -> list[FieldError]
     digits = text[1:] if text[:1] in "+-" else text
     # Neither a leading plus nor leading zeros: the value round-trips as text.
     plain = digits.isascii() and digits.isdigit() and text[:1] != "+" and (digits == "0" or digits[0] != "0") and text != "-0"
-    if plain and -(1 << 31) <= int(text) < 1 << 31:
+    if plain and len(digits) <= 10 and -(1 << 31) <= int(text) < 1 << 31:
         return []
     return [field.invalid(f"{path}[{DELETION_COST}]", text, "must be a 32bit integer")]
 
 
 class Options:
     """Leniency towards ``old``, the stored spec, and whether this is a pod or the template of one. ``selector_values``: the stored object
-    has bad label values in a selector beside its pods'."""
-
-    __slots__ = ("_meta", "_old", "_selector_values", "is_pod")
+    has bad label values in a selector beside its pods'. Each leniency is found out once: rules ask for it at every item."""
 
     def __init__(
         self, is_pod: bool = False, old: Spec | None = None, meta: Spec | None = None, selector_values: bool = False
     ) -> None:
         self.is_pod, self._old, self._meta, self._selector_values = is_pod, old or {}, meta or {}, selector_values
 
-    @property
+    @cached_property
     def deletion_cost(self) -> bool:
         """A pod deletion cost that is no 32-bit integer."""
         return bool(deletion_cost(self._meta.get("annotations") or {}, ""))
 
-    @property
+    @cached_property
     def affinity_values(self) -> bool:
         """Label values in the selectors of pod affinity."""
         if self._selector_values:
@@ -64,7 +63,7 @@ class Options:
                     return True
         return False
 
-    @property
+    @cached_property
     def node_values(self) -> bool:
         """Label values in required node affinity."""
         node = ((self._old.get("affinity") or {}).get("nodeAffinity") or {}).get(scheduling.REQUIRED) or {}
@@ -75,19 +74,19 @@ class Options:
             for value in expression.get("values") or ()
         )
 
-    @property
+    @cached_property
     def spread_selector(self) -> bool:
         """Invalid selectors in topology spread constraints."""
         items = self._old.get("topologySpreadConstraints") or ()
         return any(label_selector(item.get("labelSelector"), "") for item in items)
 
-    @property
+    @cached_property
     def legacy_match_keys(self) -> bool:
         """Whether the matchLabelKeys of topology spread are judged as they were before they became part of the selector."""
         items = self._old.get("topologySpreadConstraints") or ()
         return any(scheduling.match_keys({k: v for k, v in item.items() if k != "mismatchLabelKeys"}, "") for item in items)
 
-    @property
+    @cached_property
     def host_sysctls(self) -> bool:
         """Sysctls of namespaces that the pod shares with the host."""
         items = (self._old.get("securityContext") or {}).get("sysctls") or ()
@@ -100,7 +99,7 @@ class Options:
             return True
         return (self._old.get("securityContext") or {}).get("seLinuxChangePolicy") is not None
 
-    @property
+    @cached_property
     def token_path(self) -> bool:
         """Projected service account tokens at paths that are absolute, or have ".." at the start or as an element."""
         for volume in self._old.get("volumes") or ():
@@ -110,7 +109,7 @@ class Options:
                     return True
         return False
 
-    @property
+    @cached_property
     def partial_hugepages(self) -> bool:
         """Amounts that are no multiple of the page size."""
         lists = [self._old.get("overhead") or {}]
@@ -119,12 +118,12 @@ class Options:
             lists += [resources.get("limits") or {}, resources.get("requests") or {}]
         return any(is_hugepages(name) and not divisible(name, text) for items in lists for name, text in items.items())
 
-    @property
+    @cached_property
     def devices_of_users(self) -> bool:
         """Block devices in a user namespace, which never worked."""
         return self._old.get("hostUsers") is False and any(c.get("volumeDevices") for c, _ in security.containers(self._old, ""))
 
-    @property
+    @cached_property
     def restarting_init(self) -> bool:
         """Init containers that are no sidecars and ask to be restarted on a resize."""
         return any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from kas.kinds.core.pod import security
@@ -114,15 +115,15 @@ def keep_observed(status: Obj, before: Obj) -> None:
     """A status that does not say which generation it saw saw that of the status before; conditions of one type go in order."""
     if not status.get("observedGeneration") and before.get("observedGeneration"):
         status["observedGeneration"] = before["observedGeneration"]
-    seen: dict[str, list[int]] = {}
+    seen: dict[str, deque[int]] = {}
     for condition in before.get("conditions") or ():
-        seen.setdefault(condition.get("type") or "", []).append(condition.get("observedGeneration") or 0)
+        seen.setdefault(condition.get("type") or "", deque()).append(condition.get("observedGeneration") or 0)
     if not any(map(any, seen.values())):
         return
     kept = []
     for condition in status.get("conditions") or ():
         generations = seen.get(condition.get("type") or "")
-        was = generations.pop(0) if generations else 0
+        was = generations.popleft() if generations else 0
         kept.append({**condition, "observedGeneration": was} if was and not condition.get("observedGeneration") else condition)
     if kept:
         status["conditions"] = kept

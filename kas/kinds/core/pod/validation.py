@@ -261,18 +261,24 @@ def _may_restart(container: Pod, spec: Pod, code: int) -> bool:
 def _state_transitions(new: list[dict], old: list[dict], containers: list[dict], spec: Pod, path: str) -> list[FieldError]:
     """What has ended stays so, unless its container is one that starts again."""
     errs = []
+    now: dict[str, dict] = {}
+    for status in new:
+        now.setdefault(status.get("name") or "", status)
+    by_name: dict[str | None, dict] = {}
+    for item in containers:
+        by_name.setdefault(item.get("name"), item)
     for i, before in enumerate(old):
         ended = (before.get("state") or {}).get("terminated")
-        after = next((c for c in new if (c.get("name") or "") == (before.get("name") or "")), None)
+        after = now.get(before.get("name") or "")
         if ended is None or after is None or (after.get("state") or {}).get("terminated") is not None:
             continue
-        container = next((c for c in containers if c.get("name") == before.get("name")), None)
+        container = by_name.get(before.get("name"))
         if container is None or not _may_restart(container, spec, ended.get("exitCode") or 0):
             errs.append(field.forbidden(f"{path}[{i}].state", "may not be transitioned to non-terminated state"))
     return errs
 
 
-def _dual_stack(items: list[dict], path: str, old: tuple[str, ...]) -> list[FieldError]:
+def _dual_stack(items: list[dict], path: str, old: frozenset[str]) -> list[FieldError]:
     errs: list[FieldError] = []
     ips = [item.get("ip") or "" for item in items]
     for i, ip in enumerate(ips):
@@ -320,13 +326,13 @@ def status_update(pod: Pod, old: Pod, options: Options) -> list[FieldError]:
     errs += _claim_statuses(status.get("resourceClaimStatuses") or [], body.get("resourceClaims") or [])
     if status.get("extendedResourceClaimStatus") is not None:
         errs += _extended_claim(status["extendedResourceClaimStatus"], body, "status.extendedResourceClaimStatus")
-    old_ips = tuple(item.get("ip") or "" for item in old_status.get("podIPs") or ())
+    old_ips = frozenset(item.get("ip") or "" for item in old_status.get("podIPs") or ())
     errs += _dual_stack(status.get("podIPs") or [], "status.podIPs", old_ips)
     hosts = status.get("hostIPs") or []
     if hosts:
         if (status.get("hostIP") or "") != (hosts[0].get("ip") or ""):
             errs.append(field.invalid("status.hostIPs[0].ip", hosts[0].get("ip") or "", "must be equal to `hostIP`"))
-        errs += _dual_stack(hosts, "status.hostIPs", tuple(item.get("ip") or "" for item in old_status.get("hostIPs") or ()))
+        errs += _dual_stack(hosts, "status.hostIPs", frozenset(item.get("ip") or "" for item in old_status.get("hostIPs") or ()))
     windows = (body.get("os") or {}).get("name") == "windows"
     for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
         errs += _container_users(status.get(key) or [], windows, f"status.{key}")

@@ -12,7 +12,7 @@ from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod.probes import PORT_RANGE, PROTOCOLS, port_num_or_name
 from kas.kinds.core.service.defaults import externally_accessible
 from kas.meta import field, names
-from kas.meta.checks import legacy_cidr, legacy_ip, non_special_ip, unsupported
+from kas.meta.checks import legacy_cidr, legacy_ip, non_special_ip, repeats, unsupported
 from kas.meta.field import FieldError
 from kas.meta.ip import parse_ip
 from kas.meta.labelselectors import labels
@@ -164,14 +164,15 @@ def cluster_ips(spec: Spec, old: Spec | None = None) -> list[FieldError]:
             errs.append(field.invalid(path, ips, "first value must match `clusterIP`"))
     elif ips:
         errs.append(field.invalid(path, ips, "must be empty when `clusterIP` is not specified"))
+    again = set(repeats(families))
     for i, family in enumerate(families):
         if family not in FAMILIES:
             errs.append(unsupported(f"spec.ipFamilies[{i}]", family, FAMILIES))
-        if family in families[:i]:
+        if i in again:
             errs.append(field.duplicate(f"spec.ipFamilies[{i}]", family))
     if policy is not None and policy not in FAMILY_POLICIES:
         errs.append(unsupported("spec.ipFamilyPolicy", policy, FAMILY_POLICIES))
-    known = tuple((old or {}).get("clusterIPs") or ())
+    known = frozenset((old or {}).get("clusterIPs") or ())
     bad = False
     for i, ip in enumerate(ips):
         if i == 0 and ip == "None":
@@ -220,7 +221,7 @@ def _duplicate_ports(ports: list[dict[str, Any]]) -> list[FieldError]:
 
 def _source_ranges(spec: Spec, annotations: Mapping[str, str], old: Spec) -> list[FieldError]:
     ranges = spec.get("loadBalancerSourceRanges") or []
-    known = tuple(r.strip() for r in old.get("loadBalancerSourceRanges") or ())
+    known = frozenset(r.strip() for r in old.get("loadBalancerSourceRanges") or ())
     errs: list[FieldError] = []
     if ranges:
         path = "spec.LoadBalancerSourceRanges"
@@ -302,7 +303,7 @@ def service(obj: Spec, old: Spec | None = None) -> list[FieldError]:
     errs += labels(spec.get("selector"), "spec.selector")
     errs += _affinity(spec)
     errs += cluster_ips(spec, before)
-    known = tuple(before.get("externalIPs") or ())
+    known = frozenset(before.get("externalIPs") or ())
     for i, ip in enumerate(spec.get("externalIPs") or ()):
         at = f"spec.externalIPs[{i}]"
         errs += legacy_ip(at, ip, known) or non_special_ip(ip, at)
@@ -370,7 +371,7 @@ def load_balancer_status(status: Spec, old: Spec, spec: Spec) -> list[FieldError
     path = "status.loadBalancer.ingress"
     if entries and spec.get("type") != "LoadBalancer":
         return [field.forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
-    known = tuple(e.get("ip") or "" for e in old.get("ingress") or ())
+    known = frozenset(e.get("ip") or "" for e in old.get("ingress") or ())
     errs: list[FieldError] = []
     for i, entry in enumerate(entries):
         at, ip, mode, host = f"{path}[{i}]", entry.get("ip") or "", entry.get("ipMode"), entry.get("hostname") or ""

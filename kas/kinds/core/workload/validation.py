@@ -13,6 +13,7 @@ from kas.meta import field, names
 from kas.meta.checks import immutable, nonnegative, unsupported
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import convertible, is_empty, label_selector, matches
+from kas.meta.scalars import decimal
 from kas.types.checktables import ANY, each, need
 from kas.types.gostruct import render, sorted_map
 from kas.types.scheme import BUILTIN
@@ -91,7 +92,7 @@ def always_restarted(spec: Spec, path: str, kind: str) -> list[FieldError]:
 def percent_or_int(value: Any) -> int:
     """``getIntOrPercentValue``: the number, a percentage without its sign, 0 for what is neither."""
     if isinstance(value, str):
-        return int(value[:-1]) if not names.is_percent(value) else 0
+        return decimal(value[:-1]) if not names.is_percent(value) else 0
     return value or 0
 
 

@@ -194,12 +194,16 @@ class ServiceAllocator:
         """One node port for all protocols of a service port, unless somebody asked for different ones."""
         spec = obj["spec"]
         of_port: dict[int | None, int] = {}
+        asked_for: dict[int | None, int] = {}
+        for port in spec.get("ports") or ():
+            if port.get("nodePort"):
+                asked_for.setdefault(port.get("port"), port["nodePort"])
         for i, port in enumerate(spec.get("ports") or ()):
             if not port.get("nodePort") and not needs_node_port(spec):
                 continue
             got = of_port.get(port.get("port"))
             if got is None:
-                asked = next((p["nodePort"] for p in spec["ports"] if p.get("port") == port.get("port") and p.get("nodePort")), 0)
+                asked = asked_for.get(port.get("port"), 0)
                 if asked:
                     _take(obj, i, choice, asked)
                 port["nodePort"] = of_port[port.get("port")] = asked or _take_any(choice)

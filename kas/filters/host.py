@@ -1,0 +1,25 @@
+"""HTTP/1.1 wants exactly one Host (RFC 9112 3.2); Go's server answers anything else itself, in plain text."""
+
+from __future__ import annotations
+
+from kas.filters.handler import Filter
+from kas.request.http import Request, Response
+
+
+def host() -> Filter:
+    """Answer 400 to an HTTP/1.1 request without a Host or with more than one, and end its connection."""
+
+    def before(req: Request) -> Response | None:
+        if req.http_version != "1.1":
+            return None
+        value = req.raw_header(b"host")
+        if b", " in value:  # how repeated headers are joined; no host has a space
+            return _bad("too many Host headers")
+        return None if value else _bad("missing required Host header")  # the HTTP server below puts an empty one where there was none
+
+    return Filter("host", before)
+
+
+def _bad(why: str) -> Response:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    return Response(400, headers, f"400 Bad Request: {why}".encode())

@@ -1,0 +1,29 @@
+"""Query strings as logs and error texts may show them."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote_plus
+
+MASK = "***"
+# A parameter that is one of these, or has one of these in its name, is a credential or may become one (OAuth's code).
+NAMES = frozenset({"apikey", "api_key", "auth", "authorization", "bearer", "code", "jwt", "key", "pwd", "sig"})
+PARTS = ("assertion", "credential", "passwd", "password", "secret", "signature", "token")
+
+
+def masked(query: str) -> str:
+    """``query`` with ``***`` for the values of parameters that carry credentials (``access_token``, ``token``, ``code``, ...)."""
+    if "=" not in query:
+        return query
+    return "&".join(map(_pair, query.split("&")))
+
+
+def _pair(text: str) -> str:
+    name, equals, _ = text.partition("=")
+    plain = unquote_plus(name).lower()
+    secret = plain in NAMES or any(part in plain for part in PARTS)
+    return f"{name}={MASK}" if equals and secret else text
+
+
+def shown_target(path: str, query: str) -> str:
+    """Path and query of a request, credentials masked."""
+    return f"{path}?{masked(query)}" if query else path

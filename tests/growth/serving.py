@@ -1,0 +1,121 @@
+"""A whole server in this process, without its listener: a request goes through every filter, admission, validation and the store, and its
+cost is the CPU time of this process. Everything but HTTP is as in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kas.config.options import Options, complete
+from kas.request.http import Request, Response
+from kas.server import Server
+from kas.store import open_store
+from kas.store.shared import Shared
+
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
+STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
+
+
+@dataclass
+class Sent:
+    """One request; ``body`` is text or what becomes JSON."""
+
+    method: str
+    path: str
+    body: Any = None
+    ctype: str = JSON
+    accept: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def bytes(self) -> bytes:
+        if self.body is None:
+            return b""
+        if isinstance(self.body, bytes):
+            return self.body
+        return self.body.encode() if isinstance(self.body, str) else json.dumps(self.body).encode()
+
+
+class InProcess:
+    """``ask`` answers (status, body); ``cost`` the CPU seconds of a request that was made before it was measured."""
+
+    def __init__(self, directory: Path, **flags: Any) -> None:
+        options = complete(Options({"data-dir": str(directory), "advertise-address": "127.0.0.1", "token-auth-file": "", **flags}))
+        options.run_dir = directory / "run"
+        options.run_dir.mkdir(parents=True)
+        (directory / "admin.token").write_text("t")
+        self.loop = asyncio.new_event_loop()
+        self.shared = Shared.private()
+        self.store = open_store(str(directory / "store"), max_size=2 << 30, sync=False, shared=self.shared)
+        self.server = self.loop.run_until_complete(self._start(options))
+        self.chain = self.server.chain_of("insecure")
+        gc.collect()
+        gc.freeze()  # so that collecting what requests leave behind is quick
+
+    async def _start(self, options: Any) -> Server:
+        server = Server(options, self.store, self.shared, 0)
+        self.store.start(asyncio.get_running_loop())
+        server.bootstrap()
+        server.store.hub.catch_up()
+        server.load_derived()
+        server.started = True
+        return server
+
+    def close(self) -> None:
+        async def end() -> None:
+            self.server.watches.end_all()
+            self.store.close()
+
+        self.loop.run_until_complete(end())
+        self.loop.close()
+        gc.unfreeze()
+
+    def request(self, sent: Sent) -> Request:
+        path, _, query = sent.path.partition("?")
+        headers = [(b"host", b"localhost"), (b"content-type", sent.ctype.encode()), (b"accept", sent.accept.encode())]
+        headers += [(k.lower().encode(), v.encode()) for k, v in sent.headers]
+        req = Request(sent.method, path, query, headers, sent.bytes())
+        req.client, req.scheme, req.http_version = "127.0.0.1", "https", "1.1"
+        return req
+
+    async def _answer(self, req: Request) -> tuple[int, bytes]:
+        async def run() -> Response:
+            result = self.chain(req)
+            return result if isinstance(result, Response) else await result
+
+        resp = await asyncio.ensure_future(run())
+        if resp.stream is None:
+            return resp.status, resp.body
+        parts: list[bytes] = []
+
+        async def write(piece: bytes) -> None:
+            parts.append(piece)
+
+        await resp.stream(write)
+        if resp.finish is not None:
+            resp.finish()
+        return resp.status, b"".join(parts)
+
+    def ask(self, sent: Sent) -> tuple[int, Any]:
+        status, body = self.loop.run_until_complete(self._answer(self.request(sent)))
+        try:
+            return status, json.loads(body)
+        except ValueError:
+            return status, body
+
+    def cost(self, sent: Sent) -> tuple[float, int]:
+        """CPU seconds and status."""
+        req = self.request(sent)
+        gc.collect()
+        gc.disable()
+        try:
+            began = time.process_time()
+            status, _ = self.loop.run_until_complete(self._answer(req))
+            return time.process_time() - began, status
+        finally:
+            gc.enable()

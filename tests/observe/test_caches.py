@@ -1,0 +1,184 @@
+"""Every cache has a budget in bytes, stands in the list, in docs/architecture.md and at /metrics, and stays within it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+import kas
+from kas.auth.attributes import Attributes
+from kas.auth.authn.bearer import BearerToken
+from kas.auth.authn.x509 import ClientCertificate
+from kas.auth.authz.rbac import LONGEST, RbacIndex
+from kas.auth.user import UserInfo
+from kas.cel.admission import environment
+from kas.cel.expressions import compile_expression
+from kas.endpoints.options import write_options
+from kas.endpoints.respond import media
+from kas.kinds.core.pod.defaults import image_pull_policy
+from kas.kinds.core.resources import amount
+from kas.meta import age, cached, quantity, regex, selectors
+from kas.observe import caches
+from kas.patch.fieldmanager import manager_name
+from kas.request.http import Request
+from kas.request.negotiation import negotiate
+from kas.request.requestinfo import Query
+
+ROOT = Path(__file__).parents[2]
+LONG = 1 << 20
+
+
+def load_everything() -> None:
+    for module in pkgutil.walk_packages(kas.__path__, "kas."):
+        if module.name.split(".")[1] not in ("testing", "__main__"):
+            importlib.import_module(module.name)
+
+
+def rows() -> dict[str, caches.Row]:
+    return {row.name: row for row in caches.rows()}
+
+
+def wide(i: int, length: int) -> str:
+    """Texts that differ, of the characters that take most."""
+    return f"{i}" + "\U0001f600" * (length - len(str(i)))
+
+
+def refused(call, *args) -> None:
+    try:
+        call(*args)
+    except (ValueError, Exception) as e:
+        assert not isinstance(e, (MemoryError, AssertionError)), e
+
+
+def _media(text: str) -> None:
+    req = Request("GET", "/", "", [(b"accept", b"application/json"), (b"user-agent", text.encode("utf-8")[:1000])])
+    media(req)
+
+
+ONE_TEXT = {
+    **{f"name_checks_{name}": getattr(cached, function) for name, function in (
+        ("dns_label", "dns_label"), ("dns_subdomain", "dns_subdomain"), ("qualified_name", "qualified_name"),
+        ("label_value", "label_value"), ("port_name", "port_name"), ("environment_variable", "env_name"),
+        ("config_map_key", "config_map_key"),
+    )},
+    "image_pull_policies": image_pull_policy,
+    "manager_names": lambda text: manager_name("", text),
+    "field_selectors": lambda text: selectors.parse_field_selector(f"a={text}"),
+    "media_types": negotiate,
+    "answer_forms": _media,
+    "write_options": lambda text: write_options(Query(f"fieldManager={text}"), "CreateOptions"),
+    "cel_types": lambda text: compile_expression(f"'{text}' == ''", environment(False, False), "x") if len(text) < LONG else None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(ONE_TEXT))
+def test_a_cache_filled_with_hostile_texts_stays_within_its_budget(name):
+    call = ONE_TEXT[name]
+    refused(call, "warm")
+    row = rows()[name]
+    # Texts of about the length up to which they are kept, more of them than fit, within a time that a test may take.
+    length = {"answer_forms": 200, "write_options": 400, "media_types": 900, "field_selectors": 250}.get(name, 120)
+    count = 400 if name == "cel_types" else min(5000, 3 * row.budget // (400 + 4 * length))
+    tracemalloc.start()
+    try:
+        for i in range(count):
+            refused(call, wide(i, length))
+        refused(call, wide(0, LONG))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    after = rows()[name]
+    assert 0 < after.size <= after.budget
+    assert held <= after.budget + LONG, "what is kept is what is told, and a long text is not kept"
+
+
+@pytest.mark.parametrize(("name", "call", "texts"), [
+    ("quantities", quantity.cached, (f"{i}.{'1' * 20}" for i in range(5000))),
+    ("quantity_amounts", amount, (f"{i}e900" for i in range(9000))),
+    ("times", age.parse_time, (f"2024-01-02T03:04:05.{i:06d}Z" for i in range(5000))),
+    ("label_selectors", selectors.parse_label_selector, (",".join(f"a{i}-{j}" for j in range(40)) for i in range(600))),
+    ("patterns", lambda text: regex.compiled(text).search("ab" * 50), (f"a{{{i % 900 + 1}}}|[a-z]{{10,20}}b{i}" for i in range(400))),
+])  # fmt: skip
+def test_a_cache_of_what_texts_mean_stays_within_its_budget(name, call, texts):
+    for text in texts:
+        call(text)
+    row = rows()[name]
+    assert 0 < row.size <= row.budget
+
+
+def test_long_quantities_are_read_anew():
+    quantity.cached("1")
+    before = rows()["quantities"].size
+    quantity.cached("1" * 900)
+    assert rows()["quantities"].size == before
+
+
+def ask(index: RbacIndex, user: UserInfo, path: str = "", namespace: str = "", resource: str = "") -> None:
+    if path:
+        index.authorize(Attributes(user, "get", resource_request=False, path=path))
+    else:
+        index.authorize(Attributes(user, "get", namespace=namespace, resource=resource, api_version="v1"))
+
+
+def test_what_users_ask_rbac_is_kept_within_bytes():
+    index = RbacIndex()
+    user = UserInfo("mallory", ("devs",))
+    for i in range(12_000):
+        ask(index, user, path="/" + wide(i, 900))
+        ask(index, user, namespace=wide(i, 400), resource=wide(i, 400))
+    for i in range(2000):
+        ask(index, UserInfo(f"u{i}", tuple(f"{i}{'g' * 100}{j}" for j in range(50))), path="/x")
+    row = rows()["rbac_decisions"]
+    assert 0 < row.size <= row.budget
+
+
+def test_long_paths_are_decided_and_not_kept():
+    index = RbacIndex()
+    index.put("clusterroles", {"metadata": {"name": "r"}, "rules": [{"verbs": ["get"], "nonResourceURLs": ["/a*"]}]})
+    role = {"kind": "ClusterRole", "name": "r"}
+    index.put("clusterrolebindings", {"metadata": {"name": "b"}, "roleRef": role, "subjects": [{"kind": "User", "name": "jane"}]})
+    user = UserInfo("jane")
+    for _ in range(2):
+        assert index.authorize(Attributes(user, "get", resource_request=False, path="/a" + "b" * LONGEST))[0] == 1
+    assert not index.matcher(user).paths
+    assert index.authorize(Attributes(user, "get", resource_request=False, path="/ab"))[0] == 1
+    assert len(index.matcher(user).paths) == 1
+
+
+def test_credentials_are_kept_within_bytes():
+    class Tokens:
+        def authenticate_token(self, token: str) -> UserInfo:
+            return UserInfo("jane", ("g" * 1000,))
+
+    bearer = BearerToken(Tokens())
+    for i in range(3000):
+        headers = {"authorization": f"Bearer {i}" + "x" * 15_000}
+        assert bearer.authenticate(headers.get) is not None
+        assert bearer._cache.size <= bearer._cache.budget
+    certificates = ClientCertificate(None)
+    for i in range(2000):
+        certificates._known.put(f"{i}", UserInfo("u" * 4000), 18_000)
+    assert 0 < certificates._known.size <= certificates._known.budget
+
+
+def test_the_list_in_the_documentation_is_the_list():
+    """One row for each cache, with its budget."""
+    load_everything()
+    keep = RbacIndex(), BearerToken(None), ClientCertificate(None)  # made with the server
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    told = {m[1]: m[2] for m in re.finditer(r"^\| `([a-z_]+)` \| ([0-9.]+ [KM]iB) \|", text, re.MULTILINE)}
+    assert keep
+    here = rows()
+    made_with_the_server = {"authorization_headers": 16 << 20, "image_reviews": 4 << 20}
+    budgets = {name: row.budget for name, row in here.items()} | made_with_the_server
+    one = {"bearer_tokens": 16 << 20, "client_certificates": 16 << 20, "rbac_decisions": 32 << 20}  # others may be alive
+    assert told == {name: shown(one.get(name, budget)) for name, budget in budgets.items()}
+
+
+def shown(budget: int) -> str:
+    return f"{budget / (1 << 20):.1f} MiB" if budget >= 1 << 20 else f"{budget / 1024:.0f} KiB"
