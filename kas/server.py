@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,8 @@ class Server:
         raw = options.raw
         self.metrics = Metrics()
         self.started = self.shutting_down = self.not_accepting = False
-        self.hooks, self.heartbeat = Hooks(STEPS, LOOPS, options.run_dir / "hooks.json"), Heartbeat()
+        self.ending: Any = None  # what ends the worker before its time
+        self.hooks, self.heartbeat = Hooks(STEPS, LOOPS, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
         self.waiting, self.deadlines = WaitGroup(), Deadlines()
         self.chosen = controllers.chosen(options.raw.controllers)
         features.DEFAULT.set(raw.feature_gates)
@@ -263,12 +265,12 @@ class Server:
         own = [name for name in controllers.ALWAYS if "identity-lease" not in name or "APIServerIdentity" in self.features]
         return [initializer.make(name) for name in (*own, *self.chosen)]
 
-    def runner(self) -> Runner:
-        """The tasks of this worker beside its requests."""
+    def runner(self, more: Sequence[Periodic] = ()) -> Runner:
+        """The tasks of this worker beside its requests, and ``more``."""
         o = self.options
         periodic: list[Periodic] = [
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
-            ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
+            ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write), *more,
         ]  # fmt: skip
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)

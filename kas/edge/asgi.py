@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from kas.edge.body import Departures, Inlet, inlet
@@ -26,8 +26,9 @@ READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 class App:
     """The ASGI application of one listener. ``handler`` answers a request, now or awaitable."""
 
-    def __init__(self, handler: Handler, read_only: bool = False) -> None:
-        self.handler, self.read_only = handler, read_only
+    def __init__(self, handler: Handler, read_only: bool = False, spoke: Callable[[int], None] = lambda port: None) -> None:
+        """``spoke`` is told the client's port of each request."""
+        self.handler, self.read_only, self._spoke = handler, read_only, spoke
         self._departures = Departures()
 
     async def __call__(self, scope: dict, receive, send) -> None:
@@ -42,7 +43,10 @@ class App:
         query = scope["query_string"]
         req = Request(scope["method"], scope["path"], query.decode("latin-1") if query else "", scope["headers"])
         client = scope["client"]
-        req.client, req.scheme, req.http_version = client[0] if client else "", scope["scheme"], scope["http_version"]
+        if client:
+            req.client = client[0]
+            self._spoke(client[1])
+        req.scheme, req.http_version = scope["scheme"], scope["http_version"]
         req.read_only_port = self.read_only
         source = None
         if req.method not in READ_METHODS:
@@ -95,7 +99,10 @@ class App:
             scope["path"], query.decode("latin-1") if query else "", scope["headers"], list(scope.get("subprotocols") or ())
         )
         client = scope["client"]
-        req.client, req.scheme = client[0] if client else "", "https" if scope["scheme"] == "wss" else "http"
+        if client:
+            req.client = client[0]
+            self._spoke(client[1])
+        req.scheme = "https" if scope["scheme"] == "wss" else "http"
         req.read_only_port = self.read_only
         await receive()
         resp: Any = self.handler(req)
