@@ -22,6 +22,7 @@ from types import FrameType
 from kas.config.options import Completed
 from kas.controllers.runner import Runner
 from kas.edge.asgi import App
+from kas.edge.body import Bounds
 from kas.edge.descriptors import Gate, wait_for_words
 from kas.edge.listener import HTTP, Listener, TLSFiles
 from kas.edge.silent import LOOK_EVERY_S, Silent
@@ -137,19 +138,19 @@ def _whose(frame: FrameType) -> str:
 def _listeners(server: Server, sockets: dict[str, int], silent: Silent) -> list[Listener]:
     o, raw = server.options, server.options.raw
     http = HTTP("1" if raw.disable_http2_serving else "auto", raw.http2_max_streams_per_connection)
-    connections = spare_descriptors() // len(sockets)
+    connections, bounds = spare_descriptors() // len(sockets), Bounds()
     out = []
     for name, fd in sockets.items():
         tls = None
         if name == "secure_port":
-            app = App(server.chain, spoke=silent.spoke.add)
+            app = App(server.chain, spoke=silent.spoke.add, bounds=bounds)
             pki = o.data_dir / "pki"
             cert, key = raw.tls_cert_file or str(pki / "apiserver.crt"), raw.tls_private_key_file or str(pki / "apiserver.key")
             tls = TLSFiles(cert, key, o.tls_min)
         elif name == "insecure_port":
-            app = App(server.chain_of("insecure"), spoke=silent.spoke.add)
+            app = App(server.chain_of("insecure"), spoke=silent.spoke.add, bounds=bounds)
         else:
-            app = App(server.chain_of("read-only"), read_only=True, spoke=silent.spoke.add)
+            app = App(server.chain_of("read-only"), read_only=True, spoke=silent.spoke.add, bounds=bounds)
         out.append(Listener(app, fd=fd, tls=tls, http=http, connections=connections))
     return out
 

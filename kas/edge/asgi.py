@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from kas.edge.body import Departures, Inlet, inlet
+from kas.edge.body import Bounds, Departures, Inlet, inlet
 from kas.meta.errors import ApiError
 from kas.request.http import Handler, Request, Response, Result, Stream
 from kas.request.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
@@ -26,10 +26,12 @@ READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 class App:
     """The ASGI application of one listener. ``handler`` answers a request, now or awaitable."""
 
-    def __init__(self, handler: Handler, read_only: bool = False, spoke: Callable[[int], None] = lambda port: None) -> None:
-        """``spoke`` is told the client's port of each request."""
+    def __init__(
+        self, handler: Handler, read_only: bool = False, spoke: Callable[[int], None] = lambda port: None, bounds: Bounds | None = None
+    ) -> None:
+        """``spoke`` is told the client's port of each request; ``bounds`` are those of bodies, the app's own where none are given."""
         self.handler, self.read_only, self._spoke = handler, read_only, spoke
-        self._departures = Departures()
+        self._departures, self._bounds = Departures(), bounds or Bounds()
 
     async def __call__(self, scope: dict, receive, send) -> None:
         rest = await self.begin(scope, receive, send)
@@ -50,13 +52,13 @@ class App:
         req.read_only_port = self.read_only
         source = None
         if req.method not in READ_METHODS:
-            source = inlet(req, receive)
+            source = inlet(req, receive, self._bounds)
             req.incoming = None if source.ended else source
         resp = self.handler(req)
         if not isinstance(resp, Response) or resp.stream is not None:
             return self._later(req, resp, source or Inlet(receive), send)
         await _whole(req, resp, send)
-        return None if source is None or source.ended else source.drain()
+        return None if source is None or source.ended or req.has_header(b"expect") else source.drain()
 
     async def _later(self, req: Request, result: Result, source: Inlet, send) -> None:
         if isinstance(result, Response):
@@ -87,7 +89,8 @@ class App:
         finally:
             if resp.finish is not None:
                 resp.finish()
-        if not source.ended:
+        source.release()
+        if not source.ended and not req.has_header(b"expect"):
             await source.drain()
         source.close()
 

@@ -23,7 +23,12 @@ from granian.net import SocketSpec, UnixSocketSpec
 CONNECTIONS = 60_000
 FEWEST_CONNECTIONS = 16
 BACKLOG = 4096
-STREAMS = 2000  # at once on one HTTP/2 connection
+STREAMS = 250  # at once on one HTTP/2 connection; clients open another for more
+# What a client may send before it is read: upstream's for a stream, less than upstream's for a connection (25 MB). Until the head of a
+# request has been accepted nothing is read.
+STREAM_WINDOW, CONNECTION_WINDOW = 256 << 10, 1 << 20
+# Of one connection of HTTP/1, head included. Upstream's heads may have 1 MiB; a client holds as much for the 30 s a head may take.
+HEAD_BYTES = 256 << 10
 # granian can step a request's coroutine itself, without a task: a fifth less for an answer given at once. Up to Python 3.11.
 RUST_TASKS = sys.version_info < (3, 12)
 
@@ -101,8 +106,11 @@ class Listener:
         )
         self._worker = make(
             worker_id, sock, None, 1, 8, 1, 30, self.connections, self.http.mode,
-            HTTP1Settings(max_buffer_size=1 << 20),
-            HTTP2Settings(max_concurrent_streams=self.http.streams or STREAMS, max_headers_size=1 << 20, keep_alive_interval=30_000),
+            HTTP1Settings(max_buffer_size=HEAD_BYTES),
+            HTTP2Settings(
+                max_concurrent_streams=self.http.streams or STREAMS, max_headers_size=HEAD_BYTES, keep_alive_interval=30_000,
+                initial_stream_window_size=STREAM_WINDOW, initial_connection_window_size=CONNECTION_WINDOW,
+            ),
             True, None, *ssl, (None, None),
         )  # fmt: skip
         self.stopped = loop.create_future()
