@@ -23,6 +23,7 @@ import orjson
 
 from kas._codecs import RawJSON
 from kas.meta import errors, field
+from kas.meta.aside import LARGE, step
 from kas.meta.scalars import parse_uint64
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import keep_timestamps, restore_after_admission
@@ -70,6 +71,7 @@ class Write:
         self.registry, self.ctx, self.version, self.admission = registry, ctx, version, admission
         self.native = version is None or version.native
         self.warnings: list[str] = []
+        self.large = False  # what a request brought is worked on beside the loop
 
     # --- between the versions; what is a view of its parent does this in its own way
 
@@ -110,7 +112,8 @@ class Write:
         ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
         given = obj["metadata"].pop("resourceVersion", None)
         allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
-        obj, self.warnings = pipeline.build_create(registry.resource, obj, ctx, allocate)
+        # What allocates looks at what others have taken: on the loop.
+        obj, self.warnings = await step(self.large and allocate is None, pipeline.build_create, registry.resource, obj, ctx, allocate)
         await self.admit_valid(CREATE, obj, None)
         meta = obj["metadata"]
         key = registry.key(meta.get("namespace", ""), meta["name"])
@@ -121,7 +124,8 @@ class Write:
         if given and given.isascii() and given.isdigit() and int(given):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
-        encoded = registry.bounded(ctx, obj, registry.encoded(obj), 0)
+        encoded = await step(self.large, registry.encoded, obj)
+        encoded = registry.bounded(ctx, obj, encoded, 0)
         more = allocator.ops(ctx, obj, None) if allocator is not None else []
         return await registry.commit(key, obj, 0, more, encoded)
 
@@ -216,18 +220,19 @@ class Update(Write):
 
     async def _update(self, rec: Shown) -> Shown:
         # prepare
-        old = object_of(rec)
+        self.large = self.large or (self.admission is not None and len(rec.json) >= LARGE)
+        old = await step(self.large, object_of, rec)
         self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)
         # mutate
-        wanted = self.mutate(live)
+        wanted = await step(self.large, self.mutate, live)
         # admit
         if self.admission is not None:
             wanted = await admit(self.admission, UPDATE, wanted, live)
         obj = wanted if self.native else await self.to_storage(wanted, old)
         # validate
         self._check_revision(obj.setdefault("metadata", {}), rec)
-        obj, self.warnings = self.validate(obj, old)
+        obj, self.warnings = await step(self.large and self.registry.allocator is None, self.validate, obj, old)
         obj = keep_timestamps(old, obj)
         # admit
         await self.admit_valid(UPDATE, obj, live)
@@ -248,7 +253,7 @@ class Update(Write):
             # The update took away the last finalizer of an object being deleted: it goes instead of being written.
             revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, obj, rec.revision)
             return registry.not_stored(obj, revision)
-        encoded = registry.encoded(obj)
+        encoded = await step(self.large, registry.encoded, obj)
         if registry.is_stored(encoded, rec):
             return rec
         if ctx.dry_run:
@@ -319,8 +324,8 @@ class Delete(Write):
 
     async def _admit(self, admission: Admission, obj: Obj) -> None:
         live = obj if self.native else await self.to_request(obj)
-        for step in (admission.admit, admission.validate):
-            pending = step(DELETE, None, live)
+        for ask in (admission.admit, admission.validate):
+            pending = ask(DELETE, None, live)
             if pending is not None:
                 await pending
 
