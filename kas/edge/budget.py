@@ -20,7 +20,7 @@ FREE_BYTES = 64 << 10
 WORKER_BYTES, USER_BYTES = 256 << 20, 64 << 20
 RETRY_AFTER_S = 1
 
-# A body has this long to begin with, and then keeps this pace on average.
+# A body may pause for so long, has so long to begin with, and then keeps this pace on average.
 PATIENCE_S, BYTES_PER_S = 10.0, 16 << 10
 
 
@@ -58,13 +58,13 @@ class Pace:
     LOOK_S = 1.0
 
     def __init__(self) -> None:
-        self._reading: dict[asyncio.Task[Any], tuple[Inlet, float]] = {}
+        self._reading: dict[asyncio.Task[Any], _Reading] = {}
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, task: asyncio.Task[Any], body: Inlet) -> None:
         """``task`` reads ``body`` from now on, until ``drop``."""
-        self._reading[task] = body, monotonic()
+        self._reading[task] = _Reading(body)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self.LOOK_S, self._look)
 
@@ -79,13 +79,27 @@ class Pace:
     def _look(self) -> None:
         self._timer = None
         now = monotonic()
-        for task, (body, began) in list(self._reading.items()):
-            if now - began > PATIENCE_S + body.arrived_bytes / BYTES_PER_S:
+        for task, reading in list(self._reading.items()):
+            if reading.late(now):
                 del self._reading[task]
                 self._late.add(task)
                 task.cancel()
         if self._reading:
             self._timer = asyncio.get_running_loop().call_later(self.LOOK_S, self._look)
+
+
+class _Reading:
+    __slots__ = ("_began", "_body", "_bytes", "_moved")
+
+    def __init__(self, body: Inlet) -> None:
+        self._body, self._bytes = body, -1
+        self._began = self._moved = monotonic()
+
+    def late(self, now: float) -> bool:
+        arrived = self._body.arrived_bytes
+        if arrived != self._bytes:
+            self._bytes, self._moved = arrived, now
+        return now - self._moved > PATIENCE_S or now - self._began > PATIENCE_S + arrived / BYTES_PER_S
 
 
 def too_slow(multiplexed: bool) -> ApiError:
