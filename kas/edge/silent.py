@@ -39,8 +39,19 @@ class Silent:
         ended, open_ports, before = 0, set(), self.spoke.copy()
         for name in os.listdir("/proc/self/fd") if sys.platform == "linux" else ():
             try:
+                if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                    continue
                 # A duplicate: the number may mean something else in the next moment.
-                with socket.socket(fileno=os.dup(int(name))) as s:
+                own = os.dup(int(name))
+            except OSError:  # gone
+                continue
+            try:
+                s = socket.socket(fileno=own)
+            except OSError:  # no socket any more
+                os.close(own)
+                continue
+            try:
+                with s:
                     if s.family not in (socket.AF_INET, socket.AF_INET6) or s.getsockname()[1] not in self._ports:
                         continue
                     client = s.getpeername()[1]
@@ -48,7 +59,7 @@ class Silent:
                     if client not in self.spoke and _silent_s(s) > SILENT_S:
                         s.shutdown(socket.SHUT_RDWR)
                         ended += 1
-            except OSError:  # gone, no socket, or one that listens
+            except OSError:  # it listens, or is not connected any more
                 continue
         self.spoke -= before - open_ports  # not who came meanwhile
         if ended:

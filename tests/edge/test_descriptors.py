@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -93,7 +94,9 @@ def test_silent_connections_end_and_others_do_not(listening: socket.socket, monk
         assert ends.look() == 0  # not for so long yet
         monkeypatch.setattr(silent, "SILENT_S", -1)
         ends.spoke.update((asked.getsockname()[1], 1))
+        before = len(os.listdir("/proc/self/fd"))
         assert ends.look() == 1
+        assert len(os.listdir("/proc/self/fd")) == before
         assert ends.spoke == {asked.getsockname()[1]}
         assert quiet.recv(1) == b""
         for s in (asked, elsewhere):
