@@ -118,7 +118,8 @@ async def answer(req: Request, served: Served, done: Write, rec: Shown, status: 
     """What was written, in the version and form of the request, with the warnings of its strategy."""
     for text in done.warnings:
         req.warn(text)
-    return respond.obj(req, served, rec if served.native else await served.converted_one(rec), status)
+    shown = rec if served.native else await served.converted_one(rec)
+    return await step(done.large, respond.obj, req, served, shown, status)
 
 
 def options_dict(kind: str, o: WriteOptions) -> dict[str, Any]:

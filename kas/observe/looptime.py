@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from kas.observe.metrics import Registry
 
@@ -42,6 +43,7 @@ class LoopTime:
         self._due = self._cpu = 0.0
         self._seen = ""
         self._thread_id = 0
+        self._loop_code: Any = None  # of the function that runs the loop
 
     def start(self) -> None:
         """Begin, in the running loop."""
@@ -55,6 +57,8 @@ class LoopTime:
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
         late = max(0.0, time.monotonic() - self._due)
+        caller = sys._getframe().f_back
+        self._loop_code = caller.f_code if caller is not None else None
         self._delay.observe((), late)
         self._held.observe((), min(late, time.process_time() - self._cpu))
         if late >= HELD_S:
@@ -76,9 +80,9 @@ class LoopTime:
                 log.warning("the loop has been held for %.1f s by %s", late, self._seen)
 
     def _describe(self) -> str:
-        """The request and the place in the source that hold the loop; "" while it waits for events."""
+        """The request and the place in the source that hold the loop; "" while nothing of ours runs."""
         frame: FrameType | None = sys._current_frames().get(self._thread_id)
-        if frame is None:
+        if frame is None or frame.f_code is self._loop_code:
             return ""
         place = f"{frame.f_code.co_filename.rpartition('/kas/')[2]}:{frame.f_lineno}"
         whose = ""
