@@ -16,6 +16,7 @@ import json
 import os
 import random
 import re
+import selectors
 import shutil
 import socket
 import ssl
@@ -38,6 +39,7 @@ NAMESPACE = "soak"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 MB = 1_000_000
 GROWTH_MB, GROWTH_DESCRIPTORS = 100, 100
+CAREFUL = 5  # of the watchers
 
 
 class Soak:
@@ -125,13 +127,43 @@ class Soak:
                 self.wrong.append(f"a {verb} was answered {status} {text[:200]!r}")
             time.sleep(0.005)
 
-    def watch(self, careful: bool) -> None:
-        """One watch after the other. A ``careful`` one goes on where the last one ended, and keeps what it was told."""
+    def crowd(self, size: int) -> None:
+        """So many watches, read as they come; one that ends is opened anew."""
+        head = (
+            f"GET {CONFIG_MAPS}?watch=true&labelSelector=soak HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: Bearer {self.server.token}\r\n\r\n"
+        )  # fmt: skip
+        with selectors.DefaultSelector() as waiting:
+            while not self.stop.is_set():
+                while len(waiting.get_map()) < size and not self.stop.is_set():
+                    with contextlib.suppress(OSError):
+                        s = self.dial()
+                        s.sendall(head.encode())
+                        s.setblocking(False)
+                        waiting.register(s, selectors.EVENT_READ)
+                for key, _ in waiting.select(0.2):
+                    self._take(waiting, key.fileobj)
+            for key in list(waiting.get_map().values()):
+                key.fileobj.close()
+
+    def _take(self, waiting: selectors.BaseSelector, s: ssl.SSLSocket) -> None:
+        try:
+            while data := s.recv(1 << 18):
+                self.counts["events"] = self.counts.get("events", 0) + data.count(b"\n{")
+        except ssl.SSLWantReadError:
+            return
+        except OSError:
+            self.count("watches cut")
+        waiting.unregister(s)
+        s.close()
+
+    def watch(self) -> None:
+        """One watch after the other: each goes on where the last one ended, and is held against what that was told."""
         revision, state = "", {}
         while not self.stop.is_set():
             try:
                 c = self.connect()
-                if careful and not revision:
+                if not revision:
                     _, body = self.ask(c, "GET", f"{CONFIG_MAPS}?labelSelector=soak")
                     listed = json.loads(body)
                     revision = listed["metadata"]["resourceVersion"]
@@ -140,9 +172,7 @@ class Soak:
                 c.request("GET", f"{CONFIG_MAPS}?{query}", headers={"Authorization": f"Bearer {self.server.token}"})
                 answer = c.getresponse()
                 while line := answer.readline():
-                    self.count("events")
-                    if not careful:
-                        continue
+                    self.count("events that were checked")
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         revision = ""
@@ -312,7 +342,8 @@ def run(server: KasServer, args: argparse.Namespace) -> Soak:
         "subjects": [{"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}],
     })  # fmt: skip
     work: list[tuple[Callable[..., None], tuple]] = [(soak.bystander, ()), (soak.bystander, ()), (soak.kubectl, ()), (soak.operator, ())]
-    work += [(soak.writer, (n,)) for n in range(3)] + [(soak.watch, (n < 5,)) for n in range(args.watchers)] + [(soak.attack, ())] * 2
+    work += [(soak.writer, (n,)) for n in range(3)] + [(soak.watch, ())] * CAREFUL
+    work += [(soak.crowd, (args.watchers - CAREFUL,))] + [(soak.attack, ())] * 2
     threads = [threading.Thread(target=f, args=a, daemon=True) for f, a in work]
     pids = server.worker_pids()
     for t in threads:
