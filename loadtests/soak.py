@@ -361,9 +361,9 @@ def run(server: KasServer, args: argparse.Namespace) -> Soak:
     soak.check_writes()
     if set(server.worker_pids()) != set(pids):
         soak.wrong.append("a process was replaced")
-    # Between the second and the last fifth, when all have begun.
+    # Between the third and the last fifth, when each sort of attack has been there.
     fifth = max(1, len(samples) // 5)
-    before, after = samples[fifth : 2 * fifth] or samples, samples[-fifth:]
+    before, after = samples[2 * fifth : 3 * fifth] or samples, samples[-fifth:]
     memory = [statistics.median(s[0] for s in part) for part in (before, after)]
     descriptors = [min(s[1] for s in part) for part in (before, after)]  # attacks come and go
     print(f"memory {memory[0]:.0f} -> {memory[1]:.0f} MB, at most {max(s[0] for s in samples):.0f}; "
