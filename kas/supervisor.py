@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kas.config.options import Completed, Options
+from kas.edge.front.rendezvous import Rendezvous
 from kas.observe.process import age_s, end_with, raise_descriptor_limit
 from kas.store.shared import Shared
 
@@ -36,6 +37,7 @@ RESPAWN_LIMIT = 5  # deaths of one worker within RESPAWN_WINDOW_S that end the s
 RESPAWN_WINDOW_S = 30.0
 LOOK_EVERY_S = 1.0  # at the workers' heartbeats, which are as frequent
 TAKE_OVER_S = 10.0  # how long the workers of a server that was killed may take to end
+FRONT = -1  # in the place of a worker's number
 
 
 class StartError(Exception):
@@ -44,6 +46,8 @@ class StartError(Exception):
 
 @dataclass
 class Worker:
+    """A child: its number, or FRONT for the one that ends TLS, and the pipe on which it says that it is ready or why not."""
+
     index: int
     pid: int
     pipe: int
@@ -55,19 +59,24 @@ class Worker:
     deaf: bool = False  # new connections go to the others
     killed_at: float | None = None  # when it is, at the latest
 
+    @property
+    def name(self) -> str:
+        return "the TLS front" if self.index == FRONT else f"worker {self.index}"
+
 
 def preflight(o: Options) -> list[str]:
-    """What is wrong with names in flags, and with files, that only modules know which the supervisor does not load: they are asked in a
-    child."""
+    """What is wrong with names in flags, and with files they name, that only modules know which the supervisor does not load: they are
+    asked in a child."""
     chosen = o.controllers not in (["*"], ["none"])
-    if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or o.audit_policy_file):
+    files = o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+    if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
         return []
     r, w = os.pipe()
     pid = os.fork()
     if not pid:
         code = EXIT_FAILED
         try:
-            os.write(w, "\n".join(_unknown_names(o)).encode())
+            os.write(w, "\n".join(unusable(o)).encode())
             code = 0
         finally:
             os._exit(code)
@@ -80,7 +89,8 @@ def preflight(o: Options) -> list[str]:
     return errors
 
 
-def _unknown_names(o: Options) -> list[str]:
+def unusable(o: Options) -> list[str]:
+    """What ``preflight`` tells, found in this process. Files that cannot be opened are told by ``validation``."""
     from kas import controllers
     from kas.admission import order
     from kas.config import runtime
@@ -90,6 +100,8 @@ def _unknown_names(o: Options) -> list[str]:
     for check in (
         lambda: controllers.chosen(o.controllers),
         lambda: order.enabled(o.enable_admission_plugins, o.disable_admission_plugins),
+        lambda: _credentials(o),
+        lambda: _policy(o),
     ):
         try:
             check()
@@ -103,6 +115,39 @@ def _unknown_names(o: Options) -> list[str]:
         except PolicyError as e:
             out.append(f"loading audit policy file: {e}")
     return out
+
+
+def _credentials(o: Options) -> None:
+    from kas.auth.authn.tokenfile import load_token_file
+    from kas.auth.tokens import Signer
+
+    if o.token_auth_file:
+        with contextlib.suppress(OSError):
+            load_token_file(o.token_auth_file)
+    path = o.service_account_signing_key_file
+    if path:
+        with contextlib.suppress(OSError):
+            pem = Path(path).read_bytes()
+            try:
+                Signer(pem, "").public_key()
+            except (ValueError, TypeError):
+                why = "data does not contain a valid RSA or ECDSA private key"
+                raise ValueError(
+                    f"failed to parse service-account-issuer-key-file: error reading private key file {path}: {why}"
+                ) from None
+
+
+def _policy(o: Options) -> None:
+    from kas.auth.authz.abac import PolicyError, load_policy_file
+
+    path = o.authorization_policy_file
+    if path and "ABAC" in o.authorization_mode:
+        try:
+            load_policy_file(path)
+        except OSError as e:
+            raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
+        except PolicyError as e:
+            raise ValueError(f"invalid authorization config: {e}") from None
 
 
 def run(options: Completed) -> int:
@@ -144,9 +189,12 @@ class _Supervisor:
             self._block_signals()
             self.shared = Shared.create(opts.workers)
             self.go, self.go_writer = os.pipe()
+            self.rendezvous = Rendezvous(run_dir / "front") if opts.front else None
             preparer = self._fork(self._prepare)
             for i in range(opts.workers):
                 self._spawn(i)
+            if self.rendezvous is not None:
+                self._spawn(FRONT)
             try:
                 return self._loop() if self._await_prepared(preparer) else EXIT_FAILED
             finally:
@@ -229,6 +277,8 @@ class _Supervisor:
         """A worker's own sockets at the ports; they take connections from when it listens. Kept here too, so that it can be made deaf."""
         out = {}
         for name, held in self.reserved.items():
+            if name == "secure_port" and self.rendezvous is not None:
+                continue  # the front's
             s = out[name] = socket.socket(held.family)
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -307,18 +357,36 @@ class _Supervisor:
             os._exit(code)
 
     def _spawn(self, index: int) -> None:
-        sockets = self._bound()
+        sockets = self._bound() if index != FRONT else {}
 
         def work(report: int) -> None:
+            self._close_go_writer()
+            if index == FRONT:
+                self._front(report)
+                return
             from kas.worker import work as serve
 
-            self._close_go_writer()
-            serve(self.options, index, report, self.go, self.shared.spec, {name: s.detach() for name, s in sockets.items()})
+            sockets_of_child = {name: s.detach() for name, s in sockets.items()}
+            serve(self.options, index, report, self.go, self.shared.spec, sockets_of_child, self.rendezvous)
 
         child = self._fork(work, sockets)
         os.set_blocking(child.pipe, False)
         child.index = index
         self.workers[child.pid] = child
+
+    def _front(self, report: int) -> None:
+        from kas.edge.front import process
+        from kas.edge.front.settings import settings
+        from kas.observe.logs import setup_logging
+
+        setup_logging(self.options.raw.v, self.options.raw.logging_format)
+        Path("/proc/self/comm").write_text("kas-front")
+        while os.read(self.go, 1):  # the certificates are not there yet
+            pass
+        assert self.rendezvous is not None
+        secure = self.reserved["secure_port"]  # the supervisor keeps it, so that nobody is refused while a front that died is replaced
+        o = self.options
+        process.serve(secure, self.rendezvous, o.workers, settings(o), o.raw.goaway_chance > 0, report)
 
     def _close_go_writer(self) -> None:
         if self.go_writer >= 0:
@@ -377,6 +445,8 @@ class _Supervisor:
         now, limit = time.monotonic(), self.options.raw.worker_timeout
         passed, self.looked_at = min(now - self.looked_at, 2 * LOOK_EVERY_S), now
         for w in self.workers.values():
+            if w.index == FRONT:
+                continue
             beats = self.shared.memory.beats(w.index)
             if w.killed_at is not None and now >= w.killed_at:
                 self._signal(w, signal.SIGKILL)
@@ -391,7 +461,7 @@ class _Supervisor:
                     print(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s and is killed", file=sys.stderr)
                     w.killed_at = now
                     self._signal(w, signal.SIGKILL)
-                elif w.silent_s >= limit / 3 and not w.deaf and any(o.ready and not o.silent_s for o in self.workers.values()):
+                elif w.silent_s >= limit / 3 and not w.deaf and any(o.ready and not o.silent_s for o in self.workers.values() if o.index != FRONT):
                     print(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others", file=sys.stderr)
                     self._deafen(w)
 
@@ -442,15 +512,16 @@ class _Supervisor:
                 print(f"kas: {reason}", file=sys.stderr)
                 self._give_up()
                 continue
-            self.shared.memory.reap(w.index)
+            if w.index != FRONT:
+                self.shared.memory.reap(w.index)
             now = time.monotonic()
             deaths = [t for t in self.deaths.get(w.index, []) if now - t < RESPAWN_WINDOW_S] + [now]
             self.deaths[w.index] = deaths
             if len(deaths) > RESPAWN_LIMIT:
-                print(f"kas: worker {w.index} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up", file=sys.stderr)
+                print(f"kas: {w.name} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up", file=sys.stderr)
                 self._give_up()
                 continue
-            print(f"kas: worker {w.index} died ({reason}); starting it again", file=sys.stderr)
+            print(f"kas: {w.name} died ({reason}); starting it again", file=sys.stderr)
             time.sleep(0.05 * 2 ** (len(deaths) - 1) if len(deaths) > 1 else 0)
             self._spawn(w.index)
 
@@ -519,7 +590,10 @@ def prepare(o: Completed) -> None:
     token_file = o.data_dir / "admin.token"
     if not token_file.exists():
         _write_private(token_file, secrets.token_urlsafe(32))
-    _write_private(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes()))
+    shown = None
+    if o.raw.client_ca_file:
+        shown = certs.ensure_client(o.data_dir / "pki", "admin", "system:masters")
+    _write_private(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes(), shown))
 
 
 def prepare_later(o: Completed) -> None:
@@ -530,9 +604,15 @@ def prepare_later(o: Completed) -> None:
         certs.ensure_signing_key(o.data_dir / "pki" / "sa.key")
 
 
-def kubeconfig(o: Completed, token: str, ca: bytes) -> str:
-    """A kubeconfig for the admin; JSON is YAML, but people read this file."""
+def kubeconfig(o: Completed, token: str, ca: bytes, shown: tuple[bytes, bytes] | None = None) -> str:
+    """A kubeconfig for the admin, with the client certificate and key (PEM) in ``shown`` or with the token; JSON is YAML, but people read
+    this file."""
     import base64
+
+    user = f"token: {token}"
+    if shown is not None:
+        cert, key = (base64.b64encode(pem).decode() for pem in shown)
+        user = f"client-certificate-data: {cert}\n    client-key-data: {key}"
 
     if o.secure_port:
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(o.raw.bind_address, o.raw.bind_address)
@@ -546,7 +626,7 @@ def kubeconfig(o: Completed, token: str, ca: bytes) -> str:
     return (
         "apiVersion: v1\nkind: Config\ncurrent-context: kas\n"
         f"clusters:\n- name: kas\n  cluster:\n    server: {server}\n{own}"
-        f"users:\n- name: kas-admin\n  user:\n    token: {token}\n"
+        f"users:\n- name: kas-admin\n  user:\n    {user}\n"
         "contexts:\n- name: kas\n  context:\n    cluster: kas\n    user: kas-admin\n"
     )
 

@@ -24,6 +24,8 @@ from kas.controllers.runner import Runner
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
 from kas.edge.descriptors import Gate, wait_for_words
+from kas.edge.front.introduction import Introductions
+from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.listener import HTTP, Listener, TLSFiles
 from kas.edge.silent import LOOK_EVERY_S, Silent
 from kas.endpoints.healthchecks import STORAGE
@@ -41,11 +43,13 @@ log = logging.getLogger("kas")
 GIVE_UP_S = 2.0
 EXIT_DEAF = 3
 
-
-def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int]) -> None:
+def work(
+    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
+    rendezvous: Rendezvous | None = None,
+) -> None:  # fmt: skip
     """Runs worker number ``index`` until it is told to stop. ``report_fd`` gets "ready" or the reason of a failure;
     ``go_fd`` reads end of file once certificates and keys exist; ``sockets`` are bound descriptors to listen on, by the name of the port's
-    option."""
+    option. With ``rendezvous`` a TLS front holds the secure port."""
     import uvloop
 
     setup_logging(options.raw.v, options.raw.logging_format)
@@ -54,7 +58,7 @@ def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
         loop = uvloop.new_event_loop()
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets))
+        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets, rendezvous))
     except (StoreError, OSError, ValueError) as e:
         os.write(report_fd, str(e).encode())
         os.close(report_fd)
@@ -65,7 +69,9 @@ def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec
     os._exit(0)
 
 
-async def _serve(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int]) -> None:
+async def _serve(
+    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int], rendezvous: Rendezvous | None
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for s in (signal.SIGTERM, signal.SIGINT):
@@ -91,7 +97,7 @@ async def _serve(options: Completed, index: int, report_fd: int, go_fd: int, sha
     server.load_credentials()
     step("credentials loaded")
     silent = Silent(frozenset(p for p in (options.secure_port, options.insecure_port, options.read_only_port) if p))
-    listeners = _listeners(server, sockets, silent)
+    listeners = _listeners(server, sockets, silent, rendezvous)
     server.started = True
     held = [socket.socket(fileno=os.dup(fd)) for fd in sockets.values()]
     gate = Gate(held, spare_descriptors(), lambda: _give_up(server))
@@ -135,11 +141,18 @@ def _whose(frame: FrameType) -> str:
     return f"verb={verb} path={req.path} userAgent={req.header(b'user-agent')} user={user} audit-ID={req.audit_id}"
 
 
-def _listeners(server: Server, sockets: dict[str, int], silent: Silent) -> list[Listener]:
+def _listeners(server: Server, sockets: dict[str, int], silent: Silent, rendezvous: Rendezvous | None) -> list[Listener]:
     o, raw = server.options, server.options.raw
     http = HTTP("1" if raw.disable_http2_serving else "auto", raw.http2_max_streams_per_connection)
-    connections, bounds = spare_descriptors() // len(sockets), Bounds()
+    connections, bounds = spare_descriptors() // (len(sockets) + (rendezvous is not None)), Bounds()
     out = []
+    if rendezvous is not None:
+        introductions = Introductions(rendezvous.introductions(server.index))
+        introductions.start()
+        address = rendezvous.worker(server.index)
+        free(address)
+        app = App(server.chain, introductions=introductions, bounds=bounds)
+        out.append(Listener(app, "", 0, uds=address, http=http, connections=connections))
     for name, fd in sockets.items():
         tls = None
         if name == "secure_port":
@@ -188,6 +201,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         # Answers given to the listener may still be on their way.
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
             await asyncio.gather(*(x.stopped for x in listeners if x.stopped is not None))
+    await server.aggregator.close()
     if server.auditor is not None:
         await server.auditor.close()
     server.store.close()

@@ -12,12 +12,13 @@ reflectors (``kas.informers``), which begin when it runs and end with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+from kas.aggregator.aggregator import Aggregator
 from kas.auth.credentials import ServiceAccountKeys
 from kas.meta import inject
 from kas.registry.bootstrapper import Bootstrapper
@@ -32,7 +33,11 @@ ALWAYS = {
     "kube-apiserver-identity-lease-gc": "identity.IdentityLeaseCollector",
     "kube-apiserver-autoregistration": "apiservices.AutoRegistration",
     "apiservice-status-local-available-controller": "apiservices.LocalAPIServices",
+    "apiservice-status-remote-available-controller": "availability.RemoteAPIServices",
+    "crd-autoregistration": "crdregistration.CRDRegistration",
 }
+# Those of a feature gate.
+GATED = {"kube-apiserver-identity-lease-controller": "APIServerIdentity", "kube-apiserver-identity-lease-gc": "APIServerIdentity"}
 BY_CHOICE = {
     "namespace-controller": "namespace.NamespaceController",
     "garbage-collector-controller": "garbage.GarbageCollector",
@@ -49,6 +54,8 @@ BY_CHOICE = {
 
 
 class Controller(Protocol):
+    """A loop of the worker that leads; ``name`` is upstream's."""
+
     name: str
 
     async def run(self) -> None:
@@ -60,13 +67,14 @@ class Controller(Protocol):
 class Initializer:
     """What controllers may ask for: ``registries`` to read, follow and write objects; ``bootstrapper``, which puts back the objects
     every server has; ``keys``, which sign service-account tokens; the file ``root_ca`` with the certificates (PEM) that clients trust;
-    ``service_ranges`` as the flags name them."""
+    ``service_ranges`` as the flags name them; the ``aggregator`` of the worker knows the way to backends."""
 
     registries: Registries
     bootstrapper: Bootstrapper
     keys: ServiceAccountKeys
     root_ca: Path
     service_ranges: list[str]
+    aggregator: Aggregator
 
     def make(self, name: str) -> Controller:
         """The controller of that name."""
@@ -74,6 +82,11 @@ class Initializer:
         known = {name: getattr(self, name) for name in self.__slots__}
         controller: Controller = inject.make(getattr(import_module(f"kas.controllers.{module}"), cls), known)
         return controller
+
+
+def own(gates: Collection[str]) -> list[str]:
+    """Names of the loops of kube-apiserver itself, without those whose feature gate is not among ``gates``."""
+    return [name for name in ALWAYS if name not in GATED or GATED[name] in gates]
 
 
 def chosen(given: Sequence[str]) -> list[str]:

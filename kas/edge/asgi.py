@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from kas.edge.body import Bounds, Departures, Inlet, inlet
+from kas.edge.front.introduction import Introductions
 from kas.meta.errors import ApiError
 from kas.request.http import Handler, Request, Response, Result, Stream
 from kas.request.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
@@ -24,13 +25,15 @@ READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
 class App:
-    """The ASGI application of one listener. ``handler`` answers a request, now or awaitable."""
+    """The ASGI application of one listener. ``handler`` answers a request, now or awaitable. ``introductions`` say whom connections speak
+    for when a TLS front relays them."""
 
     def __init__(
-        self, handler: Handler, read_only: bool = False, spoke: Callable[[int], None] = lambda port: None, bounds: Bounds | None = None
-    ) -> None:
+        self, handler: Handler, read_only: bool = False, introductions: Introductions | None = None,
+        spoke: Callable[[int], None] = lambda port: None, bounds: Bounds | None = None,
+    ) -> None:  # fmt: skip
         """``spoke`` is told the client's port of each request; ``bounds`` are those of bodies, the app's own where none are given."""
-        self.handler, self.read_only, self._spoke = handler, read_only, spoke
+        self.handler, self.read_only, self.introductions, self._spoke = handler, read_only, introductions, spoke
         self._departures, self._bounds = Departures(), bounds or Bounds()
 
     async def __call__(self, scope: dict, receive, send) -> None:
@@ -49,6 +52,8 @@ class App:
             req.client = client[0]
             self._spoke(client[1])
         req.scheme, req.http_version = scope["scheme"], scope["http_version"]
+        if self.introductions is not None:
+            _introduce(req, self.introductions)
         req.read_only_port = self.read_only
         source = None
         if req.method not in READ_METHODS:
@@ -106,6 +111,8 @@ class App:
             req.client = client[0]
             self._spoke(client[1])
         req.scheme = "https" if scope["scheme"] == "wss" else "http"
+        if self.introductions is not None:
+            _introduce(req, self.introductions)
         req.read_only_port = self.read_only
         await receive()
         resp: Any = self.handler(req)
@@ -123,6 +130,16 @@ class App:
             headers = [*resp.headers, (b"content-length", str(len(resp.body)).encode())]
             await send({"type": "websocket.http.response.start", "status": resp.status, "headers": headers})
             await send({"type": "websocket.http.response.body", "body": resp.body})
+
+
+def _introduce(req: Request, introductions: Introductions) -> None:
+    """Puts the client in the place of the relay that speaks for it. An address that stands for nobody has shown nothing."""
+    who = introductions.of(req.client)
+    req.scheme = "https"
+    if who is None:
+        req.client = ""
+    else:
+        req.client, req.peer = who.client, who
 
 
 async def _whole(req: Request, resp: Response, send) -> None:

@@ -45,8 +45,9 @@ class Gate:
     def look(self) -> None:
         """Some microseconds: the lowest free number is about the count of those in use, and never more."""
         try:
-            lowest = os.dup(self._sockets[0].fileno())
-            os.close(lowest)
+            lowest = os.dup(self._sockets[0].fileno()) if self._sockets else 0
+            if lowest:
+                os.close(lowest)
         except OSError:
             lowest = sys.maxsize
         if self.shut != (lowest > (self._most * 7 // 8 if self.shut else self._most)):
