@@ -461,9 +461,12 @@ class _Supervisor:
                     print(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s and is killed", file=sys.stderr)
                     w.killed_at = now
                     self._signal(w, signal.SIGKILL)
-                elif w.silent_s >= limit / 3 and not w.deaf and any(o.ready and not o.silent_s for o in self.workers.values() if o.index != FRONT):
+                elif w.silent_s >= limit / 3 and not w.deaf and self._others_answer():
                     print(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others", file=sys.stderr)
                     self._deafen(w)
+
+    def _others_answer(self) -> bool:
+        return any(w.ready and not w.silent_s for w in self.workers.values() if w.index != FRONT)
 
     @staticmethod
     def _deafen(w: Worker) -> None:
