@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.kas-installed
 SOURCES := $(shell find kas -name '*.py[x]' -o -name '*.px[di]') setup.py pyproject.toml
 
-.PHONY: build run test bench load lint tables docs wheel clean
+.PHONY: build run test bench load soak fuzz lint tables docs wheel clean
 build: $(STAMP)
 
 $(STAMP): $(SOURCES)
@@ -27,6 +27,13 @@ bench: build
 load: build
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[load]" --no-build-isolation
 	$(BIN)/python loadtests/run.py $(ARGS)
+
+soak: build
+	$(BIN)/python loadtests/soak.py $(ARGS)
+
+# More than 100,000 requests, whose sequence differs from run to run.
+fuzz: build
+	KAS_FUZZ_EXAMPLES=10000 $(BIN)/python -m pytest tests/robustness/test_fuzz_http.py $(ARGS)
 
 lint: build
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,12 +89,13 @@ class Server:
         raw = options.raw
         self.metrics = Metrics()
         self.started = self.shutting_down = self.not_accepting = False
+        self.ending: Any = None  # what ends the worker before its time
         features.DEFAULT.set(raw.feature_gates)
         self.features = features.DEFAULT.on
         capabilities.CURRENT.allow_privileged = raw.allow_privileged
         self.own, self.chosen = controllers.own(self.features), controllers.chosen(raw.controllers)
         loops = {name: hook for name, hook in LOOPS.items() if name in self.own}
-        self.hooks, self.heartbeat = Hooks(STEPS, loops, options.run_dir / "hooks.json"), Heartbeat()
+        self.hooks, self.heartbeat = Hooks(STEPS, loops, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
         self.waiting, self.deadlines = WaitGroup(), Deadlines()
         kinds.install()
         self.scheme = Scheme()
@@ -307,14 +309,14 @@ class Server:
         )
         return [initializer.make(name) for name in (*self.own, *self.chosen)]
 
-    def runner(self) -> Runner:
-        """The tasks of this worker beside its requests."""
+    def runner(self, more: Sequence[Periodic] = ()) -> Runner:
+        """The tasks of this worker beside its requests, and ``more``."""
         o = self.options
         periodic: list[Periodic] = [
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
-            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
+            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean), *more,
         ]  # fmt: skip
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)

@@ -2,7 +2,8 @@
 
 It imports next to nothing and opens no store, so that it stays small and may fork at any time. What it prepares:
 the data directory and its lock, ports, certificates and keys (in a short-lived child), the shared memory of the workers.
-A worker that dies is started again, with a growing pause; one that cannot start at all ends the server with its reason.
+A worker that dies is started again, with a growing pause; one that cannot start at all ends the server with its reason; one that does
+not answer is killed and replaced. All of them end with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 from kas.config.options import Completed, Options
 from kas.edge.front.rendezvous import Rendezvous
-from kas.observe.process import age_s
+from kas.observe.process import age_s, end_with, raise_descriptor_limit
 from kas.store.shared import Shared
 
 FORMAT = "1"
@@ -34,6 +35,8 @@ EXIT_CONFIG = 2
 EXIT_FAILED = 1
 RESPAWN_LIMIT = 5  # deaths of one worker within RESPAWN_WINDOW_S that end the server
 RESPAWN_WINDOW_S = 30.0
+LOOK_EVERY_S = 1.0  # at the workers' heartbeats, which are as frequent
+TAKE_OVER_S = 10.0  # how long the workers of a server that was killed may take to end
 FRONT = -1  # in the place of a worker's number
 
 
@@ -48,8 +51,13 @@ class Worker:
     index: int
     pid: int
     pipe: int
+    sockets: dict[str, socket.socket]
     ready: bool = False
     report: bytes = b""
+    beats: int = 0
+    silent_s: float = 0.0  # without a heartbeat, of time in which this process ran
+    deaf: bool = False  # new connections go to the others
+    killed_at: float | None = None  # when it is, at the latest
 
     @property
     def name(self) -> str:
@@ -165,11 +173,15 @@ class _Supervisor:
         self.workers: dict[int, Worker] = {}
         self.deaths: dict[int, list[float]] = {}
         self.stopping = False
-        self.reserved: list[socket.socket] = []
+        self.reserved: dict[str, socket.socket] = {}
+        self.looked_at = 0.0
         self.exit_code = 0
 
     def run(self) -> int:
         opts = self.options
+        raise_descriptor_limit()
+        self.pid = os.getpid()
+        self.alive, self.alive_writer = os.pipe()
         self._lock_data_dir(opts.data_dir)
         opts = self.options = self._reserve_ports(opts)
         with self._run_dir() as run_dir:
@@ -183,9 +195,8 @@ class _Supervisor:
                 self._spawn(i)
             if self.rendezvous is not None:
                 self._spawn(FRONT)
-            self._await_prepared(preparer)
             try:
-                return self._loop()
+                return self._loop() if self._await_prepared(preparer) else EXIT_FAILED
             finally:
                 self._kill_all()
 
@@ -211,10 +222,7 @@ class _Supervisor:
             self.lock = open(path / "lock", "a+")  # noqa: SIM115 — held as long as the process lives
         except OSError as e:
             raise StartError(f"--data-dir: {path}: {e.strerror}") from None
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StartError(f"--data-dir: {path} is held by another kas") from None
+        self._take_lock(path)
         fmt = path / "format"
         if fmt.exists():
             have = fmt.read_text().strip()
@@ -225,6 +233,23 @@ class _Supervisor:
         else:
             fmt.write_text(FORMAT + "\n")
             self.first_start = True
+
+    def _take_lock(self, path: Path) -> None:
+        """Workers hold the lock too. It names the process that started them: once that is gone they are about to be, and are waited for."""
+        until = time.monotonic() + TAKE_OVER_S
+        while True:
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                self.lock.seek(0)
+                holder = self.lock.read().strip()
+                if time.monotonic() >= until or not holder.isdigit() or _lives(int(holder)):
+                    raise StartError(f"--data-dir: {path} is held by another kas{' (process ' + holder + ')' if holder else ''}") from None
+                time.sleep(0.02)
+        self.lock.truncate(0)
+        self.lock.write(str(self.pid))
+        self.lock.flush()
 
     def _reserve_ports(self, o: Completed) -> Completed:
         """Binds every port, so that 'in use' is known now and an automatic one stays ours; the workers listen."""
@@ -244,9 +269,22 @@ class _Supervisor:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self._bind(s, host, max(port, 0), flag)
-            self.reserved.append(s)
+            self.reserved[name] = s
             done[name] = s.getsockname()[1]
         return replace(o, **done)
+
+    def _bound(self) -> dict[str, socket.socket]:
+        """A worker's own sockets at the ports; they take connections from when it listens. Kept here too, so that it can be made deaf."""
+        out = {}
+        for name, held in self.reserved.items():
+            if name == "secure_port" and self.rendezvous is not None:
+                continue  # the front's
+            s = out[name] = socket.socket(held.family)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            s.bind(held.getsockname())
+        return out
 
     @staticmethod
     def _bind(s: socket.socket, host: str, port: int, flag: str) -> None:
@@ -263,30 +301,43 @@ class _Supervisor:
         os.close(report)
         prepare_later(self.options)
 
-    def _await_prepared(self, child: Worker) -> None:
-        """Waits for certificates and tokens, then lets the workers go: they wait for the end of the ``go`` pipe."""
+    def _await_prepared(self, child: Worker) -> bool:
+        """Waits for certificates and tokens, then lets the workers go: they wait for the end of the ``go`` pipe. False when the server was
+        told to end meanwhile."""
         text = b""
-        while chunk := os.read(child.pipe, 65536):
-            text += chunk
+        while True:
+            readable, _, _ = select.select([self.signals, child.pipe], [], [])
+            if self.signals in readable and {signal.SIGTERM, signal.SIGINT} & set(os.read(self.signals, 64)):
+                return False
+            if child.pipe in readable:
+                chunk = os.read(child.pipe, 65536)
+                if not chunk:
+                    break
+                text += chunk
         os.close(child.pipe)
         if text != b"ok":
             os.waitpid(child.pid, 0)
-            self._kill_all()
             raise StartError(text.decode(errors="replace").strip() or "could not prepare the certificates")
         self._close_go_writer()
+        return True
 
     # --- workers
 
-    def _fork(self, work) -> Worker:
+    def _fork(self, work, sockets: dict[str, socket.socket] | None = None) -> Worker:
         r, w = os.pipe()
         pid = os.fork()
         if pid:
             os.close(w)
             os.set_blocking(r, True)
-            return Worker(-1, pid, r)
+            return Worker(-1, pid, r, sockets or {})
         code = EXIT_FAILED
         try:
+            os.close(self.alive_writer)
+            end_with(self.pid, self.alive)
             os.close(r)
+            for other in self.workers.values():
+                for held in other.sockets.values():
+                    held.close()
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
                 signal.signal(s, signal.SIG_DFL)
@@ -306,6 +357,8 @@ class _Supervisor:
             os._exit(code)
 
     def _spawn(self, index: int) -> None:
+        sockets = self._bound() if index != FRONT else {}
+
         def work(report: int) -> None:
             self._close_go_writer()
             if index == FRONT:
@@ -313,9 +366,10 @@ class _Supervisor:
                 return
             from kas.worker import work as serve
 
-            serve(self.options, index, report, self.go, self.shared.spec, self.rendezvous)
+            sockets_of_child = {name: s.detach() for name, s in sockets.items()}
+            serve(self.options, index, report, self.go, self.shared.spec, sockets_of_child, self.rendezvous)
 
-        child = self._fork(work)
+        child = self._fork(work, sockets)
         os.set_blocking(child.pipe, False)
         child.index = index
         self.workers[child.pid] = child
@@ -330,7 +384,7 @@ class _Supervisor:
         while os.read(self.go, 1):  # the certificates are not there yet
             pass
         assert self.rendezvous is not None
-        secure = self.reserved[0]  # the supervisor keeps it, so that nobody is refused while a front that died is replaced
+        secure = self.reserved["secure_port"]  # the supervisor keeps it, so that nobody is refused while a front that died is replaced
         o = self.options
         process.serve(secure, self.rendezvous, o.workers, settings(o), o.raw.goaway_chance > 0, report)
 
@@ -353,8 +407,10 @@ class _Supervisor:
         grace: float | None = None
         while self.workers:
             pipes = {w.pipe: w for w in self.workers.values() if w.pipe >= 0}
-            timeout = None if grace is None else max(0.0, grace - time.monotonic())
+            timeout = LOOK_EVERY_S if grace is None else max(0.0, grace - time.monotonic())
             readable, _, _ = select.select([self.signals, *pipes], [], [], timeout)
+            if grace is None:
+                self._look()
             for fd in readable:
                 if fd != self.signals:
                     self._read_report(pipes[fd])
@@ -365,8 +421,7 @@ class _Supervisor:
                             self.exit_code = EXIT_FAILED
                             return self.exit_code
                         self.stopping = True
-                        o = self.options.raw
-                        grace = time.monotonic() + o.shutdown_delay_duration + o.shutdown_grace + 5
+                        grace = time.monotonic() + self._grace_s()
                         self._signal_all(signal.SIGTERM)
                     elif s == signal.SIGHUP:
                         self._signal_all(signal.SIGHUP)
@@ -378,6 +433,53 @@ class _Supervisor:
                 announced = True
                 self._announce()
         return self.exit_code
+
+    def _grace_s(self) -> float:
+        """How long a worker that was told to end may take."""
+        return self.options.raw.shutdown_delay_duration + self.options.raw.shutdown_grace + 5.0
+
+    def _look(self) -> None:
+        """At the heartbeats. A worker without one gets no new connections after a while, and is killed in the end; one that comes back
+        in between is told to end, because a listener that was made deaf stays so. Only time in which this process ran counts: where
+        all are stopped together, none is late."""
+        now, limit = time.monotonic(), self.options.raw.worker_timeout
+        passed, self.looked_at = min(now - self.looked_at, 2 * LOOK_EVERY_S), now
+        for w in self.workers.values():
+            if w.index == FRONT:
+                continue
+            beats = self.shared.memory.beats(w.index)
+            if w.killed_at is not None and now >= w.killed_at:
+                self._signal(w, signal.SIGKILL)
+            elif not w.ready or not limit or beats != w.beats:
+                w.beats, w.silent_s = beats, 0.0
+                if w.deaf and w.killed_at is None:
+                    w.killed_at = now + self._grace_s()
+                    self._signal(w, signal.SIGTERM)
+            else:
+                w.silent_s += passed
+                if w.silent_s >= limit and w.killed_at is None:
+                    print(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s and is killed", file=sys.stderr)
+                    w.killed_at = now
+                    self._signal(w, signal.SIGKILL)
+                elif w.silent_s >= limit / 3 and not w.deaf and self._others_answer():
+                    print(f"kas: worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others", file=sys.stderr)
+                    self._deafen(w)
+
+    def _others_answer(self) -> bool:
+        return any(w.ready and not w.silent_s for w in self.workers.values() if w.index != FRONT)
+
+    @staticmethod
+    def _deafen(w: Worker) -> None:
+        """Takes a worker's sockets from the ports, whoever else has a descriptor of them; connections it has not accepted are reset."""
+        w.deaf = True
+        for s in w.sockets.values():
+            with contextlib.suppress(OSError):  # does not listen yet, or is no socket that can
+                s.shutdown(socket.SHUT_RD)
+
+    @staticmethod
+    def _signal(w: Worker, s: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(w.pid, s)
 
     def _read_report(self, w: Worker) -> None:
         data = os.read(w.pipe, 65536)
@@ -397,6 +499,9 @@ class _Supervisor:
             w = self.workers.pop(pid, None)
             if w is None:
                 continue
+            self._deafen(w)
+            for s in w.sockets.values():
+                s.close()
             if w.pipe >= 0:
                 with contextlib.suppress(BlockingIOError):
                     while data := os.read(w.pipe, 65536):
@@ -428,9 +533,8 @@ class _Supervisor:
         self._signal_all(signal.SIGTERM)
 
     def _signal_all(self, s: int) -> None:
-        for pid in self.workers:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, s)
+        for w in self.workers.values():
+            self._signal(w, s)
 
     def _kill_all(self) -> None:
         self._signal_all(signal.SIGKILL)
@@ -457,6 +561,16 @@ class _Supervisor:
         else:
             first = ", the first start" if self.first_start else ""
             print(f"kas ready on {', '.join(where)} in {took:.0f} ms{first}; kubeconfig: {kubeconfig}", flush=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] != "Z" if sys.platform == "linux" else True
 
 
 def prepare(o: Completed) -> None:

@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
+from types import FrameType
 
 from kas.config.options import Completed
 from kas.controllers.runner import Runner
 from kas.edge.asgi import App
+from kas.edge.body import Bounds
+from kas.edge.descriptors import Gate, wait_for_words
 from kas.edge.front.introduction import Introductions
 from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.listener import HTTP, Listener, TLSFiles
+from kas.edge.silent import LOOK_EVERY_S, Silent
 from kas.endpoints.healthchecks import STORAGE
 from kas.observe.logs import setup_logging
-from kas.observe.process import age_s
+from kas.observe.looptime import LoopTime
+from kas.observe.process import age_s, spare_descriptors
+from kas.request.http import Request
 from kas.server import Server
 from kas.store import StoreError, open_store
 from kas.store.shared import Shared
@@ -32,10 +40,16 @@ from kas.warmup import warm_up
 
 log = logging.getLogger("kas")
 
+GIVE_UP_S = 2.0
+EXIT_DEAF = 3
 
-def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, rendezvous: Rendezvous | None = None) -> None:
+def work(
+    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
+    rendezvous: Rendezvous | None = None,
+) -> None:  # fmt: skip
     """Runs worker number ``index`` until it is told to stop. ``report_fd`` gets "ready" or the reason of a failure;
-    ``go_fd`` reads end of file once certificates and keys exist. With ``rendezvous`` a TLS front holds the secure port."""
+    ``go_fd`` reads end of file once certificates and keys exist; ``sockets`` are bound descriptors to listen on, by the name of the port's
+    option. With ``rendezvous`` a TLS front holds the secure port."""
     import uvloop
 
     setup_logging(options.raw.v, options.raw.logging_format)
@@ -44,7 +58,7 @@ def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
         loop = uvloop.new_event_loop()
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, rendezvous))
+        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets, rendezvous))
     except (StoreError, OSError, ValueError) as e:
         os.write(report_fd, str(e).encode())
         os.close(report_fd)
@@ -56,7 +70,7 @@ def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec
 
 
 async def _serve(
-    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, rendezvous: Rendezvous | None
+    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int], rendezvous: Rendezvous | None
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -82,11 +96,17 @@ async def _serve(
     os.close(go_fd)
     server.load_credentials()
     step("credentials loaded")
-    listeners = _listeners(server, rendezvous)
+    silent = Silent(frozenset(p for p in (options.secure_port, options.insecure_port, options.read_only_port) if p))
+    listeners = _listeners(server, sockets, silent, rendezvous)
     server.started = True
+    held = [socket.socket(fileno=os.dup(fd)) for fd in sockets.values()]
+    gate = Gate(held, spare_descriptors(), lambda: _give_up(server))
     for listener in listeners:
         listener.start(index)
-    runner = server.runner()
+    for bound in held:
+        wait_for_words(bound)
+    LoopTime(server.metrics, _whose, gate.look).start()
+    runner = server.runner([("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look))])
     runner.start()
     # What was made so far lives as long as the process. Requests make many small dicts and no cycles, so looking for cycles
     # after every 700 of them finds nothing and costs up to a third of a pod's create.
@@ -112,25 +132,52 @@ def _steps() -> Callable[[str], None]:
     return step
 
 
-def _listeners(server: Server, rendezvous: Rendezvous | None) -> list[Listener]:
+def _whose(frame: FrameType) -> str:
+    """The request a frame works for, without what may be secret in it."""
+    req = frame.f_locals.get("req")
+    if not isinstance(req, Request):
+        return ""
+    verb, user = req.info.verb if req.info else req.method, req.user.name if req.user is not None else ""
+    return f"verb={verb} path={req.path} userAgent={req.header(b'user-agent')} user={user} audit-ID={req.audit_id}"
+
+
+def _listeners(server: Server, sockets: dict[str, int], silent: Silent, rendezvous: Rendezvous | None) -> list[Listener]:
     o, raw = server.options, server.options.raw
     http = HTTP("1" if raw.disable_http2_serving else "auto", raw.http2_max_streams_per_connection)
+    connections, bounds = spare_descriptors() // (len(sockets) + (rendezvous is not None)), Bounds()
     out = []
-    if o.secure_port and rendezvous is not None:
+    if rendezvous is not None:
         introductions = Introductions(rendezvous.introductions(server.index))
         introductions.start()
         address = rendezvous.worker(server.index)
         free(address)
-        out.append(Listener(App(server.chain, introductions=introductions), "", 0, uds=address, http=http))
-    elif o.secure_port:
-        pki = o.data_dir / "pki"
-        tls = TLSFiles(raw.tls_cert_file or str(pki / "apiserver.crt"), raw.tls_private_key_file or str(pki / "apiserver.key"), o.tls_min)
-        out.append(Listener(App(server.chain), raw.bind_address, o.secure_port, tls, http=http))
-    if o.insecure_port:
-        out.append(Listener(App(server.chain_of("insecure")), "127.0.0.1", o.insecure_port, http=http))
-    if o.read_only_port:
-        out.append(Listener(App(server.chain_of("read-only"), read_only=True), "127.0.0.1", o.read_only_port, http=http))
+        app = App(server.chain, introductions=introductions, bounds=bounds)
+        out.append(Listener(app, "", 0, uds=address, http=http, connections=connections))
+    for name, fd in sockets.items():
+        tls = None
+        if name == "secure_port":
+            app = App(server.chain, spoke=silent.spoke.add, bounds=bounds)
+            pki = o.data_dir / "pki"
+            cert, key = raw.tls_cert_file or str(pki / "apiserver.crt"), raw.tls_private_key_file or str(pki / "apiserver.key")
+            tls = TLSFiles(cert, key, o.tls_min)
+        elif name == "insecure_port":
+            app = App(server.chain_of("insecure"), spoke=silent.spoke.add, bounds=bounds)
+        else:
+            app = App(server.chain_of("read-only"), read_only=True, spoke=silent.spoke.add, bounds=bounds)
+        out.append(Listener(app, fd=fd, tls=tls, http=http, connections=connections))
     return out
+
+
+def _give_up(server: Server) -> None:
+    """Ends a worker whose listeners do not accept any more, soon: what is in flight gets a moment."""
+
+    async def end() -> None:
+        await server.waiting.wait(GIVE_UP_S)
+        server.store.close()
+        os._exit(EXIT_DEAF)
+
+    server.not_accepting = True
+    server.ending = asyncio.get_running_loop().create_task(end())
 
 
 async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) -> None:

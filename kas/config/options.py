@@ -125,6 +125,7 @@ class Options:
     service_node_port_range: tuple[int, int]
     shutdown_delay_duration: float
     shutdown_grace: float
+    worker_timeout: float
     storage_backend: str
     store_max_size: int
     strict_transport_security_directives: list[str]

@@ -25,7 +25,7 @@ EXPIRE_EVERY_S = 1.0
 EXPIRE_AT_ONCE = 500
 LEAD_EVERY_S = 0.5
 # (name, how often in seconds, what is done; it may be awaitable)
-Periodic = tuple[str, float, Callable[[], Awaitable[None] | None]]
+Periodic = tuple[str, float, Callable[[], Awaitable[object] | None]]
 
 
 class Expiring(Protocol):
@@ -71,7 +71,7 @@ class Runner:
             self._lock.close()
 
     @staticmethod
-    async def _every(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
+    async def _every(seconds: float, work: Callable[[], Awaitable[object] | None]) -> None:
         while True:
             await asyncio.sleep(seconds)
             try:

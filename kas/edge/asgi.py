@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from kas.edge.body import Departures, Inlet, inlet
+from kas.edge.body import Bounds, Departures, Inlet, inlet
 from kas.edge.front.introduction import Introductions
 from kas.meta.errors import ApiError
 from kas.request.http import Handler, Request, Response, Result, Stream
@@ -28,9 +28,13 @@ class App:
     """The ASGI application of one listener. ``handler`` answers a request, now or awaitable. ``introductions`` say whom connections speak
     for when a TLS front relays them."""
 
-    def __init__(self, handler: Handler, read_only: bool = False, introductions: Introductions | None = None) -> None:
-        self.handler, self.read_only, self.introductions = handler, read_only, introductions
-        self._departures = Departures()
+    def __init__(
+        self, handler: Handler, read_only: bool = False, introductions: Introductions | None = None,
+        spoke: Callable[[int], None] = lambda port: None, bounds: Bounds | None = None,
+    ) -> None:  # fmt: skip
+        """``spoke`` is told the client's port of each request; ``bounds`` are those of bodies, the app's own where none are given."""
+        self.handler, self.read_only, self.introductions, self._spoke = handler, read_only, introductions, spoke
+        self._departures, self._bounds = Departures(), bounds or Bounds()
 
     async def __call__(self, scope: dict, receive, send) -> None:
         rest = await self.begin(scope, receive, send)
@@ -44,19 +48,22 @@ class App:
         query = scope["query_string"]
         req = Request(scope["method"], scope["path"], query.decode("latin-1") if query else "", scope["headers"])
         client = scope["client"]
-        req.client, req.scheme, req.http_version = client[0] if client else "", scope["scheme"], scope["http_version"]
+        if client:
+            req.client = client[0]
+            self._spoke(client[1])
+        req.scheme, req.http_version = scope["scheme"], scope["http_version"]
         if self.introductions is not None:
             _introduce(req, self.introductions)
         req.read_only_port = self.read_only
         source = None
         if req.method not in READ_METHODS:
-            source = inlet(req, receive)
+            source = inlet(req, receive, self._bounds)
             req.incoming = None if source.ended else source
         resp = self.handler(req)
         if not isinstance(resp, Response) or resp.stream is not None:
             return self._later(req, resp, source or Inlet(receive), send)
         await _whole(req, resp, send)
-        return None if source is None or source.ended else source.drain()
+        return None if source is None or source.ended or req.has_header(b"expect") else source.drain()
 
     async def _later(self, req: Request, result: Result, source: Inlet, send) -> None:
         if isinstance(result, Response):
@@ -87,7 +94,8 @@ class App:
         finally:
             if resp.finish is not None:
                 resp.finish()
-        if not source.ended:
+        source.release()
+        if not source.ended and not req.has_header(b"expect"):
             await source.drain()
         source.close()
 
@@ -99,7 +107,10 @@ class App:
             scope["path"], query.decode("latin-1") if query else "", scope["headers"], list(scope.get("subprotocols") or ())
         )
         client = scope["client"]
-        req.client, req.scheme = client[0] if client else "", "https" if scope["scheme"] == "wss" else "http"
+        if client:
+            req.client = client[0]
+            self._spoke(client[1])
+        req.scheme = "https" if scope["scheme"] == "wss" else "http"
         if self.introductions is not None:
             _introduce(req, self.introductions)
         req.read_only_port = self.read_only

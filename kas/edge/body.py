@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from kas.auth.user import UserInfo
+from kas.edge.budget import FREE_BYTES, Budget, Pace, too_slow
 from kas.meta.errors import ApiError, bad_request, request_entity_too_large
 from kas.request.http import MAX_BODY_BYTES, Request
 
@@ -23,16 +25,24 @@ AHEAD_BYTES = 64 << 10
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
+class Bounds:
+    """What the bodies of one worker share."""
+
+    def __init__(self) -> None:
+        self.budget, self.pace = Budget(), Pace()
+
+
 class Inlet:
     """The receiving side of one exchange. ``length`` is the body's by its Content-Length, -1 when that is not known; ``multiplexed``
     whether it is one stream of several on its connection (HTTP/2). ``ended`` is set when nothing is left of the body."""
 
-    __slots__ = ("_ahead", "_arrived", "_gone", "_left", "_look_task", "_pieces", "_receive", "_taken", "ended", "length", "multiplexed",
-                 "reading")  # fmt: skip
+    __slots__ = ("_ahead", "_arrived", "_bounds", "_gone", "_held", "_left", "_look_task", "_pieces", "_receive", "_taken", "_user",
+                 "ended", "length", "multiplexed", "reading")  # fmt: skip
 
-    def __init__(self, receive: Receive, length: int = 0, multiplexed: bool = False) -> None:
-        self._receive, self.length, self.multiplexed = receive, length, multiplexed
-        self._taken = 0
+    def __init__(self, receive: Receive, length: int = 0, multiplexed: bool = False, bounds: Bounds | None = None) -> None:
+        self._receive, self.length, self.multiplexed, self._bounds = receive, length, multiplexed, bounds
+        self._taken = self._held = 0
+        self._user: UserInfo | None = None
         self._pieces: list[bytes] = []  # received while nobody read
         self._ahead = 0  # their bytes
         self._look_task: asyncio.Future[dict[str, Any]] | None = None
@@ -40,25 +50,63 @@ class Inlet:
         self.reading = self._gone = False
         self.ended = self._arrived = length == 0
 
-    async def read(self) -> bytes:
-        """The whole body. Raises 400 when it breaks off: half a body is none, and an empty one would delete what its preconditions
-        protect. Raises 413 beyond ``MAX_BODY_BYTES``, before anything is read where the length was told."""
+    @property
+    def arrived_bytes(self) -> int:
+        """How much of the body has come."""
+        return self._taken + self._ahead
+
+    async def read(self, user: UserInfo | None = None) -> bytes:
+        """The whole body; what is large of it counts as the user's until ``release``. Raises 400 when it breaks off: half a body is none,
+        and an empty one would delete what its preconditions protect. Raises 413 beyond ``MAX_BODY_BYTES``, before anything is read where
+        the length was told; 429 beyond the budget; 408 when it comes too slowly."""
         if self.length > MAX_BODY_BYTES:
             raise too_large()
+        task, bounds = asyncio.current_task(), self._bounds
+        self._user = user
+        if task is None or bounds is None:
+            return await self._read()
+        bounds.pace.add(task, self)
+        try:
+            body = await self._read()
+        except asyncio.CancelledError:
+            if not bounds.pace.drop(task):
+                raise
+            self.ended = True  # whatever else comes
+            raise too_slow(self.multiplexed) from None
+        except BaseException:
+            bounds.pace.drop(task)
+            raise
+        bounds.pace.drop(task)
+        return body
+
+    async def _read(self) -> bytes:
         body = await self._take()
-        if not self.ended:
+        if not self.ended or len(body) > FREE_BYTES:
             pieces = [body]
+            self._hold()
             while not self.ended:
                 if self._taken > MAX_BODY_BYTES:
                     raise too_large()
                 pieces.append(await self._take())
-            body = b"".join(pieces)
+                self._hold()
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self._taken > MAX_BODY_BYTES:
             raise too_large()
         if self._taken != self.length and (self.length >= 0 or self.multiplexed):
             await self._check_whole()
         return body
 
+    def _hold(self) -> None:
+        """Counts what was taken and is not small."""
+        if self._taken > FREE_BYTES and self._bounds is not None:
+            self._bounds.budget.take(self._user, self._taken - self._held)
+            self._held = self._taken
+
+    def release(self) -> None:
+        """The request is over: its body is held no longer."""
+        if self._held and self._bounds is not None:
+            self._bounds.budget.give_back(self._user, self._held)
+            self._held = 0
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes, however long: for whoever hands it on. Raises 400 when it breaks off."""
         while not self.ended:
@@ -147,21 +195,22 @@ class Inlet:
             self.watch(self._left)
 
     def close(self) -> None:
-        """Stops watching."""
+        """Stops watching; the request is over."""
+        self.release()
         self._left = None
         if self._look_task is not None:
             self._look_task.cancel()
             self._look_task = None
 
 
-def inlet(req: Request, receive: Receive) -> Inlet:
+def inlet(req: Request, receive: Receive, bounds: Bounds | None = None) -> Inlet:
     """The receiving side of a request that may bring a body; in HTTP/1 one that names no length and no chunks has none."""
     length = req.raw_header(b"content-length")
     multiplexed = req.http_version[:1] != "1"
     if length:
         # What the HTTP server has let through is a number; one of more digits than any limit need not be read as one.
-        return Inlet(receive, int(length) if len(length) < 19 and length.isdigit() else 1 << 62, multiplexed)
-    return Inlet(receive, -1 if multiplexed or req.has_header(b"transfer-encoding") else 0, multiplexed)
+        return Inlet(receive, int(length) if len(length) < 19 and length.isdigit() else 1 << 62, multiplexed, bounds)
+    return Inlet(receive, -1 if multiplexed or req.has_header(b"transfer-encoding") else 0, multiplexed, bounds)
 
 
 def too_large() -> ApiError:

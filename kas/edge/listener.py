@@ -7,19 +7,28 @@ so the listener is started the way ``granian.server.embed`` starts its single wo
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import sys
 from dataclasses import dataclass
 from typing import Any
 
 from granian._futures import _new_cbscheduler
-from granian._granian import ASGIWorker, WorkerSignal
+from granian._granian import ASGIWorker, SocketHolder, WorkerSignal
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketSpec, UnixSocketSpec
 
-# granian counts connections, not requests: an open watch holds one. Max-in-flight is a filter of ours.
-BACKPRESSURE = 60_000
+# granian counts connections, not requests: an open watch holds one. Max-in-flight is a filter of ours. At the limit it stops to accept,
+# and new connections wait in the kernel; where descriptors ended first its accepting would never begin again.
+CONNECTIONS = 60_000
+FEWEST_CONNECTIONS = 16
 BACKLOG = 4096
-STREAMS = 2000  # at once on one HTTP/2 connection
+STREAMS = 250  # at once on one HTTP/2 connection; clients open another for more
+# What a client may send before it is read: upstream's for a stream, less than upstream's for a connection (25 MB). Until the head of a
+# request has been accepted nothing is read.
+STREAM_WINDOW, CONNECTION_WINDOW = 256 << 10, 1 << 20
+# Of one connection of HTTP/1, head included. Upstream's heads may have 1 MiB; a client holds as much for the 30 s a head may take.
+HEAD_BYTES = 256 << 10
 # granian can step a request's coroutine itself, without a task: a fifth less for an answer given at once. Up to Python 3.11.
 RUST_TASKS = sys.version_info < (3, 12)
 
@@ -44,14 +53,17 @@ class HTTP:
 class Listener:
     """Accepts on one address (SO_REUSEPORT: the kernel spreads connections over the workers) until ``stop``.
 
+    ``fd``: a bound socket, which becomes the listener's, instead of an address. ``connections``: how many may be open at once.
     ``rust_tasks``: requests are stepped by granian. It leaves a task behind that only stands for its scheduler and trips up
     ``asyncio.run`` and ``all_tasks`` in the same process.
     """
 
     def __init__(
-        self, app, host: str, port: int, tls: TLSFiles | None = None, uds: str = "", http: HTTP = HTTP(), rust_tasks: bool = RUST_TASKS
+        self, app, host: str = "", port: int = 0, tls: TLSFiles | None = None, uds: str = "", http: HTTP = HTTP(),
+        rust_tasks: bool = RUST_TASKS, fd: int = -1, connections: int = CONNECTIONS,
     ) -> None:  # fmt: skip
         self.app, self.host, self.port, self.tls, self.uds, self.http, self.rust_tasks = app, host, port, tls, uds, http, rust_tasks
+        self.fd, self.connections = fd, max(FEWEST_CONNECTIONS, min(connections, CONNECTIONS))
         self._signal = WorkerSignal()
         self._worker: Any = None
         self.stopped: Any = None
@@ -87,8 +99,7 @@ class Listener:
             finally:
                 del running[watcher]
 
-        spec = UnixSocketSpec(self.uds, BACKLOG, 0o600) if self.uds else SocketSpec(self.host, self.port, BACKLOG)
-        sock = (None, spec.build()) if self.uds else (spec, None)
+        sock = self._socket()
         t = self.tls
         # granian's own type stub does not list the arguments of the version it comes with.
         make: Any = ASGIWorker
@@ -96,9 +107,12 @@ class Listener:
             (True, t.cert, t.key, None, t.min_version, None, [], False) if t else (False, None, None, None, "tls1.2", None, [], False)
         )
         self._worker = make(
-            worker_id, sock, None, 1, 8, 1, 30, BACKPRESSURE, self.http.mode,
-            HTTP1Settings(max_buffer_size=1 << 20),
-            HTTP2Settings(max_concurrent_streams=self.http.streams or STREAMS, max_headers_size=1 << 20, keep_alive_interval=30_000),
+            worker_id, sock, None, 1, 8, 1, 30, self.connections, self.http.mode,
+            HTTP1Settings(max_buffer_size=HEAD_BYTES),
+            HTTP2Settings(
+                max_concurrent_streams=self.http.streams or STREAMS, max_headers_size=HEAD_BYTES, keep_alive_interval=30_000,
+                initial_stream_window_size=STREAM_WINDOW, initial_connection_window_size=CONNECTION_WINDOW,
+            ),
             True, None, *ssl, (None, None),
         )  # fmt: skip
         self.stopped = loop.create_future()
@@ -110,6 +124,18 @@ class Listener:
         scheduler = _new_cbscheduler(loop, run, impl_asyncio=not self.rust_tasks)
         serve = self._worker.serve_async_uds if self.uds else self._worker.serve_async
         serve(scheduler, loop, self._signal)
+
+    def _socket(self) -> tuple[Any, Any]:
+        if self.fd < 0:
+            spec = UnixSocketSpec(self.uds, BACKLOG, 0o600) if self.uds else SocketSpec(self.host, self.port, BACKLOG)
+            return (None, spec.build()) if self.uds else (spec, None)
+        holder: Any = SocketHolder
+        backlog = min(BACKLOG, self.connections // 2)  # what it may take in one go
+        if sys.platform in ("linux", "freebsd"):  # where granian listens itself
+            return None, holder(self.fd, False, backlog)
+        with socket.socket(fileno=os.dup(self.fd)) as s:
+            s.listen(backlog)
+        return None, holder(self.fd, False)
 
     def stop(self) -> None:
         """Stop accepting; connections end once their requests are answered."""

@@ -13,7 +13,8 @@ def translate(e: Exception) -> errors.ApiError | None:
     if isinstance(e, Busy):
         return errors.too_many_requests("Too many requests, please try again later.", 1)
     if isinstance(e, Full):
-        return errors.internal(f"the store is full, only deletes are accepted: {e}")
+        # etcd's words, which kube-apiserver hands on as they are: no reason, 500.
+        return errors.ApiError(500, "", "etcdserver: mvcc: database space exceeded")
     if isinstance(e, Closed):
         return errors.service_unavailable("the server is shutting down")
     if isinstance(e, Compacted):

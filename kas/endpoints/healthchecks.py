@@ -43,6 +43,9 @@ class Getter(Protocol):
     def get(self, key: str) -> Any:
         """What is stored under the key; StoreError when the store cannot be read."""
 
+    def full(self) -> str:
+        """Why writes are refused for want of room, or ""."""
+
 
 class HealthChecks:
     """``behind()`` is how many revisions the worker's followers are behind the store; ``api_services`` are the keys of the APIServices of
@@ -63,7 +66,7 @@ class HealthChecks:
         return {
             "healthz": {**base, **tail},
             "livez": {**base, **tail},
-            "readyz": {**base, "informer-sync": self.informers, **tail, "shutdown": self.shutdown},
+            "readyz": {**base, "etcd-space": self.space, "informer-sync": self.informers, **tail, "shutdown": self.shutdown},
         }
 
     def storage(self) -> str:
@@ -73,6 +76,13 @@ class HealthChecks:
         except StoreError as e:
             return str(e)
         return ""
+
+    def space(self) -> str:
+        """Whether the store takes writes: why not, or "". Deletes it takes always."""
+        try:
+            return self._store.full()
+        except StoreError as e:
+            return str(e)
 
     def informers(self) -> str:
         """Whether the informers have seen all of the store: why not, or ""."""

@@ -20,6 +20,7 @@ from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.endpoints.write import Update, Writer, answer, check_name, options_dict
 from kas.meta import errors, field, gojson
+from kas.meta.aside import LARGE, step
 from kas.meta.errors import ApiError
 from kas.patch import jsonpatch, mergepatch, strategicmerge
 from kas.patch.strict import json_patch_errors
@@ -65,13 +66,13 @@ class Patcher:
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, subresource)
         admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("PatchOptions", o))
-        step: Update
+        write: Update
         if kind == APPLY_PATCH:
-            step = ApplyUpdate(req, served, ctx, name, admission, o)
+            write = await step(len(req.body) >= LARGE, ApplyUpdate, req, served, ctx, name, admission, o)
         else:
-            step = PatchUpdate(req, served, ctx, name, admission, kind, o)
-        rec = await step.run()
-        return await answer(req, served, step, rec, 201 if step.created else 200)
+            write = PatchUpdate(req, served, ctx, name, admission, kind, o)
+        rec = await write.run()
+        return await answer(req, served, write, rec, 201 if write.created else 200)
 
 
 class PatchUpdate(Update):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from kas.endpoints.subresources.named import own
 from kas.endpoints.write import Writer
 from kas.kinds.authentication import tokenreview as authn
 from kas.kinds.authorization import accessreview as authz
+from kas.meta.aside import LARGE, POOL
 from kas.meta.waiting import awaited, eager
 from kas.registry import pipeline
 from kas.request.http import Request, Response
@@ -28,7 +30,8 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
     async def create(req: Request, served: Virtual, namespace: str, name: str) -> Response:
         respond.media_without_table(req)
         o = write_options(req.params, "CreateOptions")
-        obj = decode_body(req, kind, strictness=o.field_validation)
+        read = functools.partial(decode_body, req, kind, strictness=o.field_validation)
+        obj: dict[str, Any] | None = await awaited(POOL.run(read) if len(req.body) >= LARGE else read())
         assert obj is not None
         meta = obj["metadata"] = obj.get("metadata") or {}
         pipeline.wipe_system_fields(meta)

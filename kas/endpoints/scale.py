@@ -18,6 +18,7 @@ from kas.endpoints.served import Served
 from kas.endpoints.write import Writer, check_name, options_dict
 from kas.kinds.autoscaling.scale import validate_scale
 from kas.meta import errors
+from kas.meta.aside import LARGE, step
 from kas.meta.selectors import format_label_selector
 from kas.patch.fieldmanager import Schema, builtin, to_parent, to_scale, update
 from kas.registry.strategy import Context, Obj
@@ -88,7 +89,7 @@ class Scale:
         """Serve PUT of /scale: of a Scale only the replicas, and who manages them, reach the object."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions")
-        given = decode_body(req, SCALE, strictness=o.field_validation)
+        given = await step(len(req.body) >= LARGE, decode_body, req, SCALE, strictness=o.field_validation)
         assert given is not None
         check_name(given, namespace, name)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
@@ -105,16 +106,16 @@ class Scale:
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
         admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("PatchOptions", o), SCALE.kind)
-        step: _ScaleUpdate
+        write: _ScaleUpdate
         if kind == APPLY_PATCH:
-            step = _Apply(served, self.scaled(served), ctx, name, admission, Applied(req, o))
+            write = _Apply(served, self.scaled(served), ctx, name, admission, await step(len(req.body) >= LARGE, Applied, req, o))
         else:
-            step = _Patch(req, served, self.scaled(served), ctx, name, admission, kind, o)
-        return await self._write(req, served, step)
+            write = _Patch(req, served, self.scaled(served), ctx, name, admission, kind, o)
+        return await self._write(req, served, write)
 
-    async def _write(self, req: Request, served: Served, step: _ScaleUpdate) -> Response:
-        rec = await step.run()
-        for text in step.warnings:
+    async def _write(self, req: Request, served: Served, write: _ScaleUpdate) -> Response:
+        rec = await write.run()
+        for text in write.warnings:
             req.warn(text)
         return await self._answer(req, served, rec)
 

@@ -13,11 +13,13 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.options import NO_WRITE_OPTIONS, WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.meta import errors
-from kas.registry import pipeline, write
+from kas.meta.aside import LARGE, step
+from kas.registry import pipeline
+from kas.registry import write as steps
 from kas.registry.admission import dedup_owner_references
 from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Shown
-from kas.registry.write import Create
+from kas.registry.write import Create, Write
 from kas.request.http import Request, Response
 
 NAMESPACE_MISMATCH = "the namespace of the provided object does not match the namespace sent on the request"
@@ -43,38 +45,47 @@ class Writer:
         """Serve POST of a new object: 201 with it as it was stored."""
         respond.media(req)  # who takes no answer of ours changes nothing; so in every verb
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
+        large = len(req.body) >= LARGE
+        ctx = self.context(req, namespace, o.dry_run)
+        obj = await step(large, self._posted, req, served, ctx, o)
+        admission = self.asked(req, served, CREATE, ctx, obj["metadata"].get("name", ""), options_dict("CreateOptions", o))
+        write = Create(served.registry, ctx, served, admission)
+        write.large = large
+        return await answer(req, served, write, await write.run(obj), 201)
+
+    @staticmethod
+    def _posted(req: Request, served: Served, ctx: Context, o: WriteOptions) -> Obj:
+        """The body as a new object of the sender's."""
         obj = decode_body(req, served.kind_record, strictness=o.field_validation)
         assert obj is not None
         meta = _metadata(obj)
-        pipeline.match_namespace(served.record, meta, namespace)
+        pipeline.match_namespace(served.record, meta, ctx.namespace)
         dedup_owner_references(meta, req.warn)
-        ctx = self.context(req, namespace, o.dry_run)
         managedfields.on_create(served, obj, managedfields.manager_name(o.field_manager, req), ctx)
-        admission = self.asked(req, served, CREATE, ctx, meta.get("name", ""), options_dict("CreateOptions", o))
-        step = Create(served.registry, ctx, served, admission)
-        return await answer(req, served, step, await step.run(obj), 201)
+        return obj
 
     async def update(self, req: Request, served: Served, namespace: str, name: str, subresource: str = "") -> Response:
         """Serve PUT: 200 with the object as it was stored, or 201 where that creates one."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions") if req.query else NO_WRITE_OPTIONS
-        given = decode_body(req, served.kind_record, strictness=o.field_validation)
+        given = await step(len(req.body) >= LARGE, decode_body, req, served.kind_record, strictness=o.field_validation)
         assert given is not None
         check_name(given, namespace if served.record.namespaced else "", name)
         ctx = self.context(req, namespace, o.dry_run, subresource)
         admission = self.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
-        step = Replace(req, given, served, ctx, name, admission, managedfields.manager_name(o.field_manager, req))
-        step.allow_create = served.record.allow_create_on_update and not subresource
-        rec = await step.run()
-        return await answer(req, served, step, rec, 201 if step.created else 200)
+        write = Replace(req, given, served, ctx, name, admission, managedfields.manager_name(o.field_manager, req))
+        write.allow_create = served.record.allow_create_on_update and not subresource
+        rec = await write.run()
+        return await answer(req, served, write, rec, 201 if write.created else 200)
 
 
-class Update(write.Update):
+class Update(steps.Update):
     """An update that came as a request."""
 
     def __init__(self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission) -> None:
         super().__init__(served.registry, ctx, name, served, admission)
         self.req, self.served = req, served
+        self.large = len(req.body) >= LARGE
         self.unconditional = served.record.allow_unconditional_update
 
 
@@ -103,11 +114,12 @@ class Replace(Update):
         return obj
 
 
-async def answer(req: Request, served: Served, step: write.Write, rec: Shown, status: int) -> Response:
+async def answer(req: Request, served: Served, done: Write, rec: Shown, status: int) -> Response:
     """What was written, in the version and form of the request, with the warnings of its strategy."""
-    for text in step.warnings:
+    for text in done.warnings:
         req.warn(text)
-    return respond.obj(req, served, rec if served.native else await served.converted_one(rec), status)
+    shown = rec if served.native else await served.converted_one(rec)
+    return await step(done.large, respond.obj, req, served, shown, status)
 
 
 def options_dict(kind: str, o: WriteOptions) -> dict[str, Any]:

@@ -56,17 +56,18 @@ async def _rest(work: Coroutine[Any, Any, T]) -> T:
 def _resumed(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
     """``work`` from its first pause on."""
     try:
-        waiting = work.send(None)
+        # What is waited for is not kept here: its error keeps this frame.
+        waiting = [work.send(None)]
         while True:
             try:
-                sent = yield waiting
+                sent = yield waiting.pop()
             except GeneratorExit:
                 work.close()
                 raise
             except BaseException as e:
-                waiting = work.throw(e)
+                waiting.append(work.throw(e))
             else:
-                waiting = work.send(sent)
+                waiting.append(work.send(sent))
     except StopIteration as done:
         result: T = done.value
         return result

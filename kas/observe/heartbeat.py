@@ -8,18 +8,19 @@ from time import monotonic
 
 
 class Heartbeat:
-    """A timer of the loop that runs every ``EVERY_S`` seconds from ``start`` on; ``why`` says what is wrong when it did not for
-    ``LATE_S``."""
+    """A timer of the loop that runs every ``EVERY_S`` seconds from ``start`` on, and calls ``tell`` each time; ``why`` says what is wrong
+    when it did not for ``LATE_S``."""
 
     EVERY_S, LATE_S = 1.0, 30.0
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = monotonic, tell: Callable[[], None] = lambda: None) -> None:
+        self._clock, self._tell = clock, tell
         self._at: float | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Note the time now and every ``EVERY_S`` seconds from now on."""
         self._at = self._clock()
+        self._tell()
         loop.call_later(self.EVERY_S, self.start, loop)
 
     def why(self) -> str:

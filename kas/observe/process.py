@@ -1,13 +1,55 @@
-"""What a process knows of itself."""
+"""What a process knows of itself, and what it owes to the one that started it."""
 
 from __future__ import annotations
 
 import os
+import resource
+import signal
+import sys
+import threading
 import time
 from pathlib import Path
+
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+RESERVE = 64  # descriptors that are never given to clients: files, the store, threads of the listeners
 
 
 def age_s() -> float:
     """Seconds since this process was made, by fork or by the shell: before the interpreter began to load (/proc/self/stat, field 22)."""
     ticks = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()[19]
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def raise_descriptor_limit() -> None:
+    """The soft limit of open descriptors becomes the hard one, for this process and those it forks."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard and hard != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def spare_descriptors() -> int:
+    """How many descriptors clients may hold: a quarter, at least ``RESERVE``, is kept for the way out (webhooks, proxied requests),
+    files and threads."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return limit - len(os.listdir("/dev/fd")) - max(RESERVE, limit // 4)
+
+
+def end_with(parent: int, alive: int) -> None:
+    """Ends this process, as by SIGKILL, when its ``parent`` does, in whatever state either is. ``alive`` reads end of file then.
+
+    Linux has a signal for it; elsewhere a thread waits for the pipe, which cannot end a process that is stopped.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the signal was asked for
+            os._exit(1)
+        os.close(alive)
+        return
+
+    def wait() -> None:
+        os.read(alive, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="kas-parent", daemon=True).start()

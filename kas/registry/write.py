@@ -24,6 +24,7 @@ import orjson
 
 from kas._codecs import RawJSON
 from kas.meta import errors, field
+from kas.meta.aside import LARGE, step
 from kas.meta.scalars import parse_uint64
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import keep_timestamps, restore_after_admission
@@ -75,6 +76,7 @@ class Write:
         self.own = version is not None and version.own_strategy
         self.resource = version.record if version is not None and self.own else registry.resource
         self.warnings: list[str] = []
+        self.large = False  # what a request brought is worked on beside the loop
 
     def tell(self, warnings: list[str]) -> None:
         """Warn the client although the write comes to nothing."""
@@ -121,8 +123,10 @@ class Write:
         ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
         given = obj["metadata"].pop("resourceVersion", None)
         allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
+        # What allocates looks at what others have taken, and what is custom has its own types: on the loop.
+        aside = self.large and allocate is None and not self.own
         try:
-            obj, self.warnings = pipeline.build_create(self.resource, obj, ctx, allocate)
+            obj, self.warnings = await step(aside, pipeline.build_create, self.resource, obj, ctx, allocate)
         except errors.ApiError:
             self.tell(ctx.warnings)
             raise
@@ -138,7 +142,8 @@ class Write:
         if given and given.isascii() and given.isdigit() and given.strip("0"):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
-        encoded = registry.bounded(ctx, obj, registry.encoded(obj), 0)
+        encoded = await step(self.large, registry.encoded, obj)
+        encoded = registry.bounded(ctx, obj, encoded, 0)
         more = allocator.ops(ctx, obj, None) if allocator is not None else []
         return await registry.commit(key, obj, 0, more, encoded)
 
@@ -234,11 +239,12 @@ class Update(Write):
 
     async def _update(self, rec: Record) -> Shown:
         # prepare
-        old = object_of(rec)
+        self.large = self.large or (self.admission is not None and len(rec.json) >= LARGE)
+        old = await step(self.large, object_of, rec)
         self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)
         # mutate
-        wanted = self.mutate(live)
+        wanted = await step(self.large, self.mutate, live)
         # admit
         if self.admission is not None:
             wanted = await admit(self.admission, UPDATE, wanted, live)
@@ -249,7 +255,8 @@ class Update(Write):
             obj = wanted if self.native else await self.to_storage(wanted, old)
         # validate
         self._check_revision(obj.setdefault("metadata", {}), rec)
-        obj, self.warnings = self.validate(obj, before)
+        aside = self.large and self.registry.allocator is None and not self.own
+        obj, self.warnings = await step(aside, self.validate, obj, before)
         obj = keep_timestamps(before, obj)
         # admit
         await self.admit_valid(UPDATE, obj, live)
@@ -276,7 +283,7 @@ class Update(Write):
             # The update took away the last finalizer of an object being deleted: it goes instead of being written.
             revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, obj, rec.revision)
             return registry.not_stored(obj, revision)
-        encoded = registry.encoded(obj)
+        encoded = await step(self.large, registry.encoded, obj)
         if registry.is_stored(encoded, rec):
             return rec
         if ctx.dry_run:
@@ -349,8 +356,8 @@ class Delete(Write):
 
     async def _admit(self, admission: Admission, obj: Obj) -> None:
         live = obj if self.native else await self.to_request(obj)
-        for step in (admission.admit, admission.validate):
-            pending = step(DELETE, None, live)
+        for ask in (admission.admit, admission.validate):
+            pending = ask(DELETE, None, live)
             if pending is not None:
                 await pending
 

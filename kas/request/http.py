@@ -55,8 +55,9 @@ class Incoming(Protocol):
 
     length: int
 
-    async def read(self) -> bytes:
-        """The whole body. Raises ApiError 400 when it breaks off and 413 beyond ``MAX_BODY_BYTES``."""
+    async def read(self, user: Any) -> bytes:
+        """The whole body, which counts as the user's (a ``UserInfo``). Raises ApiError 400 when it breaks off, 413 beyond
+        ``MAX_BODY_BYTES``, 429 beyond what a user or the worker may hold, 408 when it comes too slowly."""
 
     def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes, however long. Raises ApiError 400 when it breaks off."""
@@ -82,7 +83,7 @@ def with_body(req: Request, handler: Callable[..., Result], *args: Any) -> Resul
 
 async def _read_first(req: Request, handler: Callable[..., Result], args: tuple[Any, ...]) -> Response:
     assert req.incoming is not None
-    req.body = await req.incoming.read()
+    req.body = await req.incoming.read(req.user)
     req.incoming = None
     result = handler(req, *args)
     return result if isinstance(result, Response) else await result

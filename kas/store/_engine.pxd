@@ -163,7 +163,8 @@ cdef struct Slot:                # a worker's counters in the shared memory; its
     int64_t pid
     int64_t mutating
     int64_t readonly
-    int64_t unused[13]
+    int64_t beats               # turns of its loop's clock
+    int64_t unused[12]
 
 
 cdef class Env:                          # one data directory, open

@@ -125,6 +125,10 @@ class Store(Protocol):
 
     # -- upkeep
 
+    def full(self) -> str:
+        """Why writes other than deletes are refused for want of room; "" while they are not."""
+        ...
+
     def compact(self, revision: int, max_entries: int = 2000) -> bool:
         """Forgets a bounded part of the history up to a revision; True when nothing of it is left. Blocks."""
         ...

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ class KasServer:
     """Starts ``kas serve`` on a free port with its data under ``directory``; a context manager.
 
     ``url``, ``port``, ``kubeconfig`` (path), ``token``, ``ca`` (path), ``pid`` are valid once started. ``output`` is what it printed so
-    far.
+    far. ``prefix`` is a command that runs the rest of its line: under limits, say.
     """
 
-    def __init__(self, directory: Path, *flags: str, workers: int = 1) -> None:
-        self.directory, self.flags, self.workers = Path(directory), flags, workers
+    def __init__(self, directory: Path, *flags: str, workers: int = 1, prefix: Sequence[str] = ()) -> None:
+        self.directory, self.flags, self.workers, self.prefix = Path(directory), flags, workers, prefix
         self.data_dir = self.directory / "data"
         self.process: Any = None
         self.url = ""
@@ -53,7 +54,7 @@ class KasServer:
             flags += ["--secure-port", self.url.rpartition(":")[2] if self.url else "auto"]
         if "--workers" not in given:
             flags += ["--workers", str(self.workers)]
-        command = [sys.executable, "-m", "kas.cli", "serve", "--data-dir", str(self.data_dir), *flags]
+        command = [*self.prefix, sys.executable, "-m", "kas.cli", "serve", "--data-dir", str(self.data_dir), *flags]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
         )

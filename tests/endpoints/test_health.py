@@ -15,7 +15,7 @@ from tests.server.whole import World
 
 GROUPS = ("healthz", "livez", "readyz")
 COMMON = ("ping", "log", "etcd", "autoregister-completion", *STEPS, *LOOPS.values())
-NAMES = {"healthz": COMMON, "livez": COMMON, "readyz": (*COMMON, "informer-sync", "shutdown")}
+NAMES = {"healthz": COMMON, "livez": COMMON, "readyz": (*COMMON, "etcd-space", "informer-sync", "shutdown")}
 
 
 @pytest.fixture
@@ -79,6 +79,7 @@ BREAKS = {
     "etcd": ("", lambda w: w.store.close()),
     "autoregister-completion": ("bootstrap", None),
     "shutdown": ("", lambda w: setattr(w.server, "shutting_down", True)),
+    "etcd-space": ("", lambda w: setattr(w.store, "full", lambda: "database space exceeded")),
     "informer-sync": ("derived", None),
     "poststarthook/generic-apiserver-start-informers": ("derived", None),
     "poststarthook/rbac/bootstrap-roles": ("bootstrap", None),

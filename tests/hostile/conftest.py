@@ -10,6 +10,7 @@ import pytest
 import requests
 
 from kas.testing.server import KasServer
+from tests.hostile.bystander import Bystander
 from tests.hostile.hostile_wire import dial
 
 # mallory has no rights but those every user has, and what a test gives her.
@@ -103,6 +104,14 @@ def grant(admin: Caller) -> Iterator[Callable[..., None]]:
     yield give
     for path in made:
         admin("DELETE", path)
+
+
+@pytest.fixture
+def bystander(target: KasServer) -> Iterator[Bystander]:
+    """Somebody else's client; what it is asked for inside of ``with bystander:`` is served as it was before."""
+    one = Bystander(target)
+    yield one
+    one.check()
 
 
 def _workers(server: KasServer) -> dict[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
 import random
 import socket
 import ssl
@@ -23,8 +24,10 @@ from kas.testing.server import KasServer
 
 http.client._MAXHEADERS = 1000  # up to 4 KiB of short warnings are more headers than Python's client takes
 
+# ``make fuzz`` asks for some hundred thousand.
+EXAMPLES = int(os.environ.get("KAS_FUZZ_EXAMPLES", "60"))
 FUZZ = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+    max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES <= 60, suppress_health_check=list(HealthCheck), database=None
 )  # fmt: skip
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 PATCHES = [

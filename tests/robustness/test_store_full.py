@@ -126,3 +126,43 @@ def test_file_size_limit(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
         signal.signal(signal.SIGXFSZ, handler)
         store.close()
+
+
+def test_all_that_was_deleted_makes_room(tmp_path: Path) -> None:
+    """Deletes leave what was in the history: it is forgotten when a write finds no room."""
+    store = open_store(str(tmp_path), max_size=4 << 20, sync=False)
+    try:
+        for turn in range(3):
+            count = fill(store)
+            assert count > 100, turn
+            assert store.full() == "database space exceeded"
+            for i in range(count):
+                store.commit_now(Op(f"/registry/fill/{i:05d}", None))
+            assert store.count("/registry/fill/") == 0
+        store.commit_now(put("/registry/after/1", expected=0))
+        assert store.compacted_revision > 0
+        assert store.full() == ""
+    finally:
+        store.close()
+
+
+def test_updates_do_not_fill_the_map(tmp_path: Path) -> None:
+    """The history of few objects gives way to their next state, however often they are written."""
+    store = open_store(str(tmp_path), max_size=4 << 20, sync=False)
+    try:
+        for i in range(1000):
+            store.commit_now(put(f"/registry/same/{i % 10}"))
+        assert store.revision == 1000
+        assert store.full() == ""
+        assert store.statistics()["file_bytes"] <= (4 << 20) + (2 << 20)
+    finally:
+        store.close()
+
+
+def test_history_that_would_make_no_room_is_kept(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path), max_size=4 << 20, sync=False)
+    try:
+        fill(store)
+        assert store.compacted_revision == 0
+    finally:
+        store.close()

@@ -16,6 +16,9 @@ OWN = (
     Flag("tls-san", "strings", (), "Further names and addresses in the self-made certificate.", own=True),
     Flag("shutdown-grace", "duration", 20.0, "How long requests in flight may take to end after SIGTERM and --shutdown-delay-duration.",
          own=True),
+    Flag("worker-timeout", "duration", 30.0,
+         "How long a worker may not answer the process that watches it before it is killed and replaced; after a third of it new "
+         "connections go to the others. 0 = never.", own=True),
     Flag("enable-swagger-ui", "bool", True, "Serve /swagger-ui.", own=True),
     Flag("log-dir", "path", "", "Directory whose files /logs/ shows.", shown="logs below --data-dir", own=True),
     Flag("store-max-size", "quantity", 64 << 30, "Upper bound of the store's file.", own=True),

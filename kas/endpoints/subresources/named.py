@@ -10,6 +10,7 @@ from kas.endpoints.admission import RequestAdmission
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.write import Writer, options_dict
+from kas.meta.aside import LARGE, step
 from kas.patch.fieldmanager import builtin, update
 from kas.registry import pipeline
 from kas.registry.strategy import Context, Obj
@@ -40,7 +41,7 @@ async def read(
     """The posted object of ``kind``, admitted. ``keep_system``: uid and its like stay, as preconditions. Raises what a create raises."""
     respond.media_without_table(req)
     o = write_options(req.params, "CreateOptions")
-    obj = decode_body(req, kind, strictness=o.field_validation)
+    obj = await step(len(req.body) >= LARGE, decode_body, req, kind, strictness=o.field_validation)
     assert obj is not None
     meta = obj.get("metadata")
     if meta is None:

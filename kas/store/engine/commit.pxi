@@ -20,6 +20,15 @@ cdef size_t used_bytes(Env env) noexcept nogil:
     return (info.last_pgno + 1 - free_) * st.psize
 
 
+cdef inline size_t margin_of(size_t limit) noexcept nogil:
+    return limit // 64 + 65536
+
+
+def margin(size_t limit) -> int:
+    """How many bytes below the limit a store that was full has to be before writes other than deletes are let in again."""
+    return margin_of(limit)
+
+
 cdef class Op:
     """One write: a put (draft given) or a delete. ``expected``: the mod revision the current record must have, 0 for no record,
     None for no precondition; a delete of an absent key is always a conflict. With ``check`` nothing is written: the transaction it
@@ -152,7 +161,7 @@ def apply_batch(Env env not None, list units not None, list at not None, uint64_
         with nogil:
             L.env_info(env.env, &info)
             # Above the limit only deletes may use the room; used_bytes() walks the free list, so it is asked only then.
-            if not only_deletes and info.mapsize > env.limit and used_bytes(env) + env.limit // 64 + 65536 > env.limit:
+            if not only_deletes and info.mapsize > env.limit and used_bytes(env) + margin_of(env.limit) > env.limit:
                 rc = ERR_MAP_FULL
             else:
                 rc = write_batch(env, ops, n, now_s, &before, &newest)

@@ -72,6 +72,7 @@ cdef class Env:
         try:
             self._check_size()
             self._open_tables()
+            self._check_ends()
         except BaseException:
             self.close()
             raise
@@ -94,6 +95,7 @@ cdef class Env:
         cdef bint write = False
         cdef void *txn
         cdef kas_val k, v
+        cdef kas_stat st
         while True:
             rc = L.txn_begin(self.env, NULL, 0 if write else TXN_RDONLY, &txn)
             if rc == ERR_MAP_RESIZED:
@@ -111,6 +113,10 @@ cdef class Env:
                 k = val(b"kas.format", 10)
                 if rc == 0:
                     rc = L.get(txn, self.main, &k, &v)
+                if rc == ERR_NOTFOUND:
+                    L.stat(txn, self.main, &st)
+                    if st.entries:
+                        raise CorruptError(f"{self.path}/data.mdb is another program's database: serve another directory")
                 if rc == 0 or rc == ERR_NOTFOUND:
                     found = FORMAT if rc else (<char *>v.data)[:v.size]
                     if found != FORMAT and found not in UPGRADED:
@@ -136,6 +142,30 @@ cdef class Env:
                 write = True
                 continue
             raise engine_error(rc, f"cannot read {self.path}")
+
+    def _check_ends(self):
+        # Not the whole file, which would take as long as to read it: the way to the first and the last entry of each table. A copy that
+        # broke off, with the length of the whole, lacks one of them.
+        cdef void *txn
+        cdef void *cursor
+        cdef kas_val k, v
+        cdef int rc, op
+        cdef unsigned int dbi
+        rc = self.begin_read(&txn)
+        if rc:
+            raise engine_error(rc, f"cannot read {self.path}")
+        try:
+            for dbi in (self.current, self.body, self.log, self.expiry, self.clock):
+                rc = L.cursor_open(txn, dbi, &cursor)
+                if rc == 0:
+                    for op in (OP_FIRST, OP_LAST):
+                        if rc == 0:
+                            rc = L.cursor_get(cursor, &k, &v, op)
+                    L.cursor_close(cursor)
+                if rc and rc != ERR_NOTFOUND:
+                    raise engine_error(rc, f"cannot read {self.path}/data.mdb")
+        finally:
+            self.end_read(txn)
 
     cdef int _open_table(self, void *txn, str name, bint write) except? -1:
         cdef bytes raw = name.encode()
@@ -338,6 +368,19 @@ cdef class Env:
         if rc:
             raise engine_error(rc, "checking readers")
         return dead
+
+    def nearly_full(self) -> bool:
+        """Whether the file has grown to seven eighths of the limit; what of it is free takes longer to tell."""
+        cdef kas_info info
+        cdef kas_stat st
+        cdef void *txn
+        cdef int rc = self.begin_read(&txn)
+        if rc:
+            raise engine_error(rc, "reading statistics")
+        L.env_info(self.env, &info)
+        L.env_stat(self.env, &st)
+        self.end_read(txn)
+        return (info.last_pgno + 1) * st.psize > self.limit // 8 * 7
 
     def statistics(self):
         """Sizes of the tables and the map, as a dict of ints."""

@@ -243,7 +243,7 @@ cdef object engine_error(int rc, str what):
     if is_full(rc):
         return FullError(text)
     if rc in (ERR_CORRUPTED, ERR_PAGE_NOTFOUND, ERR_INVALID, ERR_VERSION):
-        return CorruptError(text)
+        return CorruptError(f"{text}; it is damaged or was not written by this program: restore it from a backup, or serve another directory")
     return EngineError(text)
 
 

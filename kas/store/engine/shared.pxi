@@ -1,7 +1,7 @@
 # Shared memory of the workers: the committed revision, in-flight counters, wake-ups.
 #
 # One page of a mapped file for the revision, then one 128-byte slot per worker: pid, mutating and read-only requests in
-# flight. A slot is written by its own worker only (and zeroed by whoever reaps a dead one), so a crashed worker's share can
+# flight, heartbeats. A slot is written by its own worker only (and zeroed by whoever reaps a dead one), so a crashed worker's share can
 # be taken back. All accesses are atomic; loads and stores of a cache line of one's own cost some nanoseconds. The mapping belongs to
 # kas.store.shared.Shared; a SharedMemory keeps it alive. Trusted: the other workers. Benchmark: the row `get` of bench/end_to_end.py.
 
@@ -70,6 +70,16 @@ cdef class SharedMemory:
             total += kas_read(&s[i].mutating if mutating else &s[i].readonly)
         return total
 
+    def beat(self):
+        """Says that the own loop turns."""
+        kas_add(&self.own.beats, 1)
+
+    def beats(self, int index) -> int:
+        """How often a worker has said so."""
+        if not 0 <= index < self.workers:
+            raise IndexError(index)
+        return kas_read(&((<Slot *>(self.base + SLOT_AT)) + index).beats)
+
     def claim(self, int64_t pid):
         """Makes the own slot this process's, with empty counters."""
         self.reap(self.index)
@@ -83,6 +93,7 @@ cdef class SharedMemory:
         s.pid = 0
         kas_store(<uint64_t *>&s.mutating, 0)
         kas_store(<uint64_t *>&s.readonly, 0)
+        kas_store(<uint64_t *>&s.beats, 0)
 
     def pid(self, int index) -> int:
         """The process that holds a slot, 0 for none."""

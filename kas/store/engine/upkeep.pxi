@@ -6,48 +6,62 @@
 
 def compact_step(Env env not None, uint64_t revision, Py_ssize_t max_entries):
     """Forgets at most max_entries log entries up to revision, in one transaction; ``(removed, done)``."""
-    cdef void *txn
-    cdef void *cursor = NULL
-    cdef kas_val k, v
-    cdef uint64_t newest = 0, compacted = 0, rev
     cdef Py_ssize_t removed = 0
     cdef bint done = False
     cdef int rc
     with nogil:
-        rc = env.begin_write(&txn)
-        if rc == 0:
-            rc = env.number(txn, b"kas.revision", &newest)
+        rc = forget(env, revision, max_entries, &removed, &done)
+        if rc == ERR_MAP_FULL:
+            # Forgetting copies pages before it frees them.
+            rc = grow_reserve(env)
             if rc == 0:
-                rc = env.number(txn, b"kas.compacted", &compacted)
-            if revision > newest:
-                revision = newest
-            if rc == 0 and revision > compacted:
-                rc = env.set_number(txn, b"kas.compacted", revision)
-            if rc == 0:
-                rc = L.cursor_open(txn, env.log, &cursor)
-            if rc == 0:
-                rc = L.cursor_get(cursor, &k, &v, OP_FIRST)
-                while rc == 0:
-                    if not log_key(&k, &rev):
-                        rc = ERR_CORRUPTED
-                        break
-                    if rev > revision:
-                        done = True
-                        break
-                    if removed == max_entries:
-                        break
-                    rc = L.cursor_del(cursor, 0)
-                    removed += 1
-                    if rc == 0:
-                        rc = L.cursor_get(cursor, &k, &v, OP_FIRST)
-                if rc == ERR_NOTFOUND:
-                    done = True
-                    rc = 0
-                L.cursor_close(cursor)
-            rc = env.end_write(txn, rc)
+                rc = forget(env, revision, max_entries, &removed, &done)
     if rc:
         raise engine_error(rc, "compacting")
     return removed, done
+
+
+cdef int forget(Env env, uint64_t revision, Py_ssize_t max_entries, Py_ssize_t *removed, bint *done) noexcept nogil:
+    """The transaction of compact_step. It writes even where there is nothing to forget: what the one before has freed can be used from
+    the next but one on."""
+    cdef void *txn
+    cdef void *cursor = NULL
+    cdef kas_val k, v
+    cdef uint64_t newest = 0, compacted = 0, rev
+    cdef int rc = env.begin_write(&txn)
+    if rc:
+        return rc
+    removed[0] = 0
+    done[0] = False
+    rc = env.number(txn, b"kas.revision", &newest)
+    if rc == 0:
+        rc = env.number(txn, b"kas.compacted", &compacted)
+    if revision > newest:
+        revision = newest
+    if rc == 0:
+        rc = env.set_number(txn, b"kas.compacted", max(revision, compacted))
+    if rc == 0:
+        rc = L.cursor_open(txn, env.log, &cursor)
+    if rc == 0:
+        rc = L.cursor_get(cursor, &k, &v, OP_FIRST)
+        while rc == 0:
+            if not log_key(&k, &rev):
+                rc = ERR_CORRUPTED
+                break
+            if rev > revision:
+                done[0] = True
+                break
+            if removed[0] == max_entries:
+                break
+            rc = L.cursor_del(cursor, 0)
+            removed[0] += 1
+            if rc == 0:
+                rc = L.cursor_get(cursor, &k, &v, OP_FIRST)
+        if rc == ERR_NOTFOUND:
+            done[0] = True
+            rc = 0
+        L.cursor_close(cursor)
+    return env.end_write(txn, rc)
 
 
 def due(Env env not None, uint64_t now_s, Py_ssize_t limit):

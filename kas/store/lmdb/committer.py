@@ -22,6 +22,8 @@ BATCH_OPS = 1024
 BATCH_BYTES = 32 << 20
 # Above these bounds commit() refuses. In-flight limits keep a worker far away from them.
 QUEUE_UNITS = 16384
+# How long a refused write for want of room counts as the state of the store.
+REFUSED_S = 30.0
 
 Outcome = Callable[[StoreError | None], None]
 
@@ -53,8 +55,14 @@ class Unit:
 class Committer:
     """Owns the thread and its queue. ``deliver(batch)`` is called in the thread and must see to it that the batch is resolved."""
 
-    def __init__(self, env: Env, shared: Shared, deliver: Callable[[Batch], None], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, env: Env, shared: Shared, deliver: Callable[[Batch], None], note: Callable[[int], None], trim: Callable[[], bool],
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        """``note(revision)`` is told what is durable; ``trim()`` makes room by forgetting history, and says whether there was any."""
         self._env, self._shared, self._deliver, self._clock = env, shared, deliver, clock
+        self._note, self._trim = note, trim
+        self._refused_at = -REFUSED_S
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="kas-committer", daemon=True)
@@ -121,19 +129,38 @@ class Committer:
 
     def _commit(self, units: list[Unit]) -> None:
         deletes = [u for u in units if all(op.draft is None for op in u.ops)]
-        batch = self._apply(units, len(deletes) == len(units))
+        batch = self._apply_in_room(units, len(deletes) == len(units))
         if isinstance(batch.error, Full) and deletes and len(deletes) < len(units) and all(u.at <= 0 for u in units):
             # Deletes make room: they do not share the fate of the writes they queued with. (Given revisions keep their order.)
             self._deliver(Batch([u for u in units if u not in deletes], error=batch.error))
-            batch = self._apply(deletes, True)
+            batch = self._apply_in_room(deletes, True)
         self.operations += len(batch.events)
         self._deliver(batch)
+
+    def refused_lately(self) -> bool:
+        """Whether a write found no room within the last ``REFUSED_S`` seconds, and none has since."""
+        return time.monotonic() - self._refused_at < REFUSED_S
+
+    def _apply_in_room(self, units: list[Unit], only_deletes: bool) -> Batch:
+        """History gives way before a write is refused."""
+        batch = self._apply(units, only_deletes)
+        try:
+            while isinstance(batch.error, Full) and self._trim():
+                batch = self._apply(units, only_deletes)
+        except StoreError as e:  # no room to make room: the disk is full
+            batch.error = e
+        if isinstance(batch.error, Full):
+            self._refused_at = time.monotonic()
+        elif not only_deletes:
+            self._refused_at = -REFUSED_S
+        return batch
 
     def _apply(self, units: list[Unit], only_deletes: bool) -> Batch:
         try:
             after, reached = apply_batch(self._env, [u.ops for u in units], [u.at for u in units], int(self._clock()), only_deletes)
         except StoreError as e:
             return Batch(units, error=e)
+        self._note(reached)
         self._shared.publish(reached)
         return Batch(units, [op.event for u in units for op in u.ops if op.event is not None], after, reached)
 

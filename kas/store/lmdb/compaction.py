@@ -4,8 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kas.store import _engine
+
 if TYPE_CHECKING:
     from kas.store.lmdb.store import LMDBStore
+
+TRIM_STEP = 500  # entries a transaction: what it copies has to fit into the reserve
+
+
+def trim(store: LMDBStore) -> bool:
+    """Forgets the older half of the history to make room for a write that found none; False when what is left of it would make none.
+
+    Ends with a transaction more, because pages that one has freed can be used from the next but one on. Blocks: for the committer's
+    thread.
+    """
+    statistics = store.statistics()
+    newest, compacted = statistics["revision"], statistics["compacted_revision"]
+    if statistics["log_bytes"] <= _engine.margin(statistics["limit"]):
+        return False
+    target = newest - (newest - compacted) // 2
+    while not store.compact(target, TRIM_STEP):
+        pass
+    return store.compact(target, TRIM_STEP)
 
 
 class HistoryPolicy:

@@ -18,8 +18,9 @@ from kas.store._engine import Event, Matcher, Op, RangeResult, Record
 from kas.store.contract import EVENTS_BYTES, Store, Wrap
 from kas.store.errors import Busy, Closed, Compacted, Conflict, Corrupt, Full, FutureRevision, KeyTooLong, StoreError, TransformError
 from kas.store.hub import Hub, Watcher
+from kas.store.lmdb.committed import Committed
 from kas.store.lmdb.committer import EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
-from kas.store.lmdb.compaction import HistoryPolicy
+from kas.store.lmdb.compaction import HistoryPolicy, trim
 from kas.store.shared import Shared
 from kas.store.transform import Transformers
 
@@ -27,6 +28,7 @@ _engine.bind_errors(Full, Corrupt, StoreError, KeyTooLong, TransformError)
 
 _RECORDS, _JSON, _METADATA, _COUNT, _PROTOBUF = range(5)
 T = TypeVar("T")
+OUT_OF_SPACE = "database space exceeded"
 
 
 def _translate(error: LookupError) -> NoReturn:
@@ -50,12 +52,23 @@ class LMDBStore(Store):
         except OSError as e:
             raise StoreError(f"data directory {path}: {e.strerror}") from e
         self.shared = shared or Shared.private()
+        self._committed = Committed(path)
+        had = self._committed.check_present()
         self._env = _engine.Env(path, max_size, sync=sync)
         self._env.transformer_for = self._transformers = transformers
+        newest = self._env.revisions()[0]
+        try:
+            self._committed.check(had, newest)
+            self._committed.open()
+        except (Corrupt, OSError) as e:
+            self._env.close()
+            raise e if isinstance(e, Corrupt) else StoreError(f"data directory {path}: {e.strerror}") from e
+        if newest > had:
+            self._committed.note(newest)
         self._env.check_readers()
-        self.shared.memory.publish(self._env.revisions()[0])
+        self.shared.memory.publish(newest)
         self.hub = Hub(self.events, self._newest, self.shared.revision)
-        self._committer = Committer(self._env, self.shared, self._deliver)
+        self._committer = Committer(self._env, self.shared, self._deliver, self._committed.note, lambda: trim(self))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gathered: list[Unit] = []
         self._started = False
@@ -83,6 +96,7 @@ class LMDBStore(Store):
         if self._loop is not None and self.shared.wake_fd >= 0 and not self._loop.is_closed():
             self._loop.remove_reader(self.shared.wake_fd)
         self._env.close()
+        self._committed.close()
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
@@ -365,6 +379,16 @@ class LMDBStore(Store):
             if error is not None and not isinstance(error, (Conflict, TransformError)):
                 raise error
         return len(due)
+
+    def full(self) -> str:
+        """See the contract."""
+        if self._committer.refused_lately():
+            return OUT_OF_SPACE
+        s = self._env.statistics() if self._env.nearly_full() else None
+        if s is None:
+            return ""
+        kept = s["file_bytes"] - s["free_bytes"] - s["log_bytes"]  # history gives way to what is written
+        return OUT_OF_SPACE if kept + _engine.margin(s["limit"]) > s["limit"] else ""
 
     def statistics(self) -> dict[str, int]:
         """Numbers for metrics and tests: revisions, sizes in bytes, entries, readers, queue and batches."""

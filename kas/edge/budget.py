@@ -1,0 +1,108 @@
+"""What bodies may hold of a worker's memory, and how slowly they may come.
+
+Bodies up to ``FREE_BYTES`` are bounded by the number of requests in flight and cost nothing here. Of larger ones every byte that is held,
+from its arrival to the end of its request, counts against the user and against the worker. What nobody reads is never held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from kas.auth.user import MASTERS, UserInfo
+from kas.meta.errors import ApiError, too_many_requests
+
+if TYPE_CHECKING:
+    from kas.edge.body import Inlet
+
+FREE_BYTES = 64 << 10
+WORKER_BYTES, USER_BYTES = 256 << 20, 64 << 20
+RETRY_AFTER_S = 1
+
+# A body may pause for so long, has so long to begin with, and then keeps this pace on average.
+PATIENCE_S, BYTES_PER_S = 10.0, 16 << 10
+
+
+class Budget:
+    """Bytes held of bodies, over all and by user name. Administrators count and are not refused: they repair an overloaded server."""
+
+    def __init__(self, worker_bytes: int = WORKER_BYTES, user_bytes: int = USER_BYTES) -> None:
+        self._worker_bytes, self._user_bytes = worker_bytes, user_bytes
+        self.held = 0
+        self.by_user: dict[str, int] = {}
+
+    def take(self, user: UserInfo | None, size: int) -> None:
+        """``size`` bytes more. Raises 429 beyond a bound, and then takes nothing."""
+        name = user.name if user is not None else ""
+        own = self.by_user.get(name, 0) + size
+        if (own > self._user_bytes or self.held + size > self._worker_bytes) and (user is None or MASTERS not in user.groups):
+            raise too_many_requests("Too many requests, please try again later.", RETRY_AFTER_S)
+        self.by_user[name] = own
+        self.held += size
+
+    def give_back(self, user: UserInfo | None, size: int) -> None:
+        """What was taken is held no longer."""
+        name = user.name if user is not None else ""
+        own = self.by_user[name] - size
+        if own:
+            self.by_user[name] = own
+        else:
+            del self.by_user[name]
+        self.held -= size
+
+
+class Pace:
+    """Cancels the tasks that read a body which comes too slowly. One timer for all of them, as long as there are any."""
+
+    LOOK_S = 1.0
+
+    def __init__(self) -> None:
+        self._reading: dict[asyncio.Task[Any], _Reading] = {}
+        self._late: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, task: asyncio.Task[Any], body: Inlet) -> None:
+        """``task`` reads ``body`` from now on, until ``drop``."""
+        self._reading[task] = _Reading(body)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self.LOOK_S, self._look)
+
+    def drop(self, task: asyncio.Task[Any]) -> bool:
+        """Whether the task was cancelled because of its body's pace; the cancellation is taken back then."""
+        self._reading.pop(task, None)
+        if not self._late or task not in self._late:
+            return False
+        self._late.discard(task)
+        return task.uncancel() == 0
+
+    def _look(self) -> None:
+        self._timer = None
+        now = monotonic()
+        for task, reading in list(self._reading.items()):
+            if reading.late(now):
+                del self._reading[task]
+                self._late.add(task)
+                task.cancel()
+        if self._reading:
+            self._timer = asyncio.get_running_loop().call_later(self.LOOK_S, self._look)
+
+
+class _Reading:
+    __slots__ = ("_began", "_body", "_bytes", "_moved")
+
+    def __init__(self, body: Inlet) -> None:
+        self._body, self._bytes = body, -1
+        self._began = self._moved = monotonic()
+
+    def late(self, now: float) -> bool:
+        arrived = self._body.arrived_bytes
+        if arrived != self._bytes:
+            self._bytes, self._moved = arrived, now
+        return now - self._moved > PATIENCE_S or now - self._began > PATIENCE_S + arrived / BYTES_PER_S
+
+
+def too_slow(multiplexed: bool) -> ApiError:
+    """408; a connection of HTTP/1 ends with it, because the rest of the body is still in it."""
+    headers = None if multiplexed else {"connection": "close"}
+    return ApiError(408, "Timeout", "the body of the request did not arrive in time", {}, headers)

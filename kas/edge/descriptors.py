@@ -1,0 +1,85 @@
+"""What keeps the listeners from running out of descriptors, and gets them out of it.
+
+Three steps, because the TLS listener below takes connections without a bound until their handshakes are done (10 s at most; only then
+do they count), and once accepting has failed it never accepts again, nor closes what it has (granian 2.8.7):
+
+- a connection that says nothing stays in the kernel (``TCP_DEFER_ACCEPT``);
+- when few descriptors are left, the kernel drops what opens new connections (a filter on the listening socket): clients try again;
+- when connections wait for ``STUCK_S`` though there is room for them, or none is left at all, the worker ends and is replaced.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+log = logging.getLogger("kas.edge")
+
+SILENT_S = 3600  # how long the kernel keeps a connection that says nothing
+STUCK_S = 3.0
+SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27  # <asm-generic/socket.h>
+BPF_RET = 0x06
+
+
+def wait_for_words(s: socket.socket) -> None:
+    """Connections to the listening socket ``s`` are accepted once they have sent something, where the system can wait for it."""
+    if hasattr(socket, "TCP_DEFER_ACCEPT"):
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, SILENT_S)
+
+
+class Gate:
+    """Shuts out new connections while more than ``most`` descriptors are open. ``look`` is called some twenty times a second, in the loop;
+    ``give_up`` once, when a listener does not accept any more. The ``sockets`` are the listeners'."""
+
+    def __init__(self, sockets: Sequence[socket.socket], most: int, give_up: Callable[[], None]) -> None:
+        self._sockets, self._most, self._give_up = sockets, most, give_up
+        self.shut = False
+        self._stuck_since: float | None = None
+
+    def look(self) -> None:
+        """Some microseconds: the lowest free number is about the count of those in use, and never more."""
+        try:
+            lowest = os.dup(self._sockets[0].fileno()) if self._sockets else 0
+            if lowest:
+                os.close(lowest)
+        except OSError:
+            lowest = sys.maxsize
+        if self.shut != (lowest > (self._most * 7 // 8 if self.shut else self._most)):
+            self._turn()
+        # Between the two a listener waits for its own connections to end, as it should.
+        if (lowest == sys.maxsize or lowest < self._most * 3 // 4) and any(_waiting(s) for s in self._sockets):
+            self._stuck()
+        else:
+            self._stuck_since = None
+
+    def _stuck(self) -> None:
+        now = monotonic()
+        if self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since > STUCK_S:
+            log.error("connections have waited for %d s and are not accepted: this worker ends", STUCK_S)
+            self._stuck_since = sys.maxsize
+            self._give_up()
+
+    def _turn(self) -> None:
+        self.shut = not self.shut
+        log.warning("%s connections are let in: %d descriptors may be open", "no new" if self.shut else "new", self._most)
+        for s in self._sockets if sys.platform == "linux" else ():
+            if self.shut:
+                drop = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RET, 0, 0, 0))
+                s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(drop)))
+            else:
+                s.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+
+
+def _waiting(s: socket.socket) -> int:
+    """How many connections wait to be accepted (tcpi_unacked of a listening socket, Linux)."""
+    if sys.platform != "linux":
+        return 0
+    return int(struct.unpack_from("=I", s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 8 + 4 * 4)[0])

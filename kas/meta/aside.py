@@ -1,0 +1,122 @@
+"""Long work beside the event loop: a few threads for what is pure, so that others are answered meanwhile.
+
+What goes here decodes, validates, patches, converts or encodes one request's own objects. It may read the store (any thread may) and fill
+memos whose entries are found by single lookups; it does not touch futures, the hub, informers' indexes or another request's objects. Writes
+stay on the loop.
+
+Two threads: they take the interpreter's lock in turns with the loop, which gets it after ``SWITCH_S`` at the latest, or after the longest
+stretch of compiled code that keeps it (measured in docs/threat-model.md). More threads would not be faster and would make that wait longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Bodies and objects from here on are worked on aside: handing over costs a tenth of a millisecond, and work on less than this keeps the
+# loop for some milliseconds at most.
+LARGE = 64 << 10
+THREADS = 2
+STACK_BYTES = 16 << 20  # what is nested as deep as allowed is walked recursively
+SWITCH_S = 0.001  # while work runs aside; otherwise the interpreter's own 5 ms
+
+class _Job:
+    """Some work, the future of the loop that waits for it, and how it ended."""
+
+    __slots__ = ("error", "future", "loop", "result", "work")
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work, self.loop = work, asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Does the work, in this thread."""
+        if not self.future.cancelled():
+            try:
+                self.result = self.work()
+            except BaseException as e:  # the root of the job: whoever waits for it gets the error
+                self.error = e
+
+    def tell(self) -> None:
+        """Wakes up who waits, in the loop, and forgets everything: the frames of an error lead here."""
+        future, result, error = self.future, self.result, self.error
+        del self.future, self.result, self.error, self.work
+        if future.done():  # cancelled
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
+class Aside:
+    """The threads, started with the first job. Jobs wait in a queue that is as long as there are requests in flight.
+
+    Nothing here refers back to itself, because what a job has made must go with its request and not with the next collection of garbage,
+    which is rare: futures of ``concurrent.futures`` keep their callbacks, which keep them, and an error keeps the frames it came through.
+    """
+
+    def __init__(self, threads: int = THREADS) -> None:
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._wanted, self._running = threads, 0
+        self._usual = sys.getswitchinterval()
+        self.done = 0
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """``work(*args, **kwargs)`` in one of the threads. Cancelled, it is not begun, or its outcome is dropped."""
+        if self._wanted:
+            self._start()
+        job = _Job(lambda: work(*args, **kwargs))
+        self._running += 1
+        if self._running == 1:
+            sys.setswitchinterval(SWITCH_S)
+        self._jobs.put(job)
+        future: asyncio.Future[T] = job.future
+        del job
+        try:
+            return await future
+        finally:
+            del future  # the traceback of its error leads here
+
+    def _start(self) -> None:
+        usual = threading.stack_size(STACK_BYTES)
+        try:
+            while self._wanted:
+                self._wanted -= 1
+                threading.Thread(target=self._serve, name="kas-aside", daemon=True).start()
+        finally:
+            threading.stack_size(usual)
+
+    def _ended(self, job: _Job) -> None:
+        self._running -= 1
+        self.done += 1
+        if not self._running:
+            sys.setswitchinterval(self._usual)
+        job.tell()
+
+    def _serve(self) -> None:
+        while True:
+            job = self._jobs.get()
+            job.run()
+            try:
+                job.loop.call_soon_threadsafe(self._ended, job)
+            except RuntimeError:  # the loop was closed: nobody waits any more
+                self._running -= 1
+            del job  # an idle thread holds nothing
+
+
+POOL = Aside()
+
+
+async def step(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """``work(*args, **kwargs)``: aside when it is ``large``, else here."""
+    return await POOL.run(work, *args, **kwargs) if large else work(*args, **kwargs)

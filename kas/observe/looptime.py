@@ -1,0 +1,92 @@
+"""How long the event loop keeps others waiting, and who makes it.
+
+A timer of the loop notes how late it runs: every stretch of ``TICK_S`` and more in which the loop did nothing else is seen. A thread
+looks at the loop's own stack once the timer is overdue, because afterwards nobody knows what ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from kas.observe.metrics import Registry
+
+log = logging.getLogger("kas.loop")
+
+TICK_S = 0.05
+HELD_S = 1.0  # a stretch as long is logged, with whose it was
+BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+# What a frame of the stack says about whose work it does; "" when it says nothing.
+Whose = Callable[[FrameType], str]
+
+
+class LoopTime:
+    """``start`` is called in the loop's thread. ``whose`` is asked about the frames of what holds the loop, innermost first; ``tick`` is
+    called at each turn of the timer."""
+
+    def __init__(self, metrics: Registry, whose: Whose, tick: Callable[[], None] = lambda: None) -> None:
+        self._delay = metrics.histogram(
+            "apiserver_event_loop_delay_seconds", "How late a timer of a worker's event loop ran, whatever made it late.", (), BUCKETS
+        )
+        self._held = metrics.histogram(
+            "apiserver_event_loop_held_seconds",
+            "How late a timer of a worker's event loop ran, as far as the worker itself used the processor meanwhile.", (), BUCKETS,
+        )  # fmt: skip
+        self._whose, self._tick = whose, tick
+        self._due = self._cpu = 0.0
+        self._seen = ""
+        self._thread_id = 0
+        self._loop_code: Any = None  # of the function that runs the loop
+
+    def start(self) -> None:
+        """Begin, in the running loop."""
+        self._thread_id = threading.get_ident()
+        self._arm(asyncio.get_running_loop())
+        threading.Thread(target=self._look_on, name="kas-loop-time", daemon=True).start()
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due, self._cpu = time.monotonic() + TICK_S, time.process_time()
+        loop.call_later(TICK_S, self._turn, loop)
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        late = max(0.0, time.monotonic() - self._due)
+        caller = sys._getframe().f_back
+        self._loop_code = caller.f_code if caller is not None else None
+        self._delay.observe((), late)
+        self._held.observe((), min(late, time.process_time() - self._cpu))
+        if late >= HELD_S:
+            log.warning("the loop was held for %.1f s%s", late, f" by {self._seen}" if self._seen else "")
+        self._seen = ""
+        self._tick()
+        self._arm(loop)
+
+    def _look_on(self) -> None:
+        said = 0.0
+        while True:
+            time.sleep(HELD_S / 4)
+            due, late = self._due, time.monotonic() - self._due
+            if late < HELD_S / 2:
+                continue
+            self._seen = self._describe() or self._seen
+            if late > 5 * HELD_S and due != said:
+                said = due  # should it never end
+                log.warning("the loop has been held for %.1f s by %s", late, self._seen)
+
+    def _describe(self) -> str:
+        """The request and the place in the source that hold the loop; "" while nothing of ours runs."""
+        frame: FrameType | None = sys._current_frames().get(self._thread_id)
+        if frame is None or frame.f_code is self._loop_code:
+            return ""
+        place = f"{frame.f_code.co_filename.rpartition('/kas/')[2]}:{frame.f_lineno}"
+        whose = ""
+        while frame is not None and not whose:
+            whose = self._whose(frame)
+            frame = frame.f_back
+        return f"{whose} at {place}" if whose else place

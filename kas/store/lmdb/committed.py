@@ -1,0 +1,75 @@
+"""What was last committed, beside the data file: how an emptied or exchanged data file is told from a new one.
+
+``committed`` holds 16 bytes: a mark and a revision that had been committed when it was written (little endian). It is written after each
+commit and never synced, so it may be behind what is durable, never ahead of it while commits are synced.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+
+from kas.store.errors import Corrupt
+
+NAME = "committed"
+MARK = b"kascommi"
+SIZE = 16
+
+
+class Committed:
+    """The record of the store in the directory ``path``. The worker that commits calls ``note``; workers may overwrite one another with
+    what is a moment older."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._data = os.path.join(path, NAME), os.path.join(path, "data.mdb")
+        self._map: mmap.mmap | None = None
+
+    def read(self) -> int:
+        """The revision in the record; 0 where there is none that can be read."""
+        try:
+            with open(self._path, "rb") as f:
+                raw = f.read(SIZE)
+        except FileNotFoundError:
+            return 0
+        return int(struct.unpack("<Q", raw[8:])[0]) if len(raw) == SIZE and raw[:8] == MARK else 0
+
+    def check_present(self) -> int:
+        """Before the data file is opened, which would make a new one: raises ``Corrupt`` when it is gone or empty though something was
+        committed to it; returns the revision of the record."""
+        had = self.read()
+        if had and not (os.path.exists(self._data) and os.path.getsize(self._data)):
+            raise Corrupt(
+                f"{self._data} is empty or gone, but revision {had} was committed to it: restore it from a backup, "
+                f"or remove {self._path} to start with nothing"
+            )
+        return had
+
+    def check(self, had: int, newest: int) -> None:
+        """Raises ``Corrupt`` when the data file at revision ``newest`` lacks what ``check_present`` had found."""
+        if newest < had:
+            raise Corrupt(
+                f"{self._data} is at revision {newest}, but revision {had} was committed to it: restore a newer backup, "
+                f"or remove {self._path} to serve this one"
+            )
+
+    def open(self) -> None:
+        """Makes the record ready for ``note``."""
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if os.fstat(fd).st_size != SIZE:
+                os.ftruncate(fd, SIZE)
+            self._map = mmap.mmap(fd, SIZE)
+        finally:
+            os.close(fd)
+
+    def note(self, revision: int) -> None:
+        """``revision`` is committed. Some hundred nanoseconds; any thread."""
+        if self._map is not None:
+            struct.pack_into("<8sQ", self._map, 0, MARK, revision)
+
+    def close(self) -> None:
+        """Lets go of the record."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None

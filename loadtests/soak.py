@@ -1,0 +1,406 @@
+"""Attacks and normal work side by side, for a bounded time, on a server of its own: ``make soak ARGS="--minutes 30"``.
+
+Normal work: bystanders that GET, writers that keep book of what was acknowledged, watchers that check what watches promise, kubectl and an
+operator written with kopf where they are installed. Attacks, one after the other: bodies that stall, large bodies of all sorts, silent
+connections, noise. Fails when a bystander's request is not answered with what it asked for, an acknowledged write is lost, a watch repeats,
+loses or reorders, the server panics or a process is replaced, or memory and descriptors do not stay flat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import random
+import re
+import selectors
+import shutil
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from kas.testing.server import KasServer  # noqa: E402
+
+USERS = "m-token,mallory,u1\n"
+NAMESPACE = "soak"
+CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+MB = 1_000_000
+GROWTH_MB, GROWTH_DESCRIPTORS = 100, 100
+CAREFUL = 5  # of the watchers
+
+
+class Soak:
+    """What the threads share. ``wrong`` collects what must not happen."""
+
+    def __init__(self, server: KasServer, watchers: int) -> None:
+        self.server, self.watchers = server, watchers
+        self.stop = threading.Event()
+        self.wrong: list[str] = []
+        self.counts: dict[str, int] = {}
+        self.acknowledged: dict[str, str] = {}  # name -> the value that was acknowledged last
+        self.slowest = 0.0
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def dial(self) -> ssl.SSLSocket:
+        context = ssl.create_default_context(cafile=self.server.ca)
+        context.set_alpn_protocols(["http/1.1"])
+        return context.wrap_socket(socket.create_connection(("127.0.0.1", self.server.port), 60), server_hostname="127.0.0.1")
+
+    def connect(self) -> http.client.HTTPSConnection:
+        context = ssl.create_default_context(cafile=self.server.ca)
+        return http.client.HTTPSConnection("127.0.0.1", self.server.port, timeout=60, context=context)
+
+    def ask(
+        self, c: http.client.HTTPSConnection, method: str, path: str, body: object = None, ctype: str = "application/json", token: str = ""
+    ):
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        c.request(method, path, data, {"Authorization": f"Bearer {token or self.server.token}", "Content-Type": ctype})
+        answer = c.getresponse()
+        return answer.status, answer.read()
+
+    # --- normal work
+
+    def bystander(self) -> None:
+        """Every GET is answered with the object."""
+        c = self.connect()
+        while not self.stop.is_set():
+            start = time.monotonic()
+            try:
+                status, body = self.ask(c, "GET", f"{CONFIG_MAPS}/bystander")
+                if status != 200 or json.loads(body)["data"] != {"a": "1"}:
+                    self.wrong.append(f"a bystander got {status} {body[:200]!r}")
+            except (OSError, http.client.HTTPException) as e:
+                # A connection may end between two requests; then the request is made again, once.
+                c.close()
+                c = self.connect()
+                try:
+                    self.ask(c, "GET", f"{CONFIG_MAPS}/bystander")
+                except (OSError, http.client.HTTPException) as again:
+                    self.wrong.append(f"a bystander got no answer: {e!r}, {again!r}")
+            self.slowest = max(self.slowest, time.monotonic() - start)
+            self.count("bystander GETs")
+            time.sleep(0.01)
+
+    def writer(self, number: int) -> None:
+        """Creates, updates and deletes; 409, 404 and 429 are answers, others are not."""
+        c, rng = self.connect(), random.Random(number)
+        for n in itertools.count():
+            if self.stop.is_set():
+                return
+            name, value = f"w{number}-{rng.randrange(50)}", str(n)
+            body = {"metadata": {"name": name, "labels": {"soak": "yes"}}, "data": {"v": value}}
+            verb = rng.choice(("create", "update", "update", "delete"))
+            try:
+                if verb == "create":
+                    status, text = self.ask(c, "POST", CONFIG_MAPS, body)
+                elif verb == "update":
+                    status, text = self.ask(c, "PUT", f"{CONFIG_MAPS}/{name}", body)
+                else:
+                    status, text = self.ask(c, "DELETE", f"{CONFIG_MAPS}/{name}")
+            except (OSError, http.client.HTTPException):
+                self.acknowledged.pop(name, None)  # nobody knows
+                c.close()
+                c = self.connect()
+                continue
+            if status in (200, 201):
+                self.count("writes")
+                if verb == "delete":
+                    self.acknowledged[name] = ""
+                else:
+                    self.acknowledged[name] = value
+            elif status not in (404, 409, 429):
+                self.wrong.append(f"a {verb} was answered {status} {text[:200]!r}")
+            time.sleep(0.005)
+
+    def crowd(self, size: int) -> None:
+        """So many watches, read as they come; one that ends is opened anew."""
+        head = (
+            f"GET {CONFIG_MAPS}?watch=true&labelSelector=soak HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: Bearer {self.server.token}\r\n\r\n"
+        )  # fmt: skip
+        with selectors.DefaultSelector() as waiting:
+            while not self.stop.is_set():
+                while len(waiting.get_map()) < size and not self.stop.is_set():
+                    with contextlib.suppress(OSError):
+                        s = self.dial()
+                        s.sendall(head.encode())
+                        s.setblocking(False)
+                        waiting.register(s, selectors.EVENT_READ)
+                for key, _ in waiting.select(0.2):
+                    self._take(waiting, key.fileobj)
+            for key in list(waiting.get_map().values()):
+                key.fileobj.close()
+
+    def _take(self, waiting: selectors.BaseSelector, s: ssl.SSLSocket) -> None:
+        try:
+            while data := s.recv(1 << 18):
+                self.counts["events"] = self.counts.get("events", 0) + data.count(b"\n{")
+        except ssl.SSLWantReadError:
+            return
+        except OSError:
+            self.count("watches cut")
+        waiting.unregister(s)
+        s.close()
+
+    def watch(self) -> None:
+        """One watch after the other: each goes on where the last one ended, and is held against what that was told."""
+        revision, state = "", {}
+        while not self.stop.is_set():
+            try:
+                c = self.connect()
+                if not revision:
+                    _, body = self.ask(c, "GET", f"{CONFIG_MAPS}?labelSelector=soak")
+                    listed = json.loads(body)
+                    revision = listed["metadata"]["resourceVersion"]
+                    state = {o["metadata"]["name"]: o["metadata"]["resourceVersion"] for o in listed["items"]}
+                query = f"watch=true&labelSelector=soak&timeoutSeconds=30&resourceVersion={revision}"
+                c.request("GET", f"{CONFIG_MAPS}?{query}", headers={"Authorization": f"Bearer {self.server.token}"})
+                answer = c.getresponse()
+                while line := answer.readline():
+                    self.count("events that were checked")
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        revision = ""
+                        break
+                    revision = self.event(event, revision, state)
+                c.close()
+            except (OSError, http.client.HTTPException, ValueError):
+                if not self.stop.is_set():
+                    self.count("watches cut")
+
+    def event(self, event: dict, revision: str, state: dict[str, str]) -> str:
+        """Takes an event in; what it may not be goes to ``wrong``. Returns its revision."""
+        meta = event["object"]["metadata"]
+        name, new = meta["name"], meta["resourceVersion"]
+        if int(new) <= int(revision):
+            self.wrong.append(f"a watch went from {revision} to {new}")
+        if (event["type"] == "ADDED") is (name in state):
+            self.wrong.append(f"{event['type']} of {name}, which was {'there' if name in state else 'not there'}")
+        if event["type"] == "DELETED":
+            state.pop(name, None)
+        else:
+            state[name] = new
+        return new
+
+    def kubectl(self) -> None:
+        """As a person would."""
+        program = shutil.which("kubectl")
+        commands = (["get", "configmaps", "-o", "name"], ["get", "pods", "-A"], ["api-resources"], ["explain", "pod.spec"])
+        for n, command in enumerate(itertools.cycle(commands)):
+            if program is None or self.stop.is_set():
+                return
+            done = subprocess.run(
+                [program, "--kubeconfig", self.server.kubeconfig, "-n", NAMESPACE, *command], capture_output=True, text=True, timeout=300,
+                check=False, env={**os.environ, "HOME": str(self.server.directory), "NO_PROXY": "127.0.0.1"},
+            )  # fmt: skip
+            self.count("kubectl commands")
+            if done.returncode:
+                self.wrong.append(f"kubectl {' '.join(command)}: {done.stderr[-300:]}")
+            self.stop.wait(1.0 + n % 3)
+
+    def operator(self) -> None:
+        """Objects that the operator of the tests has to mark as seen."""
+        source = ROOT / "tests" / "clients" / "kopf_operator.py"
+        command = [sys.executable, "-m", "kopf", "run", "-n", NAMESPACE, "--standalone", "-q", str(source)]
+        env = {**os.environ, "KUBECONFIG": self.server.kubeconfig, "TRACE": str(self.server.directory / "trace"), "NO_PROXY": "127.0.0.1"}
+        if subprocess.run([sys.executable, "-c", "import kopf"], capture_output=True, check=False).returncode:
+            return
+        process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            c = self.connect()
+            for n in itertools.count():
+                if self.stop.is_set():
+                    return
+                name = f"operated-{n}"
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    self.ask(c, "POST", CONFIG_MAPS, {"metadata": {"name": name, "labels": {"operated": "yes"}}, "data": {"word": "a"}})
+                    until = time.monotonic() + 120
+                    while b'"seen"' not in self.ask(c, "GET", f"{CONFIG_MAPS}/{name}")[1]:
+                        if time.monotonic() > until:
+                            self.wrong.append("the operator did not see an object within 120 s")
+                            return
+                        if self.stop.wait(0.2):
+                            return
+                    self.count("objects the operator saw")
+                    self.ask(c, "DELETE", f"{CONFIG_MAPS}/{name}")
+                    self.stop.wait(1.0)
+                    continue
+                c.close()
+                c = self.connect()
+        finally:
+            process.terminate()
+            process.wait(60)
+
+    # --- attacks
+
+    def attack(self) -> None:
+        """One after the other, in a random order."""
+        rng = random.Random(1)
+        attacks: list[Callable[[random.Random], None]] = [self.stall, self.large, self.silent, self.noise, self.lists]
+        while not self.stop.is_set():
+            one = rng.choice(attacks)
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                one(rng)
+            self.count(f"attacks: {one.__name__}")
+            self.stop.wait(0.2)
+
+    def stall(self, rng: random.Random) -> None:
+        """Forty bodies that never end, with or without a credential."""
+        token = rng.choice(("", "Authorization: Bearer m-token\r\n"))
+        head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\n{token}Content-Type: application/json\r\nContent-Length: {3 * MB}\r\n\r\n"
+        with contextlib.ExitStack() as stack:
+            for _ in range(40):
+                s = stack.enter_context(self.dial())
+                s.settimeout(2)
+                with contextlib.suppress(OSError):
+                    s.sendall(head.encode() + b'{"data":{"k":"' + b"x" * rng.choice((10, 100_000, 2_900_000)))
+            self.stop.wait(rng.choice((0.1, 5, 15)))
+
+    def large(self, rng: random.Random) -> None:
+        """A large body of some sort."""
+        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        n = rng.choice((1_000, 30_000, 100_000))
+        path, ctype, body = rng.choice((
+            (reviews, "application/yaml", b"- a\n" * (7 * n)),
+            (reviews, "application/yaml", b"{a: " * min(n, 5000)),
+            (reviews, "application/json", b"[" + b"1," * (10 * n) + b"1]"),
+            (CONFIG_MAPS, "application/json", {"metadata": {"name": "x"}, "data": {f"k{i}": "v" for i in range(n)}}),
+            (CONFIG_MAPS, "application/json", {"metadata": {"name": "x", "labels": {f"k{i}": "-" for i in range(n)}}}),
+            (CONFIG_MAPS, "application/json", {"metadata": {"name": "x"}, **{f"u{i}": {"a": 1} for i in range(n)}}),
+            (CONFIG_MAPS, "application/json", {"metadata": {"name": "x", "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Pod", "name": f"p{i}", "uid": str(i)} for i in range(n // 10)]}}),
+        ))  # fmt: skip
+        self.ask(self.connect(), "POST", f"{path}?dryRun=All", body, ctype, "m-token")
+
+    def silent(self, rng: random.Random) -> None:
+        """Connections over which nothing is said."""
+        idle = [socket.create_connection(("127.0.0.1", self.server.port), 10) for _ in range(100)]
+        idle += [self.dial() for _ in range(20)]
+        self.stop.wait(rng.choice((0.1, 5)))
+        for s in idle:
+            s.close()
+
+    def noise(self, rng: random.Random) -> None:
+        """Bytes that mean nothing, or half of something."""
+        with self.dial() as s:
+            s.settimeout(1)
+            half = b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * rng.randrange(500)
+            s.sendall(rng.choice((half, rng.randbytes(rng.randrange(5000)))))
+            s.recv(1000)
+
+    def lists(self, rng: random.Random) -> None:
+        """Everything, asked for and not read."""
+        with self.dial() as s:
+            s.sendall(f"GET /api/v1/configmaps HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.server.token}\r\n\r\n".encode())
+            self.stop.wait(1)
+
+    # --- at the end
+
+    def check_writes(self) -> None:
+        """What was acknowledged last is what is stored."""
+        _, body = self.ask(self.connect(), "GET", f"{CONFIG_MAPS}?labelSelector=soak")
+        stored = {o["metadata"]["name"]: o["data"]["v"] for o in json.loads(body)["items"]}
+        for name, value in self.acknowledged.items():
+            if stored.get(name, "") != value:
+                self.wrong.append(f"{name} is {stored.get(name)!r}, acknowledged was {value!r}")
+
+
+def sample(pids: list[int]) -> tuple[float, int]:
+    """(MB of memory of their own, open descriptors) of processes together."""
+    memory, descriptors = 0.0, 0
+    for pid in pids:
+        found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        memory += int(found.group(1)) / 1024 if found else 0
+        descriptors += len(os.listdir(f"/proc/{pid}/fd"))
+    return memory, descriptors
+
+
+def run(server: KasServer, args: argparse.Namespace) -> Soak:
+    """Everything at once for the time asked for."""
+    soak = Soak(server, args.watchers)
+    c = soak.connect()
+    soak.ask(c, "POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    soak.ask(c, "POST", CONFIG_MAPS, {"metadata": {"name": "bystander"}, "data": {"a": "1"}})
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings"
+    soak.ask(c, "POST", roles, {
+        "metadata": {"name": "edit"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}],
+    })  # fmt: skip
+    work: list[tuple[Callable[..., None], tuple]] = [(soak.bystander, ()), (soak.bystander, ()), (soak.kubectl, ()), (soak.operator, ())]
+    work += [(soak.writer, (n,)) for n in range(3)] + [(soak.watch, ())] * CAREFUL
+    work += [(soak.crowd, (args.watchers - CAREFUL,))] + [(soak.attack, ())] * 2
+    threads = [threading.Thread(target=f, args=a, daemon=True) for f, a in work]
+    pids = server.worker_pids()
+    for t in threads:
+        t.start()
+    samples: list[tuple[float, int]] = []
+    end, every = time.monotonic() + args.minutes * 60, max(2.0, args.minutes * 60 / 100)
+    while time.monotonic() < end and server.process.poll() is None:
+        soak.stop.wait(every)
+        samples.append(sample([p for p in pids if os.path.exists(f"/proc/{p}")]))
+        if args.verbose:
+            print(f"{samples[-1][0]:7.0f} MB {samples[-1][1]:5} descriptors  {soak.counts}  {len(soak.wrong)} wrong", flush=True)
+    soak.stop.set()
+    for t in threads:
+        t.join(60)
+    soak.check_writes()
+    if set(server.worker_pids()) != set(pids):
+        soak.wrong.append("a process was replaced")
+    # Between the third and the last fifth, when each sort of attack has been there.
+    fifth = max(1, len(samples) // 5)
+    before, after = samples[2 * fifth : 3 * fifth] or samples, samples[-fifth:]
+    memory = [statistics.median(s[0] for s in part) for part in (before, after)]
+    descriptors = [min(s[1] for s in part) for part in (before, after)]  # attacks come and go
+    print(f"memory {memory[0]:.0f} -> {memory[1]:.0f} MB, at most {max(s[0] for s in samples):.0f}; "
+          f"descriptors {descriptors[0]:.0f} -> {descriptors[1]:.0f}; slowest GET of a bystander {soak.slowest * 1000:.0f} ms")
+    if memory[1] - memory[0] > GROWTH_MB:
+        soak.wrong.append(f"memory grew from {memory[0]:.0f} to {memory[1]:.0f} MB")
+    if descriptors[1] - descriptors[0] > GROWTH_DESCRIPTORS:
+        soak.wrong.append(f"descriptors grew from {descriptors[0]:.0f} to {descriptors[1]:.0f}")
+    return soak
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--watchers", type=int, default=500)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--verbose", action="store_true", help="a line of numbers with each sample")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "tokens.csv").write_text(USERS)
+        server = KasServer(Path(directory), "--token-auth-file", str(Path(directory) / "tokens.csv"), workers=args.workers).start()
+        try:
+            soak = run(server, args)
+        finally:
+            code = server.stop()
+    if code:
+        soak.wrong.append(f"the server ended with {code}")
+    if "Traceback" in server.output or "panic" in server.output:
+        soak.wrong.append("the server panicked:\n" + server.output[-3000:])
+    held = [line for line in server.output.splitlines() if "the loop was held" in line]
+    print(", ".join(f"{n} {what}" for what, n in sorted(soak.counts.items())))
+    print(f"the loop was held for a second and more {len(held)} times")
+    for text in [*held[:5], *soak.wrong[:20]]:
+        print(text)
+    print("FAIL" if soak.wrong else "PASS")
+    return 1 if soak.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

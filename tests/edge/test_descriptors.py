@@ -1,0 +1,107 @@
+"""The gate of the listeners and the end of silent connections, with sockets of the test's own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from kas.edge import descriptors, silent
+from kas.edge.descriptors import Gate, wait_for_words
+from kas.edge.silent import Silent
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
+
+MANY = 1 << 20
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        s.settimeout(60)
+        yield s
+
+
+def dial(listening: socket.socket) -> socket.socket:
+    return socket.create_connection(listening.getsockname(), 60)
+
+
+def test_the_gate_shuts_and_opens(listening: socket.socket) -> None:
+    gate = Gate([listening], MANY, pytest.fail)
+    gate.look()
+    dial(listening).close()
+    gate._most = 1  # there are always more
+    gate.look()
+    assert gate.shut
+    late = socket.socket()
+    late.settimeout(0.5)
+    with late, pytest.raises(TimeoutError):
+        late.connect(listening.getsockname())
+    gate._most = MANY
+    gate.look()
+    assert not gate.shut
+    dial(listening).close()
+
+
+def test_who_does_not_accept_is_given_up_once(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, ends = [0.0], []
+    monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
+    gate = Gate([listening], MANY, lambda: ends.append(1))
+    with dial(listening):
+        gate.look()
+        now[0] = 2.0
+        gate.look()
+        assert not ends
+        now[0] = 4.0
+        gate.look()
+        now[0] = 9.0
+        gate.look()
+        assert ends == [1]
+
+
+def test_who_accepts_in_the_end_is_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])
+    gate = Gate([listening], MANY, pytest.fail)
+    for at in (0.0, 2.0):
+        with dial(listening):
+            now[0] = at
+            gate.look()
+            listening.accept()[0].close()
+            now[0] = at + 1
+            gate.look()
+    now[0] = 9.0
+    gate.look()
+
+
+def test_a_connection_is_accepted_once_it_says_something(listening: socket.socket) -> None:
+    wait_for_words(listening)
+    with dial(listening) as quiet, dial(listening) as loud:
+        loud.sendall(b"x")
+        accepted, peer = listening.accept()
+        with accepted:
+            assert peer == loud.getsockname() and peer != quiet.getsockname()
+
+
+def test_silent_connections_end_and_others_do_not(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = listening.getsockname()[1]
+    ends = Silent(frozenset((port,)))
+    with dial(listening) as quiet, dial(listening) as asked, socket.create_server(("127.0.0.1", 0)) as other, dial(other) as elsewhere:
+        kept = [listening.accept()[0], listening.accept()[0], other.accept()[0]]
+        assert ends.look() == 0  # not for so long yet
+        monkeypatch.setattr(silent, "SILENT_S", -1)
+        ends.spoke.update((asked.getsockname()[1], 1))
+        before = len(os.listdir("/proc/self/fd"))
+        assert ends.look() == 1
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert ends.spoke == {asked.getsockname()[1]}
+        assert quiet.recv(1) == b""
+        for s in (asked, elsewhere):
+            s.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                s.recv(1)
+        for s in kept:
+            s.close()

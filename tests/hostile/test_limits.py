@@ -1,0 +1,207 @@
+"""What one client sends holds neither the loop nor the memory that others need. What it took before stands at each test."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.settings
+import pytest
+
+from kas.testing.server import KasServer
+from tests.hostile.bystander import Bystander
+from tests.hostile.hostile_wire import dial, statuses
+
+MB = 1_000_000
+WRITES = [{"apiGroups": [""], "resources": ["configmaps", "pods"], "verbs": ["create", "patch", "update", "get", "delete"]}]
+
+
+def ended(connections: list[ssl.SSLSocket]) -> list[int]:
+    """The status each connection was answered with before the server closed it (0: none); waits for all of them."""
+    answers, open_ones, deadline = dict.fromkeys(connections, b""), set(connections), time.monotonic() + 90
+    while open_ones:
+        assert time.monotonic() < deadline, f"{len(open_ones)} connections were left open"
+        for s in select.select(list(open_ones), [], [], 1.0)[0]:
+            try:
+                data = s.recv(65536)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                continue
+            except OSError:
+                data = b""
+            answers[s] += data
+            if not data:
+                open_ones.discard(s)
+    return [(statuses(a) or [0])[-1] for a in answers.values()]
+
+
+@pytest.mark.parametrize("who", ["nobody", "mallory"])
+def test_two_hundred_bodies_that_stall(target: KasServer, bystander: Bystander, grant: Callable[..., None], room: str, who: str):
+    """808 MB, by anybody, and none was closed."""
+    grant("mallory", WRITES, room)
+    token = "Authorization: Bearer m-token\r\n" if who == "mallory" else ""
+    head = f"POST /api/v1/namespaces/{room}/configmaps HTTP/1.1\r\nHost: x\r\n{token}Content-Type: application/json\r\nContent-Length: {3 * MB}\r\n\r\n"  # noqa: E501
+    connections = []
+    with bystander:
+        for _ in range(200):
+            s = dial(target)
+            connections.append(s)
+            s.settimeout(10)
+            try:
+                s.sendall(head.encode())
+                s.sendall(b'{"metadata":{"name":"x"},"data":{"k":"' + b"x" * (2_900_000 if who == "mallory" else 100_000))
+            except OSError:
+                continue  # refused in the middle
+            s.setblocking(False)
+        codes = ended([s for s in connections if s.fileno() >= 0])
+    for s in connections:
+        s.close()
+    if who == "nobody":
+        assert set(codes) <= {403, 0} and 403 in codes
+    else:
+        assert set(codes) <= {408, 429, 0} and {408, 429} <= set(codes)
+
+
+def test_three_hundred_streams_that_stall(target: KasServer, bystander: Bystander, grant: Callable[..., None], room: str):
+    """One connection of HTTP/2 with 300 such bodies: as much."""
+    grant("mallory", WRITES, room)
+    with dial(target, "h2") as s, bystander:
+        s.settimeout(60)
+        c = h2.connection.H2Connection(h2.config.H2Configuration())
+        c.initiate_connection()
+        s.sendall(c.data_to_send())
+        while c.remote_settings.max_concurrent_streams > 1000:  # until the server's have come
+            c.receive_data(s.recv(65536))
+        assert c.remote_settings.max_concurrent_streams == 250
+        streams = []
+        for _ in range(250):
+            stream = c.get_next_available_stream_id()
+            c.send_headers(stream, [
+                (":method", "POST"), (":path", f"/api/v1/namespaces/{room}/configmaps"), (":scheme", "https"), (":authority", "x"),
+                ("authorization", "Bearer m-token"), ("content-type", "application/json"), ("content-length", str(3 * MB)),
+            ])  # fmt: skip
+            streams.append(stream)
+        s.sendall(c.data_to_send())
+        codes: dict[int, int] = {}
+        sent = dict.fromkeys(streams, 0)
+        deadline = time.monotonic() + 90
+        while len(codes) < len(streams):
+            assert time.monotonic() < deadline, f"{len(streams) - len(codes)} streams were left open"
+            for stream in streams:
+                # As much as there is room for, but for the end.
+                room_left = min(c.local_flow_control_window(stream), 2_900_000 - sent[stream], c.max_outbound_frame_size)
+                if stream not in codes and room_left > 0:
+                    c.send_data(stream, b"x" * room_left)
+                    sent[stream] += room_left
+            s.sendall(c.data_to_send())
+            if select.select([s], [], [], 0.2)[0] or s.pending():
+                for event in c.receive_data(s.recv(1 << 20)):
+                    if isinstance(event, h2.events.ResponseReceived):
+                        codes[event.stream_id] = int(dict(event.headers)[b":status"])
+                    elif isinstance(event, (h2.events.StreamReset, h2.events.StreamEnded)):
+                        codes.setdefault(event.stream_id, 0)
+    assert set(codes.values()) <= {408, 429, 0} and 408 in codes.values()
+
+
+LISTS: dict[str, tuple[str, str, Callable[[], Any], set[int]]] = {
+    # Everybody waited for 10 s.
+    "yaml of a review": ("application/yaml", "", lambda: b"- a\n" * (3 * MB // 4), {400}),
+    "json of a review": ("application/json", "", lambda: b"[" + b"1," * (3 * MB // 2 - 2) + b"1]", {400}),
+    "keys": (
+        "application/json", "configmaps",
+        lambda: {"metadata": {"generateName": "k"}, "data": {f"k{i}": "v" for i in range(130_000)}}, {201},
+    ),
+    "labels": (
+        "application/json", "configmaps",
+        lambda: {"metadata": {"generateName": "l", "labels": {f"k{i}": "v" * 40 for i in range(50_000)}}}, {201, 422},
+    ),
+    "values": (
+        "application/json", "pods",
+        lambda: {"metadata": {"generateName": "e"}, "spec": {"containers": [
+            {"name": "c", "image": "i", "env": [{"name": f"E{i}", "value": "v"} for i in range(80_000)]}]}}, {201, 403},
+    ),
+    "unknown fields": (
+        "application/json", "configmaps", lambda: {"metadata": {"generateName": "u"}, **{f"u{i}": {"a": 1} for i in range(100_000)}}, {201},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(LISTS))
+def test_large_bodies_are_judged_beside_the_loop(as_user, bystander: Bystander, grant, room: str, name: str):
+    ctype, resource, make, expected = LISTS[name]
+    grant("mallory", WRITES, room)
+    body = make()
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    path = f"/api/v1/namespaces/{room}/{resource}" if resource else "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    strict = "&fieldValidation=Ignore" if name == "unknown fields" else ""
+    codes: list[int] = []
+
+    def send() -> None:
+        codes.append(as_user("m-token").raw("POST", f"{path}?dryRun=All{strict}", body, ctype, timeout=120).status_code)
+
+    senders = [threading.Thread(target=send) for _ in range(4)]
+    with bystander:
+        for t in senders:
+            t.start()
+        for t in senders:
+            t.join()
+    assert len(codes) == 4 and set(codes) <= expected
+
+
+def test_who_leaves_is_not_worked_for(target: KasServer, bystander: Bystander, mallory):
+    """Large requests of clients that are gone by the time it is their turn."""
+    body = b"- a\n" * (3 * MB // 4)
+    head = (
+        "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer m-token\r\n"
+        f"Content-Type: application/yaml\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with bystander:
+        for _ in range(20):
+            with dial(target) as s:
+                s.sendall(head.encode() + body)
+        start = time.monotonic()
+        assert mallory("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}})[0] == 201  # noqa: E501
+        assert time.monotonic() - start < 60
+
+
+def test_expect_is_answered_once_the_head_was_accepted(target: KasServer, wire):
+    for token, codes in (("no-such-token", [401]), (target.token, [100, 201])):
+        with dial(target) as s:
+            s.settimeout(30)
+            s.sendall(
+                f"POST /api/v1/namespaces?dryRun=All HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+                "Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 28\r\nConnection: close\r\n\r\n".encode()
+            )
+            got = s.recv(65536)
+            if statuses(got) == [100]:
+                s.sendall(b'{"metadata":{"name":"expt"}}')
+            while True:
+                try:
+                    data = s.recv(65536)
+                except OSError:
+                    break
+                if not data:
+                    break
+                got += data
+            assert statuses(got) == codes
+
+
+def test_sockets_that_never_ask(target: KasServer, bystander: Bystander):
+    """Handshakes that nothing follows: others connect as before."""
+    idle = [socket.create_connection(("127.0.0.1", target.port), 10) for _ in range(300)]
+    done = [dial(target) for _ in range(50)]
+    with bystander:
+        for _ in range(20):
+            with dial(target) as s:
+                s.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                s.settimeout(30)
+                assert statuses(s.recv(65536)) == [200]
+    for s in [*idle, *done]:
+        s.close()

@@ -1,0 +1,109 @@
+"""Work beside the loop: its outcome, its end, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kas.meta.aside import Aside, step
+from kas.meta.waiting import awaited, eager
+
+
+class Large:
+    pass
+
+
+def good(x: Large) -> Large:
+    return x
+
+
+def bad(x: Large) -> Large:
+    raise ValueError("no")
+
+
+def test_it_runs_in_another_thread_and_the_small_does_not() -> None:
+    async def go() -> None:
+        assert await Aside().run(threading.get_ident) != threading.get_ident()
+        assert await step(True, threading.get_ident) != threading.get_ident()
+        assert await step(False, threading.get_ident) == threading.get_ident()
+        with pytest.raises(ValueError, match="no"):
+            await step(True, bad, Large())
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("work", [good, bad])
+@pytest.mark.parametrize("way", ["task", "eager"])
+def test_nothing_stays_for_the_collector_of_garbage(work: Callable[[Large], Large], way: str) -> None:
+    """It comes round once in many requests: a body of 3 MB that waits for it is a leak."""
+    pool = Aside()
+
+    @eager
+    async def eagerly(x: Large) -> Any:
+        return await awaited(pool.run(work, x))
+
+    async def one() -> weakref.ref[Large]:
+        x = Large()
+        try:
+            waiting: Awaitable[Any] = pool.run(work, x) if way == "task" else eagerly(x)
+            await waiting
+        except ValueError:
+            pass
+        waiting = asyncio.sleep(0)
+        await waiting
+        found = weakref.ref(x)
+        del x
+        return found
+
+    async def go() -> None:
+        gc.collect()
+        gc.disable()
+        try:
+            left = await asyncio.create_task(one())
+            for _ in range(600):  # the thread lets go a moment later
+                if left() is None:
+                    return
+                await asyncio.sleep(0.1)
+            pytest.fail("it is kept")
+        finally:
+            gc.enable()
+
+    asyncio.run(go())
+
+
+def test_what_was_given_up_is_not_begun() -> None:
+    begun: list[int] = []
+
+    async def go() -> None:
+        pool, block = Aside(threads=1), threading.Event()
+        first = asyncio.create_task(pool.run(block.wait))
+        second = asyncio.create_task(pool.run(begun.append, 1))
+        third = asyncio.create_task(pool.run(begun.append, 2))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        block.set()
+        await asyncio.gather(first, third)
+
+    asyncio.run(go())
+    assert begun == [2]
+
+
+def test_the_interpreter_switches_quickly_only_while_there_is_work() -> None:
+    usual = sys.getswitchinterval()
+
+    async def go() -> None:
+        pool = Aside()
+        assert await pool.run(sys.getswitchinterval) < usual
+        with pytest.raises(ValueError, match="no"):
+            await pool.run(bad, Large())
+        assert sys.getswitchinterval() == usual
+
+    asyncio.run(go())

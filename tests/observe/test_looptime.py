@@ -1,0 +1,61 @@
+"""What is told about a loop that keeps others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+from kas.observe.looptime import HELD_S, LoopTime
+from kas.observe.metrics import Registry
+
+
+def whose(frame: FrameType) -> str:
+    return f"the request of {frame.f_locals['req']}" if "req" in frame.f_locals else ""
+
+
+def run(hold: Callable[[], None]) -> tuple[float, float]:
+    """(delay, held) in seconds, added up, after ``hold()`` ran in the loop."""
+    metrics = Registry()
+
+    async def main() -> None:
+        timer = LoopTime(metrics, whose)
+        timer.start()
+        await asyncio.sleep(0.1)
+        hold()
+        await asyncio.sleep(0.2)
+
+    asyncio.run(main())
+    delay = metrics.metrics["apiserver_event_loop_delay_seconds"].values[()]
+    held = metrics.metrics["apiserver_event_loop_held_seconds"].values[()]
+    return delay[-1], held[-1]
+
+
+def test_who_held_the_loop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def inner(req: str) -> None:
+        time.sleep(2 * HELD_S)
+
+    with caplog.at_level(logging.WARNING, "kas.loop"):
+        delay, _ = run(lambda: inner("alice"))
+    assert delay > HELD_S
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert "the loop was held for" in line and "by the request of alice at " in line and "test_looptime.py:" in line
+
+
+def test_waiting_for_the_processor_is_no_hold() -> None:
+    delay, held = run(lambda: time.sleep(0.5))
+    assert delay > 0.3 and held < 0.3
+
+
+def test_work_is() -> None:
+    def work() -> None:
+        until = time.process_time() + 0.4
+        while time.process_time() < until:
+            pass
+
+    delay, held = run(work)
+    assert delay >= held > 0.3

@@ -1,0 +1,124 @@
+"""The processes of a server hang together: none outlives the first, one that does not answer is replaced, all of them end when told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import requests
+
+from kas.testing.server import KasServer
+from tests.conftest import Client
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def wait_for(condition, what: str, timeout: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
+        threading.Event().wait(0.05)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.fixture
+def two(tmp_path: Path):
+    """A server of two workers that has little patience with them."""
+    servers = []
+
+    def start(*flags: str) -> KasServer:
+        server = KasServer(tmp_path, "--unsafe-no-fsync", *flags, workers=2)
+        servers.append(server)
+        return server.start()
+
+    yield start
+    for server in servers:
+        for pid in [*server.worker_pids(), server.pid] if server.process.poll() is None else []:
+            os.kill(pid, signal.SIGCONT)
+        server.stop()
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped worker"])
+def test_workers_end_with_the_process_that_started_them(two, stopped: bool):
+    server = two()
+    workers = server.worker_pids()
+    if stopped:
+        os.kill(workers[0], signal.SIGSTOP)
+    server.process.kill()
+    server.process.wait()
+    server = two()  # at once: it waits for what is about to end
+    assert all(gone(pid) for pid in workers)
+    assert requests.get(server.url + "/readyz", verify=server.ca, timeout=30).status_code == 200
+
+
+def test_a_worker_that_does_not_answer_is_replaced_and_no_write_is_lost(two):
+    server = two("--worker-timeout", "9s")
+    acknowledged: list[str] = []
+    stop = threading.Event()
+
+    def write(writer: int) -> None:
+        n = 0
+        while not stop.is_set():
+            name = f"w{writer}-{n}"
+            n += 1
+            try:
+                status, _ = Client(server)("POST", CONFIG_MAPS, {"metadata": {"name": name}})
+            except requests.RequestException:
+                continue
+            if status == 201:
+                acknowledged.append(name)
+
+    writers = [threading.Thread(target=write, args=(i,)) for i in range(3)]
+    for t in writers:
+        t.start()
+    try:
+        wait_for(lambda: len(acknowledged) > 20, "writes")
+        stuck = server.worker_pids()[0]
+        os.kill(stuck, signal.SIGSTOP)
+        wait_for(lambda: "new connections go to others" in server.output, "the port to be without it")
+        # The other answers every new connection.
+        for _ in range(20):
+            assert requests.get(server.url + "/version", verify=server.ca, timeout=30).status_code == 200
+        wait_for(lambda: gone(stuck), "its end")
+        wait_for(lambda: stuck not in server.worker_pids(), "a new worker")
+        done = len(acknowledged)
+        wait_for(lambda: len(acknowledged) > done + 20, "writes")
+    finally:
+        stop.set()
+        for t in writers:
+            t.join()
+    stored = {o["metadata"]["name"] for o in Client(server)("GET", CONFIG_MAPS)[1]["items"]}
+    assert set(acknowledged) <= stored
+
+
+def test_a_worker_that_comes_back_is_replaced_too(two):
+    """Its listener was made deaf: it answers what it has, and goes."""
+    server = two("--worker-timeout", "9s")
+    stuck = server.worker_pids()[0]
+    os.kill(stuck, signal.SIGSTOP)
+    wait_for(lambda: "new connections go to others" in server.output, "the port to be without it")
+    os.kill(stuck, signal.SIGCONT)
+    wait_for(lambda: gone(stuck), "its end")
+    wait_for(lambda: stuck not in server.worker_pids(), "a new worker")
+    for _ in range(10):
+        assert requests.get(server.url + "/version", verify=server.ca, timeout=30).status_code == 200
+
+
+def test_it_ends_when_told_to_though_a_worker_is_stopped(two):
+    server = two("--shutdown-grace", "1s")
+    workers = server.worker_pids()
+    os.kill(workers[1], signal.SIGSTOP)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(60) == 1
+    assert "did not end in time and were killed" in server.output
+    wait_for(lambda: all(gone(pid) for pid in workers), "the workers' end")

@@ -1,0 +1,93 @@
+"""The record beside the data file: a data file that lost what was committed to it is refused, with what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kas.store import Corrupt, Op, build_record, open_store
+
+LIMIT = 64 << 20
+
+
+def put(key: str, size: int = 100) -> Op:
+    return Op(key, build_record(b'{"metadata":{', b'"x":1},"d":"%s"}' % (b"x" * size)), None)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """The directory of a store with forty revisions, closed."""
+    store = open_store(str(tmp_path), max_size=LIMIT, sync=False)
+    for i in range(40):
+        store.commit_now(put(f"/registry/x/{i:03d}", i * 150))
+    store.close()
+    return tmp_path
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(Corrupt) as e:
+        open_store(str(path), max_size=LIMIT, sync=False)
+    text = str(e.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize("how", ["emptied", "gone"])
+def test_an_empty_file_is_not_a_new_one(written: Path, how: str) -> None:
+    data = written / "data.mdb"
+    data.write_bytes(b"") if how == "emptied" else data.unlink()
+    text = refused(written)
+    assert "revision 40 was committed" in text and "restore it from a backup" in text and f"remove {written / 'committed'}" in text
+    # What it says works.
+    (written / "committed").unlink()
+    store = open_store(str(written), max_size=LIMIT, sync=False)
+    assert store.revision == 0
+    store.close()
+
+
+def test_an_older_file_is_refused(written: Path) -> None:
+    shutil.copy(written / "data.mdb", written / "old")
+    store = open_store(str(written), max_size=LIMIT, sync=False)
+    store.commit_now(put("/registry/x/new"))
+    store.close()
+    shutil.copy(written / "old", written / "data.mdb")
+    assert "at revision 40, but revision 41 was committed" in refused(written)
+
+
+@pytest.mark.parametrize("keep", [1, 4096, 8191, 8192, 3 << 14])
+def test_a_cut_off_file(written: Path, keep: int) -> None:
+    os.truncate(written / "data.mdb", keep)
+    assert "restore" in refused(written)
+
+
+def test_a_copy_that_broke_off(written: Path) -> None:
+    """The length of the whole, but only its first part was written."""
+    size = (written / "data.mdb").stat().st_size
+    os.truncate(written / "data.mdb", 3 << 14)
+    os.truncate(written / "data.mdb", size)
+    assert "restore it from a backup" in refused(written)
+
+
+def test_another_programs_database(tmp_path: Path) -> None:
+    import lmdb
+
+    env = lmdb.open(str(tmp_path), max_dbs=8)
+    with env.begin(write=True) as txn:
+        txn.put(b"theirs", b"1")
+    env.close()
+    before = (tmp_path / "data.mdb").read_bytes()
+    assert "another program's database" in refused(tmp_path)
+    assert (tmp_path / "data.mdb").read_bytes() == before
+
+
+def test_a_record_that_is_no_record_says_nothing(written: Path) -> None:
+    (written / "committed").write_bytes(b"x")
+    store = open_store(str(written), max_size=LIMIT, sync=False)
+    assert store.revision == 40
+    store.close()
+    # It was made anew.
+    (written / "data.mdb").write_bytes(b"")
+    assert "revision 40 was committed" in refused(written)
