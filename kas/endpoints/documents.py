@@ -5,6 +5,7 @@ Encoded once for a set of served versions and kept; ``Documents.refresh`` forget
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from kas.endpoints.discovery import Version
 from kas.endpoints.respond import not_found
 from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed
 from kas.meta.errors import ApiError, generic_not_found
-from kas.request.http import Request, Response
+from kas.request.http import Request, Response, Result
 from kas.request.mux import Mux
 from kas.types.scheme import BUILTIN, encode_json, write_json
 
@@ -52,6 +53,7 @@ class Documents:
         self._list_versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
         self._cache: dict[Any, Any] = {}
         self._openapi: Any = None
+        self._building = asyncio.Semaphore(1)
         self._openapi_before: Any = None
         self.index_paths: Callable[[], list[str]] = list
 
@@ -176,9 +178,18 @@ class Documents:
             self._openapi_before = None
         return self._openapi
 
-    def openapi_v2(self, req: Request) -> Response:
-        """Serve /openapi/v2 in one document."""
-        return self._spec(req, "v2", lambda kind: self.openapi.v2(kind))
+    def openapi_v2(self, req: Request) -> Result:
+        """Serve /openapi/v2: one document of everything, definitions included, which is built beside the loop."""
+        kind = self._form(req, "v2")
+        if kind is None:
+            return Response(406, [])
+        found = self.openapi.known_v2(kind)
+        return _document(req, found) if found is not None else self._built_v2(req, kind)
+
+    async def _built_v2(self, req: Request, kind: str) -> Response:
+        openapi = self.openapi
+        async with self._building:  # whoever came meanwhile finds it built
+            return _document(req, openapi.known_v2(kind) or await asyncio.to_thread(openapi.v2, kind))
 
     def openapi_v3_index(self, req: Request) -> Response:
         """Serve /openapi/v3: each group version with the address of its document."""
@@ -194,21 +205,22 @@ class Documents:
         asked = req.params.get("hash")
         if asked and asked != self.openapi.v3_hash(path):
             return Response(301, [(b"location", self.openapi.v3_address(path).encode())])
-        resp = self._spec(req, "v3", lambda kind: self.openapi.v3(path, kind))
+        kind = self._form(req, "v3")
+        if kind is None:
+            return Response(406, [])
+        resp = _document(req, self.openapi.v3(path, kind))
         if asked and resp.status == 200:
             # Addressed by its digest it never changes; the cache-control filter leaves a header that is set.
             resp.headers.append((b"cache-control", b"public, immutable"))
         return resp
 
     @staticmethod
-    def _spec(req: Request, version: str, get: Callable[[str], Any]) -> Response:
+    def _form(req: Request, version: str) -> str | None:
+        """The content type to answer with, None when there is none that the client takes."""
         _get_only(req)
         from kas.endpoints import openapi
 
-        kind = openapi.negotiate(req.header(b"accept"), version)
-        if kind is None:
-            return Response(406, [])
-        return _document(req, get(kind))
+        return openapi.negotiate(req.header(b"accept"), version)
 
     # --- the rest
 

@@ -286,7 +286,9 @@ def test_namespaces_quota_and_owners(client, define, namespace):
     client("POST", "/api/v1/namespaces", {"metadata": {"name": f"{namespace}-x"}})
     inner = Customs(client, customs.crd, f"{namespace}-x")
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {f"count/widgets.{customs.group}": "2"}}}
-    assert client("POST", f"/api/v1/namespaces/{inner.namespace}/resourcequotas", quota)[0] == 201
+    quotas = f"/api/v1/namespaces/{inner.namespace}/resourcequotas"
+    assert client("POST", quotas, quota)[0] == 201
+    until(lambda: client("GET", f"{quotas}/q")[1]["status"].get("used"), "the quota counts")
     owner = inner.create("owner")
     dependent = inner.obj("dependent")
     dependent["metadata"]["ownerReferences"] = [
