@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 AGGREGATED = "v2"  # v2beta1 is served no longer
 # What upstream's controllers give a custom resource's group and versions.
 CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY = 1000, 100
-_FIRST = 20000  # upstream allows group priorities up to this
+_FIRST = 20001  # upstream allows group priorities up to one less
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
     """One served group version. ``resources`` are APIResource dicts in the order to be shown, subresources included.
 
-    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``custom``
-    versions are those of definitions.
+    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``discovered``,
+    when it is not None, are the resources as APIGroupDiscoveryList has them, of a version that another server answers.
+    ``custom`` versions are those of definitions.
     """
 
     group: str
@@ -40,6 +41,7 @@ class Version:
     group_priority: int = CUSTOM_GROUP_PRIORITY
     version_priority: int = CUSTOM_VERSION_PRIORITY
     freshness: str = "Current"
+    discovered: tuple[dict[str, Any], ...] | None = None
     custom: bool = False
 
     @property
@@ -111,13 +113,18 @@ def builtin_versions(resources: Iterable[Resource], groups: Mapping[str, Group])
     return out
 
 
-def by_group(versions: Iterable[Version]) -> dict[str, list[Version]]:
-    """Versions of each group in the order clients shall see and prefer them; the core group is among them."""
+def by_group(versions: Iterable[Version], by_service: bool = False) -> dict[str, list[Version]]:
+    """Versions of each group in the order clients shall see and prefer them; the core group is among them.
+
+    Among groups of one priority the name of the group decides; ``by_service`` that of the APIService which gave it the priority.
+    """
     groups: dict[str, list[Version]] = {}
     for v in versions:
         groups.setdefault(v.group, []).append(v)
     for found in groups.values():
         found.sort(key=lambda v: (-v.version_priority, version_key(v.version)))
+    if by_service:
+        return dict(sorted(groups.items(), key=lambda item: min((-v.group_priority, f"{v.version}.{v.group}") for v in item[1])))
     return dict(sorted(groups.items(), key=lambda item: (-max(v.group_priority for v in item[1]), item[0])))
 
 
@@ -137,7 +144,7 @@ def _group(name: str, found: Sequence[Version]) -> dict[str, Any]:
 
 def group_list(versions: Iterable[Version]) -> dict[str, Any]:
     """``/apis``: every group but the core one."""
-    groups = [_group(name, found) for name, found in by_group(versions).items() if name]
+    groups = [_group(name, found) for name, found in by_group(versions, by_service=True).items() if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
@@ -153,20 +160,19 @@ def resource_list(version: Version) -> dict[str, Any]:
     return head | {"groupVersion": version.group_version, "resources": list(version.resources)}
 
 
-def _aggregated_resources(version: Version) -> list[dict[str, Any]]:
-    # Of its own kinds a built-in group does not say where they are.
-    home = (version.group, version.version) if version.custom else ("", "")
+def _response_kind(resource: dict[str, Any], home: tuple[str, str]) -> dict[str, str]:
+    return {"group": resource.get("group", home[0]), "version": resource.get("version", home[1]), "kind": resource["kind"]}
 
-    def _response_kind(resource: dict[str, Any]) -> dict[str, str]:
-        return {"group": resource.get("group", home[0]), "version": resource.get("version", home[1]), "kind": resource["kind"]}
 
-    resources = version.resources
+def aggregated_resources(resources: Iterable[dict[str, Any]], home: tuple[str, str] = ("", "")) -> list[dict[str, Any]]:
+    """APIResources as aggregated discovery has them: each with its subresources. ``home`` is the group version that kinds are said to be
+    of when they do not say it; of its own kinds a built-in group does not say where they are."""
     parents: dict[str, dict[str, Any]] = {}
     for r in resources:
         name, _, sub = r["name"].partition("/")
         if not sub:
             shown = {
-                "resource": name, "responseKind": _response_kind(r), "scope": "Namespaced" if r["namespaced"] else "Cluster",
+                "resource": name, "responseKind": _response_kind(r, home), "scope": "Namespaced" if r["namespaced"] else "Cluster",
                 "singularResource": r["singularName"], "verbs": r["verbs"],
             }  # fmt: skip
             shown |= {key: r[key] for key in ("shortNames", "categories") if r.get(key)}
@@ -176,7 +182,7 @@ def _aggregated_resources(version: Version) -> list[dict[str, Any]]:
             name,  # a subresource may be served without its parent
             {"resource": name, "scope": "Namespaced" if r["namespaced"] else "Cluster", "singularResource": "", "verbs": []},
         )
-        entry = {"subresource": sub, "responseKind": _response_kind(r), "verbs": r["verbs"]}
+        entry = {"subresource": sub, "responseKind": _response_kind(r, home), "verbs": r["verbs"]}
         parent.setdefault("subresources", []).append(entry)
     return list(parents.values())
 
@@ -187,12 +193,11 @@ def aggregated(versions: Iterable[Version], *, core: bool) -> dict[str, Any]:
     for name, found in by_group(versions).items():
         if bool(name) == core:
             continue
-        shown = [
-            {"version": v.version, "resources": _aggregated_resources(v), "freshness": v.freshness}
-            if v.resources
-            else {"version": v.version, "freshness": v.freshness}
-            for v in found
-        ]
+        shown = []
+        for v in found:
+            home = (v.group, v.version) if v.custom else ("", "")
+            resources = aggregated_resources(v.resources, home) if v.discovered is None else list(v.discovered)
+            shown.append({"version": v.version, **({"resources": resources} if resources else {}), "freshness": v.freshness})
         items.append({"metadata": {"name": name} if name else {}, "versions": shown})
     return {"kind": "APIGroupDiscoveryList", "apiVersion": f"apidiscovery.k8s.io/{AGGREGATED}", "metadata": {}, "items": items}
 

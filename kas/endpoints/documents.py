@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 import orjson
 
@@ -39,9 +39,32 @@ def version_info() -> dict[str, str]:
     }  # fmt: skip
 
 
+class Aggregation(Protocol):
+    """What other servers answer, as far as documents show it. The OpenAPI documents are asked for while something is (``active``)."""
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is answered elsewhere."""
+
+    def listed(self, local: Sequence[Version]) -> Sequence[Version]:
+        """The versions that ``/apis`` names, given those that are served here."""
+
+    def discovered(self, local: Sequence[Version]) -> Sequence[Version]:
+        """The versions that aggregated discovery shows."""
+
+    def openapi_v2(self, content_type: str) -> Awaitable[Any]:
+        """The one document of all."""
+
+    def openapi_v3_index(self) -> Awaitable[Any]:
+        """The index of all."""
+
+    def openapi_v3(self, path: str, req: Request) -> Result | None:
+        """The document of another server, None when this one has it or nobody."""
+
+
 class Documents:
     """``versions()`` gives what is served now, ``make_openapi(before)`` its OpenAPI, which may take over from what there was before;
-    ``oidc`` the two documents of the token issuer."""
+    ``oidc`` the two documents of the token issuer. ``aggregation`` adds what others serve."""
 
     def __init__(
         self,
@@ -49,8 +72,10 @@ class Documents:
         make_openapi: Callable[[Any], Any],
         address: str,
         oidc: Callable[[], tuple[bytes, bytes]],
+        aggregation: Aggregation,
     ) -> None:
         self._list_versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
+        self._aggregation = aggregation
         self._cache: dict[Any, Any] = {}
         self._openapi: Any = None
         self._building = asyncio.Semaphore(1)
@@ -59,9 +84,13 @@ class Documents:
 
     def refresh(self) -> None:
         """Forget every document: what is served has changed."""
-        self._cache.clear()
+        self.refresh_discovery()
         if self._openapi is not None:
             self._openapi_before, self._openapi = self._openapi, None
+
+    def refresh_discovery(self) -> None:
+        """Forget what discovery shows, and no more."""
+        self._cache.clear()
 
     def install(self, mux: Mux, swagger: bool) -> None:
         """Serve discovery, versions, OpenAPI, OIDC keys and the index, with ``swagger`` the page that shows it."""
@@ -114,7 +143,7 @@ class Documents:
         if _wants_aggregated(req.header(b"accept")):
             key = ("aggregated", core)
             if key not in self._cache:
-                body = write_json(discovery.aggregated(self._versions(), core=core)) + b"\n"
+                body = write_json(discovery.aggregated(self._aggregation.discovered(self._versions()), core=core)) + b"\n"
                 self._cache[key] = (body, discovery.etag(body).encode())
             body, tag = self._cache[key]
             headers = [(b"content-type", DISCOVERY_TYPE), (b"etag", tag), (b"vary", b"Accept")]
@@ -124,7 +153,7 @@ class Documents:
         if core:
             value = self._dict("api", lambda: discovery.api_versions(self._versions(), self._address))
         else:
-            value = self._dict("apis", lambda: discovery.group_list(self._versions()))
+            value = self._dict("apis", lambda: discovery.group_list(self._aggregation.listed(self._versions())))
         return self._plain(req, value)
 
     def _plain(self, req: Request, value: dict[str, Any] | None) -> Response:
@@ -147,14 +176,16 @@ class Documents:
             return self._version(req, "", parts[1], len(parts) == 2)
         if parts[0] != "apis" or len(parts) < 2:
             return None
-        if parts[1] not in self._kept("groups", lambda: {v.group for v in self._versions()}):
+        if parts[1] not in self._kept("groups", lambda: {v.group for v in self._aggregation.listed(self._versions())}):
             return None  # nothing is kept under names that clients made up
-        group = self._dict(("group", parts[1]), lambda: discovery.group(self._versions(), parts[1]))
+        group = self._dict(("group", parts[1]), lambda: discovery.group(self._aggregation.listed(self._versions()), parts[1]))
         if group is None:
             return None
         if len(parts) == 2:
             _get_only(req)
             return self._plain(req, group)
+        if parts[1] not in BUILTIN.groups and not any(v.group == parts[1] and v.version == parts[2] for v in self._versions()):
+            return None  # an APIService names it, and nobody serves it
         return self._version(req, parts[1], parts[2], len(parts) == 3)
 
     def _version(self, req: Request, group: str, version: str, whole: bool) -> Response:
@@ -180,9 +211,11 @@ class Documents:
 
     def openapi_v2(self, req: Request) -> Result:
         """Serve /openapi/v2: one document of everything, definitions included, which is built beside the loop."""
-        kind = self._form(req, "v2")
+        kind = _spec_type(req, "v2")
         if kind is None:
             return Response(406, [])
+        if self._aggregation.active:
+            return _later(req, self._aggregation.openapi_v2(kind))
         found = self.openapi.known_v2(kind)
         return _document(req, found) if found is not None else self._built_v2(req, kind)
 
@@ -191,36 +224,29 @@ class Documents:
         async with self._building:  # whoever came meanwhile finds it built
             return _document(req, openapi.known_v2(kind) or await asyncio.to_thread(openapi.v2, kind))
 
-    def openapi_v3_index(self, req: Request) -> Response:
+    def openapi_v3_index(self, req: Request) -> Result:
         """Serve /openapi/v3: each group version with the address of its document."""
-        return _document(req, self.openapi.v3_index())
+        return _later(req, self._aggregation.openapi_v3_index()) if self._aggregation.active else _document(req, self.openapi.v3_index())
 
-    def openapi_v3(self, req: Request) -> Response:
+    def openapi_v3(self, req: Request) -> Result:
         """Serve the document of one group version; under its digest it may be cached forever, under another one 301 leads there."""
         path = req.path[len("/openapi/v3/") :].strip("/")
         if not path:
             return self.openapi_v3_index(req)
+        elsewhere = self._aggregation.openapi_v3(path, req) if self._aggregation.active else None
+        if elsewhere is not None:
+            return elsewhere
         if path not in self.openapi.paths:
             return Response(404, [])
         asked = req.params.get("hash")
         if asked and asked != self.openapi.v3_hash(path):
             return Response(301, [(b"location", self.openapi.v3_address(path).encode())])
-        kind = self._form(req, "v3")
-        if kind is None:
-            return Response(406, [])
-        resp = _document(req, self.openapi.v3(path, kind))
+        kind = _spec_type(req, "v3")
+        resp = Response(406, []) if kind is None else _document(req, self.openapi.v3(path, kind))
         if asked and resp.status == 200:
             # Addressed by its digest it never changes; the cache-control filter leaves a header that is set.
             resp.headers.append((b"cache-control", b"public, immutable"))
         return resp
-
-    @staticmethod
-    def _form(req: Request, version: str) -> str | None:
-        """The content type to answer with, None when there is none that the client takes."""
-        _get_only(req)
-        from kas.endpoints import openapi
-
-        return openapi.negotiate(req.header(b"accept"), version)
 
     # --- the rest
 
@@ -264,6 +290,18 @@ def _get_only(req: Request) -> None:
     """What upstream's router serves knows no HEAD."""
     if req.method != "GET":
         raise method_not_allowed()
+
+
+def _spec_type(req: Request, version: str) -> str | None:
+    """The content type to answer with, None for 406."""
+    _get_only(req)
+    from kas.endpoints import openapi
+
+    return openapi.negotiate(req.header(b"accept"), version)
+
+
+async def _later(req: Request, document: Awaitable[Any]) -> Response:
+    return _document(req, await document)
 
 
 def _document(req: Request, d: Any) -> Response:
