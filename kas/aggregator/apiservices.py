@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kas.meta.kubeversion import version_key
+from kas.endpoints.discovery import version_key
 from kas.meta.stored import object_of
 from kas.store import Event, Record
 

@@ -149,7 +149,7 @@ class Discovery:
                 raise ValueError("no APIResourceList")
             obj, _ = decode(_LEGACY, obj)
             resources = [{**_NOTHING, **{k: v for k, v in r.items() if v is not None}} for r in obj.get("resources") or ()]
-            return tuple(aggregated_resources(Version(service.group, service.version, tuple(resources))))
+            return tuple(aggregated_resources(resources))
         except (BackendError, ValueError) as e:
             log.info("discovery of %s: %s", service.name, e)
             return None

@@ -33,10 +33,10 @@ ALWAYS = {
     "kube-apiserver-identity-lease-gc": "identity.IdentityLeaseCollector",
     "kube-apiserver-autoregistration": "apiservices.AutoRegistration",
     "apiservice-status-local-available-controller": "apiservices.LocalAPIServices",
-    "apiservice-status-remote-available-controller": "availability.RemoteAPIServices",
     "crd-conditions-controller": "definitions.DefinitionConditions",
     "crd-finalizer": "definition_finalizer.DefinitionFinalizer",
-    "crd-autoregistration": "definition_apiservices.DefinitionAPIServices",
+    "apiservice-status-remote-available-controller": "availability.RemoteAPIServices",
+    "crd-autoregistration": "crdregistration.CRDRegistration",
 }
 # Those of a feature gate.
 GATED = {"kube-apiserver-identity-lease-controller": "APIServerIdentity", "kube-apiserver-identity-lease-gc": "APIServerIdentity"}

@@ -30,9 +30,9 @@ _FIRST = 20001  # upstream allows group priorities up to one less
 class Version:
     """One served group version. ``resources`` are APIResource dicts in the order to be shown, subresources included.
 
-    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``custom``
-    versions are those of definitions. ``discovered``, when it is not None, are the resources as APIGroupDiscoveryList has them, of a
-    version that another server answers.
+    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``discovered``,
+    when it is not None, are the resources as APIGroupDiscoveryList has them, of a version that another server answers.
+    ``custom`` versions are those of definitions.
     """
 
     group: str
@@ -160,21 +160,19 @@ def resource_list(version: Version) -> dict[str, Any]:
     return head | {"groupVersion": version.group_version, "resources": list(version.resources)}
 
 
-def aggregated_resources(version: Version) -> list[dict[str, Any]]:
-    """The APIResources of a version as aggregated discovery has them: each with its subresources."""
-    # Of its own kinds a built-in group does not say where they are.
-    home = (version.group, version.version) if version.custom else ("", "")
+def _response_kind(resource: dict[str, Any], home: tuple[str, str]) -> dict[str, str]:
+    return {"group": resource.get("group", home[0]), "version": resource.get("version", home[1]), "kind": resource["kind"]}
 
-    def _response_kind(resource: dict[str, Any]) -> dict[str, str]:
-        return {"group": resource.get("group", home[0]), "version": resource.get("version", home[1]), "kind": resource["kind"]}
 
-    resources = version.resources
+def aggregated_resources(resources: Iterable[dict[str, Any]], home: tuple[str, str] = ("", "")) -> list[dict[str, Any]]:
+    """APIResources as aggregated discovery has them: each with its subresources. ``home`` is the group version that kinds are said to be
+    of when they do not say it; of its own kinds a built-in group does not say where they are."""
     parents: dict[str, dict[str, Any]] = {}
     for r in resources:
         name, _, sub = r["name"].partition("/")
         if not sub:
             shown = {
-                "resource": name, "responseKind": _response_kind(r), "scope": "Namespaced" if r["namespaced"] else "Cluster",
+                "resource": name, "responseKind": _response_kind(r, home), "scope": "Namespaced" if r["namespaced"] else "Cluster",
                 "singularResource": r["singularName"], "verbs": r["verbs"],
             }  # fmt: skip
             shown |= {key: r[key] for key in ("shortNames", "categories") if r.get(key)}
@@ -184,7 +182,7 @@ def aggregated_resources(version: Version) -> list[dict[str, Any]]:
             name,  # a subresource may be served without its parent
             {"resource": name, "scope": "Namespaced" if r["namespaced"] else "Cluster", "singularResource": "", "verbs": []},
         )
-        entry = {"subresource": sub, "responseKind": _response_kind(r), "verbs": r["verbs"]}
+        entry = {"subresource": sub, "responseKind": _response_kind(r, home), "verbs": r["verbs"]}
         parent.setdefault("subresources", []).append(entry)
     return list(parents.values())
 
@@ -197,7 +195,8 @@ def aggregated(versions: Iterable[Version], *, core: bool) -> dict[str, Any]:
             continue
         shown = []
         for v in found:
-            resources = aggregated_resources(v) if v.discovered is None else list(v.discovered)
+            home = (v.group, v.version) if v.custom else ("", "")
+            resources = aggregated_resources(v.resources, home) if v.discovered is None else list(v.discovered)
             shown.append({"version": v.version, **({"resources": resources} if resources else {}), "freshness": v.freshness})
         items.append({"metadata": {"name": name} if name else {}, "versions": shown})
     return {"kind": "APIGroupDiscoveryList", "apiVersion": f"apidiscovery.k8s.io/{AGGREGATED}", "metadata": {}, "items": items}

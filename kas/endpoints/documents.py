@@ -5,6 +5,7 @@ Encoded once for a set of served versions and kept; ``Documents.refresh`` forget
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
@@ -63,7 +64,7 @@ class Aggregation(Protocol):
 
 class Documents:
     """``versions()`` gives what is served now, ``make_openapi(before)`` its OpenAPI, which may take over from what there was before;
-    ``oidc`` the two documents of the token issuer; ``aggregation`` adds what others serve."""
+    ``oidc`` the two documents of the token issuer. ``aggregation`` adds what others serve."""
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class Documents:
         self._aggregation = aggregation
         self._cache: dict[Any, Any] = {}
         self._openapi: Any = None
+        self._building = asyncio.Semaphore(1)
         self._openapi_before: Any = None
         self.index_paths: Callable[[], list[str]] = list
 
@@ -208,11 +210,19 @@ class Documents:
         return self._openapi
 
     def openapi_v2(self, req: Request) -> Result:
-        """Serve /openapi/v2 in one document."""
+        """Serve /openapi/v2: one document of everything, definitions included, which is built beside the loop."""
         kind = _spec_type(req, "v2")
         if kind is None:
             return Response(406, [])
-        return _later(req, self._aggregation.openapi_v2(kind)) if self._aggregation.active else _document(req, self.openapi.v2(kind))
+        if self._aggregation.active:
+            return _later(req, self._aggregation.openapi_v2(kind))
+        found = self.openapi.known_v2(kind)
+        return _document(req, found) if found is not None else self._built_v2(req, kind)
+
+    async def _built_v2(self, req: Request, kind: str) -> Response:
+        openapi = self.openapi
+        async with self._building:  # whoever came meanwhile finds it built
+            return _document(req, openapi.known_v2(kind) or await asyncio.to_thread(openapi.v2, kind))
 
     def openapi_v3_index(self, req: Request) -> Result:
         """Serve /openapi/v3: each group version with the address of its document."""

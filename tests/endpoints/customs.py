@@ -81,3 +81,11 @@ class Customs:
 
     def gone(self) -> None:
         until(lambda: self.client("GET", self.where)[0] == 404, f"{self.name} is gone")
+
+    def remove(self) -> None:
+        """Nothing of it is left afterwards: tests share servers, and some look at all there is."""
+        self.client("DELETE", self.where)
+        self.gone()
+        services = "/apis/apiregistration.k8s.io/v1/apiservices"
+        names = [f"{v['name']}.{self.group}" for v in self.crd["spec"]["versions"]]
+        until(lambda: all(self.client("GET", f"{services}/{name}")[0] == 404 for name in names), f"APIServices of {self.group} are gone")

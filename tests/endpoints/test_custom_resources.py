@@ -17,7 +17,23 @@ APPLY = "application/apply-patch+yaml"
 
 
 @pytest.fixture
-def widgets(client, namespace) -> Customs:
+def define(client, namespace):
+    """``define(crd)``: a definition on the shared server, which is taken away at the end."""
+    made = []
+
+    def define(crd) -> Customs:
+        made.append(Customs(client, crd, namespace))
+        return made[-1]
+
+    yield define
+    for customs in made:
+        client("DELETE", customs.where)
+    for customs in made:
+        customs.remove()
+
+
+@pytest.fixture
+def widgets(define, namespace) -> Customs:
     """A definition of the test's own, with both subresources."""
     spec = {**SPEC, "max": {"type": "integer"}}
     v = version(spec=spec, subresources={"status": {}, "scale": SCALE}, selectableFields=[{"jsonPath": ".spec.color"}])
@@ -25,7 +41,7 @@ def widgets(client, namespace) -> Customs:
         {"rule": "!has(self.max) || self.replicas <= self.max", "message": "too many"}
     ]
     v["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["selector"] = {"type": "string"}
-    return Customs(client, definition(f"{namespace}.example.com", v, shortNames=["wd"], categories=["all"]), namespace).install()
+    return define(definition(f"{namespace}.example.com", v, shortNames=["wd"], categories=["all"])).install()
 
 
 def test_an_object_through_its_life(client, widgets):
@@ -195,10 +211,10 @@ def test_stored_objects_follow_the_schema(client, widgets):
     assert (status, body["spec"], body["metadata"]["generation"]) == (200, want["old"], 1)
 
 
-def test_versions_that_differ_by_name(client, namespace):
+def test_versions_that_differ_by_name(client, define, namespace):
     v1 = version("v1", {"a": {"type": "string"}, "both": {"type": "integer"}})
     v2 = version("v2", {"both": {"type": "integer"}}, storage=False)
-    customs = Customs(client, definition(f"{namespace}.example.com", v1, v2), namespace).install()
+    customs = define(definition(f"{namespace}.example.com", v1, v2)).install()
     customs.create("a", {"a": "x", "both": 1})
     status, body = client("GET", customs.path("a", "v2"))
     assert (body["apiVersion"], body["spec"]) == (f"{customs.group}/v2", {"both": 1})
@@ -216,10 +232,10 @@ def test_versions_that_differ_by_name(client, namespace):
         assert [(o["apiVersion"], o["spec"]["both"]) for o in items] == [(f"{customs.group}/{v}", 2), (f"{customs.group}/{v}", 3)]
 
 
-def test_names_that_another_has(client, namespace):
+def test_names_that_another_has(client, define, namespace):
     group = f"{namespace}.example.com"
-    first = Customs(client, definition(group, shortNames=["w"]), namespace).install()
-    second = Customs(client, definition(group, plural="gadgets", kind="Widget", shortNames=["w"]), namespace)
+    first = define(definition(group, shortNames=["w"])).install()
+    second = define(definition(group, plural="gadgets", kind="Widget", shortNames=["w"]))
     assert client("POST", DEFINITIONS, second.crd)[0] == 201
     until(lambda: second.condition("NamesAccepted") == "False", "the second is refused")
     found = {c["type"]: c for c in client("GET", second.where)[1]["status"]["conditions"]}
@@ -232,8 +248,8 @@ def test_names_that_another_has(client, namespace):
     second.create("a")
 
 
-def test_objects_go_before_their_definition(client, namespace):
-    customs = Customs(client, definition(f"{namespace}.example.com"), namespace).install()
+def test_objects_go_before_their_definition(client, define, namespace):
+    customs = define(definition(f"{namespace}.example.com")).install()
     customs.create("plain")
     held = customs.obj("held")
     held["metadata"]["finalizers"] = ["example.com/held"]
@@ -253,8 +269,8 @@ def test_objects_go_before_their_definition(client, namespace):
     assert client("GET", customs.path())[1]["items"] == []
 
 
-def test_api_services_of_definitions(client, namespace):
-    customs = Customs(client, definition(f"{namespace}.example.com"), namespace).install()
+def test_api_services_of_definitions(client, define, namespace):
+    customs = define(definition(f"{namespace}.example.com")).install()
     where = f"/apis/apiregistration.k8s.io/v1/apiservices/v1.{customs.group}"
     until(lambda: client("GET", where)[0] == 200, "there is an APIService")
     assert client("DELETE", where)[0] == 200
@@ -265,12 +281,14 @@ def test_api_services_of_definitions(client, namespace):
     until(lambda: client("GET", where)[0] == 404, "it goes with the definition")
 
 
-def test_namespaces_quota_and_owners(client, namespace):
-    customs = Customs(client, definition(f"{namespace}.example.com"), namespace).install()
+def test_namespaces_quota_and_owners(client, define, namespace):
+    customs = define(definition(f"{namespace}.example.com")).install()
     client("POST", "/api/v1/namespaces", {"metadata": {"name": f"{namespace}-x"}})
     inner = Customs(client, customs.crd, f"{namespace}-x")
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {f"count/widgets.{customs.group}": "2"}}}
-    assert client("POST", f"/api/v1/namespaces/{inner.namespace}/resourcequotas", quota)[0] == 201
+    quotas = f"/api/v1/namespaces/{inner.namespace}/resourcequotas"
+    assert client("POST", quotas, quota)[0] == 201
+    until(lambda: client("GET", f"{quotas}/q")[1]["status"].get("used"), "the quota counts")
     owner = inner.create("owner")
     dependent = inner.obj("dependent")
     dependent["metadata"]["ownerReferences"] = [
@@ -349,12 +367,12 @@ def test_custom_resources_survive_a_restart(kas_server, connect):
     customs.create("c")
 
 
-def test_versions_that_only_a_webhook_converts(client, namespace):
+def test_versions_that_only_a_webhook_converts(client, define, namespace):
     """Nobody asks the webhook yet: what is of the stored version is served, the rest is an error and not the wrong object."""
     hook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}}
     crd = definition(f"{namespace}.example.com", version("v1"), version("v2", storage=False))
     crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": hook}
-    customs = Customs(client, crd, namespace).install()
+    customs = define(crd).install()
     made = customs.create("a")
     assert client("GET", customs.path("a"))[1] == made
     for path in (customs.path("a", "v2"), customs.path(version="v2")):

@@ -128,15 +128,19 @@ class OpenAPI:
     def _document(self, key: str, content_type: str, build: Any, encode: Any) -> Document:
         found = self._cache.get((key, content_type))
         if found is None:
-            tag = self._digest(key)
-            if content_type != JSON:  # two forms of a document are two entities
-                tag = hashlib.sha512(f"{tag} {content_type}".encode()).hexdigest().upper()
+            tag = self._tag(key, content_type)
             found = self._old.get((key, content_type))
-            if found is None or found.etag != f'"{tag}"':
+            if found is None or found.etag != tag:
                 body = orjson.dumps(build(), option=orjson.OPT_SORT_KEYS) if content_type == JSON else encode(build())
-                found = Document(gzip.compress(body, 6, mtime=0), content_type, f'"{tag}"')
+                found = Document(gzip.compress(body, 6, mtime=0), content_type, tag)
             self._cache[key, content_type] = found
         return found
+
+    def _tag(self, key: str, content_type: str) -> str:
+        tag = self._digest(key)
+        if content_type != JSON:  # two forms of a document are two entities
+            tag = hashlib.sha512(f"{tag} {content_type}".encode()).hexdigest().upper()
+        return f'"{tag}"'
 
     def _loaded(self, group: str | None = None, version: str = "") -> tuple[dict[tuple[str, str], list[Served]], dict[str, Any]]:
         """The custom resources of a group version, or of all, and their definitions."""
@@ -149,6 +153,11 @@ class OpenAPI:
                     served.setdefault(gv, []).extend(more)
                     definitions |= own
         return served, definitions
+
+    def known_v2(self, content_type: str) -> Document | None:
+        """``v2`` where that needs no building, else None."""
+        found = self._cache.get(("", content_type)) or self._old.get(("", content_type))
+        return found if found is not None and found.etag == self._tag("", content_type) else None
 
     def v2(self, content_type: str = JSON) -> Document:
         """The v2 document in a content type that ``negotiate`` gave. Only types a served path needs are published."""
