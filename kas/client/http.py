@@ -68,11 +68,11 @@ class Target:
 class Connection:
     """An open connection with at most one request on it."""
 
-    __slots__ = ("_method", "headers", "reader", "reason", "status", "writer")
+    __slots__ = ("_method", "_minor", "headers", "reader", "reason", "status", "writer")
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self.status, self.reason = 0, ""
+        self.status, self.reason, self._minor = 0, "", b""
         self.headers: Headers = []
         self._method = ""
 
@@ -118,7 +118,7 @@ class Connection:
         code, _, reason = rest.partition(b" ")
         if not version.startswith(b"HTTP/1.") or not code.isdigit() or len(code) != 3:
             raise BackendError("malformed HTTP response")
-        self.status, self.reason, self.headers = int(code), reason.decode("latin-1"), []
+        self.status, self.reason, self.headers, self._minor = int(code), reason.decode("latin-1"), [], version[7:]
         for line in lines:
             name, colon, value = line.partition(b":")
             if not colon or not name or name != name.strip():
@@ -183,23 +183,35 @@ class Connection:
 
     async def read(self, limit: int) -> bytes:
         """The first ``limit`` bytes of the body."""
-        out = b""
+        out, size = list[bytes](), 0
         async for piece in self.body():
-            out += piece
-            if len(out) >= limit:
-                return out[:limit]
-        return out
+            out.append(piece)
+            size += len(piece)
+            if size >= limit:
+                break
+        return b"".join(out)[:limit]
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the peer takes another request when the body of this answer has been read to its end."""
+        framed = self.header(b"content-length") or self.header(b"transfer-encoding") or self.status in (204, 304)
+        return self._minor == b"1" and bool(framed) and b"close" not in self.header(b"connection").lower()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing came since the last answer: what is not, was closed by the peer or is out of step."""
+        return not (self.writer.is_closing() or self.reader.at_eof() or getattr(self.reader, "_buffer", None))
 
     def close(self) -> None:
         """Give the connection up, whatever is still to come on it."""
         self.writer.close()
 
 
-async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
-    """Raises BackendError."""
-    host, port = target.dial
+async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, address: tuple[str, int] | None = None) -> Connection:
+    """Raises BackendError. ``address`` is dialled instead of what the target names; its certificate has to have the target's name."""
+    name = (target.tls_name or target.host) if target.tls is not None else None
+    host, port = address or target.dial
     where = f"{f'[{host}]' if ':' in host else host}:{port}"
-    name = (target.tls_name or host) if target.tls is not None else None
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(host, port, limit=MAX_HEAD, ssl=target.tls, server_hostname=name)
@@ -208,13 +220,16 @@ async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S) -> Conne
     except socket.gaierror:
         raise BackendError(f"dial tcp: lookup {host}: no such host") from None
     except ssl.SSLCertVerificationError as e:
-        raise BackendError(f"tls: failed to verify certificate: x509: {e.verify_message}") from None
+        raise BackendError(f"tls: failed to verify certificate: x509: {_UNVERIFIED.get(e.verify_code, e.verify_message)}") from None
     except ssl.SSLError as e:
         raise BackendError(f"remote error: tls: {e.reason or e}") from None
     except OSError as e:
         raise BackendError(f"dial tcp {where}: connect: {_os_text(e)}") from e
     return Connection(reader, writer)
 
+
+# OpenSSL's codes for a chain that ends in nobody we know, in Go's words.
+_UNVERIFIED = dict.fromkeys((2, 18, 19, 20, 21), "certificate signed by unknown authority")
 
 _TEXTS = {
     errno.ECONNREFUSED: "connection refused", errno.EHOSTUNREACH: "no route to host", errno.ENETUNREACH: "network is unreachable",

@@ -47,6 +47,7 @@ class Options:
     disable_admission_plugins: list[str]
     disable_http2_serving: bool
     enable_admission_plugins: list[str]
+    enable_aggregator_routing: bool
     enable_logs_handler: bool
     enable_swagger_ui: bool
     endpoint_reconciler_type: str

@@ -62,7 +62,7 @@ class Patcher:
         respond.media(req)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, subresource)
-        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("PatchOptions", o))
+        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
         step: Update
         if kind == APPLY_PATCH:
             step = ApplyUpdate(req, served, ctx, name, admission, o)

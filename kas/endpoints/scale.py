@@ -81,7 +81,7 @@ class Scale:
         respond.media(req)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
-        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("PatchOptions", o), SCALE.kind)
+        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
         step: _ScaleUpdate
         if kind == APPLY_PATCH:
             step = _Apply(served, ctx, name, admission, Applied(req, o))
@@ -120,6 +120,13 @@ class _ScaleUpdate(Update):
         if shown:
             scale["metadata"]["managedFields"] = shown
         return scale
+
+    async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
+        # Upstream derives both Scales anew from their parents (``toScaleUpdateValidation``).
+        if self.admission is not None:
+            pending = self.admission.validate(operation, _unowned(await self.to_request(obj)), _unowned(live) if live is not None else None)
+            if pending is not None:
+                await pending
 
     async def to_storage(self, obj: Obj, old: Obj | None) -> Obj:
         assert old is not None  # it creates nothing
@@ -168,6 +175,10 @@ class _Apply(_ScaleUpdate):
 
     def mutate(self, live: Obj | None) -> Obj:
         return self.applied.onto(self.view, live, self.name, self.of_scale)
+
+
+def _unowned(scale: Obj) -> Obj:
+    return {**scale, "metadata": {k: v for k, v in scale["metadata"].items() if k != "managedFields"}}
 
 
 def _replicas(scale: Obj) -> int:
