@@ -119,6 +119,11 @@ class HookClients:
             self._clients.move_to_end(key)
         return found
 
+    def close(self) -> None:
+        """Let go of all connections nobody uses."""
+        for client in self._clients.values():
+            client.close()
+
     def _made(self, config: Mapping[str, Any]) -> HookClient:
         service = config.get("service")
         if service:

@@ -21,8 +21,8 @@ KIND = "AdmissionReview"
 VERSIONS = {version: f"admission.k8s.io/{version}" for version in ("v1", "v1beta1")}
 _KNOWN = frozenset((api_version, KIND) for api_version in VERSIONS.values())
 JSON_PATCH = "JSONPatch"
-# Of one answer; more, and longer ones, nobody is shown.
-MAX_WARNINGS, MAX_WARNING = 1_000, 4_097
+# Of one answer. Each is a header, and many clients take no more than a hundred; longer ones nobody is shown whole.
+MAX_WARNINGS, MAX_WARNING = 64, 4_097
 
 
 class InvalidResponseError(Exception):
