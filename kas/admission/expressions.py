@@ -5,6 +5,7 @@ Upstream: ``pkg/admission/plugin/cel`` and ``pkg/admission/plugin/webhook/matchc
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,20 +14,24 @@ from kas.admission import Attributes
 from kas.admission.celauthorizer import AuthorizerValue, Pending
 from kas.admission.description import operation_options, request_fields
 from kas.admission.matching import Invocation
-from kas.auth.attributes import Authorizer
+from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.admission import environment
 
 Obj = dict[str, Any]
 # apiserver ``apis/cel/config.go``: RuntimeCELCostBudgetMatchConditions and RuntimeCELCostBudget.
 MATCH_CONDITIONS_BUDGET, BUDGET = 2_500_000, 10_000_000
+# What may be spent in one turn of the loop.
+TURN = 50_000
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
 def activation(
-    a: Attributes, shown: Invocation, obj: Obj | None, old: Obj | None, authorizer: Authorizer, namespace: Obj | None = None
-) -> Obj:
-    """The variables of an expression about a request. ``obj`` and ``old`` are plain JSON values, ``namespace`` the Namespace object."""
-    asked = AuthorizerValue(authorizer, a.user)
+    a: Attributes, shown: Invocation, obj: Obj | None, old: Obj | None, authorizer: Authorizer, namespace: Obj | None = None,
+    known: dict[Any, Outcome] | None = None,
+) -> Obj:  # fmt: skip
+    """The variables of an expression about a request. ``obj`` and ``old`` are plain JSON values, ``namespace`` the Namespace object;
+    ``known`` are answers of the authorizer that were given already, and where new ones go."""
+    asked = AuthorizerValue(authorizer, a.user, known)
     return {
         "object": obj, "oldObject": old,
         "request": {**request_fields(a, shown), "dryRun": a.dry_run, "options": operation_options(a)},
@@ -72,21 +77,27 @@ class Evaluator:
 
     def __init__(self, variables: Obj, budget: int = BUDGET) -> None:
         self.variables, self.left = variables, budget
+        self._last = budget
 
-    async def value(self, expression: Expression, **more: Any) -> Any:
-        """Its value; ``more`` are variables of its own. Raises Failed, and OutOfBudgetError when nothing may be evaluated any more."""
+    async def value(self, expression: Expression) -> Any:
+        """Its value. Raises Failed, and OutOfBudgetError when nothing may be evaluated any more."""
         program = expression.program()
         if isinstance(program, str):
             raise Failed(f"compilation error: {program}")
-        variables = {**self.variables, **more} if more else self.variables
         while True:
             try:
-                value, cost = program.run(variables)
+                value, cost = program.run(self.variables)
             except Pending as e:
                 await e.wait()
+            except RecursionError:  # variables that stand on variables
+                value, cost = cel.EvaluationError("expression recursion limit exceeded"), 0
+                break
             else:
                 break
         self.left -= cost
+        if self._last - self.left > TURN:
+            self._last = self.left
+            await asyncio.sleep(0)  # others want the loop, too
         if self.left < 0:
             raise OutOfBudgetError
         if isinstance(value, cel.EvaluationError):

@@ -17,7 +17,8 @@ import orjson
 from kas.admission import Attributes
 from kas.admission.configuration import Section
 from kas.admission.initializer import Settings
-from kas.admission.matching import Equivalents
+from kas.admission.matching import Equivalents, Invocation
+from kas.admission.rounds import Rounds
 from kas.admission.versioned import Versioned
 from kas.admission.webhook.calling import CallError, Rejection, Webhooks, shown
 from kas.admission.webhook.hooks import Hook, Hooks
@@ -26,21 +27,6 @@ from kas.auth.attributes import Authorizer
 from kas.informers import Informers, Objects
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry as Metrics
-
-
-class _Rounds:
-    """What is remembered of a request from one round to the next: the webhooks (by uid) that want to be asked again when the object
-    changed after them, those for which it did, and the object as the first round left it."""
-
-    def __init__(self) -> None:
-        self.asked: set[str] = set()
-        self.again: set[str] = set()
-        self.left: bytes | None = None
-
-    def changed(self) -> None:
-        """The object is another now: all who were asked want to see it."""
-        self.again |= self.asked
-        self.asked = set()
 
 
 class Plugin:
@@ -67,26 +53,23 @@ class Plugin:
 
     async def _dispatch(self, a: Attributes) -> None:
         webhooks, reinvocation = self._webhooks, a.reinvoked()
-        rounds: _Rounds = reinvocation.values.setdefault(self.name, _Rounds())
+        rounds: Rounds = reinvocation.values.setdefault(self.name, Rounds())
         objects = Versioned(a, webhooks.equivalents)
-        if reinvocation.again and rounds.asked and rounds.left != objects.encoded()[0]:
-            rounds.changed()  # by other plug-ins
+        rounds.begin(reinvocation, objects)
         for i, hook in enumerate(webhooks.hooks.all):
             told = await webhooks.invocation(hook, a, objects)
-            if told is None or (reinvocation.again and hook.uid not in rounds.again):
-                continue  # who was not asked in the first round is not asked in the second either
+            if told is None or not rounds.due(reinvocation, hook.uid):
+                continue
             await shown(objects, told)
-            changed = await self._ask(hook, a, told, objects, int(reinvocation.again), i)
-            if changed:
+            if await self._ask(hook, a, told, objects, int(reinvocation.again), i):
                 rounds.changed()
                 reinvocation.required = True
             if hook.if_needed:
-                rounds.asked.add(hook.uid)
+                rounds.asked(hook.uid)
         await objects.finish()
-        if rounds.asked and not reinvocation.again:
-            rounds.left = objects.encoded()[0]
+        rounds.end(reinvocation, objects)
 
-    async def _ask(self, hook: Hook, a: Attributes, told, objects: Versioned, round_: int, index: int) -> bool:
+    async def _ask(self, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, round_: int, index: int) -> bool:
         """Whether the webhook changed the object. Raises ApiError."""
         began, changed, error = monotonic(), False, None
         try:
