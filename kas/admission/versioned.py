@@ -8,10 +8,8 @@ from typing import Any
 import orjson
 
 from kas.admission import Attributes
-from kas.admission.matching import GVK, Equivalents, kind_of
-from kas.apiextensions import customtypes
-from kas.apiextensions.embeddedmeta import MetadataError
-from kas.meta import gojson
+from kas.admission.matching import GVK, Equivalents, Invocation, kind_of
+from kas.meta import errors, gojson
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import BUILTIN, DecodeError, Kind, decode, encode_json
 
@@ -41,6 +39,13 @@ class Versioned:
         # What is there already was converted from the request's objects.
         self.old = self._a.old if kind == self.own else await self._converted(old, kind)
         self.kind, self._json = kind, None
+
+    async def show(self, told: Invocation) -> None:
+        """Show the objects in the version somebody is told about. Raises ApiError."""
+        try:
+            await self.to(told.kind)
+        except UnknownKindError as e:
+            raise errors.internal(str(e)) from None
 
     async def _converted(self, obj: Obj | None, kind: GVK) -> Obj | None:
         if obj is None:
@@ -104,17 +109,24 @@ def decoded(kind: Kind, value: Any) -> Obj:
         scheme = "pkg/api/legacyscheme/scheme.go:30"
         raise DecodeError(f'no kind "{given[1]}" is registered for version "{given[0]}" in scheme "{scheme}"')
     if kind.type.schema is not None:
-        obj = value
-        try:
-            customtypes.decode(kind.type, obj)
-        except MetadataError as e:
-            raise DecodeError(str(e)) from None
-        customtypes.default(kind.type, obj)
+        obj = _custom(kind, value)
     else:
         obj, _ = decode(kind.type, value)
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
         apply_defaults(kind, obj)
     obj.setdefault("metadata", {})
+    return obj
+
+
+def _custom(kind: Kind, obj: Obj) -> Obj:
+    from kas.apiextensions import customtypes  # brings CEL, which servers without custom resources never load
+    from kas.apiextensions.embeddedmeta import MetadataError
+
+    try:
+        customtypes.decode(kind.type, obj)
+    except MetadataError as e:
+        raise DecodeError(str(e)) from None
+    customtypes.default(kind.type, obj)
     return obj
 
 

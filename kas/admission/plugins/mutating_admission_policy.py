@@ -9,7 +9,7 @@ Upstream: ``pkg/admission/plugin/policy/mutating``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from kas.admission import Attributes
 from kas.admission.initializer import RESTMapper
@@ -17,7 +17,6 @@ from kas.admission.matching import Equivalents
 from kas.admission.policy.policies import ConfigurationFault, Policies
 from kas.admission.rounds import Rounds
 from kas.admission.versioned import Versioned
-from kas.admission.webhook.calling import shown
 from kas.auth.attributes import Authorizer
 from kas.informers import Informers, Objects
 from kas.meta.errors import ApiError
@@ -41,12 +40,9 @@ class Plugin:
         """What a bound policy may be about, but for configurations of admission."""
         return self._policies.handle(a)
 
-    def admit(self, a: Attributes) -> Awaitable[None]:
+    async def admit(self, a: Attributes) -> None:
         """Evaluate the policies and make their mutations. Raises 403 for those that fail and must not, and 500 for a mutation after which
         the object is none of its kind."""
-        return self._dispatch(a)
-
-    async def _dispatch(self, a: Attributes) -> None:
         from kas.admission.policy.mutating import Run  # CEL is large, and most servers never see a policy
 
         policies, reinvocation = self._policies, a.reinvoked()
@@ -60,7 +56,7 @@ class Plugin:
         for one in found:
             if isinstance(one, ConfigurationFault):
                 continue
-            await shown(objects, one.told)
+            await objects.show(one.told)
             if not await run.matches(one) or not rounds.due(reinvocation, one.key):
                 continue
             if await run.mutate(one):

@@ -9,24 +9,22 @@ Upstream: ``pkg/admission/plugin/webhook/mutating``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from time import monotonic
-
-import orjson
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kas.admission import Attributes
 from kas.admission.configuration import Section
 from kas.admission.initializer import Settings
-from kas.admission.matching import Equivalents, Invocation
-from kas.admission.rounds import Rounds
-from kas.admission.versioned import Versioned
-from kas.admission.webhook.calling import CallError, Rejection, Webhooks, shown
-from kas.admission.webhook.hooks import Hook, Hooks
-from kas.admission.webhook.patching import patch
+from kas.admission.matching import Equivalents
+from kas.admission.webhook.configuration import users_of
+from kas.admission.webhook.hooks import Hooks
 from kas.auth.attributes import Authorizer
 from kas.informers import Informers, Objects
-from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry as Metrics
+
+if TYPE_CHECKING:
+    from kas.admission.webhook.calling import Webhooks
 
 
 class Plugin:
@@ -36,51 +34,27 @@ class Plugin:
         self, informers: Informers, objects: Objects, equivalents: Equivalents, authorizer: Authorizer, metrics: Metrics,
         settings: Settings, section: Section | None = None,
     ) -> None:  # fmt: skip
-        hooks = Hooks("mutatingwebhookconfigurations")
-        self._webhooks = Webhooks(hooks, "admit", informers, objects, equivalents, authorizer, metrics, settings, section)
+        self._hooks = Hooks("mutatingwebhookconfigurations", informers, equivalents)
+        self._users = users_of(section)
+        self._given = informers, objects, authorizer, metrics, settings
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` when ``handles`` may answer differently from now on."""
-        self._webhooks.hooks.changed = changed
+        self._hooks.changed = changed
 
     def handles(self, a: Attributes) -> bool:
         """What a webhook is configured for, but for the configurations themselves."""
-        return self._webhooks.handle(a)
+        return self._hooks.handle(a)
 
-    def admit(self, a: Attributes) -> Awaitable[None]:
+    @functools.cached_property
+    def webhooks(self) -> Webhooks:
+        """What it takes to call somebody: loaded when there is somebody to be called."""
+        from kas.admission.webhook.calling import Webhooks
+
+        return Webhooks(self._hooks, "admit", *self._given, self._users)
+
+    async def admit(self, a: Attributes) -> None:
         """Ask the webhooks and do what they want. Raises what they refuse with, and 500 for those that fail and must not."""
-        return self._dispatch(a)
+        from kas.admission.webhook.mutating import dispatch
 
-    async def _dispatch(self, a: Attributes) -> None:
-        webhooks, reinvocation = self._webhooks, a.reinvoked()
-        rounds: Rounds = reinvocation.values.setdefault(self.name, Rounds())
-        objects = Versioned(a, webhooks.equivalents)
-        rounds.begin(reinvocation, objects)
-        for i, hook in enumerate(webhooks.hooks.all):
-            told = await webhooks.invocation(hook, a, objects)
-            if told is None or not rounds.due(reinvocation, hook.uid):
-                continue
-            await shown(objects, told)
-            if await self._ask(hook, a, told, objects, int(reinvocation.again), i):
-                rounds.changed()
-                reinvocation.required = True
-            if hook.if_needed:
-                rounds.asked(hook.uid)
-        await objects.finish()
-        rounds.end(reinvocation, objects)
-
-    async def _ask(self, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, round_: int, index: int) -> bool:
-        """Whether the webhook changed the object. Raises ApiError."""
-        began, changed, error = monotonic(), False, None
-        try:
-            changed = patch(hook, objects, await self._webhooks.ask(hook, a, told, objects))
-        except (CallError, Rejection, ApiError) as e:
-            error = e
-        self._webhooks.count(hook, a, began, error)
-        said = {"configuration": hook.configuration, "webhook": hook.name, "mutated": changed}
-        a.annotate(f"mutation.webhook.admission.k8s.io/round_{round_}_index_{index}", orjson.dumps(said).decode())
-        if isinstance(error, CallError):
-            error = self._webhooks.failed(hook, a, error, round_, index)
-        if error is not None:
-            raise error.error if isinstance(error, Rejection) else error
-        return changed
+        await dispatch(self.webhooks, a, self.name)

@@ -5,7 +5,7 @@ Upstream: ``pkg/admission/plugin/policy/validating``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import orjson
@@ -15,7 +15,6 @@ from kas.admission.initializer import RESTMapper
 from kas.admission.matching import Equivalents
 from kas.admission.policy.policies import ConfigurationFault, Found, Policies
 from kas.admission.versioned import Versioned
-from kas.admission.webhook.calling import shown
 from kas.auth.attributes import Authorizer
 from kas.informers import Informers, Objects
 from kas.meta import names
@@ -45,11 +44,8 @@ class Plugin:
         """What a bound policy may be about, but for configurations of admission."""
         return self._policies.handle(a)
 
-    def validate(self, a: Attributes) -> Awaitable[None]:
+    async def validate(self, a: Attributes) -> None:
         """Evaluate the policies. Raises what the first of them refuses with."""
-        return self._dispatch(a)
-
-    async def _dispatch(self, a: Attributes) -> None:
         from kas.admission.policy.validating import evaluate  # CEL is large, and most servers never see a policy
 
         own = Versioned(a, self._policies.equivalents)
@@ -62,7 +58,7 @@ class Plugin:
             objects = versions.get(found.told.kind)
             if objects is None:
                 objects = versions[found.told.kind] = Versioned(a, self._policies.equivalents)
-                await shown(objects, found.told)
+                await objects.show(found.told)
             namespace = self._policies.namespace(a)
             outcome = await evaluate(found.policy, a, found.told, objects, found.param, namespace, self._authorizer)
             for i, decision in enumerate(outcome.decisions):

@@ -12,16 +12,15 @@ from time import monotonic
 from typing import Any
 
 from kas.admission import Attributes
-from kas.admission.configuration import Section
 from kas.admission.initializer import Settings
-from kas.admission.matching import Equivalents, Invocation, Namespaces, exempt
-from kas.admission.versioned import UnknownKindError, Versioned
+from kas.admission.matching import Invocation, Namespaces
+from kas.admission.versioned import Versioned
 from kas.admission.webhook import review
-from kas.admission.webhook.configuration import users_of
 from kas.admission.webhook.hooks import Hook, Hooks
 from kas.admission.webhook.metrics import CALLING_ERROR, NO_ERROR, SERVER_ERROR, WebhookMetrics
 from kas.auth.attributes import Authorizer
 from kas.client.hooks import HookClients, HookError
+from kas.client.kubeconfig import Users
 from kas.client.services import resolver
 from kas.informers import Informers, Objects
 from kas.meta import errors
@@ -59,25 +58,17 @@ class Rejection(Exception):
 
 
 class Webhooks:
-    """The webhooks of one plug-in, and all it takes to ask them."""
+    """The webhooks of one plug-in, and all it takes to ask them. ``users`` are whose credentials they are shown."""
 
     def __init__(
-        self, hooks: Hooks, kind: str, informers: Informers, objects: Objects, equivalents: Equivalents, authorizer: Authorizer,
-        metrics: Metrics, settings: Settings, section: Section | None,
+        self, hooks: Hooks, kind: str, informers: Informers, objects: Objects, authorizer: Authorizer, metrics: Metrics, settings: Settings,
+        users: Users | None,
     ) -> None:  # fmt: skip
-        self.hooks, self.equivalents, self.mutating = hooks, equivalents, kind == "admit"
+        self.hooks, self.equivalents, self.mutating = hooks, hooks.equivalents, kind == "admit"
         self.metrics = WebhookMetrics(metrics, kind)
-        self._informers, self._authorizer = informers, authorizer
+        self._authorizer = authorizer
         self._spaces = Namespaces(informers, objects)
-        self._clients = HookClients(users_of(section), resolver(objects, settings.enable_aggregator_routing), at_once(settings))
-        self._following = False
-
-    def handle(self, a: Attributes) -> bool:
-        """Whether any webhook may be about requests like this one."""
-        if not self._following:
-            self._following = True
-            self.hooks.follow(self._informers)
-        return not exempt(a) and self.hooks.may_match(a, self.equivalents)
+        self.clients = HookClients(users or Users({}), resolver(objects, settings.enable_aggregator_routing), at_once(settings))
 
     async def invocation(self, hook: Hook, a: Attributes, objects: Versioned) -> Invocation | None:
         """In which version the webhook is asked about the request, None when it is not. Raises ApiError."""
@@ -86,7 +77,7 @@ class Webhooks:
             return found
         from kas.admission.expressions import MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
 
-        await shown(objects, found)
+        await objects.show(found)
         variables = activation(a, found, *objects.plain(), self._authorizer)
         try:
             matches = await hook.conditions.match(
@@ -112,7 +103,7 @@ class Webhooks:
         uid = str(uuid.uuid4())
         try:
             sent = review.request(a, told, hook.version, uid, *objects.encoded())
-            client = self._clients.of(hook.client_config)
+            client = self.clients.of(hook.client_config)
             # The request's own end is somebody else's to watch: a late webhook has not failed then, nobody waits for it.
             answer = await client.post(sent, hook.timeout_s, a.deadline - monotonic())
             found = review.response(answer, hook.version, uid, self.mutating)
@@ -160,14 +151,6 @@ class Webhooks:
         prefix = "failed-open.mutation" if self.mutating else "failed-open.validating"
         a.annotate(f"{prefix}.webhook.admission.k8s.io/round_{round_}_index_{index}", hook.name)
         return None
-
-
-async def shown(objects: Versioned, told: Invocation) -> None:
-    """Show the objects in the version a webhook is told about. Raises ApiError."""
-    try:
-        await objects.to(told.kind)
-    except UnknownKindError as e:
-        raise errors.internal(str(e)) from None
 
 
 def rejection(name: str, status: Obj) -> ApiError:

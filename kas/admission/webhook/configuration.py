@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from kas.admission.configuration import STRING, ConfigurationError, Kinds, Section, Struct, check, versioned
-from kas.client.kubeconfig import KubeconfigError, Users, load_users
 from kas.meta.field import invalid
+
+if TYPE_CHECKING:
+    from kas.client.kubeconfig import Users
 
 _WEBHOOK = Struct("WebhookAdmission", {"kubeConfigFile": STRING})
 _KINDS: Kinds = {
@@ -15,10 +18,12 @@ _KINDS: Kinds = {
 }
 
 
-def users_of(section: Section | None) -> Users:
-    """The credentials that webhooks are shown; nobody's without a configuration. Raises ConfigurationError."""
+def users_of(section: Section | None) -> Users | None:
+    """The credentials that webhooks are shown; None, nobody's, without a configuration. Raises ConfigurationError."""
     if section is None:
-        return load_users("")
+        return None
+    from kas.client.kubeconfig import KubeconfigError, load_users  # few servers have such a file
+
     path = versioned(section, _KINDS).get("kubeConfigFile") or ""
     if not os.path.isabs(path):
         check([invalid("kubeConfigFile", path, "must be an absolute file path")])

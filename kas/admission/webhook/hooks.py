@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kas.admission import Attributes
-from kas.admission.matching import GROUP, Equivalents, Matcher
-from kas.admission.webhook.review import version_of
+from kas.admission.matching import GROUP, Equivalents, Matcher, exempt
 from kas.informers import Informers
 from kas.informers.reflector import split_key
 from kas.meta.stored import object_of
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from kas.admission.expressions import MatchConditions
 
 Obj = dict[str, Any]
+REVIEW_VERSIONS = ("v1", "v1beta1")
 NO_SIDE_EFFECTS = frozenset(("None", "NoneOnDryRun"))
 DEFAULT_TIMEOUT_S = 10
 
@@ -33,7 +33,7 @@ class Hook:
         self.timeout_s = float(spec.get("timeoutSeconds") or DEFAULT_TIMEOUT_S)
         effects = spec.get("sideEffects")
         self.dry_run: bool | None = None if effects is None else effects in NO_SIDE_EFFECTS
-        self.version = version_of(spec.get("admissionReviewVersions") or [])
+        self.version = next((v for v in spec.get("admissionReviewVersions") or () if v in REVIEW_VERSIONS), "")
         self.client_config: Mapping[str, Any] = spec.get("clientConfig") or {}
         self.if_needed = spec.get("reinvocationPolicy") == "IfNeeded"
         self._conditions: Sequence[Mapping[str, Any]] = spec.get("matchConditions") or ()
@@ -55,19 +55,20 @@ class Hooks:
     ``changed`` is called after each change.
     """
 
-    def __init__(self, resource: str) -> None:
-        self._resource = resource
+    def __init__(self, resource: str, informers: Informers, equivalents: Equivalents) -> None:
+        self._resource, self._informers, self.equivalents = resource, informers, equivalents
         self._by_name: dict[str, tuple[Hook, ...]] = {}
         self.all: tuple[Hook, ...] = ()
         self.changed: Callable[[], None] = lambda: None
+        self._following = False
 
-    def follow(self, informers: Informers) -> None:
-        """Begin to follow; at once everything that is there is known."""
-        informers.follow(GROUP, self._resource, self)
-
-    def may_match(self, a: Attributes, equivalents: Equivalents) -> bool:
-        """Whether any of them can be about requests of this operation, group, resource and subresource."""
-        return any(hook.matcher.may_match(a, equivalents) for hook in self.all)
+    def handle(self, a: Attributes) -> bool:
+        """Whether any webhook may be about requests of this operation, group, resource and subresource. From the first question on the
+        configurations are followed."""
+        if not self._following:
+            self._following = True
+            self._informers.follow(GROUP, self._resource, self)
+        return not exempt(a) and any(hook.matcher.may_match(a, self.equivalents) for hook in self.all)
 
     # --- the target
 

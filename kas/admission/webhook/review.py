@@ -11,6 +11,7 @@ import orjson
 from kas.admission import Attributes
 from kas.admission.description import operation_options, request_fields
 from kas.admission.matching import Invocation
+from kas.admission.webhook.hooks import REVIEW_VERSIONS
 from kas.client.hooks import HookError, read_review
 from kas.meta import names
 from kas.meta.field import go_quote
@@ -18,7 +19,7 @@ from kas.types.scheme import BUILTIN
 
 Obj = dict[str, Any]
 KIND = "AdmissionReview"
-VERSIONS = {version: f"admission.k8s.io/{version}" for version in ("v1", "v1beta1")}
+VERSIONS = {version: f"admission.k8s.io/{version}" for version in REVIEW_VERSIONS}
 _KNOWN = frozenset((api_version, KIND) for api_version in VERSIONS.values())
 JSON_PATCH = "JSONPatch"
 # Of one answer. Each is a header, and many clients take no more than a hundred; longer ones nobody is shown whole.
@@ -39,11 +40,6 @@ class Response:
     patch_type: str = ""
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
-
-
-def version_of(versions: list[str]) -> str:
-    """The first of a webhook's ``admissionReviewVersions`` that is spoken here, "" when there is none."""
-    return next((v for v in versions if v in VERSIONS), "")
 
 
 def request(a: Attributes, shown: Invocation, version: str, uid: str, obj: bytes | None, old: bytes | None) -> bytes:
@@ -97,4 +93,4 @@ def annotation_key(hook: str, key: str) -> str | None:
     return None if names.is_qualified_name(full) else full
 
 
-__all__ = ["HookError", "InvalidResponseError", "Response", "annotation_key", "request", "response", "version_of"]
+__all__ = ["HookError", "InvalidResponseError", "Response", "annotation_key", "request", "response"]

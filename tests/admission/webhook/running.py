@@ -35,7 +35,7 @@ class Hooked:
         return _Request(self.loop, *before, self.plugin, resource="configmaps", kind="ConfigMap", **{"obj": obj, **more})
 
     def close(self) -> None:
-        self.plugin._webhooks._clients.close()
+        self.plugin.webhooks.clients.close()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
 

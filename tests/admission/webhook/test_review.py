@@ -116,7 +116,3 @@ def test_bounds():
     assert len(got.warnings) == review.MAX_WARNINGS and {len(w) for w in got.warnings} == {review.MAX_WARNING}
     assert review.annotation_key("h.example.com", "a") == "h.example.com/a"
     assert review.annotation_key("h.example.com", "a/b") is None
-
-
-def test_versions():
-    assert [review.version_of(v) for v in (["v2", "v1beta1", "v1"], ["v1"], ["v9"], [])] == ["v1beta1", "v1", "", ""]
