@@ -51,6 +51,7 @@ cdef class Request:
     cdef public object user             # kas.auth.user.UserInfo
     cdef public object warnings         # list of str, or None
     cdef public object annotations      # dict of str, or None
+    cdef public object audit            # kas.request.http.AuditEvent of a request that is recorded, or None
     cdef public double started          # time.monotonic()
     cdef public double deadline         # likewise
     cdef public bint long_running

@@ -5,7 +5,7 @@ from typing import Any
 
 from kas.auth.user import UserInfo
 from kas.meta.selectors import FieldTerm, Requirement
-from kas.request.http import Incoming
+from kas.request.http import AuditEvent, Incoming
 from kas.request.requestinfo import Query
 
 Outcome = tuple[int, str, str]
@@ -53,6 +53,7 @@ class Request:
     user: UserInfo
     warnings: list[str] | None
     annotations: dict[str, str] | None
+    audit: AuditEvent | None
     started: float
     deadline: float
     long_running: bool

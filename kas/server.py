@@ -65,6 +65,7 @@ from kas.store.shared import Shared
 from kas.types.scheme import Scheme
 
 if TYPE_CHECKING:
+    from kas.audit.auditor import Auditor
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")
@@ -94,11 +95,17 @@ class Server:
         self._build_auth()
         self._build_api()
         self._build_documents()
+        self.auditor = self._auditor() if raw.audit_policy_file else None
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
-            self.revocation.listeners.append, self.authorizer, self.catch_up,
+            self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
+
+    def _auditor(self) -> Auditor | None:
+        from kas.audit import auditor
+
+        return auditor.build(self.options.raw, self.options.run_dir, self.metrics)
 
     # --- storage
 

@@ -49,9 +49,10 @@ class Worker:
 
 
 def preflight(o: Options) -> list[str]:
-    """What is wrong with names in flags that only modules know which the supervisor does not load: they are asked in a child."""
+    """What is wrong with names in flags, and with files, that only modules know which the supervisor does not load: they are asked in a
+    child."""
     chosen = o.controllers not in (["*"], ["none"])
-    if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins):
+    if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or o.audit_policy_file):
         return []
     r, w = os.pipe()
     pid = os.fork()
@@ -86,6 +87,13 @@ def _unknown_names(o: Options) -> list[str]:
             check()
         except ValueError as e:
             out.append(str(e))
+    if o.audit_policy_file:
+        from kas.audit.policy import PolicyError, load_file
+
+        try:
+            load_file(o.audit_policy_file)
+        except PolicyError as e:
+            out.append(f"loading audit policy file: {e}")
     return out
 
 

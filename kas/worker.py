@@ -144,4 +144,6 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         # Answers given to the listener may still be on their way.
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
             await asyncio.gather(*(x.stopped for x in listeners if x.stopped is not None))
+    if server.auditor is not None:
+        await server.auditor.close()
     server.store.close()

@@ -42,12 +42,13 @@ class Attributes:
     """What is about to happen. ``obj`` and ``old`` are dicts in ``version``, the one of the request; a mutating plug-in changes ``obj``.
 
     ``options`` are the decoded options of the verb; ``reinvocation`` is there once a plug-in has asked for it. ``deadline`` is when the
-    request has to be answered, by ``time.monotonic``.
+    request has to be answered, by ``time.monotonic``; ``bodies_recorded`` whether the audit log shows what was sent, so that an annotation
+    may, too.
     """
 
     __slots__ = (
-        "annotate", "deadline", "dry_run", "group", "kind", "name", "namespace", "now", "obj", "old", "operation", "options",
-        "reinvocation", "resource", "subresource", "user", "version", "warn",
+        "annotate", "bodies_recorded", "deadline", "dry_run", "group", "kind", "name", "namespace", "now", "obj", "old", "operation",
+        "options", "reinvocation", "resource", "subresource", "user", "version", "warn",
     )  # fmt: skip
     # None where the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules these operations out in
     # ``handles``, which a type checker cannot follow; the Any keeps it from asking each of them again, not from checking the dict.
@@ -63,7 +64,7 @@ class Attributes:
         self.kind, self.namespace, self.name, self.obj, self.old = kind, namespace, name, obj, old
         self.user, self.options, self.dry_run, self.now, self.warn, self.annotate = user, options, dry_run, now, warn, annotate
         self.reinvocation: Reinvocation | None = None
-        self.deadline = inf
+        self.deadline, self.bodies_recorded = inf, False
 
     def reinvoked(self) -> Reinvocation:
         """The state of this request's reinvocation, made when first asked for."""

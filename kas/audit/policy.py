@@ -124,12 +124,78 @@ def load(policy: Obj) -> AuditPolicy:
     return AuditPolicy(policy)
 
 
+def load_file(path: str) -> AuditPolicy:
+    """The policy of --audit-policy-file (``LoadPolicyFromFile``). Raises ``PolicyError`` that names the file. A field the policy does not
+    have is passed over: upstream only logs it."""
+    from kas.types import yaml_codec  # PyYAML is large
+
+    try:
+        with open(path, "rb") as f:
+            document, _ = yaml_codec.decode(f.read())
+    except OSError as e:
+        raise PolicyError(f'failed to read file path "{path}": open {path}: {(e.strerror or str(e)).lower()}') from None
+    except yaml_codec.YAMLError as e:
+        raise PolicyError(f"failed decoding: {e}: from file {path}") from None
+    try:
+        return load(_typed(document))
+    except PolicyError as e:
+        raise PolicyError(f"{e}: from file {path}") from None
+
+
+def _typed(document: Any) -> Obj:
+    """The document, if it is a Policy whose fields have the types they should."""
+    if not document:
+        raise PolicyError("unknown group version field audit.k8s.io/__internal, Kind=Policy in policy")
+    if not isinstance(document, dict):
+        raise PolicyError("failed decoding: couldn't get version/kind; json parse error: the document is no object")
+    version, kind = document.get("apiVersion") or "", document.get("kind") or ""
+    if (version, kind) != (API_VERSION, "Policy"):
+        raise PolicyError(
+            f'failed decoding: no kind "{kind}" is registered for version "{version}" in scheme "k8s.io/apiserver/pkg/audit/scheme.go:30"'
+        )
+    found = _misshapen(document, _POLICY, "")
+    if found:
+        raise PolicyError(f"failed decoding: {found}")
+    return document
+
+
+_TEXTS = [str]
+_RULE = {
+    "level": str, "users": _TEXTS, "userGroups": _TEXTS, "verbs": _TEXTS, "namespaces": _TEXTS, "nonResourceURLs": _TEXTS,
+    "omitStages": _TEXTS, "omitManagedFields": bool, "resources": [{"group": str, "resources": _TEXTS, "resourceNames": _TEXTS}],
+}  # fmt: skip
+_POLICY = {"rules": [_RULE], "omitStages": _TEXTS, "omitManagedFields": bool}
+_GO_NAMES = {str: "string", bool: "bool"}
+
+
+def _misshapen(value: Any, shape: Any, path: str) -> str:
+    """What has another type than it should, "" when nothing has. A null is as if it were not there."""
+    if value is None:
+        return ""
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return f"{path or 'Policy'} is no object"
+        found = (_misshapen(value.get(key), inner, f"{path}.{key}" if path else key) for key, inner in shape.items())
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"{path} is no list"
+        found = (_misshapen(item, shape[0], f"{path}[{i}]") for i, item in enumerate(value))
+    else:
+        return "" if isinstance(value, shape) else f"{path} is no {_GO_NAMES[shape]}"
+    return next((text for text in found if text), "")
+
+
 def validate(policy: Obj) -> list[FieldError]:
     """``ValidatePolicy`` of audit.k8s.io/v1: what is wrong with each of the rules."""
-    errs: list[FieldError] = []
+    errs: list[FieldError] = _validate_stages(policy, "omitStages")
     for i, rule in enumerate(policy.get("rules") or ()):
         errs.extend(_validate_rule(rule, f"rules[{i}]"))
     return errs
+
+
+def _validate_stages(obj: Obj, path: str) -> list[FieldError]:
+    why = "allowed stages are " + ",".join(STAGES)
+    return [field.invalid(f"{path}[{i}]", stage, why) for i, stage in enumerate(obj.get("omitStages") or ()) if stage not in STAGES]
 
 
 def _validate_rule(rule: Obj, path: str) -> list[FieldError]:
@@ -158,9 +224,7 @@ def _validate_rule(rule: Obj, path: str) -> list[FieldError]:
         if resources.get("resourceNames") and not resources.get("resources"):
             why = "using resourceNames requires at least one resource"
             errs.append(field.invalid(f"{path}.resources.resourceNames", resources["resourceNames"], why))
-    for i, stage in enumerate(rule.get("omitStages") or ()):
-        if stage not in STAGES:
-            errs.append(field.invalid(f"{path}.omitStages[{i}]", stage, "allowed stages are " + ",".join(STAGES)))
+    errs.extend(_validate_stages(rule, f"{path}.omitStages"))
     if urls and (rule.get("resources") or rule.get("namespaces")):
         why = "rules cannot apply to both regular resources and non-resource URLs"
         errs.append(field.invalid(f"{path}.nonResourceURLs", urls, why))

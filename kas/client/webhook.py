@@ -60,7 +60,18 @@ class Webhook:
 
     async def post(self, body: dict[str, Any]) -> dict[str, Any]:
         """The answer's JSON object. Raises WebhookError; cancelling it closes the connection."""
-        data, pause = orjson.dumps(body), self._backoff_s
+        answer = await self.send(orjson.dumps(body))
+        try:
+            value = orjson.loads(answer)
+        except orjson.JSONDecodeError as e:
+            raise WebhookError(f"couldn't get version/kind; json parse error: {e}") from None
+        if not isinstance(value, dict):
+            raise WebhookError("couldn't get version/kind; json parse error: the answer is not an object")
+        return value
+
+    async def send(self, data: bytes) -> bytes:
+        """The body of the answer to this JSON, whatever it is. Raises WebhookError; cancelling it closes the connection."""
+        pause = self._backoff_s
         for left in reversed(range(TRIES)):
             try:
                 return await self._once(data)
@@ -71,7 +82,7 @@ class Webhook:
                 pause *= FACTOR
         raise AssertionError("the last try returns or raises")
 
-    async def _once(self, data: bytes) -> dict[str, Any]:
+    async def _once(self, data: bytes) -> bytes:
         target = self._target
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -98,13 +109,7 @@ class Webhook:
             raise WebhookError(refusal(status, answer), retry=status in (429, 500, 504) or asked, pause_s=pause if asked else 0.0)
         if len(answer) > MAX_ANSWER:
             raise WebhookError(f"the answer of {target.url} is larger than {MAX_ANSWER} bytes")
-        try:
-            value = orjson.loads(answer)
-        except orjson.JSONDecodeError as e:
-            raise WebhookError(f"couldn't get version/kind; json parse error: {e}") from None
-        if not isinstance(value, dict):
-            raise WebhookError("couldn't get version/kind; json parse error: the answer is not an object")
-        return value
+        return answer
 
 
 def refusal(status: int, answer: bytes, text: bool = True) -> str:

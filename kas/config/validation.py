@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kas.config import features
+from kas.config import auditing, features
 from kas.config.flagtypes import quote
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ FILES = (
 
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
-    checks = (_serving, _limits, _ports, _storage, _files, _identity, _authorization, _network, _api)
+    checks = (_serving, _limits, _ports, _storage, _files, _identity, _authorization, auditing.problems, _network, _api)
     return [text for check in checks for text in check(o)]
 
 

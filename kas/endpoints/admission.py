@@ -29,6 +29,7 @@ class RequestAdmission:
             req.user, options, ctx.dry_run, ctx.now, req.warn, req.annotate,
         )  # fmt: skip
         self._attributes.deadline = req.deadline
+        self._attributes.bodies_recorded = req.audit is not None and req.audit.level != "Metadata"
         self.warn = req.warn
 
     @property

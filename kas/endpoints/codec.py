@@ -40,7 +40,7 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
         return None
     form = body_media_type(req.header(b"content-type"))
     if form == PROTOBUF:
-        return _decode_protobuf(body, kind, any_version)
+        return _decode_protobuf(req, body, kind, any_version)
     if form == YAML:
         value, findings = _from_yaml(kind, body)
         return _typed(req, value, kind, strictness, findings, body, None, any_version)
@@ -51,7 +51,7 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
         if b"managedFields" in body and not (obj.get("metadata") or {}).get("managedFields"):
             keep_reset(obj, gojson.loads(body))
-        _default(kind, obj)
+        _complete(req, kind, obj)
         return obj
     try:
         value = gojson.loads(body)
@@ -99,15 +99,18 @@ def _typed(
                     req.warn(line)
     keep_reset(obj, value)
     obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
-    _default(kind, obj)
+    _complete(req, kind, obj)
     return obj
 
 
-def _default(kind, obj: dict[str, Any]) -> None:
+def _complete(req: Request, kind, obj: dict[str, Any]) -> None:
+    """Defaults, and the audit event is told."""
     try:
         apply_defaults(kind, obj)
     except DecodeError as e:  # annotations that are fields in other versions may not convert
         raise _cannot(kind.kind, kind.version, kind.kind, str(e)) from None
+    if req.audit is not None:
+        req.audit.decoded(kind.type, kind.kind, kind.api_version, obj)
 
 
 def keep_reset(obj: dict[str, Any], given: dict[str, Any]) -> None:
@@ -148,7 +151,7 @@ def another_kind(given_kind: str, given_version: str, kind) -> str:
     return ""
 
 
-def _decode_protobuf(body: bytes, kind, any_version: bool) -> dict[str, Any]:
+def _decode_protobuf(req: Request, body: bytes, kind, any_version: bool) -> dict[str, Any]:
     try:
         api_version, given_kind, raw, _ = open_envelope(body)
     except DecodeError as e:
@@ -159,7 +162,7 @@ def _decode_protobuf(body: bytes, kind, any_version: bool) -> dict[str, Any]:
     except DecodeError as e:
         raise _cannot(given_kind, api_version.rpartition("/")[2], kind.kind, str(e)) from None
     obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
-    _default(kind, obj)
+    _complete(req, kind, obj)
     return obj
 
 

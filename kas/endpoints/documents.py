@@ -19,7 +19,7 @@ from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed
 from kas.meta.errors import ApiError, generic_not_found
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
-from kas.types.scheme import BUILTIN, write_json
+from kas.types.scheme import BUILTIN, encode_json, write_json
 
 DISCOVERY_TYPE = f"application/json;g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList".encode()
 BUILD_DATE = "1970-01-01T00:00:00Z"
@@ -121,12 +121,11 @@ class Documents:
         type_ = BUILTIN.known("", "v1", kind).type
         if m.accepted == respond.PROTOBUF:
             return respond.typed(req, m, type_, "v1", kind, value, 200)
-        body = write_json(value)
+        # Not all of them say an apiVersion.
+        body = encode_json(type_, value)
         if m.accepted == respond.YAML:
             return respond.finish(req, 200, respond.YAML, respond.to_yaml(value))
-        if m.pretty:
-            return respond.finish(req, 200, respond.JSON, respond.pretty_json(body))
-        return respond.finish(req, 200, respond.JSON, body + b"\n")
+        return respond.finish(req, 200, respond.JSON, respond.pretty_json(body) if m.pretty else body + b"\n")
 
     def group_or_version(self, req: Request) -> Response | None:
         """``/apis/<group>``, ``/apis/<group>/<version>``, ``/api/<version>``; upstream answers a missing version with a Status."""

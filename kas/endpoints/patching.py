@@ -60,6 +60,8 @@ class Patcher:
         """Serve PATCH in each of its types: 200, or 201 for an apply that created; 415 for another type."""
         kind = patch_type(req)
         respond.media(req)
+        if req.audit is not None:
+            req.audit.patched(req.body)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, subresource)
         admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))

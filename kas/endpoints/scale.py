@@ -79,6 +79,8 @@ class Scale:
         """Serve PATCH of /scale: the object's Scale is patched, and only the replicas, and who manages them, reach the object."""
         kind = patching.patch_type(req)
         respond.media(req)
+        if req.audit is not None:
+            req.audit.patched(req.body)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
         admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)

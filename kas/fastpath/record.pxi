@@ -16,7 +16,7 @@ cdef class Request:
     ``path`` is percent-decoded (as Go's ``URL.Path``), ``query`` the raw query string, ``headers`` (name, value) pairs of
     bytes with lower-case names. ``known`` is set for a resource that is served. Filters fill in what they find out: ``info``
     (RequestInfo), ``params`` (Query), ``user``, ``audit_id``, ``deadline``. ``warnings`` become ``Warning`` headers of the answer, in
-    order, each text once; ``annotations`` are the audit event's. ``body`` holds the body once ``incoming``, which brings it, is None
+    order, each text once; ``annotations`` are the audit event's, ``audit`` the event of a request that is recorded. ``body`` holds the body once ``incoming``, which brings it, is None
     (``kas.request.http.with_body``).
     """
 

@@ -1,18 +1,164 @@
-"""The place of the audit filter: the event of a request starts here, before impersonation changes its user.
+"""The record of who did what: the event of a request starts here, before impersonation changes its user.
 
-Without an audit policy (``--audit-policy-file``) nothing is recorded, as upstream. Annotations are collected on the
-request either way, so that every plug-in can say what it did.
+Without an audit policy (``--audit-policy-file``) nothing is recorded and the filter does nothing. A failed authentication has an event of
+its own, at stage ResponseStarted (``filters.WithFailedAuthenticationAudit``); a request that runs long has entries when its answer starts
+and when it ends. Upstream: ``apiserver/pkg/endpoints/filters/audit.go``.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from kas.audit.answers import as_json
+from kas.audit.backend import AuditError
+from kas.audit.event import COMPLETE, PANIC, RECEIVED, REQUEST_RESPONSE, STARTED, Event
+from kas.endpoints.respond import text
 from kas.filters.handler import Filter
-from kas.request.http import Request
+from kas.request.http import Request, Response, Stream, Write
+from kas.request.websocket import Conversation, Socket, Upgrade
+
+if TYPE_CHECKING:
+    from kas.audit.auditor import Auditor  # with its backends, which few servers have
+
+REFUSAL = "Internal Server Error: audit event could not be stored\n"
 
 
-def audit() -> Filter:
-    """Begin the request without annotations for the audit log."""
-    def before(req: Request) -> None:
-        req.annotations = None
+def audit(auditor: Auditor | None) -> Filter:
+    """Record requests as the policy of ``auditor`` says; None records nothing."""
+    if auditor is None:
+        return Filter("audit")
+    recorder = _Recorder(auditor)
+    return Filter("audit", recorder.before, recorder.after)
 
-    return Filter("audit", before)
+
+class _Recorder:
+    def __init__(self, auditor: Auditor) -> None:
+        self.auditor = auditor
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def before(self, req: Request) -> Response | Awaitable[Response | None] | None:
+        event = self.auditor.begin(req)
+        if event is None:
+            return None
+        req.audit = event
+        try:
+            pending = self.auditor.record(event, RECEIVED)
+        except AuditError:
+            return self._refused(req)
+        return None if pending is None else self._received(req, pending)
+
+    async def _received(self, req: Request, pending: Awaitable[None]) -> Response | None:
+        try:
+            await pending
+        except AuditError:
+            return self._refused(req)
+        return None
+
+    def _refused(self, req: Request) -> Response:
+        # What could not be recorded does not happen, where the backend is strict.
+        req.audit = None
+        self.auditor.rejected()
+        return text(500, REFUSAL)
+
+    def after(self, req: Request, resp: Response) -> None:
+        event = req.audit
+        if not isinstance(event, Event):
+            if resp.status == 401 and req.user is None and req.info is not None:
+                self._unauthenticated(req, resp)
+            return
+        end = PANIC if event.panicked else COMPLETE
+        if isinstance(resp, Upgrade):
+            event.answered(resp.status, None)
+            self._record(event, STARTED)
+            resp.talk = self._conversation(event, end, resp.talk)
+        elif resp.stream is None:
+            event.answered(resp.status, as_json(resp.headers, resp.body, event.level == REQUEST_RESPONSE))
+            if req.long_running:
+                self._record(event, STARTED)
+            _after(self._record(event, end), resp)
+        elif req.long_running:
+            event.answered(resp.status, None)
+            self._record(event, STARTED)
+            resp.stream = self._stream(event, end, resp.stream)
+        else:
+            resp.stream = self._list(event, end, resp, resp.stream)
+
+    def _unauthenticated(self, req: Request, resp: Response) -> None:
+        event = self.auditor.begin(req)
+        if event is not None:
+            event.answered(resp.status, as_json(resp.headers, resp.body, event.level == REQUEST_RESPONSE))
+            _after(self._record(event, STARTED), resp)
+
+    def _record(self, event: Event, stage: str) -> asyncio.Task[None] | None:
+        """Stores an entry of the answer. A failure has been counted and logged: the request has happened."""
+        try:
+            pending = self.auditor.record(event, stage)
+        except AuditError:
+            return None
+        if pending is None:
+            return None
+        # A client that leaves does not take its record with it.
+        task = asyncio.ensure_future(_stored(pending))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    def _stream(self, event: Event, end: str, stream: Stream) -> Stream:
+        async def recorded(write: Write) -> None:
+            try:
+                await stream(write)
+            finally:
+                self._record(event, end)
+
+        return recorded
+
+    def _list(self, event: Event, end: str, resp: Response, stream: Stream) -> Stream:
+        """A large answer that is sent in pieces. At level RequestResponse they are kept, as the record holds all of it."""
+        keep = event.level == REQUEST_RESPONSE
+        pieces: list[bytes] = []
+
+        async def recorded(write: Write) -> None:
+            async def keeping(piece: bytes) -> None:
+                pieces.append(piece)
+                await write(piece)
+
+            try:
+                await stream(keeping if keep else write)
+            finally:
+                event.answered(resp.status, as_json(resp.headers, b"".join(pieces), keep) if keep else None)
+                self._record(event, end)
+
+        return recorded
+
+    def _conversation(self, event: Event, end: str, talk: Conversation) -> Conversation:
+        async def recorded(socket: Socket) -> int:
+            try:
+                return await talk(socket)
+            finally:
+                self._record(event, end)
+
+        return recorded
+
+
+async def _stored(pending: Awaitable[None]) -> None:
+    try:
+        await pending
+    except AuditError:
+        return  # counted and logged where it happened
+
+
+def _after(task: Awaitable[None] | None, resp: Response) -> None:
+    """Lets the body wait until the entry is stored, as mode blocking wants."""
+    if task is None:
+        return
+    body: bytes = resp.body
+
+    async def stream(write: Write) -> None:
+        await task
+        await write(body)
+
+    resp.headers.append((b"content-length", str(len(body)).encode()))
+    resp.stream = stream
+

@@ -23,6 +23,8 @@ def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
         # system:masters may do everything, whatever is configured (kas.auth.authz.modes.Union says the same, with a question).
         if req.read_only_port or MASTERS in req.user.groups:
             decisions.inc(allowed)
+            if req.audit is not None:
+                annotate(req, "allow", "")
             return None
         a = attributes_of(req)
         outcome = authorizer.authorize(a)
@@ -34,11 +36,17 @@ def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
         return decided(req, a, await pending)
 
     def decided(req: Request, a: Attributes, outcome: Outcome) -> Response | None:
+        if req.audit is not None:
+            annotate(req, "allow" if outcome[0] == ALLOW else "forbid", outcome[1])
         if outcome[0] == ALLOW:
             decisions.inc(allowed)
             return None
         decisions.inc(denied)
         # Answered, not raised: a refusal costs no more than what it refuses.
         return status(req, forbidden(a, outcome[1]))
+
+    def annotate(req: Request, decision: str, reason: str) -> None:
+        req.annotate("authorization.k8s.io/decision", decision)
+        req.annotate("authorization.k8s.io/reason", reason)
 
     return Filter("authorization", before)

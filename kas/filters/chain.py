@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from kas.auth.attributes import Authorizer
 from kas.filters.audit import audit
@@ -32,6 +32,9 @@ from kas.filters.trusted import trusted
 from kas.filters.wait_group import WaitGroup, wait_group
 from kas.filters.warnings import warnings
 from kas.observe.metrics import Registry
+
+if TYPE_CHECKING:
+    from kas.audit.auditor import Auditor
 
 Port = Literal["secure", "insecure", "read-only"]
 
@@ -75,18 +78,19 @@ class Parts(NamedTuple):
     # Counters of their own: made once, whatever the number of ports.
     latency: Filter
     max_in_flight: Filter
+    audit: Filter
 
 
 def parts(
     settings: Settings, metrics: Registry, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
-    to_newest: Callable[[], None],
+    to_newest: Callable[[], None], auditor: Auditor | None,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
     its meaning."""
     return Parts(
         state, waiting, in_flight, authenticator, revoked, authorizer, to_newest, latency(metrics),
-        max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics),
+        max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics), audit(auditor),
     )  # fmt: skip
 
 
@@ -113,7 +117,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         *few,  # what this port never does is refused before anybody is asked who it is
         catch_up(p.to_newest),  # tokens and roles that are gone must not count any more
         who,  # a refusal here is final: nothing below runs for somebody unknown
-        audit(),  # from here on it is known whom the record is about
+        p.audit,  # from here on it is known whom the record is about
         impersonation(p.authorizer),  # after audit: the record shows who really asked
         p.max_in_flight,  # counts against the user whose request it has become, before the costly part
         authorization(p.authorizer, metrics),  # last: it needs the final user

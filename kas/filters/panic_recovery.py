@@ -23,6 +23,8 @@ def panic_recovery(registry: Registry) -> Filter:
     def recover(req: Request, exc: BaseException) -> Response:
         log.error('apiserver panic\'d on %s %s audit-ID="%s"', req.method, req.path, req.audit_id, exc_info=exc)
         panics.inc()
+        if req.audit is not None:
+            req.audit.panicked = True
         return status(req, ApiError(500, "InternalError", MESSAGE, {}))
 
     return Filter("panic_recovery", recover=recover)

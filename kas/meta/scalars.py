@@ -6,6 +6,7 @@ Times are proleptic Gregorian seconds since 1970 in UTC; the zero time of Go (ye
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from kas._codecs import DecodeError
 from kas.meta import duration
@@ -170,7 +171,7 @@ def parse_duration(text: str) -> int:
         raise DecodeError(str(e)) from None
 
 
-format_duration = duration.format_ns
+format_duration: Callable[[int], str] = duration.format_ns
 
 
 def canonical_duration(text: str) -> str:

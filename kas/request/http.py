@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from kas._fastpath import Request
 
 __all__ = [
-    "JSON_TYPE", "MAX_BODY_BYTES", "Handler", "Headers", "Incoming", "Request", "Response", "Result", "Stream", "Write", "with_body",
+    "JSON_TYPE", "MAX_BODY_BYTES", "AuditEvent", "Handler", "Headers", "Incoming", "Request", "Response", "Result", "Stream", "Write",
+    "with_body",
 ]  # fmt: skip
 
 MAX_BODY_BYTES = 3 * 1024 * 1024  # upstream's MaxRequestBodyBytes
@@ -43,6 +44,19 @@ class Incoming(Protocol):
 
     async def read(self) -> bytes:
         """The whole body. Raises ApiError 400 when it breaks off and 413 beyond ``MAX_BODY_BYTES``."""
+
+
+class AuditEvent(Protocol):
+    """What a request that is recorded tells on its way (``kas.audit.event``). ``level`` is audit.k8s.io's."""
+
+    level: str
+    panicked: bool
+
+    def decoded(self, type_: Any, kind: str, api_version: str, obj: dict[str, Any]) -> None:
+        """The body was decoded to this object of a descriptor's type, and defaulted."""
+
+    def patched(self, body: bytes) -> None:
+        """The body is a patch."""
 
 
 def with_body(req: Request, handler: Callable[..., Result], *args: Any) -> Result:

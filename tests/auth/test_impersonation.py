@@ -5,7 +5,7 @@ import pytest
 from kas.auth.attributes import Attributes
 from kas.auth.authz.modes import build
 from kas.auth.authz.rbac import RbacIndex
-from kas.auth.impersonation import impersonate, wanted_user
+from kas.auth.impersonation import LastModes, impersonate, wanted_user
 from kas.auth.user import MASTERS, NODE_NAME, UserInfo
 from kas.meta.errors import ApiError
 
@@ -56,47 +56,47 @@ def test_attributes_without_a_name(header, text):
 
 def test_masters_reach_everyone_even_masters_by_the_old_mode():
     authorizer = rbac()
-    user, constraint = impersonate(authorizer, listing_pods(ADMIN), UserInfo("jane", ("dev",)))
+    user, constraint = impersonate(authorizer, listing_pods(ADMIN), UserInfo("jane", ("dev",)), LastModes())
     assert (user.groups, constraint) == (("dev", "system:authenticated"), "impersonate:user-info")
-    user, constraint = impersonate(authorizer, listing_pods(ADMIN), UserInfo("jane", (MASTERS,)))
+    user, constraint = impersonate(authorizer, listing_pods(ADMIN), UserInfo("jane", (MASTERS,)), LastModes())
     assert (user.groups, constraint) == ((MASTERS, "system:authenticated"), "")
-    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:serviceaccount:a:b"))
+    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:serviceaccount:a:b"), LastModes())
     assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated")
-    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:anonymous"))
+    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:anonymous"), LastModes())
     assert user.groups == ("system:unauthenticated",)
-    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:node:n1"))
+    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:node:n1"), LastModes())
     assert user.groups == ("system:nodes", "system:authenticated")
 
 
 def test_old_verb_still_works_and_is_narrow():
     authorizer = rbac(rule("impersonate", "", "users", "jane"), rule("impersonate", "", "groups", "dev"))
-    assert impersonate(authorizer, listing_pods(BOB), UserInfo("jane", ("dev",)))[0].name == "jane"
+    assert impersonate(authorizer, listing_pods(BOB), UserInfo("jane", ("dev",)), LastModes())[0].name == "jane"
     for wanted in (UserInfo("joe"), UserInfo("jane", ("ops",)), UserInfo("jane", (MASTERS,)), UserInfo("jane", (), "7")):
         with pytest.raises(ApiError) as e:
-            impersonate(authorizer, listing_pods(BOB), wanted)
+            impersonate(authorizer, listing_pods(BOB), wanted, LastModes())
         assert e.value.code == 403
 
 
 def test_constrained_mode_needs_both_verbs_and_refuses_masters():
     on, who = rule("impersonate-on:user-info:list", "", "pods"), rule("impersonate:user-info", "authentication.k8s.io", "*")
-    assert impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", ("dev",)))[1] == "impersonate:user-info"
+    assert impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", ("dev",)), LastModes())[1] == "impersonate:user-info"
     for rules in ((on,), (who,)):
         with pytest.raises(ApiError):
-            impersonate(rbac(*rules), listing_pods(BOB), UserInfo("jane"))
+            impersonate(rbac(*rules), listing_pods(BOB), UserInfo("jane"), LastModes())
     with pytest.raises(ApiError, match="impersonating the system:masters group is not allowed"):
-        impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", (MASTERS,)))
+        impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", (MASTERS,)), LastModes())
     with pytest.raises(ApiError, match="invalid key in extra"):
-        impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", extra={"x": ["1"]}))
+        impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", extra={"x": ["1"]}), LastModes())
 
 
 def test_refusal_text_is_the_first_modes():
     with pytest.raises(ApiError) as e:
-        impersonate(rbac(), listing_pods(BOB), UserInfo("jane"))
+        impersonate(rbac(), listing_pods(BOB), UserInfo("jane"), LastModes())
     assert e.value.message == (
         'pods is forbidden: User "bob" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "ns"'
     )
     with pytest.raises(ApiError) as e:
-        impersonate(rbac(), listing_pods(BOB), UserInfo("system:serviceaccount:a:b", ("g",)))
+        impersonate(rbac(), listing_pods(BOB), UserInfo("system:serviceaccount:a:b", ("g",)), LastModes())
     assert e.value.message == (
         'serviceaccounts "b" is forbidden: User "bob" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "a"'
     )
@@ -109,6 +109,6 @@ def test_node_agent_reaches_only_its_own_node():
         rule("impersonate:associated-node", "authentication.k8s.io", "nodes"),
     )
     authorizer = rbac(*rules, user=agent.name)
-    assert impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n1"))[1] == "impersonate:associated-node"
+    assert impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n1"), LastModes())[1] == "impersonate:associated-node"
     with pytest.raises(ApiError):
-        impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n2"))
+        impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n2"), LastModes())

@@ -58,7 +58,7 @@ def test_plain_token(ask):
     answer, warnings = ask()
     assert warnings == [] and answer["spec"] == {"audiences": ["api"], "expirationSeconds": 3600, "boundObjectRef": None}
     assert answer["status"]["expirationTimestamp"] == "2024-01-02T04:04:05Z"
-    assert answer["metadata"] == {"name": "sa", "namespace": "ns", "creationTimestamp": CTX.now}
+    assert answer["metadata"] == {"name": "sa", "namespace": "ns", "uid": "u1", "creationTimestamp": CTX.now}
     assert ask.tokens.authenticate_token(answer["status"]["token"]).uid == "u1"
 
 

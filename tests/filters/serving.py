@@ -54,7 +54,7 @@ class Harness:
         )  # fmt: skip
         state = SimpleNamespace(started=True, not_accepting=False)
         shared = parts(
-            settings, self.metrics, state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None
+            settings, self.metrics, state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None, None
         )
         filters = handler_chain("secure", settings, self.metrics, shared)
         if wait == "filter":

@@ -67,6 +67,8 @@ class Plugin:
             raise errors.internal(f"failed to lookup namespace {a.namespace}")
         policy, wrong = known
         if policy.open and not wrong:
+            if a.resource == "pods" and a.operation == CREATE:
+                a.annotate(AUDIT + "enforce-policy", str(policy.enforce))
             return
         if a.resource == "pods":
             if a.operation == CREATE or _significant(a.obj, a.old):

@@ -39,14 +39,18 @@ async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
 async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, round_: int, index: int) -> bool:
     """Whether the webhook changed the object. Raises ApiError."""
     began, changed = monotonic(), False
+    about, place = {"configuration": hook.configuration, "webhook": hook.name}, f"round_{round_}_index_{index}"
     error: Exception | None = None
     try:
-        changed = patch(hook, objects, await webhooks.ask(hook, a, told, objects))
+        found = await webhooks.ask(hook, a, told, objects)
+        changed = patch(hook, objects, found)
+        if found.patch and a.bodies_recorded:
+            shown = {**about, "patch": orjson.Fragment(found.patch), "patchType": found.patch_type}
+            a.annotate(f"patch.webhook.admission.k8s.io/{place}", orjson.dumps(shown).decode())
     except (CallError, Rejection, ApiError) as e:
         error = e
     webhooks.count(hook, a, began, error)
-    said = {"configuration": hook.configuration, "webhook": hook.name, "mutated": changed}
-    a.annotate(f"mutation.webhook.admission.k8s.io/round_{round_}_index_{index}", orjson.dumps(said).decode())
+    a.annotate(f"mutation.webhook.admission.k8s.io/{place}", orjson.dumps({**about, "mutated": changed}).decode())
     if isinstance(error, CallError):
         error = webhooks.failed(hook, a, error, round_, index)
     if error is not None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.config.flags.row import Flag, no_effect, refuses
-
-_AUDIT = refuses("audit")
-_NO_SINK = no_effect("there is no audit log or webhook yet")
+from kas.config.flags.row import Flag
 
 
 def _sink(sink: str, mode: str, batch: tuple[int, float, int, bool, float]) -> list[Flag]:
@@ -19,25 +16,25 @@ def _sink(sink: str, mode: str, batch: tuple[int, float, int, bool, float]) -> l
         ("batch-throttle-burst", "int", batch[2], "Batches that may go at once when there were none for a while."),
         ("batch-throttle-enable", "bool", batch[3], "Whether batches are throttled."),
         ("batch-throttle-qps", "float32", batch[4], "Batches a second."),
-        ("mode", "string", mode, "Whether requests wait for their events: batch, blocking or blocking-strict."),
+        ("mode", "string", mode, "Whether requests wait for their events: batch, blocking, or blocking-strict (or are refused)."),
         ("truncate-enabled", "bool", False, "Whether events that are too large are shortened."),
         ("truncate-max-batch-size", "int", 10485760, "Largest batch, in bytes."),
         ("truncate-max-event-size", "int", 102400, "Largest event, in bytes."),
         ("version", "string", "audit.k8s.io/v1", "API version of the events."),
     ]
-    return [Flag(f"audit-{sink}-{name}", kind, default, text, _NO_SINK) for name, kind, default, text in rows]
+    return [Flag(f"audit-{sink}-{name}", kind, default, text) for name, kind, default, text in rows]
 
 
 AUDITING = (
-    Flag("audit-policy-file", "path", "", "Policy: which requests are recorded, and how much of them.", _AUDIT),
-    Flag("audit-log-path", "string", "", "File the events are written to; '-' is standard output.", _AUDIT),
-    Flag("audit-webhook-config-file", "path", "", "Kubeconfig of the webhook the events are sent to.", _AUDIT),
+    Flag("audit-policy-file", "path", "", "Policy: which requests are recorded, and how much of them."),
+    Flag("audit-log-path", "string", "", "File the events are written to; '-' is standard output."),
+    Flag("audit-webhook-config-file", "path", "", "Kubeconfig of the webhook the events are sent to."),
     *_sink("log", "blocking", (1, 0.0, 0, False, 0.0)),
-    Flag("audit-log-compress", "bool", False, "Compress the files that were rotated away.", _NO_SINK),
-    Flag("audit-log-format", "string", "json", "Form of a line: json or legacy.", _NO_SINK),
-    Flag("audit-log-maxage", "int", 366, "Days old files are kept.", _NO_SINK),
-    Flag("audit-log-maxbackup", "int", 100, "Old files that are kept.", _NO_SINK),
-    Flag("audit-log-maxsize", "int", 100, "Size in megabytes at which a file is rotated.", _NO_SINK),
+    Flag("audit-log-compress", "bool", False, "Compress the files that were rotated away."),
+    Flag("audit-log-format", "string", "json", "Form of a line: json or legacy."),
+    Flag("audit-log-maxage", "int", 366, "Days old files are kept."),
+    Flag("audit-log-maxbackup", "int", 100, "Old files that are kept."),
+    Flag("audit-log-maxsize", "int", 100, "Size in megabytes at which a file is rotated."),
     *_sink("webhook", "batch", (400, 30.0, 15, True, 10.0)),
-    Flag("audit-webhook-initial-backoff", "duration", 10.0, "First pause after a failure.", _NO_SINK),
+    Flag("audit-webhook-initial-backoff", "duration", 10.0, "First pause after a failure."),
 )  # fmt: skip

@@ -77,7 +77,7 @@ def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter) -> tu
         bound.get("node"),
         warn_after,
     )
-    head = {"name": name, "namespace": ctx.namespace, "creationTimestamp": ctx.now}
+    head = {"name": name, "namespace": ctx.namespace, "uid": account["metadata"]["uid"], "creationTimestamp": ctx.now}
     status = {"token": issuer.signer.sign(claims), "expirationTimestamp": strftime(RFC3339, gmtime(now + expiration))}
     answer = {
         "kind": "TokenRequest",

@@ -108,7 +108,11 @@ def test_annotations(hooked, hook):
     down = webhook({"url": "https://127.0.0.1:1/"}, "down.example.com", failurePolicy="Ignore")
     hooked.add(webhook(hook.client("/a")), down, name="conf")
     request = hooked.request()
+    request.attributes.bodies_recorded = True
     request.run()
+    told = json.loads(request.annotations["patch.webhook.admission.k8s.io/round_0_index_0"])
+    assert told["patch"] == [{"op": "add", "path": "/data/a", "value": "1"}] and told["patchType"] == "JSONPatch"
+    assert "patch.webhook.admission.k8s.io/round_0_index_1" not in request.annotations
     prefix = "mutation.webhook.admission.k8s.io/round_0_index_"
     assert json.loads(request.annotations[prefix + "0"]) == {"configuration": "conf", "webhook": "h.example.com", "mutated": True}
     assert json.loads(request.annotations[prefix + "1"])["mutated"] is False

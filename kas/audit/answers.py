@@ -1,0 +1,65 @@
+"""The bodies of answers as the audit log shows them: JSON, in whatever form the client took them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from kas.request.http import Headers
+from kas.types.scheme import BUILTIN, DecodeError, decode_protobuf, encode_json, open_envelope
+
+# The beginning of everything that is an object of the API: what has no kind (/version, OpenAPI documents, texts) is not recorded.
+OBJECT = b'{"kind":"'
+STATUS = b'{"kind":"Status"'
+
+
+def as_json(headers: Headers, body: bytes, whole: bool) -> bytes | None:
+    """The body as compact JSON if it is an object of the API, else None. Unless ``whole`` only a Status is wanted, and of other objects as
+    much as is there to see that they are none."""
+    media, packed = b"", False
+    for name, value in headers:
+        if name == b"content-type":
+            media = value
+        elif name == b"content-encoding":
+            packed = True
+    if packed:
+        if not whole:
+            return None  # a Status is never so long that it is packed
+        from isal import igzip
+
+        body = igzip.decompress(body)
+    if media == b"application/json":
+        if body.startswith(OBJECT if whole else STATUS):
+            return body
+        if body.startswith(b"{\n") and (whole or b'"Status"' in body[:24]):
+            return _object(orjson.loads(body))
+        return None
+    if media == b"application/vnd.kubernetes.protobuf":
+        return _of_protobuf(body, whole)
+    if media == b"application/yaml" and (whole or b"kind: Status\n" in body):
+        from kas.types import yaml_codec  # PyYAML is large
+
+        return _object(yaml_codec.decode(body)[0])
+    return None
+
+
+def _object(value: Any) -> bytes | None:
+    """In the order of Go's struct as far as it is the same for all: kind first."""
+    if not isinstance(value, dict) or "kind" not in value:
+        return None
+    return orjson.dumps({"kind": value["kind"], **value})
+
+
+def _of_protobuf(body: bytes, whole: bool) -> bytes | None:
+    try:
+        api_version, name, raw, _ = open_envelope(body)
+    except DecodeError:
+        return None  # a document that is protobuf without being an object
+    if not whole and name != "Status":
+        return None
+    group, _, version = api_version.rpartition("/")
+    kind = BUILTIN.kind(group, version, name)
+    if kind is None:
+        return None
+    return encode_json(kind.type, {"kind": name, "apiVersion": api_version, **decode_protobuf(kind.type, raw)})

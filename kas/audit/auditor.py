@@ -1,0 +1,101 @@
+"""The audit log of a worker: its policy and its backends, made of the flags ``--audit-*``.
+
+A policy without a backend, or a backend without a policy, records nothing, as upstream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kas.audit.backend import Backend, Truncate, Union
+from kas.audit.batch import Batch
+from kas.audit.event import Event
+from kas.audit.logfile import DAY_S, MEGABYTE, LogFile, json_line, legacy_line
+from kas.audit.policy import AuditPolicy, load_file
+from kas.audit.webhook import WebhookBackend
+from kas.auth.attributes import attributes_of
+from kas.auth.user import UserInfo
+from kas.client.kubeconfig import load as load_kubeconfig
+from kas.client.webhook import Webhook
+from kas.config.auditing import BATCH, BLOCKING_STRICT, LEGACY, BackendFlags, log_flags, webhook_flags
+from kas.observe.metrics import Registry
+from kas.request.http import Request
+
+if TYPE_CHECKING:
+    from kas.config.options import Options
+
+NOBODY = UserInfo("")
+
+class Auditor:
+    """Begins the events of requests, and hands their entries to ``backends``."""
+
+    def __init__(self, policy: AuditPolicy, backends: Union, metrics: Registry) -> None:
+        self._policy, self._backends = policy, backends
+        self._levels = metrics.counter(
+            "apiserver_audit_level_total", "Counter of policy levels for audit events (1 per request).", ("level",)
+        )
+        self._events = metrics.counter("apiserver_audit_event_total", "Counter of audit events generated and sent to the audit backend.")
+        self._rejected = metrics.counter(
+            "apiserver_audit_requests_rejected_total", "Counter of apiserver requests rejected due to an error in audit logging backend."
+        )
+
+    def begin(self, req: Request) -> Event | None:
+        """The event of a request whose user is known, or known to be nobody; None where the policy says so."""
+        a = attributes_of(req)
+        if a.user is None:
+            a.user = NOBODY
+        verdict = self._policy.verdict(a)
+        self._levels.inc((verdict.level,))
+        return Event(req, verdict, time.time()) if verdict.level != "None" else None
+
+    def record(self, event: Event, stage: str) -> Awaitable[None] | None:
+        """Stores the entry of a stage, unless the policy omits it. Raises AuditError, or its awaitable does, where a strict backend
+        failed."""
+        if not event.records(stage):
+            return None
+        self._events.inc()
+        return self._backends.process((event.entry(stage),))
+
+    def rejected(self) -> None:
+        """Count a request that is refused because it could not be recorded."""
+        self._rejected.inc()
+
+    async def close(self) -> None:
+        """Store what waits."""
+        await self._backends.close()
+
+
+def build(options: Options, run_dir: Path, metrics: Registry) -> Auditor | None:
+    """The audit log that the flags ask for, None when they name no policy or no backend. Raises PolicyError and KubeconfigError for files
+    that are not what they should be."""
+    if not options.audit_policy_file:
+        return None
+    policy = load_file(options.audit_policy_file)
+    errors = metrics.counter(
+        "apiserver_audit_error_total",
+        "Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by the error.", ("plugin",),
+    )  # fmt: skip
+    union = Union(errors)
+    if options.audit_log_path:
+        line = legacy_line if options.audit_log_format == LEGACY else json_line
+        log = LogFile(
+            options.audit_log_path, run_dir / "audit.lock", line, options.audit_log_maxsize * MEGABYTE, options.audit_log_maxage * DAY_S,
+            options.audit_log_maxbackup, options.audit_log_compress,
+        )  # fmt: skip
+        _add(union, log, log_flags(options))
+    if options.audit_webhook_config_file:
+        backend = load_kubeconfig(options.audit_webhook_config_file)
+        _add(union, WebhookBackend(Webhook(backend, options.audit_webhook_initial_backoff)), webhook_flags(options))
+    return Auditor(policy, union, metrics) if union.backends else None
+
+
+def _add(union: Union, backend: Backend, f: BackendFlags) -> None:
+    if f.truncate_enabled:
+        backend = Truncate(backend, f.truncate_max_event_size, f.truncate_max_batch_size)
+    if f.mode == BATCH:
+        qps = f.batch_throttle_qps if f.batch_throttle_enable else 0.0
+        backend = Batch(backend, f.batch_buffer_size, f.batch_max_size, f.batch_max_wait, qps, f.batch_throttle_burst, union.failed)
+    union.backends.append((backend, f.mode == BLOCKING_STRICT))

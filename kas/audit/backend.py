@@ -1,0 +1,110 @@
+"""Where the entries of the audit log go, and what is put between: the contract of a backend, and the union of those configured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from kas.audit.event import Entry
+from kas.observe.metrics import Counter
+
+log = logging.getLogger("kas.audit")
+
+
+class AuditError(Exception):
+    """Entries could not be stored."""
+
+
+class Backend(Protocol):
+    """``process`` stores entries, at once or awaitable; it raises AuditError when it could not. ``close`` stores what still waits."""
+
+    name: str
+
+    def process(self, entries: Sequence[Entry]) -> Awaitable[None] | None:
+        """Store these, in order."""
+
+    async def close(self) -> None:
+        """End, with nothing left behind that can still be stored."""
+
+
+class Truncate:
+    """Entries that are larger than ``max_event`` bytes lose their bodies, and what is too large even then is refused; batches are cut to
+    ``max_batch`` bytes (``plugin/pkg/audit/truncate``)."""
+
+    def __init__(self, backend: Backend, max_event: int, max_batch: int) -> None:
+        self.name, self._backend, self._max_event, self._max_batch = backend.name, backend, max_event, max_batch
+
+    def process(self, entries: Sequence[Entry]) -> Awaitable[None] | None:
+        """Hand on what fits; AuditError when something does not."""
+        batches: list[list[Entry]] = [[]]
+        size, lost = 0, 0
+        for given in entries:
+            entry = given if len(given.text) <= self._max_event else given.truncated()
+            if len(entry.text) > self._max_event:
+                lost += 1
+                continue
+            if size + len(entry.text) > self._max_batch and batches[-1]:
+                batches.append([])
+                size = 0
+            batches[-1].append(entry)
+            size += len(entry.text)
+        if lost:
+            log.error("audit: %d events are too large even without their bodies, and are dropped", lost)
+        waiting = [done for batch in batches if batch and (done := self._backend.process(batch)) is not None]
+        return _all(waiting) if waiting else None
+
+    async def close(self) -> None:
+        await self._backend.close()
+
+
+async def _all(waiting: list[Awaitable[None]]) -> None:
+    for one in waiting:
+        await one
+
+
+class Union:
+    """All backends: each gets every entry. Failures are counted and logged; those of a ``strict`` one are raised once all were asked."""
+
+    def __init__(self, errors: Counter) -> None:
+        self.backends: list[tuple[Backend, bool]] = []  # with whether it is strict
+        self._errors = errors
+
+    def process(self, entries: Sequence[Entry]) -> Awaitable[None] | None:
+        """Store the entries everywhere. Raises AuditError, or its awaitable does."""
+        failed: AuditError | None = None
+        waiting: list[tuple[Backend, bool, Awaitable[None]]] = []
+        for backend, strict in self.backends:
+            try:
+                pending = backend.process(entries)
+            except AuditError as e:
+                self.failed(backend, e)
+                failed = e if strict else failed
+                continue
+            if pending is not None:
+                waiting.append((backend, strict, pending))
+        if waiting:
+            return self._wait(waiting, failed)
+        if failed is not None:
+            raise failed
+        return None
+
+    async def _wait(self, waiting: list[tuple[Backend, bool, Awaitable[None]]], failed: AuditError | None) -> None:
+        for backend, strict, pending in waiting:
+            try:
+                await pending
+            except AuditError as e:
+                self.failed(backend, e)
+                failed = e if strict else failed
+        if failed is not None:
+            raise failed
+
+    def failed(self, backend: Backend, e: AuditError) -> None:
+        """Count and log what a backend could not store."""
+        self._errors.inc((backend.name,))
+        log.error("Error in audit plugin '%s' affecting audit events: %s", backend.name, e)
+
+    async def close(self) -> None:
+        """Store what waits in any of them."""
+        for backend, _ in self.backends:
+            await backend.close()

@@ -1,0 +1,96 @@
+"""Mode batch: entries wait in a bounded buffer and go together (``plugin/pkg/audit/buffered``). Nobody waits for them; what finds the
+buffer full is lost, counted and logged."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from kas.audit.backend import AuditError, Backend
+from kas.audit.event import Entry
+
+MAX_UNDER_WAY = 16  # batches a slow backend may have at once
+
+
+class Batch:
+    """``size`` entries go at once, or fewer after ``wait_s``; ``qps`` batches a second once ``burst`` of them went, 0 for no limit.
+    ``failed`` is told of each batch that was lost."""
+
+    def __init__(
+        self, backend: Backend, buffer: int, size: int, wait_s: float, qps: float, burst: int,
+        failed: Callable[[Backend, AuditError], None], clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.name, self._backend, self._failed, self._clock = backend.name, backend, failed, clock
+        self._limit, self._size, self._wait_s = buffer, size, wait_s
+        self._qps, self._burst, self._tokens, self._filled = qps, burst, float(burst), clock()
+        self._waiting: deque[Entry] = deque()
+        self._full, self._closing = asyncio.Event(), False
+        self._loop_task: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def process(self, entries: Sequence[Entry]) -> None:
+        """Queue the entries. Raises AuditError when some did not fit."""
+        if self._loop_task is None:
+            self._loop_task = asyncio.get_running_loop().create_task(self._run())
+        fit = max(0, self._limit - len(self._waiting))
+        self._waiting.extend(entries[:fit])
+        if len(self._waiting) >= self._size:
+            self._full.set()
+        if len(entries) > fit:
+            raise AuditError("audit buffer queue blocked")
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._wait_s or None):
+                    await self._full.wait()
+            except TimeoutError:
+                pass  # what there is goes now
+            while self._waiting:
+                await self._send_one()
+                if not self._closing and len(self._waiting) < self._size:
+                    break
+            if self._closing:
+                return
+            if len(self._waiting) < self._size:
+                self._full.clear()
+
+    async def _send_one(self) -> None:
+        if not self._closing:
+            await self._throttle()
+        batch = [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
+        while len(self._sending) >= MAX_UNDER_WAY:
+            await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+        task = asyncio.get_running_loop().create_task(self._deliver(batch))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _deliver(self, batch: list[Entry]) -> None:
+        try:
+            pending = self._backend.process(batch)
+            if pending is not None:
+                await pending
+        except AuditError as e:
+            self._failed(self._backend, e)
+
+    async def _throttle(self) -> None:
+        if not self._qps:
+            return
+        now = self._clock()
+        self._tokens = min(float(self._burst), self._tokens + (now - self._filled) * self._qps)
+        self._filled = now
+        self._tokens -= 1
+        if self._tokens < 0:
+            await asyncio.sleep(-self._tokens / self._qps)
+
+    async def close(self) -> None:
+        """Sends what waits, without throttling."""
+        self._closing = True
+        self._full.set()
+        if self._loop_task is not None:
+            await self._loop_task
+        if self._sending:
+            await asyncio.wait(self._sending)
+        await self._backend.close()

@@ -1,0 +1,205 @@
+"""The record of one request: audit.k8s.io/v1 Event, one entry for each stage that is recorded.
+
+``pkg/apis/audit/types.go`` and ``apiserver/pkg/audit/request.go``. An ``Event`` lives on the request (``req.audit``) while it is served;
+the endpoints tell it what they decoded. ``entry(stage)`` is what is known at that stage, ready for the backends.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from typing import Any
+
+import orjson
+
+from kas.audit.policy import Verdict
+from kas.meta import gojson
+from kas.meta.scalars import format_micro_time
+from kas.request.http import Request
+from kas.types.scheme import TypeDesc, encode_json
+
+Obj = dict[str, Any]
+
+API_VERSION = "audit.k8s.io/v1"
+RECEIVED, STARTED, COMPLETE, PANIC = "RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"
+METADATA, REQUEST, REQUEST_RESPONSE = "Metadata", "Request", "RequestResponse"
+MAX_USER_AGENT = 1024
+TRUNCATED = "audit.k8s.io/truncated"
+
+
+class Entry:
+    """What a backend writes: the event at one stage. ``fields`` are in the order of Go's struct, without kind and apiVersion."""
+
+    __slots__ = ("_text", "fields")
+
+    def __init__(self, fields: Obj) -> None:
+        self.fields = fields
+        self._text: bytes | None = None
+
+    @property
+    def text(self) -> bytes:
+        """The event as JSON as Go writes it, as an item of an EventList."""
+        if self._text is None:
+            self._text = _escaped(orjson.dumps(self.fields))
+        return self._text
+
+    @property
+    def line(self) -> bytes:
+        """A line of the log: the event as an object of its own."""
+        return b'{"kind":"Event","apiVersion":"audit.k8s.io/v1",' + self.text[1:] + b"\n"
+
+    def truncated(self) -> Entry:
+        """The same without the bodies, and an annotation that says so."""
+        fields = {k: v for k, v in self.fields.items() if k not in ("requestObject", "responseObject")}
+        fields["annotations"] = dict(sorted({**fields.get("annotations", {}), TRUNCATED: "true"}.items()))
+        return Entry(fields)
+
+
+class Event:
+    """A request that is recorded. ``level`` is one of ``METADATA``, ``REQUEST`` and ``REQUEST_RESPONSE``."""
+
+    __slots__ = ("_omit_managed_fields", "_omitted", "_received", "_ref", "_req", "_user", "level", "panicked", "request_object",
+                 "response_object", "response_status")  # fmt: skip
+
+    def __init__(self, req: Request, verdict: Verdict, now: float) -> None:
+        self._req, self.level, self._received = req, verdict.level, now
+        self._omitted, self._omit_managed_fields = verdict.omit_stages, verdict.omit_managed_fields
+        # Impersonation changes the user of the request; the record shows who really asked.
+        self._user = req.user
+        self._ref = _object_reference(req)
+        self.request_object: bytes | None = None
+        self.response_object: bytes | None = None
+        self.response_status: Obj | None = None
+        self.panicked = False
+
+    def records(self, stage: str) -> bool:
+        """Whether the policy wants this stage."""
+        return stage not in self._omitted
+
+    def decoded(self, type_: TypeDesc, kind: str, api_version: str, obj: Obj) -> None:
+        """What the request's body was decoded to, defaulted. Names in the reference what the URL did not."""
+        if self._ref is not None:
+            meta = obj.get("metadata") or {}
+            for key, given in (("namespace", "namespace"), ("name", "name"), ("uid", "uid"), ("resourceVersion", "resourceVersion")):
+                if not self._ref.get(key) and meta.get(given):
+                    self._ref[key] = meta[given]
+        if self.level != METADATA:
+            if self._omit_managed_fields and (obj.get("metadata") or {}).get("managedFields"):
+                obj = {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "managedFields"}}
+            # Options are read into the internal version, and that is what upstream's record says.
+            shown = "meta.k8s.io/__internal" if api_version.startswith("meta.k8s.io/") else api_version
+            self.request_object = encode_json(type_, {**obj, "kind": kind, "apiVersion": shown})
+
+    def patched(self, body: bytes) -> None:
+        """The patch as it came. YAML, which only apply takes, becomes JSON; what is neither leaves no request object."""
+        if self.level != METADATA:
+            try:
+                self.request_object = orjson.dumps(gojson.loads(body))
+            except gojson.JSONError:
+                self.request_object = _yaml_as_json(body)
+
+    def answered(self, code: int, answer: bytes | None) -> None:
+        """The answer: ``answer`` is its body as JSON when that is an object of the API, else None."""
+        status: Obj = {"metadata": {}}
+        if answer is not None:
+            if answer.startswith(b'{"kind":"Status"'):
+                told = orjson.loads(answer)
+                status.update((k, told[k]) for k in ("status", "message", "reason", "details") if k in told)
+            if self.level == REQUEST_RESPONSE:
+                self.response_object = without_managed_fields(answer) if self._omit_managed_fields else answer.rstrip(b"\n")
+        status["code"] = code
+        self.response_status = status
+
+    def entry(self, stage: str) -> Entry:
+        """What is known at this stage, with the time of now."""
+        req, now = self._req, time.time()
+        query = f"?{req.query}" if req.query else ""
+        fields: Obj = {
+            "level": self.level, "auditID": req.audit_id, "stage": stage, "requestURI": req.raw_path + query, "verb": req.info.verb,
+            "user": self._user.to_dict() if self._user is not None else {},
+        }  # fmt: skip
+        if self._user is not None and req.user is not self._user:
+            fields["impersonatedUser"] = req.user.to_dict()
+        annotations = dict(sorted(req.annotations.items())) if req.annotations else {}
+        constraint = annotations.pop("authentication.kubernetes.io/impersonation-constraint", "")
+        if constraint:
+            fields["authenticationMetadata"] = {"impersonationConstraint": constraint}
+        sources = source_ips(req)
+        if sources:
+            fields["sourceIPs"] = sources
+        agent = req.header(b"user-agent")
+        if agent:
+            fields["userAgent"] = agent if len(agent) <= MAX_USER_AGENT else agent[:MAX_USER_AGENT] + "...TRUNCATED"
+        if self._ref is not None:
+            fields["objectRef"] = {k: v for k, v in self._ref.items() if v}
+        if self.response_status is not None and stage != RECEIVED:
+            fields["responseStatus"] = self.response_status
+        if self.request_object is not None:
+            fields["requestObject"] = orjson.Fragment(self.request_object)
+        if self.response_object is not None:
+            fields["responseObject"] = orjson.Fragment(self.response_object)
+        fields["requestReceivedTimestamp"] = _micro_time(self._received)
+        fields["stageTimestamp"] = _micro_time(now)
+        if annotations:
+            fields["annotations"] = annotations
+        return Entry(fields)
+
+
+def _object_reference(req: Request) -> Obj | None:
+    info = req.info
+    if not info.is_resource_request:
+        return None
+    return {
+        "resource": info.resource, "namespace": info.namespace, "name": info.name, "uid": "", "apiGroup": info.api_group,
+        "apiVersion": info.api_version, "resourceVersion": "", "subresource": info.subresource,
+    }  # fmt: skip
+
+
+def source_ips(req: Request) -> list[str]:
+    """Where a request came from, as the headers of proxies and the connection say: each address once (``utilnet.SourceIPs``)."""
+    found: dict[str, None] = {}
+    told = [*req.header(b"x-forwarded-for").split(","), req.header(b"x-real-ip"), req.client]
+    for text in told:
+        try:
+            found[str(ipaddress.ip_address(text.strip()))] = None
+        except ValueError:
+            continue  # not an address: a proxy may say "unknown"
+    return list(found)
+
+
+def without_managed_fields(answer: bytes) -> bytes:
+    """An object, or the items of a list or rows of a Table, without who manages which field."""
+    if b'"managedFields"' not in answer:
+        return answer.rstrip(b"\n")
+    value = orjson.loads(answer)
+    rows = [row.get("object") for row in value.get("rows") or () if isinstance(row, dict)]
+    for obj in (value, *(value.get("items") or ()), *rows):
+        meta = obj.get("metadata") if isinstance(obj, dict) else None
+        if isinstance(meta, dict):
+            meta.pop("managedFields", None)
+    return orjson.dumps(value)
+
+
+def _yaml_as_json(body: bytes) -> bytes | None:
+    from kas.types import yaml_codec  # PyYAML is large and few clients send YAML
+
+    try:
+        return orjson.dumps(yaml_codec.decode(body)[0])
+    except yaml_codec.YAMLError:
+        return None
+
+
+_ESCAPES = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"), ("\u2028".encode(), b"\\u2028"), ("\u2029".encode(), b"\\u2029"))
+
+
+def _escaped(text: bytes) -> bytes:
+    """Go's encoder escapes what HTML would read; in JSON these stand inside of strings only."""
+    for char, escape in _ESCAPES:
+        if char in text:
+            text = text.replace(char, escape)
+    return text
+
+
+def _micro_time(seconds: float) -> str:
+    whole = int(seconds)
+    return format_micro_time(whole, int((seconds - whole) * 1e6) * 1000)

@@ -1,0 +1,173 @@
+"""The log backend: a line an entry, in a file that is rotated by size (``plugin/pkg/audit/log``; rotation as lumberjack does it).
+
+All workers write one file. A write holds the lock of the log shared, a rotation exclusively, so that no line reaches a file that has been
+rotated away, and compressed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import gzip
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kas.audit.backend import AuditError, log
+from kas.audit.event import Entry
+from kas.meta.field import go_quote
+
+MEGABYTE = 1 << 20
+DAY_S = 24 * 3600
+STANDARD_OUTPUT = "-"
+
+
+def legacy_line(entry: Entry) -> bytes:
+    """The one-line form of ``--audit-log-format=legacy`` (``audit.EventString``)."""
+    f = entry.fields
+    user, other = f.get("user") or {}, f.get("impersonatedUser")
+    groups = ",".join(go_quote(g) for g in user.get("groups") or ()) or "<none>"
+    acting, acting_groups = "<self>", "<lookup>"
+    if other is not None:
+        acting = other.get("username") or ""
+        if other.get("groups"):
+            acting_groups = ",".join(go_quote(g) for g in other["groups"])
+    status = f.get("responseStatus")
+    shown = {
+        "id": f["auditID"], "stage": f["stage"], "ip": (f.get("sourceIPs") or [""])[0], "method": f["verb"],
+        "user": user.get("username") or "<none>", "groups": groups, "as": acting, "asgroups": acting_groups,
+        "user-agent": f.get("userAgent") or "", "namespace": (f.get("objectRef") or {}).get("namespace") or "<none>",
+        "uri": f["requestURI"], "response": str(status["code"]) if status is not None else "<deferred>",
+    }  # fmt: skip
+    text = " ".join(f"{key}={go_quote(value)}" for key, value in shown.items())
+    return f"{f['requestReceivedTimestamp']} AUDIT: {text}\n".encode()
+
+
+def json_line(entry: Entry) -> bytes:
+    """The form of ``--audit-log-format=json``."""
+    return entry.line
+
+
+class LogFile:
+    """Writes lines to ``path`` ("-" is standard output). ``max_size`` in bytes (0: never rotated), ``max_age_s`` and ``max_backups`` of the
+    files that were rotated away (0: kept), ``lock`` a file that the workers share."""
+
+    name = "log"
+
+    def __init__(
+        self, path: str, lock: Path, line: Callable[[Entry], bytes], max_size: int = 0, max_age_s: float = 0, max_backups: int = 0,
+        compress: bool = False,
+    ) -> None:  # fmt: skip
+        self._path, self._lock_path, self._line = path, lock, line
+        self._max_size, self._max_age_s, self._max_backups, self._compress = max_size, max_age_s, max_backups, compress
+        self._fd = self._lock = -1
+        self._cleaner: threading.Thread | None = None
+
+    def process(self, entries: Sequence[Entry]) -> None:
+        """Writes a line for each. Raises AuditError with the system's reason."""
+        lines = b"".join(map(self._line, entries))
+        try:
+            if self._path == STANDARD_OUTPUT:
+                sys.stdout.buffer.write(lines)
+                sys.stdout.buffer.flush()
+            else:
+                self._write(lines)
+        except OSError as e:
+            raise AuditError(f"{self._path}: {(e.strerror or str(e)).lower()}") from None
+
+    def _write(self, lines: bytes) -> None:
+        if self._lock < 0:
+            self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        try:
+            size = self._open()
+            if self._max_size and size and size + len(lines) > self._max_size:
+                fcntl.flock(self._lock, fcntl.LOCK_EX)  # not atomic: another worker may have rotated meanwhile
+                if self._open() + len(lines) > self._max_size:
+                    self._rotate()
+            _write_all(self._fd, lines)
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _open(self) -> int:
+        """The size of the file that ``path`` names now, opened if it is not the one we had."""
+        if self._fd >= 0:
+            have = os.fstat(self._fd)
+            try:
+                now = os.stat(self._path)
+            except FileNotFoundError:
+                now = None
+            if now is not None and (now.st_dev, now.st_ino) == (have.st_dev, have.st_ino):
+                return have.st_size
+            os.close(self._fd)
+            self._fd = -1
+        os.makedirs(os.path.dirname(self._path) or ".", mode=0o755, exist_ok=True)
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.fstat(self._fd).st_size
+
+    def _rotate(self) -> None:
+        stem, extension = os.path.splitext(self._path)
+        at = time.time()
+        while os.path.exists(backup := f"{stem}-{_stamp(at)}{extension}") or os.path.exists(backup + ".gz"):
+            at += 0.001  # a small size is reached twice in a millisecond
+        os.rename(self._path, backup)
+        self._open()
+        if self._cleaner is None or not self._cleaner.is_alive():
+            self._cleaner = threading.Thread(target=self._clean, name="audit-log", daemon=True)
+            self._cleaner.start()
+
+    def _clean(self) -> None:
+        """Removes backups beyond their number and age, and compresses the others; beside the loop."""
+        try:
+            backups = self._backups()
+            keep = backups[: self._max_backups] if self._max_backups else backups
+            if self._max_age_s:
+                oldest = time.time() - self._max_age_s
+                keep = [p for p in keep if p.stat().st_mtime >= oldest]
+            for path in backups:
+                if path not in keep:
+                    path.unlink(missing_ok=True)
+                elif self._compress and path.suffix != ".gz":
+                    _gzip(path)
+        except OSError as e:
+            log.error("audit: the files rotated away could not be put in order: %s", e)
+
+    def _backups(self) -> list[Path]:
+        """The files that were rotated away, newest first."""
+        path = Path(self._path)
+        name = re.compile(re.escape(path.stem) + r"-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}" + re.escape(path.suffix) + r"(\.gz)?")
+        return sorted((p for p in path.parent.iterdir() if name.fullmatch(p.name)), key=lambda p: p.name.removesuffix(".gz"), reverse=True)
+
+    async def close(self) -> None:
+        """Lines are written when ``process`` returns: nothing waits."""
+        for fd in (self._fd, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._lock = -1
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def _stamp(seconds: float) -> str:
+    at = datetime.datetime.fromtimestamp(seconds)  # lumberjack's names have local time
+    return at.strftime("%Y-%m-%dT%H-%M-%S.") + f"{at.microsecond // 1000:03d}"
+
+
+def _gzip(path: Path) -> None:
+    target = path.with_name(path.name + ".gz")
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(path, "rb") as source, gzip.open(partial, "wb") as out:
+        shutil.copyfileobj(source, out)
+    os.chmod(partial, path.stat().st_mode & 0o777)
+    shutil.copystat(path, partial)
+    os.replace(partial, target)
+    path.unlink(missing_ok=True)

@@ -1,0 +1,49 @@
+"""Answers of every form become the JSON that is recorded."""
+
+from __future__ import annotations
+
+import gzip
+
+import orjson
+import pytest
+
+from kas.audit.answers import as_json
+from kas.types.scheme import BUILTIN, encode_protobuf, envelope
+
+JSON, YAML, PROTOBUF = b"application/json", b"application/yaml", b"application/vnd.kubernetes.protobuf"
+OBJECT = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "x"}, "data": {"a": "b"}}
+STATUS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404}
+
+
+def protobuf(value: dict) -> bytes:
+    kind = BUILTIN.known("", "v1", value["kind"])
+    return envelope("v1", value["kind"], encode_protobuf(kind.type, value))
+
+
+@pytest.mark.parametrize("value", [OBJECT, STATUS])
+@pytest.mark.parametrize("form", ["json", "pretty", "yaml", "protobuf", "gzip"])
+def test_objects_in_every_form(value, form):
+    headers, body = [(b"content-type", JSON)], orjson.dumps(value) + b"\n"
+    if form == "pretty":
+        body = orjson.dumps(value, option=orjson.OPT_INDENT_2)
+    elif form == "yaml":
+        headers, body = [(b"content-type", YAML)], b"apiVersion: v1\nkind: %s\nmetadata: {}\n" % value["kind"].encode()
+    elif form == "protobuf":
+        headers, body = [(b"content-type", PROTOBUF)], protobuf(value)
+    elif form == "gzip":
+        headers, body = [(b"content-type", JSON), (b"content-encoding", b"gzip")], gzip.compress(body)
+    found = as_json(headers, body, whole=True)
+    assert found is not None and found.startswith(b'{"kind":"%s"' % value["kind"].encode())
+    if form not in ("yaml",):
+        assert orjson.loads(found) == value
+    # A Status is wanted at every level; it is never so long that it is packed.
+    only_status = as_json(headers, body, whole=False)
+    assert (only_status is not None) == (value is STATUS and form != "gzip")
+
+
+@pytest.mark.parametrize(
+    ("media", "body"),
+    [(JSON, b'{"major":"1"}'), (JSON, b'{\n  "major": "1"\n}'), (b"text/plain", b'{"kind":"x"}'), (PROTOBUF, b"\x0a\x00"), (JSON, b"")],
+)
+def test_what_is_no_object_is_not_recorded(media, body):
+    assert as_json([(b"content-type", media)], body, whole=True) is None

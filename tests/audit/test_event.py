@@ -1,0 +1,131 @@
+"""What an event says of its request."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from kas.audit.event import COMPLETE, METADATA, RECEIVED, REQUEST, REQUEST_RESPONSE, Entry, Event, source_ips, without_managed_fields
+from kas.audit.policy import Verdict
+from kas.auth.user import UserInfo
+from kas.types.scheme import BUILTIN
+from tests.filters.requests import request
+
+CONFIG_MAP = BUILTIN.known("", "v1", "ConfigMap")
+MANAGED = [{"manager": "m", "operation": "Update"}]
+
+
+def event(level: str = METADATA, omit_managed_fields: bool = False, omit: tuple[str, ...] = (), **how) -> tuple[Event, object]:
+    req = request(**how)
+    return Event(req, Verdict(level, omit, omit_managed_fields), 0.0), req
+
+
+def fields(e: Event, stage: str = COMPLETE) -> dict:
+    return orjson.loads(e.entry(stage).line)
+
+
+def test_a_request_as_it_came():
+    e, _ = event(path="/api/v1/namespaces/ns/pods/p", query="a=b%20c", user_agent="kubectl", x_real_ip="192.0.2.3")
+    found = fields(e, RECEIVED)
+    assert list(found) == [
+        "kind", "apiVersion", "level", "auditID", "stage", "requestURI", "verb", "user", "sourceIPs", "userAgent", "objectRef",
+        "requestReceivedTimestamp", "stageTimestamp",
+    ]  # fmt: skip
+    assert found["requestURI"] == "/api/v1/namespaces/ns/pods/p?a=b%20c" and found["verb"] == "get"
+    assert found["user"] == {"username": "jane", "groups": ["system:authenticated"]} and found["sourceIPs"] == ["192.0.2.3"]
+    assert found["objectRef"] == {"resource": "pods", "namespace": "ns", "name": "p", "apiVersion": "v1"}
+    assert found["requestReceivedTimestamp"] == "1970-01-01T00:00:00.000000Z"
+
+
+def test_a_path_has_no_object():
+    e, _ = event(path="/healthz")
+    assert "objectRef" not in fields(e)
+
+
+def test_a_long_user_agent_is_cut():
+    e, _ = event(user_agent="a" * 1025)
+    assert fields(e)["userAgent"] == "a" * 1024 + "...TRUNCATED"
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ({"x_forwarded_for": "192.0.2.1, nonsense, 192.0.2.2", "x_real_ip": "192.0.2.1"}, ["192.0.2.1", "192.0.2.2", "10.0.0.9"]),
+        ({"x_real_ip": "10.0.0.9"}, ["10.0.0.9"]),
+        ({}, ["10.0.0.9"]),
+    ],
+)
+def test_where_a_request_came_from_is_told_once_each(headers, found):
+    req = request(**headers)
+    req.client = "10.0.0.9"
+    assert source_ips(req) == found
+
+
+def test_a_decoded_body_names_the_object_and_is_recorded_from_level_request_on():
+    obj = {"metadata": {"name": "x", "uid": "u", "managedFields": MANAGED}, "data": {"a": "<b>"}}
+    for level in (METADATA, REQUEST):
+        e, _ = event(level, method="POST", path="/api/v1/namespaces/ns/configmaps")
+        e.decoded(CONFIG_MAP.type, "ConfigMap", "v1", obj)
+        found = fields(e)
+        assert found["objectRef"] == {"resource": "configmaps", "namespace": "ns", "name": "x", "uid": "u", "apiVersion": "v1"}
+        assert ("requestObject" in found) == (level == REQUEST)
+    assert found["requestObject"]["metadata"]["managedFields"][0]["manager"] == "m" and found["requestObject"]["data"] == {"a": "<b>"}
+    assert b'"a":"\\u003cb\\u003e"' in e.entry(COMPLETE).line
+
+
+def test_managed_fields_are_left_out_where_the_policy_says_so():
+    e, _ = event(REQUEST_RESPONSE, omit_managed_fields=True, method="POST", path="/api/v1/namespaces/ns/configmaps")
+    obj = {"metadata": {"name": "x", "managedFields": MANAGED}}
+    e.decoded(CONFIG_MAP.type, "ConfigMap", "v1", obj)
+    e.answered(201, orjson.dumps({"kind": "ConfigMap", "apiVersion": "v1", **obj}))
+    found = fields(e)
+    assert found["requestObject"]["metadata"] == found["responseObject"]["metadata"] == {"name": "x"}
+    assert obj["metadata"]["managedFields"] == MANAGED
+
+
+def test_managed_fields_of_lists_and_tables():
+    item = {"metadata": {"name": "x", "managedFields": MANAGED}}
+    assert orjson.loads(without_managed_fields(orjson.dumps({"items": [item], "rows": [{"object": item}, {"cells": []}]}))) == {
+        "items": [{"metadata": {"name": "x"}}], "rows": [{"object": {"metadata": {"name": "x"}}}, {"cells": []}],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "found"), [(b' {"a": [1, 2]} ', {"a": [1, 2]}), (b"a:\n- 1\n", {"a": [1]}), (b"{a: [", None)])
+def test_a_patch_is_recorded_as_json(body, found):
+    e, _ = event(REQUEST, method="PATCH", path="/api/v1/namespaces/ns/configmaps/x")
+    e.patched(body)
+    assert fields(e).get("requestObject") == found
+
+
+def test_a_status_is_told_at_every_level_and_the_object_only_at_the_highest():
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "m", "reason": "NotFound", "code": 404}
+    for level in (METADATA, REQUEST_RESPONSE):
+        e, _ = event(level)
+        e.answered(404, orjson.dumps(status))
+        found = fields(e)
+        assert found["responseStatus"] == {"metadata": {}, "status": "Failure", "message": "m", "reason": "NotFound", "code": 404}
+        assert found.get("responseObject") == (status if level == REQUEST_RESPONSE else None)
+        assert "responseStatus" not in fields(e, RECEIVED)
+
+
+def test_impersonation_shows_both():
+    e, req = event()
+    req.user = UserInfo("eve", ("g",))
+    req.annotate("authentication.kubernetes.io/impersonation-constraint", "impersonate:user-info")
+    req.annotate("b", "1")
+    found = fields(e)
+    assert found["user"]["username"] == "jane" and found["impersonatedUser"] == {"username": "eve", "groups": ["g"]}
+    assert found["authenticationMetadata"] == {"impersonationConstraint": "impersonate:user-info"} and found["annotations"] == {"b": "1"}
+
+
+def test_omitted_stages():
+    e, _ = event(omit=(RECEIVED,))
+    assert not e.records(RECEIVED) and e.records(COMPLETE)
+
+
+def test_a_truncated_entry_has_no_bodies():
+    whole = Entry({"level": "Request", "requestObject": {"a": 1}, "responseObject": {}, "annotations": {"z": "1"}})
+    found = orjson.loads(whole.truncated().line)
+    assert found == {
+        "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Request", "annotations": {"audit.k8s.io/truncated": "true", "z": "1"},
+    }  # fmt: skip

@@ -1,0 +1,121 @@
+"""The log file: lines, rotation, several writers."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import threading
+from pathlib import Path
+
+import orjson
+import pytest
+
+from kas.audit.backend import AuditError
+from kas.audit.logfile import LogFile, json_line, legacy_line
+from tests.audit.entries import entry
+
+
+def log(tmp_path: Path, **how) -> LogFile:
+    return LogFile(str(tmp_path / "logs" / "audit.log"), tmp_path / "lock", json_line, **how)
+
+
+def lines(path: Path) -> list[dict]:
+    data = path.read_bytes()
+    return [orjson.loads(line) for line in (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()]
+
+
+def written(tmp_path: Path) -> list[dict]:
+    """The lines of the files rotated away, oldest first, and of the one in use."""
+    files = sorted((tmp_path / "logs").iterdir(), key=lambda p: (p.name == "audit.log", p.name))
+    return [line for p in files if not p.name.startswith(".") for line in lines(p)]
+
+
+def settled(backend: LogFile) -> None:
+    if backend._cleaner is not None:
+        backend._cleaner.join(60)
+
+
+def test_a_line_an_event_in_a_private_file(tmp_path):
+    backend = log(tmp_path)
+    backend.process([entry(1), entry(2)])
+    backend.process([entry(3)])
+    asyncio.run(backend.close())
+    assert [e["auditID"] for e in written(tmp_path)] == ["id-1", "id-2", "id-3"]
+    assert (tmp_path / "logs" / "audit.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_taken_away_is_made_anew(tmp_path):
+    backend = log(tmp_path)
+    backend.process([entry(1)])
+    (tmp_path / "logs" / "audit.log").rename(tmp_path / "moved")
+    backend.process([entry(2)])
+    assert [e["auditID"] for e in written(tmp_path)] == ["id-2"]
+
+
+def test_rotation_keeps_every_line(tmp_path):
+    backend = log(tmp_path, max_size=2000)
+    for n in range(30):
+        backend.process([entry(n)])
+    settled(backend)
+    assert [e["auditID"] for e in written(tmp_path)] == [f"id-{n}" for n in range(30)]
+    names = sorted(p.name for p in (tmp_path / "logs").iterdir())
+    assert len(names) > 5 and names[-1] == "audit.log" and all(p.stat().st_size <= 2000 for p in (tmp_path / "logs").iterdir())
+
+
+def test_old_files_are_counted_aged_and_compressed(tmp_path):
+    backend = log(tmp_path, max_size=1000, max_backups=2, max_age_s=3600, compress=True)
+    (tmp_path / "logs").mkdir()
+    old, other = tmp_path / "logs" / "audit-2020-01-01T00-00-00.000.log", tmp_path / "logs" / "audit-notes.log"
+    for p in (old, other):
+        p.write_text("{}\n")
+        os.utime(p, (0, 0))
+    for n in range(12):
+        backend.process([entry(n)])
+        settled(backend)
+    backend._clean()
+    names = sorted(p.name for p in (tmp_path / "logs").iterdir())
+    assert "audit-notes.log" in names and old.name not in names
+    packed = [n for n in names if n.endswith(".gz")]
+    assert len(packed) == 2 and len(names) == 4
+    assert [e["auditID"] for name in packed for e in lines(tmp_path / "logs" / name)]
+
+
+def test_two_writers_lose_nothing_and_mix_nothing(tmp_path):
+    """Each worker has a backend of its own on the same file."""
+    backends = [log(tmp_path, max_size=20_000, compress=True) for _ in range(2)]
+
+    def write(which: int) -> None:
+        for n in range(300):
+            backends[which].process([entry(which * 1000 + n)])
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    for b in backends:
+        settled(b)
+    found = sorted(int(e["auditID"][3:]) for e in written(tmp_path))
+    assert found == [*range(300), *range(1000, 1300)]
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path):
+    (tmp_path / "logs").write_text("a file")
+    with pytest.raises(AuditError, match=r"file exists|not a directory"):
+        log(tmp_path).process([entry()])
+
+
+def test_standard_output(tmp_path, capfdbinary):
+    LogFile("-", tmp_path / "lock", json_line).process([entry(7)])
+    assert orjson.loads(capfdbinary.readouterr().out)["auditID"] == "id-7"
+
+
+def test_the_legacy_form():
+    assert legacy_line(entry(1)) == (
+        b'2026-01-02T03:04:05.000000Z AUDIT: id="id-1" stage="ResponseComplete" ip="127.0.0.1" method="list" user="jane" '
+        b'groups="\\"a\\",\\"b\\"" as="<self>" asgroups="<lookup>" user-agent="t" namespace="ns" uri="/api/v1/pods?n=1" response="200"\n'
+    )
+    other = legacy_line(entry(1, impersonatedUser={"username": "eve", "groups": ["g"]}, responseStatus=None, objectRef=None, user={}))
+    assert b'user="<none>" groups="<none>" as="eve" asgroups="\\"g\\""' in other
+    assert b'namespace="<none>"' in other and b'response="<deferred>"' in other

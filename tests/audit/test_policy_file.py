@@ -1,0 +1,51 @@
+"""Reading the file of --audit-policy-file; what its rules mean is in the vectors."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.audit.policy import PolicyError, load_file
+
+HEAD = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str) -> str:
+        path = tmp_path / "p.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_a_policy_is_read_and_what_it_does_not_know_passed_over(write):
+    assert load_file(write(HEAD + "rules: [{level: None, user: [a]}]\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "unknown group version field audit.k8s.io/__internal, Kind=Policy in policy"),
+        (HEAD + "rules: []\n", "loaded illegal policy with 0 rules"),
+        (HEAD + "rules: [{users: [a]}]\n", "rules[0].level: Required value"),
+        (HEAD + "rules: [{level: None}]\nomitStages: [Now]\n", 'omitStages[0]: Invalid value: "Now": allowed stages are '),
+        ("apiVersion: v1\nkind: ConfigMap\n", 'failed decoding: no kind "ConfigMap" is registered for version "v1" in scheme '),
+        ("- a\n", "failed decoding: "),
+        (HEAD + "rules: {}\n", "failed decoding: rules is no list"),
+        (HEAD + "rules: [{level: 1}]\n", "failed decoding: rules[0].level is no string"),
+        (HEAD + "rules: [{level: None, resources: [{group: []}]}]\n", "failed decoding: rules[0].resources[0].group is no string"),
+        (HEAD + "rules: [{level: None, users: a}]\n", "failed decoding: rules[0].users is no list"),
+        ("{", "failed decoding: "),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_file(write, text, why):
+    path = write(text)
+    with pytest.raises(PolicyError) as e:
+        load_file(path)
+    assert str(e.value).startswith(why) and str(e.value).endswith(f": from file {path}")
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(PolicyError, match="no such file or directory"):
+        load_file(str(tmp_path / "none"))

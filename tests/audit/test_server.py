@@ -1,0 +1,171 @@
+"""The audit log of a whole server, over HTTP."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+LIMIT_S = 60
+
+
+def policy(directory: Path, *rules: dict, **more) -> str:
+    path = directory / "policy.yaml"
+    path.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": list(rules), **more}))
+    return f"--audit-policy-file={path}"
+
+
+def recorded(path: Path, wanted: Callable[[list[dict]], bool]) -> list[dict]:
+    """The events of the file once they are as wanted: what ends a watch is written after its client has gone."""
+    until = time.monotonic() + LIMIT_S
+    while True:
+        events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        if wanted(events):
+            return events
+        assert time.monotonic() < until, events
+        time.sleep(0.05)
+
+
+def complete(*ids: str) -> Callable[[list[dict]], bool]:
+    return lambda events: {e["auditID"] for e in events if e["stage"] == "ResponseComplete"} >= set(ids)
+
+
+def test_requests_are_recorded_by_every_worker(kas_server, connect, tmp_path):
+    log = tmp_path / "audit.log"
+    rules = [
+        {"level": "RequestResponse", "resources": [{"resources": ["configmaps"]}]}, {"level": "Metadata", "nonResourceURLs": ["/version"]},
+    ]  # fmt: skip
+    server = kas_server("--workers", "2", policy(tmp_path, *rules), f"--audit-log-path={log}")
+    path = "/api/v1/namespaces/default/configmaps"
+    for n in range(4):  # a connection each: both workers get some
+        client = connect(server)
+        assert client("POST", path, {"metadata": {"name": f"c{n}"}, "data": {"a": "<b>"}}, Audit_ID=f"create-{n}")[0] == 201
+    assert client("PATCH", f"{path}/c0", {"data": {"b": "1"}}, "application/merge-patch+json", Audit_ID="patch")[0] == 200
+    assert client("GET", path, Audit_ID="list")[0] == 200
+    assert client("GET", f"{path}/none", Audit_ID="none")[0] == 404
+    assert client("DELETE", f"{path}/c0", {"propagationPolicy": "Background"}, Audit_ID="delete")[0] == 200
+    assert client("GET", "/version", Audit_ID="version")[0] == 200
+    assert client("GET", "/api/v1/namespaces/default/secrets", Audit_ID="secrets")[0] == 200
+    names = [*(f"create-{n}" for n in range(4)), "patch", "list", "none", "delete", "version"]
+    events = recorded(log, complete(*names))
+    by = {(e["auditID"], e["stage"]): e for e in events}
+    assert set(by) == {(name, stage) for name in names for stage in ("RequestReceived", "ResponseComplete")} and len(events) == len(by)
+    created = by["create-0", "ResponseComplete"]
+    assert created["requestObject"] == {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c0"}, "data": {"a": "<b>"}}
+    assert created["responseObject"]["metadata"]["uid"] and created["responseStatus"] == {"metadata": {}, "code": 201}
+    assert created["objectRef"]["name"] == "c0" and "name" not in by["create-0", "RequestReceived"]["objectRef"]
+    assert created["annotations"]["authorization.k8s.io/decision"] == "allow" and created["sourceIPs"] == ["127.0.0.1"]
+    assert by["patch", "ResponseComplete"]["requestObject"] == {"data": {"b": "1"}}
+    assert len(by["list", "ResponseComplete"]["responseObject"]["items"]) >= 4
+    assert by["none", "ResponseComplete"]["responseStatus"]["reason"] == "NotFound"
+    assert by["delete", "ResponseComplete"]["requestObject"]["apiVersion"] == "meta.k8s.io/__internal"
+    assert "responseObject" not in by["version", "ResponseComplete"]
+
+
+def test_who_is_not_known_and_who_may_not(kas_server, connect, tmp_path):
+    log = tmp_path / "audit.log"
+    client = connect(kas_server(policy(tmp_path, {"level": "Metadata"}, omitStages=["RequestReceived"]), f"--audit-log-path={log}"))
+    assert client("GET", "/api/v1/pods", Audit_ID="bad", Authorization="Bearer no")[0] == 401
+    assert client("GET", "/api/v1/pods", Audit_ID="jane", Impersonate_User="jane")[0] == 403
+    events = {e["auditID"]: e for e in recorded(log, complete("jane")) if e["auditID"] in ("bad", "jane")}
+    assert events["bad"]["stage"] == "ResponseStarted" and events["bad"]["user"] == {}
+    assert events["bad"]["responseStatus"]["reason"] == "Unauthorized" and "annotations" not in events["bad"]
+    assert events["jane"]["impersonatedUser"]["username"] == "jane"
+    assert events["jane"]["annotations"]["authorization.k8s.io/decision"] == "forbid"
+
+
+def test_a_watch_has_a_beginning_and_an_end(kas_server, connect, tmp_path):
+    log = tmp_path / "audit.log"
+    rule = {"level": "RequestResponse", "verbs": ["watch"]}
+    client = connect(kas_server("--controllers", "none", policy(tmp_path, rule), f"--audit-log-path={log}"))
+    url = f"{client.server.url}/api/v1/namespaces/default/configmaps?watch=1"
+    with client.session.get(url, headers={"Audit-ID": "watch"}, stream=True, timeout=30) as r:
+        assert r.status_code == 200
+        recorded(log, lambda events: [e["stage"] for e in events] == ["RequestReceived", "ResponseStarted"])
+    events = recorded(log, complete("watch"))
+    assert [e["stage"] for e in events] == ["RequestReceived", "ResponseStarted", "ResponseComplete"]
+    assert "responseObject" not in events[-1]
+
+
+class Sink:
+    """A webhook that keeps what it is sent, and fails when told to."""
+
+    def __init__(self) -> None:
+        sink = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if not sink.fails:
+                    sink.lists.append(body)
+                self.send_response(400 if sink.fails else 200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.lists: list[dict] = []
+        self.fails = False
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def kubeconfig(self, directory: Path) -> str:
+        path = directory / "sink.kubeconfig"
+        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server.server_port}/events"}}
+        context = {"name": "x", "context": {"cluster": "c", "user": ""}}
+        path.write_text(json.dumps({"kind": "Config", "clusters": [cluster], "contexts": [context], "current-context": "x"}))
+        return f"--audit-webhook-config-file={path}"
+
+    @property
+    def events(self) -> list[dict]:
+        return [e for found in self.lists for e in found["items"]]
+
+
+@pytest.fixture
+def sink():
+    made = Sink()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def test_a_strict_webhook_refuses_what_it_cannot_record(kas_server, connect, sink, tmp_path):
+    rule = {"level": "Request", "resources": [{"resources": ["configmaps"]}], "namespaces": ["default"]}
+    flags = (policy(tmp_path, rule), sink.kubeconfig(tmp_path), "--audit-webhook-mode=blocking-strict")
+    client = connect(kas_server("--controllers", "none", *flags))
+    path = "/api/v1/namespaces/default/configmaps"
+    assert client("POST", path, {"metadata": {"name": "a"}}, Audit_ID="a")[0] == 201
+    # Both entries are there before the answer is.
+    assert [e["stage"] for e in sink.events if e["auditID"] == "a"] == ["RequestReceived", "ResponseComplete"]
+    assert sink.lists[0]["kind"] == "EventList" and "kind" not in sink.events[0]
+    sink.fails = True
+    r = client.raw("POST", path, {"metadata": {"name": "b"}})
+    assert r.status_code == 500 and r.headers["Content-Type"].startswith("text/plain")
+    sink.fails = False
+    assert client("GET", f"{path}/b")[0] == 404, "what could not be recorded has not happened"
+    assert 'apiserver_audit_requests_rejected_total 1' in client.raw("GET", "/metrics").text
+
+
+def test_batches_reach_the_webhook_also_at_the_end(kas_server, connect, sink, tmp_path):
+    rule = {"level": "Metadata", "resources": [{"resources": ["configmaps"]}], "namespaces": ["default"], "verbs": ["list"]}
+    flags = (policy(tmp_path, rule, omitStages=["RequestReceived"]), sink.kubeconfig(tmp_path), "--audit-webhook-batch-max-wait=300s")
+    server = kas_server("--controllers", "none", *flags)
+    client = connect(server)
+    for n in range(5):
+        assert client("GET", "/api/v1/namespaces/default/configmaps", Audit_ID=f"n{n}")[0] == 200
+    assert not sink.lists
+    assert server.stop() == 0
+    assert [[e["auditID"] for e in found["items"]] for found in sink.lists] == [[f"n{n}" for n in range(5)]]
+
+
+def test_a_policy_that_is_wrong_does_not_start(tmp_path):
+    from kas.testing.server import KasServer
+
+    with pytest.raises(RuntimeError, match=r"loading audit policy file: rules\[0\]\.level: Required value: from file "):
+        KasServer(tmp_path, policy(tmp_path, {"users": ["a"]}), "--audit-log-path=-").start()
