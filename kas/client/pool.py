@@ -39,14 +39,15 @@ class Pool:
         self._closed = False
 
     async def post(self, target: Target, headers: Headers, body: bytes, limit: int) -> Answer:
-        """The answer, its body cut after ``limit + 1`` bytes. Raises BackendError; cancelling it closes the connection."""
+        """The answer, its body cut after ``limit + 1`` bytes. Raises BackendError; cancelling it closes the connection, and is how it
+        ends when it takes too long."""
         connection = self._take()
         if connection is None:
             connection = await connect(target, address=await self._dial() if self._dial is not None else None)
         reusable = False
         try:
             await connection.send("POST", target, headers, body)
-            await connection.head()
+            await connection.head(None)
             found = await connection.read(limit + 1)
             reusable = len(found) <= limit and connection.persistent
             said = connection.header
