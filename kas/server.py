@@ -82,12 +82,13 @@ class Server:
         raw = options.raw
         self.metrics = Metrics()
         self.started = self.shutting_down = self.not_accepting = False
-        self.hooks, self.heartbeat = Hooks(STEPS, LOOPS, options.run_dir / "hooks.json"), Heartbeat()
-        self.waiting, self.deadlines = WaitGroup(), Deadlines()
-        self.chosen = controllers.chosen(options.raw.controllers)
         features.DEFAULT.set(raw.feature_gates)
-        capabilities.CURRENT.allow_privileged = raw.allow_privileged
         self.features = features.DEFAULT.on
+        capabilities.CURRENT.allow_privileged = raw.allow_privileged
+        self.own, self.chosen = controllers.own(self.features), controllers.chosen(raw.controllers)
+        loops = {name: hook for name, hook in LOOPS.items() if name in self.own}
+        self.hooks, self.heartbeat = Hooks(STEPS, loops, options.run_dir / "hooks.json"), Heartbeat()
+        self.waiting, self.deadlines = WaitGroup(), Deadlines()
         kinds.install()
         self.scheme = Scheme()
         self.enabled = enabled_versions(self.scheme, raw.runtime_config)
@@ -268,8 +269,7 @@ class Server:
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
         initializer = controllers.Initializer(self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges])
-        own = [name for name in controllers.ALWAYS if "identity-lease" not in name or "APIServerIdentity" in self.features]
-        return [initializer.make(name) for name in (*own, *self.chosen)]
+        return [initializer.make(name) for name in (*self.own, *self.chosen)]
 
     def runner(self) -> Runner:
         """The tasks of this worker beside its requests."""

@@ -41,6 +41,8 @@ class StartError(Exception):
 
 @dataclass
 class Worker:
+    """A child: its number, and the pipe on which it says that it is ready or why not."""
+
     index: int
     pid: int
     pipe: int
@@ -49,17 +51,18 @@ class Worker:
 
 
 def preflight(o: Options) -> list[str]:
-    """What is wrong with names in flags, and with files, that only modules know which the supervisor does not load: they are asked in a
-    child."""
+    """What is wrong with names in flags, and with files they name, that only modules know which the supervisor does not load: they are
+    asked in a child."""
     chosen = o.controllers not in (["*"], ["none"])
-    if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or o.audit_policy_file):
+    files = o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+    if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
         return []
     r, w = os.pipe()
     pid = os.fork()
     if not pid:
         code = EXIT_FAILED
         try:
-            os.write(w, "\n".join(_unknown_names(o)).encode())
+            os.write(w, "\n".join(unusable(o)).encode())
             code = 0
         finally:
             os._exit(code)
@@ -72,7 +75,8 @@ def preflight(o: Options) -> list[str]:
     return errors
 
 
-def _unknown_names(o: Options) -> list[str]:
+def unusable(o: Options) -> list[str]:
+    """What ``preflight`` tells, found in this process. Files that cannot be opened are told by ``validation``."""
     from kas import controllers
     from kas.admission import order
     from kas.config import runtime
@@ -82,6 +86,8 @@ def _unknown_names(o: Options) -> list[str]:
     for check in (
         lambda: controllers.chosen(o.controllers),
         lambda: order.enabled(o.enable_admission_plugins, o.disable_admission_plugins),
+        lambda: _credentials(o),
+        lambda: _policy(o),
     ):
         try:
             check()
@@ -95,6 +101,39 @@ def _unknown_names(o: Options) -> list[str]:
         except PolicyError as e:
             out.append(f"loading audit policy file: {e}")
     return out
+
+
+def _credentials(o: Options) -> None:
+    from kas.auth.authn.tokenfile import load_token_file
+    from kas.auth.tokens import Signer
+
+    if o.token_auth_file:
+        with contextlib.suppress(OSError):
+            load_token_file(o.token_auth_file)
+    path = o.service_account_signing_key_file
+    if path:
+        with contextlib.suppress(OSError):
+            pem = Path(path).read_bytes()
+            try:
+                Signer(pem, "").public_key()
+            except (ValueError, TypeError):
+                why = "data does not contain a valid RSA or ECDSA private key"
+                raise ValueError(
+                    f"failed to parse service-account-issuer-key-file: error reading private key file {path}: {why}"
+                ) from None
+
+
+def _policy(o: Options) -> None:
+    from kas.auth.authz.abac import PolicyError, load_policy_file
+
+    path = o.authorization_policy_file
+    if path and "ABAC" in o.authorization_mode:
+        try:
+            load_policy_file(path)
+        except OSError as e:
+            raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
+        except PolicyError as e:
+            raise ValueError(f"invalid authorization config: {e}") from None
 
 
 def run(options: Completed) -> int:

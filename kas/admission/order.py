@@ -67,10 +67,10 @@ def enabled(enable: list[str], disable: list[str]) -> list[str]:
     for flag, names in (("enable", enable), ("disable", disable)):
         for n in names:
             if n not in ORDER and n not in NO_EFFECT:
-                raise ValueError(f"--{flag}-admission-plugins: plugin {n!r} is unknown")
+                raise ValueError(f"{flag}-admission-plugins plugin {go_quote(n)} is unknown")
     both = set(enable) & set(disable)
     if both:
-        raise ValueError(f"{', '.join(sorted(both))} in enable-admission-plugins and disable-admission-plugins overlapped")
+        raise ValueError(f"[{' '.join(sorted(both))}] in enable-admission-plugins and disable-admission-plugins overlapped")
     on = (DEFAULT_ON | set(enable)) - set(disable)
     return [n for n in ORDER if n in on or n in ALWAYS]
 

@@ -71,6 +71,8 @@ class Evaluator:
 
 
 class Services(Evaluator):
+    """What a Service uses: itself, load balancers, ports of nodes."""
+
     operations = (CREATE, UPDATE)
 
     def __init__(self) -> None:
@@ -90,6 +92,8 @@ class Services(Evaluator):
 
 
 class Claims(Evaluator):
+    """What a PersistentVolumeClaim uses: itself and its storage, in all and by storage class."""
+
     operations = (CREATE, UPDATE)
 
     def __init__(self) -> None:
@@ -210,6 +214,8 @@ def _age(meta: Obj) -> tuple[str, str]:
 
 
 class Pods(Evaluator):
+    """What a Pod uses: itself, and the requests and limits of its containers."""
+
     def __init__(self) -> None:
         self.counted = sorted(POD_RESOURCES)
 

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kas.apiextensions import celrules, embeddedmeta, listtypes
-from kas.apiextensions.schema import path_steps
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, SchemaValidator
 from kas.meta import field
 from kas.meta.field import FieldError
-from kas.types.scheme import Field, TypeDesc, apply_schema_defaults, drop_nulls, prune
+from kas.types.scheme import TypeDesc, apply_schema_defaults, drop_nulls, prune
 
 Obj = dict[str, Any]
 NOT_ALL_CHECKED = (
@@ -66,19 +65,3 @@ def errors(type: TypeDesc, obj: Obj, old: Any = ABSENT, found: Sequence[FieldErr
         return [*errs, field.invalid(NIL_PATH, None, NOT_ALL_CHECKED)], []
     more, warnings = celrules.errors(type, obj, old)
     return errs + more, warnings
-
-
-def field_at(type: TypeDesc, path: str) -> Field | None:
-    """The field that a simple JSON path (``.spec.replicas``) leads to: of selectable fields, scale and columns. None when it leads
-    nowhere, or through a list."""
-    found: Field | None = None
-    place: TypeDesc | None = type
-    for step in path_steps(path) or ():
-        if place is not None:
-            found = place.by_name.get(step) or place.additional
-        else:
-            found = found.element if found is not None and found.card == "map" else None
-        if found is None:
-            return None
-        place = found.message if found.card == "single" else None
-    return found

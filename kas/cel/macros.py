@@ -11,6 +11,8 @@ ACCUMULATOR = "@result"
 
 
 class MacroError(Exception):
+    """A macro was called with arguments it cannot have; ``problem`` says where and why."""
+
     def __init__(self, at: int, message: str) -> None:
         self.problem = Problem(at, message)
 

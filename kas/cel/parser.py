@@ -39,6 +39,8 @@ _HEX = {"x": 2, "X": 2, "u": 4, "U": 8}
 
 
 class Token(NamedTuple):
+    """A piece of the text; ``at`` is where it begins."""
+
     kind: str  # float, uint, int, text, raw, name, mark, end
     text: str
     at: int

@@ -27,6 +27,8 @@ class EvaluationError(Exception):
 
 
 class CostLimitError(EvaluationError):
+    """An evaluation used up the cost it was given."""
+
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
 

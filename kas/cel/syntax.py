@@ -16,6 +16,8 @@ class Node:
 
 
 class Const(Node):
+    """A literal."""
+
     __slots__ = ("value",)
 
     def __init__(self, at: int, value: Any) -> None:

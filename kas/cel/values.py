@@ -206,25 +206,3 @@ def size(v: Any) -> int:
     if isinstance(v, (str, bytes, list, dict)):
         return len(v)
     return getattr(v, "cost_size", 1)
-
-
-def duration_text(ns: int) -> str:
-    """Go's ``Duration.String``: ``1h2m3.5s``."""
-    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
-    if ns == 0:
-        return "0s"
-    if ns < NS:
-        for unit, width in (("ns", 1), ("µs", 1000), ("ms", 1_000_000)):
-            if ns < width * 1000:
-                return f"{sign}{_decimal(ns, width)}{unit}"
-    minutes, seconds = divmod(ns, 60 * NS)
-    hours, minutes = divmod(minutes, 60)
-    out = f"{_decimal(seconds, NS)}s"
-    if hours or minutes:
-        out = f"{minutes}m{out}"
-    return sign + (f"{hours}h{out}" if hours else out)
-
-
-def _decimal(n: int, unit: int) -> str:
-    whole, rest = divmod(n, unit)
-    return f"{whole}.{rest:0{len(str(unit)) - 1}d}".rstrip("0") if rest else str(whole)

@@ -72,17 +72,18 @@ def _backend(kind: str, f: BackendFlags) -> Iterator[str]:
     if f.mode not in MODES:
         yield f'invalid audit {kind} mode {f.mode}, allowed modes are "{",".join(MODES)}"'
     positive = "must be a positive number"
+    # Of batches, and of what is truncated, upstream tells the first finding.
     if f.mode == BATCH:
         if f.batch_buffer_size <= 0:
             yield f"invalid audit batch {kind} buffer size {f.batch_buffer_size}, {positive}"
-        if f.batch_max_size <= 0:
+        elif f.batch_max_size <= 0:
             yield f"invalid audit batch {kind} max batch size {f.batch_max_size}, {positive}"
-        if f.batch_throttle_enable and f.batch_throttle_qps <= 0:
+        elif f.batch_throttle_enable and f.batch_throttle_qps <= 0:
             yield f"invalid audit batch {kind} throttle QPS {f.batch_throttle_qps:g}, {positive}"
-        if f.batch_throttle_enable and f.batch_throttle_burst <= 0:
+        elif f.batch_throttle_enable and f.batch_throttle_burst <= 0:
             yield f"invalid audit batch {kind} throttle burst {f.batch_throttle_burst}, {positive}"
     event, batch = f.truncate_max_event_size, f.truncate_max_batch_size
     if event <= 0:
         yield f"invalid audit truncate {kind} max event size {event}, {positive}"
-    if batch < event:
+    elif batch < event:
         yield f"invalid audit truncate {kind} max batch size {batch}, must be greater than max event size ({event})"

@@ -6,9 +6,8 @@ import ipaddress
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from kas.config import auditing, features
+from kas.config import auditing, features, unserved
 from kas.config.flagtypes import quote
 
 if TYPE_CHECKING:
@@ -20,17 +19,27 @@ TLS_VERSIONS = {"VersionTLS10": "tls1.2", "VersionTLS11": "tls1.2", "VersionTLS1
 RECONCILERS = ("master-count", "lease", "none")
 MAX_EXPIRATION_S = 1 << 32
 _MAX_AGE = re.compile(r"max-age=[0-9]+")
+# Upstream's help of the flag, which its error repeats.
+CORS_HELP = (
+    "List of allowed origins for CORS, comma separated. An allowed origin can be a regular expression to support subdomain "
+    "matching. If this list is empty CORS will not be enabled. Please ensure each expression matches the entire hostname by "
+    "anchoring to the start with '^' or including the '//' prefix, and by anchoring to the end with '$' or including the ':' port "
+    r"separator suffix. Examples of valid expressions are '//example\.com(:|$)' and '^https://example\.com(:|$)'"
+)
 
 # Flags that name files which have to be readable.
 FILES = (
-    "tls-cert-file", "tls-private-key-file", "token-auth-file", "service-account-signing-key-file", "authorization-policy-file",
-    "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key", "admission-control-config-file",
+    "tls-cert-file", "tls-private-key-file", "token-auth-file", "service-account-signing-key-file", "proxy-client-cert-file",
+    "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
+    "admission-control-config-file",
 )  # fmt: skip
 
 
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
-    checks = (_serving, _limits, _ports, _storage, _files, _identity, _authorization, auditing.problems, _network, _api)
+    checks = (
+        _serving, _limits, _ports, _storage, _files, _identity, _authorization, auditing.problems, _network, _api, unserved.findings,
+    )  # fmt: skip
     return [text for check in checks for text in check(o)]
 
 
@@ -60,7 +69,7 @@ def _origin(pattern: str) -> Iterator[str]:
     if not ("^" in pattern or "//" in pattern) or not ("$" in pattern or ":" in pattern):
         yield (
             "--cors-allowed-origins has an invalid regular expression: regular expression does not pin to start/end of host in the origin "
-            f"header: {quote(pattern)} must name the start (^ or //) and the end ($ or :) of the host"
+            f"header, help: {CORS_HELP}"
         )
 
 
@@ -103,14 +112,18 @@ def _files(o: Options) -> Iterator[str]:
 
 
 def _identity(o: Options) -> Iterator[str]:
-    for issuer in o.service_account_issuer:
+    for issuer in o.service_account_issuer if "service-account-issuer" in o.given else ():
         if not issuer:
             yield "service-account-issuer should not be an empty string"
         elif ":" in issuer:
+            from kas.meta.gourl import parse_request_uri
+
             try:
-                urlsplit(issuer)
+                parse_request_uri(issuer)
             except ValueError as e:
-                yield f"service-account-issuer {quote(issuer)} contained a ':' but was not a valid URL: {e}"
+                yield f"service-account-issuer {quote(issuer)} contained a ':' but was not a valid URL: parse {quote(issuer)}: {e}"
+    if not o.service_account_issuer[0] and (o.service_account_signing_key_file or o.api_audiences):
+        yield "--service-account-signing-key-file, --service-account-issuer, and --api-audiences should be specified together"
     if o.service_account_max_token_expiration and not 3600 <= o.service_account_max_token_expiration <= MAX_EXPIRATION_S:
         yield "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"
     if o.service_account_jwks_uri and not o.service_account_jwks_uri.startswith("https://"):

@@ -12,7 +12,7 @@ reflectors (``kas.informers``), which begin when it runs and end with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +33,8 @@ ALWAYS = {
     "kube-apiserver-autoregistration": "apiservices.AutoRegistration",
     "apiservice-status-local-available-controller": "apiservices.LocalAPIServices",
 }
+# Those of a feature gate.
+GATED = {"kube-apiserver-identity-lease-controller": "APIServerIdentity", "kube-apiserver-identity-lease-gc": "APIServerIdentity"}
 BY_CHOICE = {
     "namespace-controller": "namespace.NamespaceController",
     "garbage-collector-controller": "garbage.GarbageCollector",
@@ -49,6 +51,8 @@ BY_CHOICE = {
 
 
 class Controller(Protocol):
+    """A loop of the worker that leads; ``name`` is upstream's."""
+
     name: str
 
     async def run(self) -> None:
@@ -74,6 +78,11 @@ class Initializer:
         known = {name: getattr(self, name) for name in self.__slots__}
         controller: Controller = inject.make(getattr(import_module(f"kas.controllers.{module}"), cls), known)
         return controller
+
+
+def own(gates: Collection[str]) -> list[str]:
+    """Names of the loops of kube-apiserver itself, without those whose feature gate is not among ``gates``."""
+    return [name for name in ALWAYS if name not in GATED or GATED[name] in gates]
 
 
 def chosen(given: Sequence[str]) -> list[str]:

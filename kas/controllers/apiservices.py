@@ -50,6 +50,8 @@ class AutoRegistration:
 
 
 class LocalAPIServices:
+    """Says in the status of APIServices without a Service that they are available."""
+
     name = "apiservice-status-local-available-controller"
 
     def __init__(self, registries: Registries) -> None:

@@ -14,6 +14,8 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 class ClusterRoleAggregation:
+    """Gives ClusterRoles with an aggregation rule the rules of those it selects."""
+
     name = "clusterrole-aggregation-controller"
 
     def __init__(self, registries: Registries) -> None:

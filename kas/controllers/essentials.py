@@ -24,6 +24,8 @@ log = logging.getLogger("kas.controllers")
 
 
 class Essentials:
+    """Puts back what was deleted or changed; ``service_ranges`` are what the default ServiceCIDR should be."""
+
     name = "bootstrap-controller"
 
     def __init__(self, registries: Registries, bootstrapper: Bootstrapper, service_ranges: list[str]) -> None:

@@ -15,6 +15,8 @@ MANAGER = "api-priority-and-fairness-config-consumer-v1"
 
 
 class FlowControlStatus:
+    """Says in the status of a FlowSchema whether its priority level is there."""
+
     name = "priority-and-fairness-config-consumer"
 
     def __init__(self, registries: Registries) -> None:

@@ -25,6 +25,8 @@ INTERNAL_ROOTS = ("/registry/ranges/", "/registry/events/")
 
 
 class GarbageCollector:
+    """Deletes what has lost its owners, and ends foreground and orphaning deletions."""
+
     name = "garbage-collector-controller"
 
     def __init__(self, registries: Registries) -> None:

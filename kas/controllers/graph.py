@@ -22,6 +22,8 @@ _HEAD = re.compile(rb'\{"kind":"[^"]*","apiVersion":"[^"]*","metadata":\{(?:"(?:
 
 @dataclass(slots=True)
 class Node:
+    """What the collector knows of an object: ``key`` in the store, ``revision``, and whom it belongs to (ownerReferences)."""
+
     key: str
     uid: str
     revision: int

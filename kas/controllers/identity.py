@@ -22,6 +22,8 @@ LABEL, VALUE = "apiserver.kubernetes.io/identity", "kube-apiserver"
 
 
 class IdentityLease:
+    """Keeps this server's Lease renewed."""
+
     name = "kube-apiserver-identity-lease-controller"
 
     def __init__(self, registries: Registries) -> None:
@@ -52,6 +54,8 @@ class IdentityLease:
 
 
 class IdentityLeaseCollector:
+    """Removes the Leases of servers that are gone."""
+
     name = "kube-apiserver-identity-lease-gc"
 
     def __init__(self, registries: Registries) -> None:

@@ -30,6 +30,8 @@ WORKERS = 4
 
 
 class NamespaceController:
+    """Empties namespaces that are being deleted, and lets them go."""
+
     name = "namespace-controller"
 
     def __init__(self, registries: Registries) -> None:

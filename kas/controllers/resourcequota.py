@@ -33,6 +33,8 @@ RESIZED = (("", "services"), ("", "persistentvolumeclaims"), ("resource.k8s.io",
 
 
 class ResourceQuotas:
+    """Counts what namespaces use, and writes it into the status of their quotas."""
+
     name = "resourcequota-controller"
 
     def __init__(self, registries: Registries) -> None:

@@ -49,6 +49,8 @@ Fault = tuple[str, str, str]
 
 
 class ServiceRepair:
+    """Compares what Services hold with the addresses and ports that are recorded, and repairs the records."""
+
     name = "service-ip-and-port-repair-controller"
 
     def __init__(self, registries: Registries) -> None:

@@ -71,6 +71,8 @@ class _PerNamespace:
 
 
 class DefaultServiceAccounts(_PerNamespace):
+    """Keeps a ServiceAccount "default" in every namespace."""
+
     name, resource, object_name, account = "serviceaccount-controller", "serviceaccounts", "default", "service-account-controller"
 
     async def _ensure(self, namespace: str) -> None:

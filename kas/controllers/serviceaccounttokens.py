@@ -28,6 +28,8 @@ Item = tuple[str, str, str]
 
 
 class Tokens:
+    """Fills Secrets of type kubernetes.io/service-account-token, and deletes those whose account is gone."""
+
     name = "serviceaccount-token-controller"
 
     def __init__(self, registries: Registries, keys: ServiceAccountKeys, root_ca: Path) -> None:

@@ -22,6 +22,8 @@ RECHECK_S = 10.0
 
 
 class ServiceCIDRs:
+    """Says whether a ServiceCIDR is ready, and keeps one that addresses still need from going."""
+
     name = "service-cidr-controller"
 
     def __init__(self, registries: Registries) -> None:

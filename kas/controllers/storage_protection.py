@@ -86,6 +86,8 @@ class _Protection:
 
 
 class ClaimProtection(_Protection):
+    """Lets a claim go once no pod uses it."""
+
     name = "persistentvolumeclaim-protection-controller"
     resource, finalizer, user = "persistentvolumeclaims", PVC, "pvc-protection-controller"
 
@@ -111,6 +113,8 @@ class ClaimProtection(_Protection):
 
 
 class VolumeProtection(_Protection):
+    """Lets a volume go once no claim is bound to it."""
+
     name = "persistentvolume-protection-controller"
     resource, finalizer, user = "persistentvolumes", PV, "pv-protection-controller"
 
@@ -119,6 +123,8 @@ class VolumeProtection(_Protection):
 
 
 class ClassProtection(_Protection):
+    """Lets a VolumeAttributesClass go once neither claims nor volumes name it."""
+
     name = "volumeattributesclass-protection-controller"
     group, resource, finalizer = "storage.k8s.io", "volumeattributesclasses", VAC
     user = "volumeattributesclass-protection-controller"

@@ -13,6 +13,8 @@ TOKEN_USE_EVERY_S = 1.0
 
 
 class TokenUse:
+    """Collects which tokens of Secrets were used, and writes the day on their labels."""
+
     def __init__(self, registries: Registries) -> None:
         self._registries = registries
         self._used: set[tuple[str, str]] = set()  # (namespace, name); only of tokens that were good

@@ -25,6 +25,8 @@ CERT_LIFE = datetime.timedelta(days=365)
 
 @dataclass(frozen=True)
 class CertPaths:
+    """PEM files: the authority's certificate and key, the server's certificate and key."""
+
     ca_cert: Path
     ca_key: Path
     cert: Path

@@ -26,6 +26,8 @@ RUST_TASKS = sys.version_info < (3, 12)
 
 @dataclass(frozen=True)
 class TLSFiles:
+    """PEM files of certificate and key, and the oldest version of TLS that is spoken."""
+
     cert: str
     key: str
     min_version: str = "tls1.2"

@@ -26,6 +26,8 @@ INTERVAL_S = 0.005
 
 
 class Statistics(Protocol):
+    """What of the store is shown."""
+
     def statistics(self) -> dict[str, Any]:
         """Of the store (see ``kas.store``)."""
         ...

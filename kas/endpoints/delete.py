@@ -54,6 +54,8 @@ def delete_options(req: Request) -> dict[str, Any]:
 
 
 class Deleter:
+    """Serves DELETE of objects and collections."""
+
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 

@@ -85,6 +85,8 @@ class JsonNative(Encoder):
 
 
 class Protobuf(Encoder):
+    """Events with whole objects, as protobuf."""
+
     protobuf = True
 
     def __init__(self, served: Served) -> None:

@@ -21,6 +21,8 @@ META = "meta.k8s.io"
 
 
 class ListOptions(NamedTuple):
+    """metav1.ListOptions as a request gave them."""
+
     label_selector: Any  # Selector or None when everything matches
     field_selector: Any
     watch: bool

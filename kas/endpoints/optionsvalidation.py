@@ -125,11 +125,3 @@ def _validate_watch(options: Options, match: str, initial: bool | None, watch_li
         if options.get("continue"):
             errs.append(field.forbidden(path, "resourceVersionMatch is forbidden when continue is provided"))
     return errs
-
-
-def validate_table_options(options: Options) -> list[FieldError]:
-    """``ValidateTableOptions``: which objects the rows of a Table bring along."""
-    value = options.get("includeObject") or ""
-    if value in ("", "Metadata", "Object", "None"):
-        return []
-    return [field.invalid("includeObject", value, "must be 'Metadata', 'Object', 'None', or empty")]

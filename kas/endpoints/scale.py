@@ -56,6 +56,8 @@ def scale_of(parent: Obj) -> Obj:
 
 
 class Scale:
+    """Serves the ``scale`` subresource of every kind that has one."""
+
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 

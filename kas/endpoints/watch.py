@@ -24,7 +24,7 @@ from kas.registry import printing as printers
 from kas.registry.versions import Shown
 from kas.request.http import Request, Response, Write
 from kas.request.negotiation import PROTOBUF
-from kas.store import Compacted, Event, FutureRevision, Record
+from kas.store import Compacted, Event, FutureRevision, Record, TransformError
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 BOOKMARK_BEFORE_END_S = 2.0
@@ -129,6 +129,8 @@ class WatchStream:
                 await write(self._encoder.error(errors.expired(f"too old resource version: {e.requested} ({e.compacted})")))
             except FutureRevision as e:
                 await write(self._encoder.error(too_large(e.requested, e.current)))
+            except TransformError as e:
+                await write(self._encoder.error(errors.internal(str(e))))
             except ApiError as e:
                 await write(self._encoder.error(e))  # a conversion failed; nothing of its events was written
         finally:

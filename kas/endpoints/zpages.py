@@ -14,6 +14,8 @@ from kas.request.mux import Mux
 
 
 class ZPages:
+    """``flags`` are shown by /flagz; ``others`` are paths that /statusz names beside these pages, which are in ``paths``."""
+
     def __init__(self, flags: Mapping[str, str], others: Sequence[str]) -> None:
         self._flags, self._others, self._began = flags, others, time.time()
         self.paths: list[str] = []

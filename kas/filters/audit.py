@@ -149,14 +149,14 @@ async def _stored(pending: Awaitable[None]) -> None:
         return  # counted and logged where it happened
 
 
-def _after(task: Awaitable[None] | None, resp: Response) -> None:
+def _after(task: asyncio.Task[None] | None, resp: Response) -> None:
     """Lets the body wait until the entry is stored, as mode blocking wants."""
     if task is None:
         return
     body: bytes = resp.body
 
     async def stream(write: Write) -> None:
-        await task
+        await asyncio.shield(task)  # a client that leaves does not take its record with it
         await write(body)
 
     resp.headers.append((b"content-length", str(len(body)).encode()))

@@ -117,8 +117,12 @@ class Chain:
             resp = self._refuse(req, e)
         except asyncio.CancelledError:
             if not late:
-                # The client is gone; what before() took must still be given back.
-                self._answered(req, Response(499, []))
+                # The client is gone. Every after() still sees an answer, which is not sent, whatever they make of it: what before()
+                # took is given back now.
+                unsent = Response(499, [])
+                for after in self._after:
+                    after(req, unsent)
+                self._released(req)
                 raise
             resp = self._timed_out(req)
         except Exception as e:

@@ -6,13 +6,15 @@ import logging
 from time import monotonic
 
 from kas.filters.handler import Filter
+from kas.meta.field import go_quote
 from kas.request.http import Request, Response
 
 log = logging.getLogger("kas.http")
 
 
 def http_logging(verbosity: int) -> Filter:
-    """Log each request with its latency in milliseconds; does nothing below verbosity 3."""
+    """Log each request with its latency in milliseconds; does nothing below verbosity 3. Texts are quoted as klog quotes them, so that a
+    path with a line break stays in its line."""
     if verbosity < 3:
         return Filter("http_logging")
 
@@ -20,9 +22,9 @@ def http_logging(verbosity: int) -> Filter:
         query = f"?{req.query}" if req.query else ""
         user = req.user.name if req.user is not None else ""
         log.info(
-            "HTTP verb=%s URI=%s latency=%.3fms userAgent=%s audit-ID=%s srcIP=%s user=%s resp=%d",
-            req.info.verb if req.info else req.method, req.path + query, (monotonic() - req.started) * 1000,
-            req.header(b"user-agent"), req.audit_id, req.client, user, resp.status,
+            '"HTTP" verb=%s URI=%s latency="%.3fms" userAgent=%s audit-ID=%s srcIP=%s user=%s resp=%d',
+            go_quote(req.info.verb if req.info else req.method), go_quote(req.path + query), (monotonic() - req.started) * 1000,
+            go_quote(req.header(b"user-agent")), go_quote(req.audit_id), go_quote(req.client), go_quote(user), resp.status,
         )  # fmt: skip
 
     return Filter("http_logging", None, after)

@@ -45,6 +45,8 @@ class IP(NamedTuple):
 
 
 class CIDR(NamedTuple):
+    """An address with the length of a prefix; it may have bits behind the prefix."""
+
     ip: IP
     prefix: int
 

@@ -24,7 +24,6 @@ _DNS1035_LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _LABEL_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = rf"({_LABEL_KEY})?"
 _C_IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
-_ENV_VAR = r"[-._a-zA-Z][-._a-zA-Z0-9]*"
 _CONFIG_MAP_KEY = r"[-._a-zA-Z0-9]+"
 _HTTP_HEADER = r"[-A-Za-z0-9]+"
 _HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
@@ -54,7 +53,6 @@ _match_label_key = _matcher(_LINEAR_KEY)
 # A whole qualified name of proper lengths, so that the usual key costs one match.
 _match_qualified_name = _matcher(rf"(?:(?=[^/]{{1,253}}/){_LINEAR_SUBDOMAIN}/)?+(?=[^/]{{1,63}}\Z){_LINEAR_KEY}")
 _match_c_identifier = _matcher(_C_IDENTIFIER)
-_match_env_var = _matcher(_ENV_VAR)
 _match_config_map_key = _matcher(_CONFIG_MAP_KEY)
 # What neither is too long nor begins with a dot, so that the usual key costs one match.
 _match_usual_config_map_key = _matcher(r"[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,252}")
@@ -127,11 +125,6 @@ _LABEL_VALUE_ERROR = regex_error(
 _C_IDENTIFIER_ERROR = regex_error(
     "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_'",
     _C_IDENTIFIER, "my_name", "MY_NAME", "MyName",
-)  # fmt: skip
-_ENV_VAR_ERROR = regex_error(
-    "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.',"
-    " and must not start with a digit",
-    _ENV_VAR, "my.env-name", "MY_ENV.NAME", "MyEnvName1",
 )  # fmt: skip
 _RELAXED_ENV_VAR_ERROR = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 _CONFIG_MAP_KEY_ERROR = regex_error(
@@ -241,12 +234,6 @@ def is_http_header_name(text: str) -> list[str]:
 def is_http_path(text: str) -> bool:
     """Whether the text is an absolute path of the characters RFC 3986 allows."""
     return _match_http_path(text) is not None
-
-
-def is_env_var_name(text: str) -> list[str]:
-    """``IsEnvVarName``: what is wrong with the text; "." and names that climb with ".." are refused."""
-    errors = [] if _match_env_var(text) else [_ENV_VAR_ERROR]
-    return errors + _climbs(text)
 
 
 def is_relaxed_env_var_name(text: str) -> list[str]:
@@ -377,14 +364,4 @@ def domain_prefixed_path(path: str, text: str) -> list[FieldError]:
     errors = [field.invalid(path, host, message) for message in is_dns1123_subdomain(host)]
     if not is_http_path(rest):
         errors.append(field.invalid(path, rest, regex_error("Invalid path", _HTTP_PATH)))
-    return errors
-
-
-def domain_prefixed_key(path: str, text: str) -> list[FieldError]:
-    """``acme.io/foo``: a qualified name that has a prefix."""
-    if not text:
-        return [field.required(path)]
-    errors = [field.invalid(path, text, message) for message in is_qualified_name(text)]
-    if not errors and "/" not in text:
-        errors.append(field.invalid(path, text, 'must be a domain-prefixed key (such as "acme.io/foo")'))
     return errors

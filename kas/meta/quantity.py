@@ -333,12 +333,3 @@ def canonical(value: str | int | float) -> str:
     if isinstance(value, str):
         return str(parse(value.strip(GO_SPACE)))
     return str(parse(repr(value) if isinstance(value, float) else str(value)))
-
-
-def parse_json(text: str) -> Quantity:
-    """``Quantity.UnmarshalJSON`` on JSON text: a string, a number or null."""
-    if text == "null":
-        return Quantity(0)
-    if len(text) > 1 and text[0] == text[-1] == '"':
-        text = text[1:-1]
-    return parse(text.strip(GO_SPACE))

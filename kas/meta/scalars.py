@@ -5,7 +5,6 @@ Times are proleptic Gregorian seconds since 1970 in UTC; the zero time of Go (ye
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from kas._codecs import DecodeError
@@ -179,28 +178,6 @@ def canonical_duration(text: str) -> str:
     return format_duration(parse_duration(text))
 
 
-class _OutOfRange(DecodeError):
-    """No int64, with the one nearest to it."""
-
-    def __init__(self, text: str, nearest: int) -> None:
-        super().__init__(f"strconv.Atoi: parsing {go_quote(text)}: value out of range")
-        self.nearest = nearest
-
-
-_MAX = (1 << 63) - 1
-
-
-def _atoi(text: str) -> int:
-    """Go's ``strconv.Atoi``."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()):
-        raise DecodeError(f"strconv.Atoi: parsing {go_quote(text)}: invalid syntax")
-    value = int(digits) if len(digits) < 30 else _MAX + 2
-    if value > _MAX + (text[0] == "-"):
-        raise _OutOfRange(text, -_MAX - 1 if text[0] == "-" else _MAX)
-    return -value if text[0] == "-" else value
-
-
 def parse_uint64(text: str) -> int:
     """``strconv.ParseUint(text, 10, 64)``. Raises ValueError with Go's words."""
     why = "invalid syntax"
@@ -210,29 +187,3 @@ def parse_uint64(text: str) -> int:
             return n
         why = "value out of range"
     raise ValueError(f"strconv.ParseUint: parsing {go_quote(text)}: {why}")
-
-
-def int_value(value: int | str) -> int:
-    """``IntOrString.IntValue``: the number, 0 for text that is none, the nearest int64 for one that is too large."""
-    if isinstance(value, int):
-        return value
-    try:
-        return _atoi(value)
-    except _OutOfRange as e:
-        return e.nearest
-    except DecodeError:
-        return 0
-
-
-def scaled_int_or_percent(value: int | str, total: int, round_up: bool) -> int:
-    """``intstr.GetScaledValueFromIntOrPercent``; DecodeError for text that is no percentage."""
-    if isinstance(value, int):
-        return value
-    if not value.endswith("%"):
-        raise DecodeError("invalid value for IntOrString: invalid type: string is not a percentage")
-    try:
-        percent = _atoi(value[:-1])
-    except DecodeError as e:
-        raise DecodeError(f"invalid value for IntOrString: invalid value {go_quote(value)}: {e}") from None
-    exact = float(percent) * float(total) / 100
-    return math.ceil(exact) if round_up else math.floor(exact)

@@ -8,6 +8,8 @@ import time
 
 
 class TextFormatter(logging.Formatter):
+    """klog's text."""
+
     def format(self, record: logging.LogRecord) -> str:
         """One line as klog writes it, in UTC with microseconds, and the traceback on lines of its own."""
         stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(record.created))
@@ -16,6 +18,8 @@ class TextFormatter(logging.Formatter):
 
 
 class JSONFormatter(logging.Formatter):
+    """A JSON object a line."""
+
     def format(self, record: logging.LogRecord) -> str:
         """One JSON object on a line; "ts" is in milliseconds since the epoch."""
         out = {"ts": round(record.created * 1000, 3), "level": record.levelname.lower(), "logger": record.name, "pid": record.process,

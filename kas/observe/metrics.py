@@ -31,6 +31,8 @@ class Counter:
 
 
 class Gauge(Counter):
+    """Goes up and down."""
+
     kind = "gauge"
 
     def set(self, values: Labels, to: float) -> None:

@@ -33,23 +33,38 @@ def check_preconditions(resource: Resource, name: str, obj: Obj, options: Obj) -
 
 
 class Step(enum.Enum):
-    """What a delete does next: nothing (it goes already), write the object as it is marked now, or remove it."""
+    """What a delete does next: write the object as it is marked now, or remove it."""
 
-    NOTHING = 0
     MARK = 1
     REMOVE = 2
 
 
 class Deletion(NamedTuple):
+    """What a delete does next, and whether the object goes gracefully."""
+
     step: Step
     graceful: bool
 
 
+def pending(resource: Resource, obj: Obj, options: Obj) -> bool:
+    """Whether ``obj`` is being deleted gracefully already and nothing sooner is asked. Upstream answers then with what is stored, before
+    any plug-in is asked (``pendingGraceful`` of ``Store.Delete``)."""
+    meta = obj["metadata"]
+    if not (resource.graceful_delete and meta.get("deletionTimestamp")):
+        return False
+    period, grace = meta.get("deletionGracePeriodSeconds"), _asked_grace(options)
+    return bool(period) and (grace is None or grace >= period)
+
+
+def _asked_grace(options: Obj) -> int | None:
+    grace: int | None = options.get("gracePeriodSeconds")
+    return 1 if grace is not None and grace < 0 else grace
+
+
 def begin(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> Deletion:
-    """Marks ``obj`` as this delete leaves it, and says what is to be done with it. ``options`` (DeleteOptions) get the grace it has."""
-    graceful, pending = _before_delete(strategy, ctx, obj, options)
-    if pending:
-        return Deletion(Step.NOTHING, graceful)
+    """Marks ``obj``, whose deletion is not ``pending``, as this delete leaves it, and says what is to be done with it. ``options``
+    (DeleteOptions) get the grace it has."""
+    graceful = _before_delete(strategy, ctx, obj, options)
     finalizers = set_finalizers(strategy.resource, obj, options)
     if finalizers and not graceful:
         _mark(ctx, obj["metadata"])
@@ -57,30 +72,28 @@ def begin(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> Deletion:
     return Deletion(Step.MARK if held else Step.REMOVE, graceful)
 
 
-def _before_delete(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> tuple[bool, bool]:
-    """``rest.BeforeDelete``: (graceful, being deleted gracefully already and nothing new asked). Marks ``obj`` and fills in the grace."""
+def _before_delete(strategy: Strategy, ctx: Context, obj: Obj, options: Obj) -> bool:
+    """``rest.BeforeDelete``: whether it goes gracefully. Marks ``obj`` and fills in the grace."""
     resource = strategy.resource
-    grace = options.get("gracePeriodSeconds")
-    if grace is not None and grace < 0:
-        options["gracePeriodSeconds"] = grace = 1
+    grace = _asked_grace(options)
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
     meta = obj["metadata"]
     if not resource.graceful_delete:
-        return False, False
+        return False
     if meta.get("deletionTimestamp"):
-        period = meta.get("deletionGracePeriodSeconds")
-        if not period:
-            return False, False  # 0: only finalizers hold it
-        if grace is None or grace >= period:
-            return False, True
+        if not meta.get("deletionGracePeriodSeconds"):
+            return False  # 0: only finalizers hold it
+        assert grace is not None  # not pending: a shorter one is asked
         _shorten(ctx, meta, grace)
-        return True, False
+        return True
     if not strategy.check_graceful_delete(ctx, obj, options):
-        return False, False
+        return False
     grace = options["gracePeriodSeconds"]
     meta["deletionTimestamp"] = _plus(ctx.now, grace)
     meta["deletionGracePeriodSeconds"] = grace
     _next_generation(meta)
-    return True, False
+    return True
 
 
 def _mark(ctx: Context, meta: Obj) -> None:

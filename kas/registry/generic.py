@@ -133,6 +133,10 @@ class Registry:
         """Raises 409 for another object than DeleteOptions ask for."""
         deletion.check_preconditions(self.resource, name, obj, options)
 
+    def delete_pending(self, obj: Obj, options: Obj) -> bool:
+        """Whether there is nothing to do: the object goes already, and not later than ``options`` ask."""
+        return deletion.pending(self.resource, obj, options)
+
     def begin_delete(self, ctx: Context, obj: Obj, options: Obj) -> Deletion:
         """Marks ``obj`` for the delete and says what is to be done with it."""
         return deletion.begin(self.strategy, ctx, obj, options)
@@ -224,9 +228,9 @@ class Registry:
         return bool(key) and not key.startswith(self.root)
 
 
-    @staticmethod
-    def is_stored(encoded: Encoded, rec: Shown) -> bool:
-        """Whether the record holds just this."""
+    def is_stored(self, encoded: Encoded, rec: Record) -> bool:
+        """Whether the record holds just this, in the form in which a write would store it today: what was sealed with an older key is
+        written again though nothing changed."""
         head, tail = encoded[:2]
         stored = rec.json
         middle = b'"resourceVersion":"%d"%b' % (rec.revision, b"" if tail.startswith(b"}") else b",")
@@ -235,4 +239,5 @@ class Registry:
             and stored.endswith(tail)
             and stored.startswith(head)
             and stored.startswith(middle, len(head))
+            and not self.store.stale(rec)
         )

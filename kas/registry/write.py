@@ -35,6 +35,7 @@ from kas.store import Conflict
 
 if TYPE_CHECKING:
     from kas.registry.generic import Registry
+    from kas.store import Record
 
 CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
 MAX_GENERATE_NAME_ATTEMPTS = 8
@@ -214,7 +215,7 @@ class Update(Write):
             await self.admission.authorize_create(self.name)
         await super().admit_valid(operation, obj, live)
 
-    async def _update(self, rec: Shown) -> Shown:
+    async def _update(self, rec: Record) -> Shown:
         # prepare
         old = object_of(rec)
         self._check_uid(old["metadata"].get("uid", ""))
@@ -239,7 +240,7 @@ class Update(Write):
         allocate = (lambda obj, old: allocator.prepare_update(ctx, obj, old)) if allocator is not None else None
         return pipeline.build_update(self.registry.resource, obj, old, ctx, self.subresource, allocate)
 
-    async def _commit(self, rec: Shown, obj: Obj, old: Obj) -> Shown:
+    async def _commit(self, rec: Record, obj: Obj, old: Obj) -> Shown:
         ctx, registry = self.ctx, self.registry
         meta = obj["metadata"]
         meta.pop("resourceVersion", None)
@@ -308,6 +309,8 @@ class Delete(Write):
                 raise registry.not_found(self.name)
             obj = object_of(rec)
             registry.check_preconditions(self.name, obj, self.options)
+            if registry.delete_pending(obj, self.options):
+                return rec
             # Admission sees the object, so there is nothing to admit when there is none (AdmissionToValidateObjectDeleteFunc).
             if self.admission is not None:
                 await self._admit(self.admission, obj)
@@ -324,11 +327,9 @@ class Delete(Write):
             if pending is not None:
                 await pending
 
-    async def _commit(self, rec: Shown, obj: Obj, options: Obj) -> Shown:
+    async def _commit(self, rec: Record, obj: Obj, options: Obj) -> Shown:
         ctx, registry, meta = self.ctx, self.registry, obj["metadata"]
         step, graceful = registry.begin_delete(ctx, obj, options)
-        if step is Step.NOTHING:
-            return rec
         if step is Step.MARK:
             meta.pop("resourceVersion", None)
             encoded = registry.encoded(obj)

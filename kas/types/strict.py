@@ -28,6 +28,8 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 class Findings:
+    """What strict decoding has against an object: texts, each once, in order."""
+
     def __init__(self) -> None:
         self.texts: dict[str, None] = {}
 

@@ -185,7 +185,7 @@ def test_plugins_are_switched_by_flags(kas_server):
     ("flags", "why"),
     [
         (("--enable-admission-plugins", "ImagePolicyWebhook"), 'admission plugin "ImagePolicyWebhook": no config specified'),
-        (("--enable-admission-plugins", "Nonsense"), "'Nonsense' is unknown"),
+        (("--enable-admission-plugins", "Nonsense"), '"Nonsense" is unknown'),
     ],
 )
 def test_what_does_not_start(kas_server, flags, why):

@@ -137,14 +137,6 @@ def test_rules_are_asked_only_of_what_has_the_right_types():
     assert errs[1:] == [f"<nil>: Invalid value: null: {customtypes.NOT_ALL_CHECKED}"]
 
 
-def test_field_at():
-    o, m = {"type": "object", "properties": {"x": {"type": "integer"}}}, {"type": "object", "additionalProperties": TEXT}
-    type = spec(o=o, m=m, l={"type": "array"})
-    assert customtypes.field_at(type, ".spec.o.x").type == "int64"
-    assert customtypes.field_at(type, ".spec.m['a.b']").type == "string"
-    assert customtypes.field_at(type, ".spec.nope") is None and customtypes.field_at(type, ".spec.l.x") is None
-
-
 @pytest.mark.parametrize(
     ("schema", "errors"),
     [

@@ -8,6 +8,7 @@ from typing import get_type_hints
 
 import pytest
 
+from kas.config import unserved
 from kas.config.flags import BY_NAME, FLAGS, SECTIONS
 from kas.config.options import Options, read
 
@@ -60,7 +61,7 @@ def test_what_works_is_read_somewhere():
 
 # A value of each type that is no default.
 GIVEN = {
-    "bool": "", "int": "7", "float": "0.01", "float32": "0.5", "string": "x", "path": "x", "strings": "a,b", "stringArray": "a,b",
+    "bool": "", "int": "7", "float": "0.01", "float32": "0.5", "string": "x", "path": __file__, "strings": "a,b", "stringArray": "a,b",
     "duration": "1h1m", "ip": "192.0.2.1", "port": "7", "quantity": "1Gi", "mapStringString": "a=b", "stringToString": "a=b",
     "colonSeparatedMultimapStringString": "a:b", "int32Slice": "1,2", "namedCertKey": "a,b", "portRange": "1-2", "Level": "3",
     "pattern=N,...": "a=1",
@@ -98,3 +99,23 @@ def test_what_would_open_a_door_is_refused(flag):
 def test_nothing_given_nothing_said():
     options, errors = read([])
     assert errors == [] and options.warnings() == [] and options.given == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--oidc-issuer-url=https://x", "--oidc-client-id=c", "--oidc-signing-algs=HS256"], ['oidc: unsupported signing alg: "HS256"']),
+        (["--authorization-webhook-config-file=x"], ["cannot specify --authorization-webhook-config-file without mode Webhook"]),
+        (["--authorization-mode=Webhook"], ["authorization-mode Webhook's authorization config file not passed"]),
+        (["--oidc-username-claim=email"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
+        (["--oidc-username-claim=sub"], []),  # is the default
+        (["--requestheader-group-headers=X-A, "], ['empty value in "requestheader-group-headers"']),
+    ],
+)  # fmt: skip
+def test_what_kas_does_not_have_is_still_checked(flags, says):
+    options, errors = read(flags)
+    assert list(unserved.findings(options)) == says and set(says) <= set(errors)
+
+
+def test_the_webhook_mode_is_refused():
+    assert "--authorization-mode: kas does not have a webhook that authorizes yet" in read(["--authorization-mode=Webhook"])[1]

@@ -60,8 +60,10 @@ class Elsewhere:
 class Api:
     """HorizontalPodAutoscalers, stored as autoscaling/v2, served as v1 (through ``converter``) and v2 (``native``); and ConfigMaps."""
 
-    def __init__(self, path: Any, converter: Any = BUILT_IN, plugins: Sequence[Any] = (), native: Any = BUILT_IN) -> None:
-        self.store = open_store(str(path), sync=False)
+    def __init__(
+        self, path: Any, converter: Any = BUILT_IN, plugins: Sequence[Any] = (), native: Any = BUILT_IN, transformers: Any = None
+    ) -> None:
+        self.store = open_store(str(path), sync=False, transformers=transformers)
         self.store.start(asyncio.get_running_loop())
         always = SimpleNamespace(authorize=lambda a: (ALLOW, "", ""))
         self.writer = Writer(Chain(list(plugins)), lambda: NOW, always)

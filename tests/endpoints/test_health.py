@@ -4,76 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
 
 import pytest
 
-from kas.config.options import Options, complete
-from kas.endpoints.healthchecks import LOOPS, STEPS, STORAGE
+from kas.endpoints.healthchecks import LOOPS, STEPS
 from kas.observe import logs
-from kas.request.http import Request
-from kas.request.requestinfo import Query, parse
-from kas.server import Server
-from kas.store import open_store
-from kas.store.shared import Shared
-from kas.supervisor import prepare
+from tests.server.whole import World
 
 GROUPS = ("healthz", "livez", "readyz")
 COMMON = ("ping", "log", "etcd", "autoregister-completion", *STEPS, *LOOPS.values())
 NAMES = {"healthz": COMMON, "livez": COMMON, "readyz": (*COMMON, "informer-sync", "shutdown")}
 
 
-class World:
-    """A worker's server in this process, brought up step by step; ``without`` leaves one out."""
-
-    def __init__(self, directory, without: str = "") -> None:
-        raw = Options()
-        raw.data_dir, raw.secure_port, raw.workers = str(directory), 6443, 1
-        options = complete(raw)
-        options.run_dir = directory
-        prepare(options)
-        self.loop = asyncio.new_event_loop()
-        self.store = open_store(str(directory / "store"), shared=Shared.private(), sync=False)
-        self.server = s = Server(options, self.store, self.store.shared, 0)
-        if without != "heartbeat":
-            s.heartbeat.start(self.loop)
-        if without != "storage":
-            self.store.start(self.loop)
-            s.hooks.done(STORAGE)
-        if without != "bootstrap":
-            s.bootstrap()
-        self.store.hub.catch_up()
-        if without != "derived":
-            s.load_derived()
-        self.runner = s.runner()
-        self.handlers: list[logging.Handler] = []
-        if without != "runner":
-            s.hooks.begin()
-
-    def close(self) -> None:
-        for handler in self.handlers:
-            logging.getLogger().removeHandler(handler)
-        self.store.close()
-        self.loop.close()
-
-    def ask(self, path: str, query: str = "") -> tuple[int, str]:
-        req = Request("GET", path, query, [])
-        req.params = Query(query)
-        req.info = parse("GET", path)
-        resp = self.server.director(req)
-        return resp.status, resp.body.decode()
-
-    def failing(self, group: str) -> set[str]:
-        lines = self.ask(f"/{group}", "verbose")[1].splitlines()
-        return {line[3:].partition(" failed")[0] for line in lines if line.startswith("[-]")}
-
-
 @pytest.fixture
 def world(tmp_path):
     made = []
 
-    def make(without: str = "") -> World:
-        made.append(World(tmp_path, without))
+    def make(without: str = "", **flags) -> World:
+        made.append(World(tmp_path, without, **flags))
         return made[-1]
 
     yield make
@@ -157,6 +107,18 @@ def test_what_a_check_is_bound_to_fails_it(world, group, name):
 def test_loops_need_a_runner(world):
     w = world("runner")
     assert w.failing("readyz") == set(LOOPS.values())
+
+
+def test_a_loop_whose_gate_is_off_has_no_check(world):
+    """What does not run cannot be well, and its path is neither there nor in the index."""
+    leases = {LOOPS[name] for name in ("kube-apiserver-identity-lease-controller", "kube-apiserver-identity-lease-gc")}
+    w = world(feature_gates={"": ["APIServerIdentity=false"]})
+    assert {c.name for c in w.server.controllers()} & set(LOOPS) == {name for name in LOOPS if LOOPS[name] not in leases}
+    for group in GROUPS:
+        assert set(w.server.checks.paths()[group]) == set(NAMES[group]) - leases
+        assert all(w.ask(f"/{group}/{name}")[0] == 404 for name in leases)
+    index = json.loads(w.ask("/")[1])["paths"]
+    assert "/readyz/poststarthook/bootstrap-controller" in index and not any("identity-lease" in path for path in index)
 
 
 def test_other_workers_say_what_the_leader_says(world, tmp_path):

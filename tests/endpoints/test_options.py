@@ -46,10 +46,3 @@ def test_unsafe_deletes_stand_alone():
 )
 def test_list_options(given, fields):
     assert [e.field for e in options.validate_list_options(given)] == fields
-
-
-def test_table_options():
-    assert options.validate_table_options({"includeObject": "None"}) == []
-    assert texts(options.validate_table_options({"includeObject": "x"})) == [
-        "includeObject: Invalid value: \"x\": must be 'Metadata', 'Object', 'None', or empty"
-    ]

@@ -91,3 +91,11 @@ def test_what_the_index_names_is_there(kas_server, connect, flags):
     assert len(paths) > 50 and len(set(paths)) == len(paths)
     gone = [p for p in paths if client.raw("GET", p + ("?seconds=1" if p.endswith("/profile") else "")).status_code != 200]
     assert gone == []
+
+
+def test_every_path_of_the_index_is_served(client):
+    """And what kube-apiserver does not serve is not there: /configz is the scheduler's, the controllers' and the kubelet's."""
+    paths = client("GET", "/")[1]["paths"]
+    answers = {path: client.raw("GET", path).status_code for path in paths}
+    assert {path: status for path, status in answers.items() if status != 200} == {}
+    assert "/configz" not in paths and client.raw("GET", "/configz").status_code == 404

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from kas.admission import CREATE, DELETE, UPDATE, Attributes
+from kas.endpoints.served import Served
 from kas.meta import errors
+from kas.registry.generic import Registry
 from kas.registry.strategy import Context
 from kas.store import Op
+from kas.types.scheme import BUILTIN
 from tests.endpoints.inprocess import NOW, V1, V2, Api, Elsewhere, autoscaler
 
 MERGE = "application/merge-patch+json"
@@ -386,3 +389,33 @@ def test_query_parameters_that_are_none_of_a_writes_options_are_ignored(tmp_path
         assert (await api("DELETE", MAPS + "/a?resourceVersion=1&limit=3"))[0] == 200
 
     run(tmp_path, test)
+
+
+def test_a_pod_that_goes_already_is_shown_without_asking_anybody(tmp_path):
+    """Upstream's pendingGraceful: plug-ins are asked for the delete that begins the grace and for one that shortens it, and for no other;
+    preconditions hold for all of them."""
+    asked: list[str] = []
+    path = "/api/v1/namespaces/ns/pods/p"
+
+    async def test(api):
+        pods = BUILTIN.resource("", "v1", "pods")
+        api.rest.add(Served(pods, Registry(pods, api.store, lambda: NOW)))
+        spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 30}
+        status, _ = await api("POST", path[:-2], {"metadata": {"name": "p"}, "spec": spec})
+        assert status == 201
+        _, going = await api("DELETE", path)
+        assert going["metadata"]["deletionGracePeriodSeconds"] == 30 and len(asked) == 2
+        for options in (None, {"gracePeriodSeconds": 30}, {"gracePeriodSeconds": 60}):
+            status, again = await api("DELETE", path, options)
+            assert (status, again["metadata"]) == (200, going["metadata"]) and len(asked) == 2
+        assert (await api("DELETE", path, {"preconditions": {"uid": "another"}}))[0] == 409
+        _, sooner = await api("DELETE", path, {"gracePeriodSeconds": 5})
+        assert sooner["metadata"]["deletionGracePeriodSeconds"] == 5 and len(asked) == 4
+        assert (await api("DELETE", path, {"gracePeriodSeconds": 0}))[0] == 200 and len(asked) == 6
+        assert (await api("GET", path))[0] == 404
+
+    def note(a):
+        if a.operation == DELETE:
+            asked.append(a.name)
+
+    run(tmp_path, test, plugins=[Plugin("Notes", note, note)])

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
+from kas.audit.auditor import Auditor
 from kas.auth.attributes import ALLOW
 from kas.auth.user import UserInfo
+from kas.config.options import Options
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
-from kas.filters.chain import handler_chain, parts
+from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
 from kas.filters.handler import Chain, Filter
@@ -43,20 +45,17 @@ class Harness:
     """``gate`` is what a waiting part waits for, ``began`` is set once it does; ``wait`` names the part: filter, authenticator or
     authorizer. ``seen`` are the bodies the endpoint got, ``cancelled`` how often the waiting part was cancelled."""
 
-    def __init__(self, wait: str = "", request_timeout_s: float = 60.0, last: str = "authorizer") -> None:
+    def __init__(self, wait: str = "", request_timeout_s: float = 60.0, port: Port = "secure", auditor: Auditor | None = None) -> None:
         self.gate, self.began = asyncio.Event(), asyncio.Event()
         self.wait, self.seen, self.cancelled = wait, [], 0
         self.fails: Exception | None = None
         self.metrics, self.in_flight, self.waiting = Registry(), Counts(), WaitGroup()
-        settings = SimpleNamespace(
-            v=0, strict_transport_security_directives=[], goaway_chance=0.0, request_timeout=request_timeout_s, cors_allowed_origins=[],
-            api_rate=10.0, api_burst=10, max_requests_inflight=100, max_mutating_requests_inflight=100,
-        )  # fmt: skip
+        settings = Options({"request-timeout": request_timeout_s})
         state = SimpleNamespace(started=True, not_accepting=False)
         shared = parts(
-            settings, self.metrics, state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None, None
+            settings, self.metrics, state, self.waiting, self.in_flight, lambda: self, lambda forget: None, self, lambda: None, auditor
         )
-        filters = handler_chain("secure", settings, self.metrics, shared)
+        filters = handler_chain(port, settings, self.metrics, shared)
         if wait == "filter":
             filters.append(Filter("waits", self.before))
         self.chain = Chain(filters, self.endpoint, self.refuse, lambda e: None, Deadlines(), lambda req: self.refuse(req, timed_out()))
@@ -111,8 +110,8 @@ async def listening(handler: Callable[[Request], Result], tmp_path: Any) -> Asyn
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Looks every few milliseconds; TimeoutError after 20 s."""
-    for _ in range(2000):
+    """Looks every few milliseconds; TimeoutError after 60 s."""
+    for _ in range(6000):
         if true():
             return
         await asyncio.sleep(0.01)
@@ -125,7 +124,7 @@ def head(method: str = "GET", path: str = "/api/v1/namespaces/a/configmaps/b", *
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     """The next answer on a connection: (status, body)."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         top = await reader.readuntil(b"\r\n\r\n")
         length = next(int(line.partition(b":")[2]) for line in top.lower().split(b"\r\n") if line.startswith(b"content-length:"))
         return int(top.split(b" ")[1]), await reader.readexactly(length)

@@ -49,9 +49,6 @@ def test_newlines_at_the_end_are_seen():
 def test_domain_prefixes():
     assert names.domain_prefixed_path("f", "acme.io/foo/bar") == []
     assert [str(e) for e in names.domain_prefixed_path("f", "")] == ["f: Required value"]
-    assert [str(e) for e in names.domain_prefixed_key("f", "foo")] == [
-        'f: Invalid value: "foo": must be a domain-prefixed key (such as "acme.io/foo")'
-    ]
     assert names.fully_qualified_domain_name("f", "a.b.") == []
     assert names.fully_qualified_name("f", "a.b") != []
 

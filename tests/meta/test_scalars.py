@@ -67,26 +67,6 @@ def test_durations_are_shown_as_go_does(text, shown):
     assert scalars.canonical_duration(text) == shown
 
 
-def test_percentages():
-    assert scalars.scaled_int_or_percent("25%", 10, True) == 3
-    assert scalars.scaled_int_or_percent("25%", 10, False) == 2
-    assert scalars.scaled_int_or_percent(4, 10, False) == 4
-    with pytest.raises(DecodeError):
-        scalars.scaled_int_or_percent("x", 10, True)
-
-
-def test_numbers_beyond_64_bits_are_the_nearest_one():
-    assert scalars.int_value("99999999999999999999") == 2**63 - 1
-    assert scalars.int_value("-9223372036854775809") == -(2**63)
-    assert scalars.int_value("9e9") == 0
-
-
-def test_percentages_are_quoted_as_they_are_printed():
-    with pytest.raises(DecodeError) as caught:
-        scalars.scaled_int_or_percent("\u0661%", 10, True)
-    assert str(caught.value) == 'invalid value for IntOrString: invalid value "\u0661%": strconv.Atoi: parsing "\u0661": invalid syntax'
-
-
 def test_times_at_the_edges():
     assert scalars.canonical_time("0000-01-01T00:00:00+02:00") == "-0001-12-31T22:00:00Z"
     with pytest.raises(DecodeError, match="time zone offset minute out of range"):

@@ -30,6 +30,10 @@ def pod(**status):
     }
 
 
+def row_of(group, kind, obj):
+    return printers.table((group, "", kind), [obj], now=NOW)["rows"][0]["cells"]
+
+
 def cells(obj):
     return printers.table(POD, [obj], now=NOW)["rows"][0]["cells"]
 
@@ -60,10 +64,10 @@ def test_years_beyond_those_of_python_are_times_too():
 
 def test_a_controller_without_kind_is_shown_by_its_name():
     owner = {"apiVersion": "v1", "kind": "", "name": "q", "uid": "1", "controller": True}
-    row = printers.row_cells("apps", "ControllerRevision", {"metadata": {"name": "c", "ownerReferences": [owner]}}, NOW)
+    row = row_of("apps", "ControllerRevision", {"metadata": {"name": "c", "ownerReferences": [owner]}})
     assert row[1] == "q"
     owner["apiVersion"] = "apps/v1"
-    row = printers.row_cells("apps", "ControllerRevision", {"metadata": {"name": "c", "ownerReferences": [owner]}}, NOW)
+    row = row_of("apps", "ControllerRevision", {"metadata": {"name": "c", "ownerReferences": [owner]}})
     assert row[1] == ".apps/q"
 
 
@@ -71,7 +75,7 @@ def test_every_printed_kind_has_a_row_for_each_column():
     for group, kind in ROWS:
         columns = printers.registered_columns(group, kind)
         assert columns, f"{group}/{kind} has no columns"
-        row = printers.row_cells(group, kind, {"metadata": {"name": "x"}}, NOW)
+        row = row_of(group, kind, {"metadata": {"name": "x"}})
         extra = 1 if kind == "IPAddress" else 0
         assert len(row) == len(columns) + extra, f"{group}/{kind}"
 
@@ -175,7 +179,7 @@ def test_selectors_as_text(value, text):
 
 def test_a_port_of_an_ipv6_endpoint_is_bracketed_and_only_three_are_shown():
     subsets = [{"addresses": [{"ip": "::1"}, {"ip": "10.0.0.1"}], "ports": [{"port": 80}, {"port": 81}]}]
-    row = printers.row_cells("", "Endpoints", {"metadata": {"name": "e"}, "subsets": subsets}, NOW)
+    row = row_of("", "Endpoints", {"metadata": {"name": "e"}, "subsets": subsets})
     assert row[1] == "[::1]:80,10.0.0.1:80,[::1]:81 + 1 more..."
 
 

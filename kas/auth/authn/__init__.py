@@ -26,10 +26,14 @@ Authentication = UserInfo | None | Awaitable[UserInfo | None]
 
 
 class RequestAuthenticator(Protocol):
+    """Knows users by the headers of a request, or by what its connection proved."""
+
     def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
         """The user, or None without a credential of this kind; AuthenticationError for one that is bad. Awaitable where one has to wait."""
 
 
 class TokenAuthenticator(Protocol):
+    """Knows users by a token."""
+
     def authenticate_token(self, token: str) -> Authentication:
         """The user, or None for a token of somebody else; AuthenticationError for one that is bad. Awaitable where one has to wait."""

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import logging
 from collections.abc import Mapping
 
 from kas.auth.user import MASTERS, UserInfo
 
+log = logging.getLogger("kas.authn")
+
 
 class TokenFileError(ValueError):
-    """The file cannot be used; the text names file and line."""
+    """The file cannot be used; the text names it."""
 
 
 class StaticTokens:
@@ -52,10 +55,11 @@ def parse_token_file(text: str, path: str = "token file") -> dict[str, UserInfo]
             continue
         line = reader.line_num
         if len(row) < 3:
-            raise TokenFileError(f"{path}:{line}: token file must have at least 3 columns (token, user name, user uid), found {len(row)}")
+            raise TokenFileError(f"token file '{path}' must have at least 3 columns (token, user name, user uid), found {len(row)}")
         token, name, uid = row[0], row[1], row[2]
         if not token:
-            raise TokenFileError(f"{path}:{line}: empty token")
+            log.warning("empty token in %s, line %d: nobody can use it", path, line)
+            continue
         groups = [g.strip() for g in row[3].split(",")] if len(row) > 3 and row[3] else []
         out[token] = UserInfo(name, groups, uid)
 

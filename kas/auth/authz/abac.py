@@ -14,14 +14,19 @@ from kas.auth.user import AUTHENTICATED, UserInfo
 
 Spec = dict[str, Any]
 
+_GO_TYPE = (
+    r'Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+)
 API_VERSION = "abac.authorization.kubernetes.io/v1beta1"
 
 
 class PolicyError(ValueError):
-    """The policy file cannot be used; the text names file and line."""
+    """The policy file cannot be used; the text names file and line, and what stands there."""
 
 
 class Abac:
+    """Authorizes by ``policies``, the specs of a policy file."""
+
     def __init__(self, policies: list[Spec]) -> None:
         self._policies = policies
 
@@ -60,18 +65,23 @@ def parse_policies(text: str, path: str = "policy file") -> list[Spec]:
         line = line.strip()
         if not line or line.startswith("#"):
             continue
+        where = f"error reading policy file {path}, line {number}: {line}"
         try:
             obj = json.loads(line)
         except ValueError as e:
-            raise PolicyError(f"{path}:{number}: not JSON: {e}") from e
+            # What is not JSON is read as YAML, and there a bare text is a string.
+            if line[0] in "{[":
+                raise PolicyError(f"{where}: couldn't get version/kind; json parse error: {e}") from e
+            obj = line
         if not isinstance(obj, dict):
-            raise PolicyError(f"{path}:{number}: a policy is an object")
+            shown = "array" if isinstance(obj, list) else "string" if isinstance(obj, str) else "number"
+            raise PolicyError(f"{where}: couldn't get version/kind; json parse error: json: cannot unmarshal {shown} into {_GO_TYPE}")
         if not obj.get("apiVersion") and not obj.get("kind"):
             out.append(_from_v0(obj))
         elif obj.get("apiVersion") == API_VERSION and obj.get("kind") == "Policy" and isinstance(obj.get("spec"), dict):
             out.append(_checked_group(obj["spec"]))
         else:
-            raise PolicyError(f"{path}:{number}: expected a Policy of {API_VERSION}")
+            raise PolicyError(f"{where}: expected a Policy of {API_VERSION}")
     return out
 
 

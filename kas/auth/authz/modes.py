@@ -27,6 +27,8 @@ _EVERYTHING = (
 
 
 class AlwaysAllow:
+    """The mode of the name: everybody may do everything."""
+
     def authorize(self, a: Attributes) -> Outcome:
         """Allow it."""
         return _ALLOWED
@@ -37,6 +39,8 @@ class AlwaysAllow:
 
 
 class AlwaysDeny:
+    """The mode of the name: it allows nothing; what another mode allows is allowed."""
+
     def authorize(self, a: Attributes) -> Outcome:
         """No opinion, with a reason."""
         return NO_OPINION, "Everything is forbidden.", ""

@@ -21,6 +21,8 @@ def _no(reason: str) -> Outcome:
 
 
 class Reaches(Protocol):
+    """The graph of what hangs together with a node."""
+
     def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
         """Whether something on the node refers to the object."""
         ...

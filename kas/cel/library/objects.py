@@ -53,6 +53,8 @@ def _valid(parse: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 
 class QuantityValue(Opaque):
+    """A value of type kubernetes.Quantity."""
+
     __slots__ = ("quantity",)
     cel_type = QUANTITY
 
@@ -116,6 +118,8 @@ for _name in ("add", "sub"):
 
 @functools.total_ordering
 class SemverValue(Opaque):
+    """A value of type kubernetes.Semver; ``pre`` are the identifiers of a pre-release."""
+
     __slots__ = ("numbers", "pre")
     cel_type = SEMVER
 
@@ -225,6 +229,8 @@ for _name, _suffix, _test, _result in (
 
 
 class IPValue(Opaque):
+    """A value of type net.IP."""
+
     __slots__ = ("ip",)
     cel_type = IP_TYPE
 
@@ -250,6 +256,8 @@ class IPValue(Opaque):
 
 
 class CIDRValue(Opaque):
+    """A value of type net.CIDR; the address may have bits behind the prefix."""
+
     __slots__ = ("ip", "prefix")
     cel_type = CIDR_TYPE
 
@@ -434,6 +442,8 @@ def _masked(c: Any) -> CIDRValue:
 
 
 class URLValue(Opaque):
+    """A value of type kubernetes.URL, in parts. ValueError, in Go's words, for a text that is none."""
+
     __slots__ = ("host", "path", "query", "scheme", "text")
     cel_type = URL
 
@@ -506,6 +516,8 @@ for _name, _suffix, _result, _get in (
 
 
 class FormatValue(Opaque):
+    """A named format: ``check`` gives what is wrong with a text, ``regex_size`` is what its pattern counts for in costs."""
+
     __slots__ = ("check", "name", "regex_size")
     cel_type = FORMAT
 

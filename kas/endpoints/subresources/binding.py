@@ -16,6 +16,8 @@ BINDING = BUILTIN.known("", "v1", "Binding")
 
 
 class Binding:
+    """Serves the binding of pods to nodes."""
+
     def __init__(self, writer: Writer, pods: PodRegistry) -> None:
         self.writer, self.pods = writer, pods
 

@@ -37,6 +37,8 @@ NO_SPDY = "SPDY streams are not supported: use a client that upgrades to a WebSo
 
 
 class Connects:
+    """Serves what leads on to pods, services and nodes: exec, attach, port-forward, proxy."""
+
     def __init__(self, writer: Writer, locations: Locations, authorizer: Authorizer, pods: Any) -> None:
         self._writer, self._locations, self._authorizer, self._pods = writer, locations, authorizer, pods
 

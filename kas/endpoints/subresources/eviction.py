@@ -20,6 +20,8 @@ EVICTION_BETA = BUILTIN.kind("policy", "v1beta1", "Eviction") or EVICTION
 
 
 class Eviction:
+    """Serves the ``eviction`` subresource of pods."""
+
     def __init__(self, writer: Writer, evictions: Evictions) -> None:
         self.writer, self.evictions = writer, evictions
 

@@ -32,6 +32,8 @@ _REASONS = {
 
 
 class Log:
+    """Serves the ``log`` subresource of pods."""
+
     def __init__(self, locations: Locations) -> None:
         self._locations = locations
 

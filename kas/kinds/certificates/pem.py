@@ -23,6 +23,8 @@ _BLOCK = re.compile(
 
 
 class Block(NamedTuple):
+    """A PEM block: its label, whether it has headers, and what it holds."""
+
     kind: str
     has_headers: bool
     der: bytes

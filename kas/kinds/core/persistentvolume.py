@@ -12,7 +12,7 @@ from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod import volumesources as volumes
 from kas.kinds.core.pod.defaults import round_up
 from kas.kinds.core.pod.scheduling import node_selector
-from kas.kinds.core.pod.warnings import node_selector_term_warnings
+from kas.kinds.core.pod.warnings import deprecated_volumes, node_selector_term_warnings
 from kas.kinds.core.resources import basic_resource, positive_quantity
 from kas.meta import field, names
 from kas.meta.age import age
@@ -227,14 +227,7 @@ def _update(obj: Obj, old: Obj) -> list[FieldError]:
     return errs
 
 
-_DEPRECATED = (
-    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
-    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
-    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
-)
+_DEPRECATED = ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd")
 
 
 def _warnings(obj: Obj) -> list[str]:
@@ -250,7 +243,7 @@ def _warnings(obj: Obj) -> list[str]:
     terms = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
     for i, term in enumerate(terms):
         out += node_selector_term_warnings(term, False, f"spec.nodeAffinity.required.nodeSelectorTerms[{i}]")
-    return out + [f"spec.{shown}: {text}" for key, shown, text in _DEPRECATED if spec.get(key) is not None]
+    return out + deprecated_volumes(spec, "spec", _DEPRECATED)
 
 
 @strategy_for("", "persistentvolumes")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.pod.warnings import DEPRECATED_NODE_LABELS
 from kas.kinds.core.resources import nonnegative_quantity
@@ -11,8 +9,6 @@ from kas.meta import names
 from kas.meta.checks import immutable, invalid_each
 from kas.meta.field import FieldError
 from kas.meta.labelselectors import label_selector
-from kas.registry.printing.cells import UNSET
-from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 from kas.types.gostruct import render
 from kas.types.scheme import BUILTIN
@@ -65,9 +61,3 @@ def _warnings(obj: Obj) -> list[str]:
             found.append(f"nodeTopology.matchExpressions[{i}].key: {key} is {DEPRECATED_NODE_LABELS[key]}")
     labels = sorted(topology.get("matchLabels") or ())
     return found + [f"nodeTopology.matchLabels.{key}: {DEPRECATED_NODE_LABELS[key]}" for key in labels if key in DEPRECATED_NODE_LABELS]
-
-
-@printer("storage.k8s.io", "CSIStorageCapacity")
-def csi_storage_capacity_row(obj: Obj, now: float) -> list[Any]:
-    """Registered upstream, but the resource itself answers with the default table."""
-    return [obj["metadata"].get("name", ""), obj.get("storageClassName", ""), obj.get("capacity", UNSET)]

@@ -56,11 +56,6 @@ def default_columns() -> Columns:
     return [_definition(c) for c in _tables()["default"]]
 
 
-def row_cells(group: str, kind: str, obj: dict[str, Any], now: float) -> list[Any]:
-    """One row of a kind with a printer. ``now`` is in seconds since the epoch; KeyError when the kind has no printer."""
-    return _row(group, kind)(obj, now)
-
-
 def _matching_order(schema: dict[str, Any]) -> tuple[int, str]:
     """Flow schemas are listed in the order in which requests meet them."""
     return (schema.get("spec") or {}).get("matchingPrecedence", 0), schema["metadata"].get("name", "")

@@ -5,7 +5,8 @@ from typing import Any
 from kas import cel
 from kas.cel.library.standard import double_text
 from kas.cel.types import DYN, INT, STRING
-from kas.cel.values import Duration, Optional, Timestamp, TypeValue, duration_text, type_of_value
+from kas.cel.values import Duration, Optional, Timestamp, TypeValue, type_of_value
+from kas.meta.duration import format_ns
 
 ENV = cel.BASE.extended({"n": INT, "s": STRING, "object": DYN, "oldObject": DYN})
 
@@ -31,7 +32,7 @@ def shown(v: Any) -> dict[str, Any]:
     if isinstance(v, Timestamp):
         return {"type": "timestamp", "value": v.text()}
     if isinstance(v, Duration):
-        return {"type": "duration", "value": duration_text(v.ns)}
+        return {"type": "duration", "value": format_ns(v.ns)}
     if isinstance(v, TypeValue):
         return {"type": "type", "value": str(v.type)}
     if isinstance(v, Optional):

@@ -21,6 +21,8 @@ KINDS = {
 
 
 class Settings(NamedTuple):
+    """What the configuration says: levels of namespaces without labels, and who and what is exempt."""
+
     defaults: Policy = Policy()
     usernames: frozenset[str] = frozenset()
     namespaces: frozenset[str] = frozenset()

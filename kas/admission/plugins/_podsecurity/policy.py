@@ -27,6 +27,8 @@ class LevelVersion(NamedTuple):
 
 
 class Policy(NamedTuple):
+    """Level and version for each of the three modes; privileged where a namespace says nothing."""
+
     enforce: LevelVersion = LevelVersion()
     audit: LevelVersion = LevelVersion()
     warn: LevelVersion = LevelVersion()

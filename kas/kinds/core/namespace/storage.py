@@ -21,16 +21,18 @@ class NamespaceRegistry(Registry):
                 why = f"Precondition failed: {label} in precondition: {wanted[member]}, {label} in object meta: {have}"
                 raise errors.conflict("", "namespaces", name, why)
 
+    def delete_pending(self, obj: Obj, options: Obj) -> bool:
+        """It is Terminating, and its spec still has finalizers."""
+        return bool(obj["metadata"].get("deletionTimestamp") and (obj.get("spec") or {}).get("finalizers"))
+
     def begin_delete(self, ctx: Context, obj: Obj, options: Obj) -> Deletion:
-        """Mark the namespace Terminating first, do nothing while its spec has finalizers, and then delete it like any object."""
+        """Mark the namespace Terminating first, and once nothing is pending delete it like any object."""
         meta = obj["metadata"]
         if not meta.get("deletionTimestamp"):
             meta["deletionTimestamp"] = ctx.now
             obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
             deletion.set_finalizers(self.resource, obj, options)
             return Deletion(Step.MARK, graceful=False)
-        if (obj.get("spec") or {}).get("finalizers"):
-            return Deletion(Step.NOTHING, graceful=False)
         return super().begin_delete(ctx, obj, options)
 
     def gone_with_update(self, obj: Obj, old: Obj) -> bool:

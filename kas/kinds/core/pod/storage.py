@@ -12,6 +12,8 @@ from kas.registry.write import Update, precondition_failed
 
 
 class PodRegistry(Registry):
+    """Pods, with what only they can: to be bound to a node."""
+
     async def bind(self, ctx: Context, name: str, binding: Obj) -> None:
         """Gives the pod the node of ``binding``, a Binding that passed validation; its uid and resourceVersion are preconditions.
 

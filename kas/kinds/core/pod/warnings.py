@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kas.kinds.core.claims import claim_spec_warnings
@@ -27,21 +27,22 @@ _ANNOTATIONS = {
     "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
     "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
 }
-_VOLUMES = (
-    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
-    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-    ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
-    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
-    ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
-    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
-)
-_LATE_VOLUMES = (
-    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
-)
+# Of volume sources: the segment of the path, and the text; of a pod's and of a PersistentVolume's alike, each in its own order.
+DEPRECATED_VOLUMES = {
+    "photonPersistentDisk": ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    "gitRepo": ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    "scaleIO": ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    "flocker": ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    "storageos": ("storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    "quobyte": ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    "glusterfs": ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    "cephfs": ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    "rbd": ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
+}
+_LATE_VOLUMES = ("cephfs", "rbd")
+_VOLUMES = tuple(key for key in DEPRECATED_VOLUMES if key not in _LATE_VOLUMES)
 # Sources that there is something to say about each by itself, and those that put keys into files of a name of their own.
-_PLAIN_VOLUMES = frozenset(key for key, *_ in _VOLUMES + _LATE_VOLUMES) | {"ephemeral"}
+_PLAIN_VOLUMES = DEPRECATED_VOLUMES.keys() | {"ephemeral"}
 _KEYED_VOLUMES = (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName"), ("downwardAPI", "DownwardAPI", ""))
 _KEYED_SOURCES = (("configMap", "ConfigMap", "name"), ("secret", "Secret", "name"), ("downwardAPI", "DownwardAPI", ""))
 # Fields of a spec that the functions named after them look at; most specs have none.
@@ -50,6 +51,12 @@ _LIST_FIELDS = frozenset(("hostAliases", "dnsConfig", "imagePullSecrets"))
 _SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
 _BYTES = ("memory", "ephemeral-storage")
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
+
+
+def deprecated_volumes(volume: Obj, path: str, keys: Iterable[str]) -> list[str]:
+    """What is to be said of those sources among ``keys`` that the volume has, in their order; ``path`` is the volume's."""
+    texts = ((DEPRECATED_VOLUMES[key], volume.get(key)) for key in keys)
+    return [f"{path}.{shown}: {text}" for (shown, text), source in texts if source is not None]
 
 
 def node_selector_term_warnings(term: Obj, check_values: bool, path: str) -> Iterator[str]:
@@ -145,11 +152,11 @@ def _volume_warnings(volumes: list[dict[str, Any]], path: str) -> list[str]:
     for i, volume in enumerate(volumes):
         if _PLAIN_VOLUMES.isdisjoint(volume):
             continue
-        out += [f"{path}[{i}].{shown}: {text}" for key, shown, text in _VOLUMES if volume.get(key) is not None]
+        out += deprecated_volumes(volume, f"{path}[{i}]", _VOLUMES)
         template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if template is not None:
             out += claim_spec_warnings(template.get("spec") or {}, f"{path}[{i}].ephemeral.volumeClaimTemplate.spec")
-        out += [f"{path}[{i}].{shown}: {text}" for key, shown, text in _LATE_VOLUMES if volume.get(key) is not None]
+        out += deprecated_volumes(volume, f"{path}[{i}]", _LATE_VOLUMES)
     for volume in volumes:
         out += _overlapping_files(volume)
     return out

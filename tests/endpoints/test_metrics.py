@@ -1,0 +1,256 @@
+"""Every family of /metrics and /metrics/slis moves when that happens which it names."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kas.endpoints.metrics import MetricsEndpoint
+from kas.request.http import Request, Response
+from tests.endpoints.inprocess import Stream
+from tests.server.whole import World
+
+PODS = "/api/v1/namespaces/default/pods"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+class Metered:
+    """A whole server that is asked things, and what its metrics say."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.server = world, world.server
+
+    def begin(self, method: str, path: str, body: Any = None, token: str | None = None) -> Any:
+        """What the chain gives: a Response, or an awaitable of one. Without a ``token`` the administrator asks; "" is nobody."""
+        path, _, query = path.partition("?")
+        token = self.world.token if token is None else token
+        headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
+        headers.append((b"content-type", b"application/json"))
+        return self.server.chain(Request(method, path, query, headers, b"" if body is None else json.dumps(body).encode()))
+
+    async def __call__(self, method: str, path: str, body: Any = None, token: str | None = None) -> Response:
+        result = self.begin(method, path, body, token)
+        return result if isinstance(result, Response) else await result
+
+    def value(self, sample: str, path: str = "/metrics", **labels: str) -> float:
+        """The sum of a sample's values with these labels, as it is told to who scrapes; 0 where there is none."""
+        families = text_string_to_metric_families(self.world.ask(path)[1])
+        # The parser gives counters the suffix, which not all of upstream's have.
+        names = (sample, sample + "_total")
+        return sum(s.value for f in families for s in f.samples if s.name in names and labels.items() <= s.labels.items())
+
+    async def create(self, name: str, **more: Any) -> None:
+        assert (await self("POST", CONFIG_MAPS, {"metadata": {"name": name}, **more})).status == 201
+
+
+CASES: dict[str, Callable[[Metered], Awaitable[None]]] = {}
+# Families whose case needs a server with flags.
+FLAGS: dict[str, dict[str, Any]] = {}
+
+
+def of(family: str, **flags: Any) -> Callable[[Callable[[Metered], Awaitable[None]]], Callable[[Metered], Awaitable[None]]]:
+    def add(case: Callable[[Metered], Awaitable[None]]) -> Callable[[Metered], Awaitable[None]]:
+        CASES[family], FLAGS[family] = case, flags
+        return case
+
+    return add
+
+
+@of("apiserver_request_total")
+async def requests(m: Metered) -> None:
+    labels = {"verb": "GET", "resource": "configmaps", "version": "v1", "scope": "resource"}
+    await m.create("a")
+    for name, code in (("a", "200"), ("none", "404")):
+        await m("GET", f"{CONFIG_MAPS}/{name}")
+        assert m.value("apiserver_request_total", code=code, **labels) == 1
+    assert m.value("apiserver_request_total", code="201", verb="POST", resource="configmaps") == 1
+
+
+@of("apiserver_request_duration_seconds")
+async def durations(m: Metered) -> None:
+    await m("GET", PODS)
+    labels = {"verb": "LIST", "resource": "pods"}
+    assert m.value("apiserver_request_duration_seconds_count", **labels) == 1
+    first = m.value("apiserver_request_duration_seconds_sum", **labels)
+    await m("GET", PODS)
+    assert m.value("apiserver_request_duration_seconds_count", **labels) == 2
+    assert m.value("apiserver_request_duration_seconds_sum", **labels) > first > 0
+
+
+@of("apiserver_response_sizes")
+async def sizes(m: Metered) -> None:
+    labels = {"verb": "LIST", "resource": "pods"}
+    sent = len((await m("GET", PODS)).body)
+    assert m.value("apiserver_response_sizes_count", **labels) == 1
+    assert m.value("apiserver_response_sizes_sum", **labels) == sent > 0
+
+
+@of("apiserver_current_inflight_requests")
+async def in_flight(m: Metered) -> None:
+    writing = m.begin("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
+    assert m.value("apiserver_current_inflight_requests", request_kind="mutating") == 1
+    assert (await asyncio.ensure_future(writing)).status == 201
+    assert m.value("apiserver_current_inflight_requests", request_kind="mutating") == 0
+
+
+@of("apiserver_dropped_requests_total", max_requests_inflight=1, authorization_mode=["AlwaysAllow"])
+async def dropped(m: Metered) -> None:
+    m.world.shared.memory.enter(False)  # a read that another worker is serving
+    assert (await m("GET", PODS, token="")).status == 429
+    assert m.value("apiserver_dropped_requests_total", request_kind="readOnly") == 1
+    assert m.value("apiserver_dropped_requests_total", request_kind="mutating") == 0
+
+
+@of("apiserver_authorization_decisions_total")
+async def decisions(m: Metered) -> None:
+    await m("GET", PODS)
+    assert (await m("GET", PODS, token="")).status == 403
+    assert [m.value("apiserver_authorization_decisions_total", decision=d) for d in ("allowed", "denied")] == [1, 1]
+
+
+@of("authentication_attempts", anonymous_auth=False)
+async def attempts(m: Metered) -> None:
+    for token, status in ((None, 200), ("wrong", 401), ("", 401)):
+        assert (await m("GET", PODS, token=token)).status == status
+    assert {r: m.value("authentication_attempts", result=r) for r in ("success", "error", "failure")} == {
+        "success": 1, "error": 1, "failure": 1,
+    }  # fmt: skip
+
+
+@of("authenticated_user_requests")
+async def users(m: Metered) -> None:
+    for token in (None, None, ""):
+        await m("GET", PODS, token=token)
+    assert m.value("authenticated_user_requests", username="other") == 2
+    assert m.value("authenticated_user_requests", username="anonymous") == 1
+
+
+@of("apiserver_request_panics_total")
+async def panics(m: Metered) -> None:
+    m.server.director.exact("/bug", lambda req: 1 // 0)
+    assert (await m("GET", "/bug")).status == 500
+    assert m.value("apiserver_request_panics_total") == 1
+
+
+@of("apiserver_admission_controller_admission_duration_seconds")
+async def admission(m: Metered) -> None:
+    await m.create("a")
+    assert (await m("POST", "/api/v1/namespaces/none/configmaps", {"metadata": {"name": "a"}})).status == 404
+    count = "apiserver_admission_controller_admission_duration_seconds_count"
+    for rejected in ("false", "true"):
+        assert m.value(count, name="NamespaceLifecycle", operation="CREATE", type="admit", rejected=rejected) == 1
+    assert m.value(count.replace("_count", "_sum"), name="NamespaceLifecycle") > 0
+
+
+@of("apiserver_watch_events_total")
+async def watch_events(m: Metered) -> None:
+    watch = Stream(await m("GET", f"{CONFIG_MAPS}?watch=true&resourceVersion={m.world.store.revision}"))
+    for name in ("a", "b"):
+        await m.create(name)
+        assert (await watch.next())["object"]["metadata"]["name"] == name
+    assert m.value("apiserver_watch_events_total", resource="configmaps", version="v1") == 2
+    watch.ended.cancel()
+
+
+@of("apiserver_longrunning_requests")
+async def long_running(m: Metered) -> None:
+    watch = Stream(await m("GET", f"{CONFIG_MAPS}?watch=true&resourceVersion={m.world.store.revision}"))
+    await m.create("a")
+    await watch.next()
+    assert m.value("apiserver_longrunning_requests", verb="WATCH") == 1
+    m.server.watches.end_all()
+    await watch.ended
+    assert m.value("apiserver_longrunning_requests", verb="WATCH") == 0
+
+
+@of("apiserver_storage_size_bytes")
+async def storage_size(m: Metered) -> None:
+    before = m.value("apiserver_storage_size_bytes")
+    await m.create("a", data={"a": "x" * 900_000})
+    assert m.value("apiserver_storage_size_bytes") >= before + 900_000 > 900_000
+
+
+@of("apiserver_resource_objects")
+async def objects(m: Metered) -> None:
+    before = m.value("apiserver_resource_objects", group="", resource="configmaps")
+    await m.create("a")
+    assert m.value("apiserver_resource_objects", group="", resource="configmaps") == before + 1
+    await m("DELETE", f"{CONFIG_MAPS}/a")
+    assert m.value("apiserver_resource_objects", group="", resource="configmaps") == before
+
+
+# Everything is recorded, or would be if the file were not a directory.
+AUDIT = {"audit_policy_file": "{directory}/policy.yaml", "audit_log_path": "{directory}/audit.log"}
+NOWHERE = {**AUDIT, "audit_log_path": "{directory}", "audit_log_mode": "blocking-strict"}
+
+
+@of("apiserver_audit_level_total", **AUDIT)
+async def audit_levels(m: Metered) -> None:
+    await m("GET", PODS)
+    assert m.value("apiserver_audit_level_total", level="Metadata") == 1
+
+
+@of("apiserver_audit_event_total", **AUDIT)
+async def audit_events(m: Metered) -> None:
+    await m("GET", PODS)
+    assert m.value("apiserver_audit_event_total") == 2  # received, and complete
+
+
+@of("apiserver_audit_error_total", **NOWHERE)
+async def audit_errors(m: Metered) -> None:
+    await m("GET", PODS)
+    assert m.value("apiserver_audit_error_total", plugin="log") >= 1
+
+
+@of("apiserver_audit_requests_rejected_total", **NOWHERE)
+async def audit_rejections(m: Metered) -> None:
+    assert (await m("GET", PODS)).status == 500
+    assert m.value("apiserver_audit_requests_rejected_total") == 1
+
+
+@of("kubernetes_healthcheck")
+async def health(m: Metered) -> None:
+    assert m.value("kubernetes_healthcheck", "/metrics/slis", type="readyz", name="shutdown") == 1
+    m.server.shutting_down = True
+    assert m.value("kubernetes_healthcheck", "/metrics/slis", type="readyz", name="shutdown") == 0
+
+
+@of("kubernetes_healthchecks_total")
+async def health_results(m: Metered) -> None:
+    await m("GET", "/readyz/shutdown")
+    m.server.shutting_down = True
+    await m("GET", "/readyz/shutdown")
+    for status in ("success", "error"):
+        assert m.value("kubernetes_healthchecks_total", "/metrics/slis", type="readyz", name="shutdown", status=status) == 1
+
+
+def run(tmp_path: Any, case: Callable[[Metered], Awaitable[None]], flags: dict[str, Any]) -> None:
+    async def go() -> None:
+        rules = [{"level": "Metadata"}]
+        (tmp_path / "policy.yaml").write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
+        given = {name: value.format(directory=tmp_path) if isinstance(value, str) else value for name, value in flags.items()}
+        world = World(tmp_path, loop=asyncio.get_running_loop(), **given)
+        try:
+            await case(Metered(world))
+        finally:
+            world.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_a_family_is_fed_by_what_it_names(family, tmp_path):
+    run(tmp_path, CASES[family], FLAGS[family])
+
+
+def test_every_family_has_a_case(tmp_path):
+    async def families(m: Metered) -> None:
+        endpoint: MetricsEndpoint = m.server.metrics_endpoint
+        assert {*endpoint.registry.metrics, *endpoint.slis.metrics} == set(CASES)
+
+    run(tmp_path, families, AUDIT)

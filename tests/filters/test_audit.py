@@ -1,0 +1,133 @@
+"""The audit filter: who has an event, between which filters it begins, and what does not happen where it cannot be recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+
+from kas.audit.auditor import Auditor
+from kas.audit.backend import AuditError, Union
+from kas.audit.policy import load
+from kas.filters.audit import REFUSAL, audit
+from kas.observe.metrics import Registry
+from kas.request.http import Request
+from tests.filters.requests import request
+from tests.filters.serving import Harness, answer, head, listening, until
+
+
+class Backend:
+    """Keeps the entries it is given, once ``gate`` is open where there is one; refuses them where ``fails``."""
+
+    name = "test"
+
+    def __init__(self, fails: bool = False, gate: asyncio.Event | None = None) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.fails, self.gate, self.now = fails, gate, 0
+
+    def process(self, entries):
+        if self.fails:
+            raise AuditError("the disk is full")
+        if self.gate is not None:
+            return self._later(entries)
+        self.entries += [orjson.loads(e.text) for e in entries]
+        return None
+
+    async def _later(self, entries) -> None:
+        self.now += 1
+        try:
+            await self.gate.wait()
+        finally:
+            self.now -= 1
+        self.entries += [orjson.loads(e.text) for e in entries]
+
+    async def close(self) -> None:
+        pass
+
+
+def auditor(backend: Backend, strict: bool = False, **rule: Any) -> Auditor:
+    metrics = Registry()
+    union = Union(metrics.counter("errors", "", ("plugin",)))
+    union.backends.append((backend, strict))
+    rules = [{"level": "Metadata", **rule}] if rule else [{"level": "Metadata"}]
+    return Auditor(load({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}), union, metrics)
+
+
+def test_without_a_policy_there_is_nothing_to_do():
+    f = audit(None)
+    assert (f.before, f.after, f.release) == (None, None, None)
+
+
+def test_a_request_has_an_event_where_the_policy_says_so():
+    backend = Backend()
+    f = audit(auditor(backend, verbs=["delete"]))
+    req = request("GET", "/api/v1/namespaces/a/pods/b")
+    assert f.before(req) is None and req.audit is None
+    req = request("DELETE", "/api/v1/namespaces/a/pods/b")
+    assert f.before(req) is None and req.audit is not None
+    assert [e["stage"] for e in backend.entries] == ["RequestReceived"]
+
+
+def test_the_event_is_of_who_asked_and_says_whom_they_became():
+    backend = Backend()
+    h = Harness(auditor=auditor(backend))
+    names = h.chain.names
+    assert names.index("authentication") < names.index("audit") < names.index("impersonation")
+    assert h.chain(Request("GET", "/api/v1/pods", "", [(b"impersonate-user", b"bob")])).status == 200
+    event = backend.entries[-1]
+    assert event["stage"] == "ResponseComplete" and event["responseStatus"]["code"] == 200
+    assert (event["user"]["username"], event["impersonatedUser"]["username"]) == ("jane", "bob")
+    assert event["annotations"]["authorization.k8s.io/decision"] == "allow"
+
+
+def test_what_a_strict_backend_cannot_record_does_not_happen():
+    h = Harness(auditor=auditor(Backend(fails=True), strict=True))
+    resp = h.chain(Request("GET", "/api/v1/pods", "", []))
+    assert (resp.status, resp.body.decode()) == (500, REFUSAL) and h.seen == [] and h.nothing_held()
+    h = Harness(auditor=auditor(Backend(fails=True)))
+    assert h.chain(Request("GET", "/api/v1/pods", "", [])).status == 200
+
+
+def test_a_backend_may_wait_and_a_client_that_leaves_meanwhile_leaves_nothing(tmp_path):
+    async def go() -> None:
+        gate = asyncio.Event()
+        backend = Backend(gate=gate)
+        h = Harness(auditor=auditor(backend))
+        async with listening(h.chain, tmp_path) as connect:
+            _, writer = await connect()
+            writer.write(head())
+            await until(lambda: backend.now == 1)
+            writer.close()
+            await until(h.nothing_held)
+            assert h.seen == []
+            reader, writer = await connect()
+            writer.write(head())
+            await until(lambda: backend.now >= 1 and len(h.waiting.serving) == 1)
+            gate.set()
+            assert await answer(reader) == (200, b"done")
+            await until(h.nothing_held)
+            writer.close()
+
+    asyncio.run(go())
+
+
+def test_a_client_that_leaves_at_the_end_does_not_take_its_record_with_it(tmp_path):
+    async def go() -> None:
+        gate = asyncio.Event()
+        gate.set()
+        backend = Backend(gate=gate)
+        h = Harness(wait="filter", auditor=auditor(backend))
+        async with listening(h.chain, tmp_path) as connect:
+            _, writer = await connect()
+            writer.write(head())
+            await h.began.wait()
+            gate.clear()
+            h.gate.set()
+            await until(lambda: backend.now == 1)
+            writer.close()
+            await until(h.nothing_held)
+            gate.set()
+            await until(lambda: [e["stage"] for e in backend.entries] == ["RequestReceived", "ResponseComplete"])
+
+    asyncio.run(go())

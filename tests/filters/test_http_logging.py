@@ -1,0 +1,47 @@
+"""The log line of a request."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+
+from kas.filters.http_logging import http_logging
+from kas.request.http import Response
+from tests.filters.requests import request
+
+
+def test_a_line_a_request_from_verbosity_3_on(caplog):
+    caplog.set_level(logging.INFO, "kas.http")
+    req = request("GET", "/api/v1/namespaces/a/pods", "watch=true&limit=5", user_agent="kubectl/v1")
+    req.audit_id, req.client = "id-1", "192.0.2.7"
+    http_logging(3).after(req, Response(200, []))
+    (line,) = caplog.messages
+    assert re.fullmatch(
+        r'"HTTP" verb="watch" URI="/api/v1/namespaces/a/pods\?watch=true&limit=5" latency="\d+\.\d{3}ms" userAgent="kubectl/v1" '
+        r'audit-ID="id-1" srcIP="192\.0\.2\.7" user="jane" resp=200', line,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("verbosity", [0, 2])
+def test_nothing_below(verbosity):
+    f = http_logging(verbosity)
+    assert (f.before, f.after, f.release) == (None, None, None)
+
+
+def test_what_a_client_sends_cannot_make_a_second_line(caplog):
+    caplog.set_level(logging.INFO, "kas.http")
+    http_logging(3).after(request("GET", '/api/\nE0101 "forged'), Response(404, []))
+    (line,) = caplog.messages
+    assert "\n" not in line and r'URI="/api/\nE0101 \"forged"' in line
+
+
+def test_a_request_that_was_refused_early_is_logged_too(caplog):
+    """Before there is a user or a RequestInfo."""
+    caplog.set_level(logging.INFO, "kas.http")
+    req = request("GET", "/api")
+    req.info = req.user = None
+    http_logging(4).after(req, Response(503, []))
+    (line,) = caplog.messages
+    assert line.startswith('"HTTP" verb="GET" URI="/api" latency="') and line.endswith(' user="" resp=503')

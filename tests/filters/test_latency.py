@@ -1,0 +1,74 @@
+"""Counts, durations and sizes of requests, and which labels they may have."""
+
+from __future__ import annotations
+
+from kas.filters.latency import latency
+from kas.observe.metrics import Registry
+from kas.request.http import Response
+from tests.filters.requests import request
+
+
+class Counted:
+    """What the filter made of the requests it was shown: rows by metric."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.filter = latency(self.registry)
+
+    def __call__(self, req, resp: Response, known: bool = True) -> None:
+        req.known = known
+        self.filter.after(req, resp)
+
+    def rows(self, name: str) -> dict[tuple[str, ...], float | list[float]]:
+        self.registry.expose()
+        return self.registry.metrics[name].values
+
+
+def test_a_request_is_counted_under_its_labels():
+    counted = Counted()
+    for status in (200, 200, 409):
+        counted(request("PUT", "/apis/apps/v1/namespaces/a/deployments/b/status", "dryRun=All"), Response(status, []))
+    assert counted.rows("apiserver_request_total") == {
+        ("200", "apiserver", "All", "apps", "deployments", "resource", "status", "PUT", "v1"): 2,
+        ("409", "apiserver", "All", "apps", "deployments", "resource", "status", "PUT", "v1"): 1,
+    }
+
+
+def test_durations_do_not_tell_statuses_apart_and_add_up():
+    counted = Counted()
+    for status in (200, 500):
+        counted(request(path="/api/v1/namespaces/a/pods"), Response(status, []))
+    (labels, row), = counted.rows("apiserver_request_duration_seconds").items()
+    assert labels == ("apiserver", "", "", "pods", "namespace", "", "LIST", "v1")
+    assert sum(row[:-1]) == 2 and row[-1] > 0
+    counted(request(path="/api/v1/namespaces/a/pods"), Response(200, []))
+    assert sum(counted.rows("apiserver_request_duration_seconds")[labels][:-1]) == 3
+
+
+def test_sizes_are_those_of_gets():
+    counted = Counted()
+    counted(request(path="/api/v1/namespaces/a/pods/b"), Response(200, [], b"x" * 1500))
+    counted(request("DELETE", "/api/v1/namespaces/a/pods/b"), Response(200, [], b"x" * 1500))
+    ((labels, row),) = counted.rows("apiserver_response_sizes").items()
+    assert labels == ("apiserver", "", "pods", "resource", "", "GET", "v1")
+    assert row == [0, 1, 0, 0, 0, 0, 0, 0, 1500]
+
+
+def test_what_takes_as_long_as_it_likes_has_no_duration():
+    counted = Counted()
+    watch = request(query="watch=true")
+    assert watch.long_running
+    counted(watch, Response(200, []))
+    assert counted.rows("apiserver_request_total") == {("200", "apiserver", "", "", "pods", "cluster", "", "WATCH", "v1"): 1}
+    assert all(sum(row[:-1]) == 0 for row in counted.rows("apiserver_request_duration_seconds").values())
+
+
+def test_clients_cannot_make_labels():
+    """Names of groups and resources that nobody serves, methods of the client's own, paths that are no resources."""
+    counted = Counted()
+    for i in range(20):
+        counted(request(path=f"/apis/g{i}/v1/r{i}"), Response(404, []), known=False)
+        counted(request("FOO", f"/p{i}"), Response(405, []), known=False)
+    rows = counted.rows("apiserver_request_total")
+    assert {(k[0], k[-2]): v for k, v in rows.items()} == {("404", "GET"): 20, ("405", "other"): 20}
+    assert all(k[3:7] == ("", "", "", "") for k in rows)

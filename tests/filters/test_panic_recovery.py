@@ -1,0 +1,61 @@
+"""A bug is answered, logged and counted, and does not tell what it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from kas.filters.handler import Filter
+from kas.filters.panic_recovery import METRIC, panic_recovery
+from kas.observe.metrics import Registry
+from tests.filters.requests import header, request
+from tests.filters.serving import Harness
+
+
+def test_a_bug_is_a_500_without_internals(caplog):
+    metrics = Registry()
+    f = panic_recovery(metrics)
+    req = request("POST", "/api/v1/namespaces/a/pods")
+    req.audit_id = "id-1"
+    try:
+        raise KeyError("a secret")
+    except KeyError as e:
+        resp = f.recover(req, e)
+    body = json.loads(resp.body)
+    assert (resp.status, body["reason"], body["code"]) == (500, "InternalError", 500)
+    assert body["message"] == "This request caused apiserver to panic. Look in the logs for details."
+    assert b"secret" not in resp.body
+    assert metrics.metrics[METRIC].values == {(): 1}
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR and record.exc_info[0] is KeyError
+    assert record.getMessage() == 'apiserver panic\'d on POST "/api/v1/namespaces/a/pods" audit-ID="id-1"'
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_in_the_chain_the_answer_carries_its_id_and_gives_back_what_was_taken(later):
+    async def go():
+        h = Harness()
+        if later:
+
+            async def bug(req):
+                await asyncio.sleep(0)
+                raise ZeroDivisionError
+
+            h.chain._endpoint = bug
+        else:
+            h.chain._endpoint = lambda req: 1 // 0
+        result = h.chain(request())
+        resp = await result if later else result
+        assert resp.status == 500 and len(header(resp, b"audit-id")) == 1
+        assert h.metrics.metrics[METRIC].values == {(): 1} and h.nothing_held()
+
+    asyncio.run(go())
+
+
+def test_the_chain_has_one_filter_that_recovers_and_it_is_the_outermost():
+    h = Harness()
+    assert h.chain.names[0] == "panic_recovery"
+    assert isinstance(panic_recovery(h.metrics), Filter) and panic_recovery(h.metrics).before is None
