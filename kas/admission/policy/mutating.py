@@ -12,8 +12,9 @@ from kas.admission.policy.policies import ConfigurationFault, Found
 from kas.admission.versioned import Versioned
 from kas.apiextensions.mergeschema import crd_schema
 from kas.auth.attributes import Authorizer, Outcome
-from kas.cel.values import Duration, Optional, Timestamp, duration_text
+from kas.cel.values import Duration, Optional, Timestamp
 from kas.meta import errors
+from kas.meta.scalars import format_duration
 from kas.patch import jsonpatch
 from kas.patch.fieldmanager import Schema, UnfitError, apply_unowned, builtin
 from kas.types.scheme import DecodeError, EncodeError, Kind
@@ -116,7 +117,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Timestamp):
         return value.text()
     if isinstance(value, Duration):
-        return duration_text(value.ns)
+        return format_duration(value.ns)
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
     return value if value is None or isinstance(value, (str, bool, float)) else str(value)

@@ -161,3 +161,20 @@ def test_another_version(governed):
     request.attributes.group, request.attributes.resource = "autoscaling", "horizontalpodautoscalers"
     obj = request.run()
     assert obj["apiVersion"] == "autoscaling/v1" and obj["spec"]["maxReplicas"] == 9
+
+
+def test_values_become_json(governed):
+    text = (
+        "Object{data: {'time': string(timestamp('2024-01-02T03:04:05Z')), 'span': string(duration('90s'))}, "
+        "binaryData: {'b': b'hi'}, immutable: object.data.?none.hasValue(), ?kind: optional.none()}"
+    )
+    governed.policy(mutations=[applies(text)])
+    governed.bind()
+    obj = governed.request().run()
+    assert obj["data"] == {"k": "v", "time": "2024-01-02T03:04:05Z", "span": "90s"} and obj["binaryData"] == {"b": "aGk="}
+
+    from kas.admission.policy.mutating import to_json
+    from kas.cel.values import Duration, Optional, Timestamp, Uint
+
+    values = {"t": Timestamp(0), "d": Duration(90 * 10**9), "u": Uint(3), "o": Optional(1), "n": [None, True, 1.5], 1: "x"}
+    assert to_json(values) == {"t": "1970-01-01T00:00:00Z", "d": "1m30s", "u": 3, "o": 1, "n": [None, True, 1.5], "1": "x"}
