@@ -168,7 +168,8 @@ int main(int argc, char **argv) {
   token = argv[3]; method = argv[9]; path = argv[10]; type = argv[11]; body = argv[12][0] ? argv[12] : NULL; accept_ = argv[13];
   int watchers = argc > 14 ? atoi(argv[14]) : 0; double rate = argc > 15 ? atof(argv[15]) : 0; const char *watchpath = argc > 16 ? argv[16] : NULL;
   addr.sin_family = AF_INET; addr.sin_port = htons(port); inet_pton(AF_INET, argv[1], &addr.sin_addr);
-  ctx = SSL_CTX_new(TLS_client_method()); if (SSL_CTX_load_verify_locations(ctx, argv[2], NULL) != 1) die("ca"); SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+  ctx = SSL_CTX_new(TLS_client_method()); if (SSL_CTX_load_verify_locations(ctx, argv[2], NULL) != 1) die("ca");
+  const char *cert = getenv("CLIENT_CERT"), *key = getenv("CLIENT_KEY"); if (cert && (SSL_CTX_use_certificate_chain_file(ctx, cert) != 1 || SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1)) die("client certificate"); SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
   buf = malloc(BUF + 1); ep = epoll_create1(0); Conn *all = calloc(conns + watchers, sizeof *all); struct epoll_event ev[256];
   const char *b = body;
   for (int i = 0; i < watchers; i++) { Conn *c = &all[conns + i]; c->watch = 1; dial(c); long keep = next_number; body = NULL; request(c, "GET", watchpath, NULL); next_number = keep; body = b; }
@@ -211,6 +212,7 @@ class Target:
     token: str
     pids: tuple[int, ...] = ()
     nobody: str = ""  # a token of somebody without rights
+    shown: tuple[str, str] | None = None  # files of a client certificate and its key
 
     @classmethod
     def kas(cls, server: KasServer) -> Target:
@@ -278,7 +280,9 @@ class Client:
         return [*pinned(os.cpu_count() - 1), *map(str, argv)]
 
     def run(self, target: Target, method: str, path: str, **options: Any) -> dict[str, Any]:
-        done = subprocess.run(self.command(target, method, path, **options), capture_output=True, text=True, timeout=600, check=False)
+        env = {**os.environ, "CLIENT_CERT": target.shown[0], "CLIENT_KEY": target.shown[1]} if target.shown else None
+        command = self.command(target, method, path, **options)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=env)
         if done.returncode:
             raise RuntimeError(f"{target.name}: {method} {path}: the client ended with {done.returncode}: {done.stderr[:500]}")
         out = json.loads(done.stdout)
@@ -287,6 +291,7 @@ class Client:
         return out
 
 
+UNLIMITED = ("--workers", "1", "--max-requests-inflight", "0", "--max-mutating-requests-inflight", "0")
 REFERENCE_US = 500.0
 LOOP = """
 import signal, sys, time
@@ -594,16 +599,40 @@ def arguments() -> argparse.Namespace:
     return args
 
 
+def pin(server: KasServer) -> None:
+    """All processes of a server to CPU 0."""
+    if taskset := pinned(0):
+        for p in processes(server.pid):
+            subprocess.run([*taskset[:1], "-a", "-p", "-c", "0", str(p)], capture_output=True, check=True)
+    time.sleep(1)
+
+
+def front(args: argparse.Namespace, here: Path, client: Client, plain: Target) -> list[dict[str, Any]]:
+    """What the TLS front costs: a GET by token without it ("kas") and with it ("other"), and the same against one by certificate. Both
+    servers have one worker on CPU 0; the front runs there, too."""
+    server = KasServer(here / "front", *UNLIMITED, f"--client-ca-file={plain.ca}")
+    rows = []
+    with server:
+        pin(server)
+        pki = server.data_dir / "pki"
+        target = Target("front", "127.0.0.1", server.port, server.ca, server.token, (server.pid,))
+        Bench([target], client, args).prepare()
+        for name, token, shown in (("token", server.token, None), ("x509", "", (str(pki / "admin.crt"), str(pki / "admin.key")))):
+            target.token, target.shown = token, shown
+            bench = Bench([plain, target], client, args)
+            bench.row(f"front-get-{name}", "GET", f"{CONFIGMAPS}/one")
+            bench.row(f"front-list-500-{name}", "GET", f"{PODS}?limit=500", connections=16)
+            rows += bench.rows
+    return rows
+
+
 def measure(args: argparse.Namespace, here: Path) -> tuple[Bench, dict[str, float]]:
     """The rows and the memory of one worker on CPU 0."""
     other = other_target(args, here)
-    server = KasServer(here / "server", "--workers", "1", "--max-requests-inflight", "0", "--max-mutating-requests-inflight", "0")
+    server = KasServer(here / "server", *UNLIMITED)
     with server:
         client = Client(here)
-        if taskset := pinned(0):
-            for p in processes(server.pid):
-                subprocess.run([*taskset[:1], "-a", "-p", "-c", "0", str(p)], capture_output=True, check=True)
-        time.sleep(1)
+        pin(server)
         memory = {"empty_pss_mib": resident_mib(server.pid), "empty_own_mib": rss_mib(server.pid)}
         target = Target.kas(server)
         bench = Bench([target, other] if other else [target], client, args)
@@ -611,6 +640,8 @@ def measure(args: argparse.Namespace, here: Path) -> tuple[Bench, dict[str, floa
         bench.run()
         if bench.wants("idle"):
             memory["idle_1000_watches_more_mib"] = idle_watches(client, target, 1000)
+        if bench.wants("front"):
+            bench.rows += front(args, here, client, target)
     with KasServer(here / "two", workers=2) as two:
         time.sleep(1)
         memory["empty_2_workers_pss_mib"] = resident_mib(two.pid)

@@ -4,12 +4,16 @@ import pytest
 
 from kas.auth.attributes import Attributes
 from kas.auth.authn.bearer import BearerToken
+from kas.auth.authn.chain import Bundle, Verifier
+from kas.auth.authn.requestheader import RequestHeader
 from kas.auth.authn.tokenfile import admin_token
 from kas.auth.authn.union import Authenticators, TokenUnion
+from kas.auth.authn.x509 import Certificates, ClientCertificate, Peer
 from kas.auth.authz.modes import build
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.user import UserInfo
 from kas.registry import bootstrap
+from tests import pki
 
 NOW = "2024-01-02T03:04:05Z"
 
@@ -34,6 +38,29 @@ def test_bearer_hit(benchmark):
     chain = Authenticators([BearerToken(TokenUnion([admin_token("t" * 32)]), ttl_s=3600)])
     get = {"authorization": "Bearer " + "t" * 32}.get
     assert benchmark(chain.authenticate, get).name == "admin"
+
+
+def test_anonymous(benchmark):
+    assert benchmark(Authenticators([]).authenticate, {}.get).name == "system:anonymous"
+
+
+def test_client_certificate_hit(benchmark, tmp_path):
+    """As in every request of a connection that has shown one: the verdict is known, and asked for."""
+    authority = pki.authority("ca")
+    shown = pki.issue([("CN", "jane"), ("O", "dev")], authority)
+    authority.write(tmp_path, "ca")
+    proxies = pki.authority("proxies")
+    proxies.write(tmp_path, "proxies")
+    members = [
+        RequestHeader(Verifier(Bundle(str(tmp_path / "proxies.crt"))), ["X-Remote-User"]),
+        ClientCertificate(Verifier(Bundle(str(tmp_path / "ca.crt")))),
+    ]
+    chain, certificates = Authenticators(members), Certificates(shown.ders)
+
+    def ask():
+        return chain.authenticate({}.get, Peer(certificates))
+
+    assert benchmark(ask).name == "jane"
 
 
 def test_decision_hit(benchmark, index):

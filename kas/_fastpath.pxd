@@ -41,6 +41,7 @@ cdef class Request:
     cdef public str query               # raw
     cdef public str raw_path
     cdef public str client              # address
+    cdef public object peer             # kas.request.http.Connection, or None
     cdef public str scheme
     cdef public str http_version
     cdef public str audit_id
@@ -62,6 +63,7 @@ cdef class Request:
     cdef dict _map                      # name -> joined values, made on first use
     cdef bint _dropped
     cdef bint _impersonates
+    cdef bint _vouches
 
     cdef dict names(self)
 

@@ -6,7 +6,7 @@ aggregated or custom group claims its group version first, then the built-in res
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kas._fastpath import PathTable
 from kas.endpoints.respond import not_found
@@ -14,10 +14,15 @@ from kas.request.http import Handler, Request, Result
 
 
 class Director:
-    """``rest`` handles resource requests whose group version it has; ``exact`` and ``prefixes`` are the rest."""
+    """``rest`` handles resource requests whose group version it has; ``exact`` and ``prefixes`` are the rest. ``claims`` has the group
+    versions that other servers answer, with everything below their paths; it may change at any time."""
 
-    def __init__(self, rest: Callable[[Request], Result], has_version: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self, rest: Callable[[Request], Result], has_version: Callable[[str, str], bool],
+        claims: Mapping[tuple[str, str], Handler] | None = None,
+    ) -> None:  # fmt: skip
         self._rest, self._has_version = rest, has_version
+        self._claims = claims if claims is not None else {}
         self._table = PathTable()
         self._fallbacks: list[Callable[[Request], Result | None]] = []
 
@@ -42,6 +47,10 @@ class Director:
         path = req.path
         if path.startswith("//"):
             return not_found()  # paths are split without them, but routed with them
+        if self._claims:
+            claim = self._claims.get((info.api_group, info.api_version) if info.is_resource_request else _group_version(path))
+            if claim is not None:
+                return claim(req)
         if info.is_resource_request and self._has_version(info.api_group, info.api_version):
             return self._rest(req)
         handler: Handler | None = self._table.find(path)
@@ -52,3 +61,11 @@ class Director:
             if found is not None:
                 return found
         return not_found()
+
+
+def _group_version(path: str) -> tuple[str, str]:
+    """Of a path that names no resource. The core group has one version, whose server answers for all of ``/api``."""
+    parts = path.split("/", 4)
+    if parts[1] == "apis" and len(parts) > 3:
+        return parts[2], parts[3]
+    return ("", "v1") if parts[1] == "api" else ("", "")

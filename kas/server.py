@@ -14,6 +14,7 @@ from kas import __version__, controllers, kinds
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
+from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
 from kas.auth.authz import modes, rbac_informer
@@ -21,7 +22,7 @@ from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
-from kas.auth.credentials import Credentials, ServiceAccountKeys
+from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
 from kas.config import capabilities, features
 from kas.config.options import Completed
 from kas.config.runtime import enabled_versions
@@ -32,7 +33,7 @@ from kas.endpoints import discovery, openid, respond, translate
 from kas.endpoints.delete import Deleter
 from kas.endpoints.documents import Documents
 from kas.endpoints.health import Health
-from kas.endpoints.healthchecks import INFORMERS, LOOPS, STEPS, WRITTEN, HealthChecks
+from kas.endpoints.healthchecks import DISCOVERED, INFORMERS, LOOPS, REGISTERED, STEPS, WRITTEN, HealthChecks
 from kas.endpoints.inventory import Inventory
 from kas.endpoints.kubelet import KubeletAccess
 from kas.endpoints.metrics import MetricsEndpoint
@@ -72,6 +73,7 @@ log = logging.getLogger("kas")
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 BOOKMARK_EVERY_S, METRICS_EVERY_S = 55.0, 1.0
+ANY = 4096  # requests in flight where no limit is set
 
 
 class Server:
@@ -99,7 +101,7 @@ class Server:
         self.auditor = self._auditor() if raw.audit_policy_file else None
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
-            self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor,
+            self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
@@ -138,9 +140,14 @@ class Server:
         )  # fmt: skip
         self.audiences = raw.api_audiences or raw.service_account_issuer
         self.token_use = TokenUse(self.registries)
+        self.proxies = Proxies(
+            raw.requestheader_client_ca_file, [n for n in raw.requestheader_allowed_names if n], raw.requestheader_username_headers,
+            raw.requestheader_group_headers, raw.requestheader_extra_headers_prefix, raw.requestheader_uid_headers,
+        )  # fmt: skip
         self.credentials = Credentials(
             o.data_dir / "admin.token", raw.token_auth_file, self.keys, self.audiences,
             lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
+            client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
         )  # fmt: skip
 
     def load_credentials(self) -> None:
@@ -154,7 +161,8 @@ class Server:
         for reflector in rbac_informer.reflectors(self.rbac, self.store, prefixes):
             reflector.start()
         self.revocation.start()
-        self.hooks.done(INFORMERS)
+        self.aggregator.start(lambda: self.hooks.done(DISCOVERED))
+        self.hooks.done(INFORMERS, REGISTERED)
 
     def catch_up(self) -> None:
         """Derived state is as new as any acknowledged write of any worker; one atomic load when nothing happened."""
@@ -220,7 +228,14 @@ class Server:
 
     def _build_documents(self) -> None:
         raw = self.options.raw
-        self.director = Director(self.rest.handle, lambda group, version: (group, version) in self.rest.resources)
+        self.aggregator = Aggregator(
+            raw, self.store, self.registries.of(bootstrap.REGISTRATION, "apiservices").root, self.registries, self.registries,
+            lambda: self.documents.openapi, lambda: self.documents.refresh_discovery(), self._for_one_backend(),
+            "RemoteRequestHeaderUID" in self.features, self.metrics,
+        )  # fmt: skip
+        self.director = Director(
+            self.rest.handle, lambda group, version: (group, version) in self.rest.resources, self.aggregator.claims
+        )  # fmt: skip
         versions = discovery.builtin_versions(self.served, self.scheme.groups)
         version = f"v{__version__}"
         address = f"{self.options.external_host}:{self.options.secure_port}"
@@ -229,6 +244,7 @@ class Server:
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
             ),
+            self.aggregator,
         )  # fmt: skip
         self.documents.install(self.director, raw.enable_swagger_ui)
         slis = Metrics()
@@ -255,7 +271,13 @@ class Server:
             *zpages.paths, "/.well-known/openid-configuration", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3",
             "/openapi/v3/", "/openid/v1/jwks", "/version",
         ]  # fmt: skip
-        self.documents.index_paths = lambda: sorted({*discovery.paths(versions), *self.health.paths(), *fixed, *extra})
+        listed = self.aggregator.listed
+        self.documents.index_paths = lambda: sorted({*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *extra})
+
+    def _for_one_backend(self) -> int:
+        """How many requests of a worker one aggregated server may keep waiting: half of its share of what may be in flight."""
+        limits = (self.options.raw.max_requests_inflight, self.options.raw.max_mutating_requests_inflight)
+        return max(1, min(limit or ANY for limit in limits) // (2 * self.options.workers))
 
     def chain_of(self, port: Port) -> Chain:
         """The filters and what is behind them, for the "secure", "insecure" or "read-only" port."""
@@ -268,7 +290,9 @@ class Server:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``."""
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
-        initializer = controllers.Initializer(self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges])
+        initializer = controllers.Initializer(
+            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator
+        )
         return [initializer.make(name) for name in (*self.own, *self.chosen)]
 
     def runner(self) -> Runner:
@@ -277,6 +301,7 @@ class Server:
         periodic: list[Periodic] = [
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
+            ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
         ]  # fmt: skip
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
@@ -295,7 +320,16 @@ class Server:
         groups = sorted({(r.group, r.version) for r in self.served})
         cidrs, port = [str(n) for n in o.service_ranges], o.secure_port or o.insecure_port or 443
         addresses = [] if o.raw.endpoint_reconciler_type == "none" else [o.endpoint_address]
-        return bootstrap.initial(clock.now(), service_ip, cidrs, addresses, port, groups, features=self.features)
+        client_ca, proxies = o.raw.client_ca_file, self.proxies
+        vouching = {
+            "request_header_ca": Path(proxies.ca_file).read_text(), "username_headers": proxies.username_headers,
+            "uid_headers": proxies.uid_headers, "group_headers": proxies.group_headers, "extra_prefixes": proxies.extra_prefixes,
+            "allowed_names": proxies.allowed_names,
+        } if proxies.ca_file else {}  # fmt: skip
+        return bootstrap.initial(
+            clock.now(), service_ip, cidrs, addresses, port, groups, Path(client_ca).read_text() if client_ca else "", vouching,
+            self.features,
+        )  # fmt: skip
 
 
 def _openapi(served: list[Any], version: str) -> Any:

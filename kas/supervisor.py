@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kas.config.options import Completed, Options
+from kas.edge.front.rendezvous import Rendezvous
 from kas.observe.process import age_s
 from kas.store.shared import Shared
 
@@ -33,6 +34,7 @@ EXIT_CONFIG = 2
 EXIT_FAILED = 1
 RESPAWN_LIMIT = 5  # deaths of one worker within RESPAWN_WINDOW_S that end the server
 RESPAWN_WINDOW_S = 30.0
+FRONT = -1  # in the place of a worker's number
 
 
 class StartError(Exception):
@@ -41,13 +43,17 @@ class StartError(Exception):
 
 @dataclass
 class Worker:
-    """A child: its number, and the pipe on which it says that it is ready or why not."""
+    """A child: its number, or FRONT for the one that ends TLS, and the pipe on which it says that it is ready or why not."""
 
     index: int
     pid: int
     pipe: int
     ready: bool = False
     report: bytes = b""
+
+    @property
+    def name(self) -> str:
+        return "the TLS front" if self.index == FRONT else f"worker {self.index}"
 
 
 def preflight(o: Options) -> list[str]:
@@ -171,9 +177,12 @@ class _Supervisor:
             self._block_signals()
             self.shared = Shared.create(opts.workers)
             self.go, self.go_writer = os.pipe()
+            self.rendezvous = Rendezvous(run_dir / "front") if opts.front else None
             preparer = self._fork(self._prepare)
             for i in range(opts.workers):
                 self._spawn(i)
+            if self.rendezvous is not None:
+                self._spawn(FRONT)
             self._await_prepared(preparer)
             try:
                 return self._loop()
@@ -298,15 +307,32 @@ class _Supervisor:
 
     def _spawn(self, index: int) -> None:
         def work(report: int) -> None:
+            self._close_go_writer()
+            if index == FRONT:
+                self._front(report)
+                return
             from kas.worker import work as serve
 
-            self._close_go_writer()
-            serve(self.options, index, report, self.go, self.shared.spec)
+            serve(self.options, index, report, self.go, self.shared.spec, self.rendezvous)
 
         child = self._fork(work)
         os.set_blocking(child.pipe, False)
         child.index = index
         self.workers[child.pid] = child
+
+    def _front(self, report: int) -> None:
+        from kas.edge.front import process
+        from kas.edge.front.settings import settings
+        from kas.observe.logs import setup_logging
+
+        setup_logging(self.options.raw.v, self.options.raw.logging_format)
+        Path("/proc/self/comm").write_text("kas-front")
+        while os.read(self.go, 1):  # the certificates are not there yet
+            pass
+        assert self.rendezvous is not None
+        secure = self.reserved[0]  # the supervisor keeps it, so that nobody is refused while a front that died is replaced
+        o = self.options
+        process.serve(secure, self.rendezvous, o.workers, settings(o), o.raw.goaway_chance > 0, report)
 
     def _close_go_writer(self) -> None:
         if self.go_writer >= 0:
@@ -384,15 +410,16 @@ class _Supervisor:
                 print(f"kas: {reason}", file=sys.stderr)
                 self._give_up()
                 continue
-            self.shared.memory.reap(w.index)
+            if w.index != FRONT:
+                self.shared.memory.reap(w.index)
             now = time.monotonic()
             deaths = [t for t in self.deaths.get(w.index, []) if now - t < RESPAWN_WINDOW_S] + [now]
             self.deaths[w.index] = deaths
             if len(deaths) > RESPAWN_LIMIT:
-                print(f"kas: worker {w.index} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up", file=sys.stderr)
+                print(f"kas: {w.name} died {len(deaths)} times in {RESPAWN_WINDOW_S:g} s ({reason}); giving up", file=sys.stderr)
                 self._give_up()
                 continue
-            print(f"kas: worker {w.index} died ({reason}); starting it again", file=sys.stderr)
+            print(f"kas: {w.name} died ({reason}); starting it again", file=sys.stderr)
             time.sleep(0.05 * 2 ** (len(deaths) - 1) if len(deaths) > 1 else 0)
             self._spawn(w.index)
 
@@ -452,7 +479,10 @@ def prepare(o: Completed) -> None:
     token_file = o.data_dir / "admin.token"
     if not token_file.exists():
         _write_private(token_file, secrets.token_urlsafe(32))
-    _write_private(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes()))
+    shown = None
+    if o.raw.client_ca_file:
+        shown = certs.ensure_client(o.data_dir / "pki", "admin", "system:masters")
+    _write_private(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes(), shown))
 
 
 def prepare_later(o: Completed) -> None:
@@ -463,9 +493,15 @@ def prepare_later(o: Completed) -> None:
         certs.ensure_signing_key(o.data_dir / "pki" / "sa.key")
 
 
-def kubeconfig(o: Completed, token: str, ca: bytes) -> str:
-    """A kubeconfig for the admin; JSON is YAML, but people read this file."""
+def kubeconfig(o: Completed, token: str, ca: bytes, shown: tuple[bytes, bytes] | None = None) -> str:
+    """A kubeconfig for the admin, with the client certificate and key (PEM) in ``shown`` or with the token; JSON is YAML, but people read
+    this file."""
     import base64
+
+    user = f"token: {token}"
+    if shown is not None:
+        cert, key = (base64.b64encode(pem).decode() for pem in shown)
+        user = f"client-certificate-data: {cert}\n    client-key-data: {key}"
 
     if o.secure_port:
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(o.raw.bind_address, o.raw.bind_address)
@@ -479,7 +515,7 @@ def kubeconfig(o: Completed, token: str, ca: bytes) -> str:
     return (
         "apiVersion: v1\nkind: Config\ncurrent-context: kas\n"
         f"clusters:\n- name: kas\n  cluster:\n    server: {server}\n{own}"
-        f"users:\n- name: kas-admin\n  user:\n    token: {token}\n"
+        f"users:\n- name: kas-admin\n  user:\n    {user}\n"
         "contexts:\n- name: kas\n  context:\n    cluster: kas\n    user: kas-admin\n"
     )
 

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from kas.config.options import Completed
 from kas.controllers.runner import Runner
 from kas.edge.asgi import App
+from kas.edge.front.introduction import Introductions
+from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.listener import HTTP, Listener, TLSFiles
 from kas.endpoints.healthchecks import STORAGE
 from kas.observe.logs import setup_logging
@@ -31,9 +33,9 @@ from kas.warmup import warm_up
 log = logging.getLogger("kas")
 
 
-def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str) -> None:
+def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, rendezvous: Rendezvous | None = None) -> None:
     """Runs worker number ``index`` until it is told to stop. ``report_fd`` gets "ready" or the reason of a failure;
-    ``go_fd`` reads end of file once certificates and keys exist."""
+    ``go_fd`` reads end of file once certificates and keys exist. With ``rendezvous`` a TLS front holds the secure port."""
     import uvloop
 
     setup_logging(options.raw.v, options.raw.logging_format)
@@ -42,7 +44,7 @@ def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
         loop = uvloop.new_event_loop()
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec))
+        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, rendezvous))
     except (StoreError, OSError, ValueError) as e:
         os.write(report_fd, str(e).encode())
         os.close(report_fd)
@@ -53,7 +55,9 @@ def work(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec
     os._exit(0)
 
 
-async def _serve(options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str) -> None:
+async def _serve(
+    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, rendezvous: Rendezvous | None
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for s in (signal.SIGTERM, signal.SIGINT):
@@ -78,7 +82,7 @@ async def _serve(options: Completed, index: int, report_fd: int, go_fd: int, sha
     os.close(go_fd)
     server.load_credentials()
     step("credentials loaded")
-    listeners = _listeners(server)
+    listeners = _listeners(server, rendezvous)
     server.started = True
     for listener in listeners:
         listener.start(index)
@@ -108,11 +112,17 @@ def _steps() -> Callable[[str], None]:
     return step
 
 
-def _listeners(server: Server) -> list[Listener]:
+def _listeners(server: Server, rendezvous: Rendezvous | None) -> list[Listener]:
     o, raw = server.options, server.options.raw
     http = HTTP("1" if raw.disable_http2_serving else "auto", raw.http2_max_streams_per_connection)
     out = []
-    if o.secure_port:
+    if o.secure_port and rendezvous is not None:
+        introductions = Introductions(rendezvous.introductions(server.index))
+        introductions.start()
+        address = rendezvous.worker(server.index)
+        free(address)
+        out.append(Listener(App(server.chain, introductions=introductions), "", 0, uds=address, http=http))
+    elif o.secure_port:
         pki = o.data_dir / "pki"
         tls = TLSFiles(raw.tls_cert_file or str(pki / "apiserver.crt"), raw.tls_private_key_file or str(pki / "apiserver.key"), o.tls_min)
         out.append(Listener(App(server.chain), raw.bind_address, o.secure_port, tls, http=http))
@@ -144,6 +154,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         # Answers given to the listener may still be on their way.
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
             await asyncio.gather(*(x.stopped for x in listeners if x.stopped is not None))
+    await server.aggregator.close()
     if server.auditor is not None:
         await server.auditor.close()
     server.store.close()

@@ -7,11 +7,13 @@ first pod, not by the start.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from kas.auth.authn import TokenAuthenticator
+from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken
+from kas.auth.authn.bootstrap import BootstrapTokens
 from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAccountTokens
 from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
@@ -37,18 +39,37 @@ class ServiceAccountKeys:
         return Verifier([path.read_bytes() for path in (self._path, *self._more)], [*self.issuers, LEGACY_ISSUER])
 
 
+@dataclass(frozen=True)
+class Proxies:
+    """The authenticating proxies that may name the user of a request: their CA's file ("" for none) and the headers they use."""
+
+    ca_file: str = ""
+    allowed_names: Sequence[str] = ()
+    username_headers: Sequence[str] = ()
+    group_headers: Sequence[str] = ()
+    extra_prefixes: Sequence[str] = ()
+    uid_headers: Sequence[str] = ()
+
+    @property
+    def headers(self) -> tuple[list[bytes], list[bytes]]:
+        """(names, prefixes) of the headers that mean something only to authentication: upstream's standard ones and those configured."""
+        names = {"x-remote-user", "x-remote-uid", "x-remote-group", *self.username_headers, *self.group_headers, *self.uid_headers}
+        return sorted(n.lower().encode() for n in names), sorted({p.lower().encode() for p in ("x-remote-extra-", *self.extra_prefixes)})
+
+
 class Credentials:
     """The authenticators of a server, once ``load`` was called.
 
     ``admin_token`` and ``token_file`` ("" for none) are files; ``audiences`` are the API server's own; ``get`` reads what
-    service-account tokens speak for, ``note_use`` is told of Secrets whose token was used. Raises ``TokenFileError`` and ``OSError``
-    from ``load``.
+    service-account tokens speak for, ``note_use`` is told of Secrets whose token was used. ``client_cas`` are files with the CAs of
+    clients, none for no client certificates. Raises ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
     """
 
     def __init__(
         self, admin_token: Path, token_file: str, keys: ServiceAccountKeys, audiences: Sequence[str], get: Getter, anonymous: bool,
-        note_use: NoteUse | None = None,
+        note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = Proxies(), bootstrap_tokens: bool = False,
     ) -> None:  # fmt: skip
+        self._client_cas, self._proxies, self._bootstrap_tokens = client_cas, proxies, bootstrap_tokens
         self._admin_token, self._token_file = admin_token, token_file
         self._keys, self._audiences, self._get, self._anonymous = keys, audiences, get, anonymous
         self._note_use = note_use
@@ -62,9 +83,28 @@ class Credentials:
         if self._token_file:
             members.append(load_token_file(self._token_file))
         members.append(JWTTokens(self._service_accounts))
+        if self._bootstrap_tokens:
+            members.append(BootstrapTokens(self._get))
         self.tokens = TokenUnion(members, self._audiences)
         self.bearer = BearerToken(self.tokens)
-        self.authenticators = Authenticators([self.bearer], anonymous=self._anonymous)
+        self.authenticators = Authenticators([*self._by_certificate(), self.bearer], anonymous=self._anonymous)
+
+    def _by_certificate(self) -> list[RequestAuthenticator]:
+        """Proxies come first: their certificate is no user's."""
+        if not self._client_cas and not self._proxies.ca_file:
+            return []
+        from kas.auth.authn.chain import Bundle, Verifier  # a server without client certificates never loads it
+        from kas.auth.authn.requestheader import RequestHeader
+        from kas.auth.authn.x509 import ClientCertificate
+
+        out: list[RequestAuthenticator] = []
+        p = self._proxies
+        if p.ca_file:
+            verifier = Verifier(Bundle(p.ca_file))
+            out.append(RequestHeader(verifier, p.username_headers, p.group_headers, p.extra_prefixes, p.uid_headers, p.allowed_names))
+        if self._client_cas:
+            out.append(ClientCertificate(Verifier(Bundle(*map(str, self._client_cas)))))
+        return out
 
     def _service_accounts(self) -> ServiceAccountTokens:
         return ServiceAccountTokens(self._keys.verifier, self._audiences, self._get, note_use=self._note_use)

@@ -89,7 +89,7 @@ class Verifier:
             kid = jws.get_unverified_header(token).get("kid", "")
         except InvalidTokenError as e:
             raise AuthenticationError(f"go-jose/go-jose/jwt: {e}") from e
-        keys = [k for k in self._keys() if not kid or k[0] == kid] or self._keys()
+        keys = [k for k in self._keys() if not kid or k[0] == kid]
         failure = "no keys to verify service account tokens with"
         for _, algorithm, public in keys:
             try:

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import cast
 from urllib.parse import quote
 
 Headers = list[tuple[bytes, bytes]]
+# A header's name, and what its value may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
+_TOKEN, _CONTROL = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"), re.compile(rb"[\x00-\x08\n-\x1f\x7f]")
 CHUNK = 64 << 10
 MAX_HEAD = 64 << 10
 CONNECT_TIMEOUT_S = 30.0
@@ -68,27 +73,47 @@ class Target:
 class Connection:
     """An open connection with at most one request on it."""
 
-    __slots__ = ("_method", "_minor", "headers", "reader", "reason", "status", "writer")
+    __slots__ = ("_chunked", "_method", "_minor", "headers", "reader", "reason", "status", "writer")
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.status, self.reason, self._minor = 0, "", b""
         self.headers: Headers = []
-        self._method = ""
+        self._method, self._chunked = "", False
 
     async def send(self, method: str, target: Target, headers: Headers, body: bytes = b"", host: str = "") -> None:
         """Writes the request. ``headers`` hold neither Host (``host``, or the target's) nor framing headers."""
+        framing = b"Content-Length: %d\r\n" % len(body) if body or method in ("POST", "PUT", "PATCH") else b""
+        await self._write(self._request(method, target, headers, framing, host) + body)
+
+    async def begin(self, method: str, target: Target, headers: Headers, length: int, host: str = "") -> None:
+        """As ``send``, of a request whose body follows by ``write`` and ``end``: ``length`` bytes, in chunks when that is negative."""
+        self._chunked = length < 0
+        framing = b"Transfer-Encoding: chunked\r\n" if self._chunked else b"Content-Length: %d\r\n" % length
+        await self._write(self._request(method, target, headers, framing, host))
+
+    async def write(self, piece: bytes) -> None:
+        """The next piece of the body; returns when the peer has taken enough of it. Raises BackendError."""
+        if piece:
+            await self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
+
+    async def end(self) -> None:
+        """The body is complete."""
+        if self._chunked:
+            await self._write(b"0\r\n\r\n")
+
+    def _request(self, method: str, target: Target, headers: Headers, framing: bytes, host: str) -> bytes:
         head = [f"{method} {target.request_target or '/'} HTTP/1.1\r\nHost: {host or target.authority}\r\n".encode("latin-1")]
         for name, value in headers:
             if b"\r" in value or b"\n" in value or b"\r" in name or b"\n" in name:
                 continue
             head.append(name + b": " + value + b"\r\n")
-        if body or method in ("POST", "PUT", "PATCH"):
-            head.append(b"Content-Length: %d\r\n" % len(body))
-        head.append(b"\r\n")
         self._method = method
+        return b"".join((*head, framing, b"\r\n"))
+
+    async def _write(self, data: bytes) -> None:
         try:
-            self.writer.write(b"".join(head) + body)
+            self.writer.write(data)
             await self.writer.drain()
         except OSError as e:
             raise BackendError(f"write: {_os_text(e)}") from e
@@ -122,7 +147,7 @@ class Connection:
         self.status, self.reason, self.headers, self._minor = int(code), reason.decode("latin-1"), [], version[7:]
         for line in lines:
             name, colon, value = line.partition(b":")
-            if not colon or not name or name != name.strip():
+            if not colon or not _TOKEN.fullmatch(name) or _CONTROL.search(value):
                 raise BackendError("malformed MIME header line")
             self.headers.append((name.lower(), value.strip()))
         lengths = {v for k, v in self.headers if k == b"content-length"}
@@ -215,7 +240,7 @@ async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, address:
     where = f"{f'[{host}]' if ':' in host else host}:{port}"
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(host, port, limit=MAX_HEAD, ssl=target.tls, server_hostname=name)
+            reader, writer = await (_open_tls(host, port, target.tls, name) if target.tls is not None else _open(host, port))
     except TimeoutError:
         raise BackendError(f"dial tcp {where}: i/o timeout") from None
     except socket.gaierror:
@@ -227,6 +252,39 @@ async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, address:
     except OSError as e:
         raise BackendError(f"dial tcp {where}: connect: {_os_text(e)}") from e
     return Connection(reader, writer)
+
+
+async def _open(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(host, port, limit=MAX_HEAD)
+
+
+class _Plain(asyncio.StreamReaderProtocol):
+    """The decrypted side of a connection."""
+
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
+
+
+async def _open_tls(
+    host: str, port: int, tls: ssl.SSLContext, name: str | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """TLS by asyncio's own protocol, whichever loop runs: uvloop's (0.23) throws away what was received and not read yet when the peer
+    hangs up behind it, and so cuts off the end of an answer whose reader is slow."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=MAX_HEAD, loop=loop)
+    plain, ready = _Plain(reader, loop=loop), loop.create_future()
+    transport, _ = await loop.create_connection(
+        lambda: SSLProtocol(loop, plain, tls, ready, server_side=False, server_hostname=name), host, port
+    )  # fmt: skip
+    try:
+        await ready
+    except BaseException:
+        transport.close()
+        raise
+    return reader, asyncio.StreamWriter(plain.transport, plain, reader, loop)
 
 
 # OpenSSL's codes for a chain that ends in nobody we know, in Go's words.

@@ -31,6 +31,7 @@ class Options:
 
     admission_control_config_file: str
     advertise_address: str
+    aggregator_reject_forwarding_redirect: bool
     allow_privileged: bool
     anonymous_auth: bool
     api_audiences: list[str]
@@ -70,6 +71,7 @@ class Options:
     authorization_mode: list[str]
     authorization_policy_file: str
     bind_address: str
+    client_ca_file: str
     controllers: list[str]
     cors_allowed_origins: list[str]
     data_dir: str
@@ -79,6 +81,7 @@ class Options:
     disable_http2_serving: bool
     enable_admission_plugins: list[str]
     enable_aggregator_routing: bool
+    enable_bootstrap_token_auth: bool
     enable_logs_handler: bool
     enable_swagger_ui: bool
     endpoint_reconciler_type: str
@@ -100,8 +103,16 @@ class Options:
     max_requests_inflight: int
     min_request_timeout: int
     profiling: bool
+    proxy_client_cert_file: str
+    proxy_client_key_file: str
     read_only_port: int
     request_timeout: float
+    requestheader_allowed_names: list[str]
+    requestheader_client_ca_file: str
+    requestheader_extra_headers_prefix: list[str]
+    requestheader_group_headers: list[str]
+    requestheader_uid_headers: list[str]
+    requestheader_username_headers: list[str]
     runtime_config: dict[str, str]
     secure_port: int
     service_account_extend_token_expiration: bool
@@ -118,9 +129,11 @@ class Options:
     store_max_size: int
     strict_transport_security_directives: list[str]
     tls_cert_file: str
+    tls_cipher_suites: list[str]
     tls_min_version: str
     tls_private_key_file: str
     tls_san: list[str]
+    tls_sni_cert_key: list[str]
     token_auth_file: str
     unsafe_no_fsync: bool
     v: int
@@ -132,7 +145,7 @@ class Options:
         self.given = tuple(values)
         for flag in FLAGS:
             value = values.get(flag.name, flag.default)
-            if value is flag.default and flag.type in ("strings", "stringArray"):
+            if value is flag.default and flag.type in ("strings", "stringArray", "namedCertKey"):
                 value = list(value)
             setattr(self, flag.attribute, value)
 
@@ -171,6 +184,8 @@ class Completed:
     endpoint_address: str
     external_host: str
     tls_min: str
+    front: bool  # a process of its own ends TLS at the secure port
+    client_cas: list[Path]  # whose clients are users: --client-ca-file, and this server's own for the administrator
     run_dir: Path = field(default_factory=Path)
 
 
@@ -200,9 +215,10 @@ def complete(o: Options) -> Completed:
     if errors:
         raise OptionError(errors)
     advertise = address.advertised(o.advertise_address, o.bind_address)
+    data_dir = Path(o.data_dir).expanduser().absolute()
     return Completed(
         raw=o,
-        data_dir=Path(o.data_dir).expanduser().absolute(),
+        data_dir=data_dir,
         workers=o.workers or len(os.sched_getaffinity(0)),
         secure_port=o.secure_port,
         insecure_port=o.insecure_port,
@@ -215,4 +231,7 @@ def complete(o: Options) -> Completed:
         endpoint_address=address.reachable(advertise),
         external_host=o.external_hostname or advertise,
         tls_min=validation.TLS_VERSIONS[o.tls_min_version],
+        # The HTTP server's own TLS knows neither client certificates nor a choice of certificates or suites.
+        front=bool(o.secure_port and (o.client_ca_file or o.requestheader_client_ca_file or o.tls_sni_cert_key or o.tls_cipher_suites)),
+        client_cas=[Path(o.client_ca_file), data_dir / "pki" / "ca.crt"] if o.client_ca_file else [],
     )

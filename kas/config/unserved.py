@@ -17,15 +17,11 @@ if TYPE_CHECKING:
 SIGNING_ALGORITHMS = frozenset(("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"))
 WEBHOOK_VERSIONS = ("v1", "v1beta1")
 OIDC = [flag for flag in FLAGS if flag.name.startswith("oidc-")]
-HEADER_LISTS = (
-    "requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix",
-    "requestheader-allowed-names",
-)  # fmt: skip
 
 
 def findings(o: Options) -> Iterator[str]:
     """Every finding, one line each."""
-    for check in (_oidc, _webhooks, _headers):
+    for check in (_oidc, _webhooks):
         yield from check(o)
 
 
@@ -56,9 +52,3 @@ def _webhooks(o: Options) -> Iterator[str]:
     others = (name == "authorization-mode" or name.startswith("authorization-webhook-") for name in o.given)
     if _value(o, "authorization-config") and any(others):
         yield "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined"
-
-
-def _headers(o: Options) -> Iterator[str]:
-    for name in HEADER_LISTS:
-        if any(not value.strip() for value in _value(o, name)):
-            yield f"empty value in {quote(name)}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import binascii
 import ipaddress
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kas.config import auditing, features, unserved
+from kas.config import auditing, ciphers, features, unserved
 from kas.config.flagtypes import quote
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ AUTHORIZERS = ("Node", "RBAC", "ABAC", "AlwaysAllow", "AlwaysDeny")
 TLS_VERSIONS = {"VersionTLS10": "tls1.2", "VersionTLS11": "tls1.2", "VersionTLS12": "tls1.2", "VersionTLS13": "tls1.3"}
 RECONCILERS = ("master-count", "lease", "none")
 MAX_EXPIRATION_S = 1 << 32
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
 _MAX_AGE = re.compile(r"max-age=[0-9]+")
 # Upstream's help of the flag, which its error repeats.
 CORS_HELP = (
@@ -31,14 +33,15 @@ CORS_HELP = (
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "service-account-signing-key-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
-    "admission-control-config-file",
+    "admission-control-config-file", "client-ca-file", "requestheader-client-ca-file",
 )  # fmt: skip
 
 
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
     checks = (
-        _serving, _limits, _ports, _storage, _files, _identity, _authorization, auditing.problems, _network, _api, unserved.findings,
+        _serving, _limits, _ports, _storage, _files, _clients, _identity, _authorization, auditing.problems, _network, _api,
+        unserved.findings,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
 
@@ -48,6 +51,7 @@ def _serving(o: Options) -> Iterator[str]:
         yield "missing filename for serving cert"
     if o.tls_min_version not in TLS_VERSIONS:
         yield f"unknown tls version {quote(o.tls_min_version)}"
+    yield from filter(None, map(ciphers.problem, o.tls_cipher_suites))
     for pattern in o.cors_allowed_origins:
         yield from _origin(pattern)
     if any(d not in ("includeSubDomains", "preload") and not _MAX_AGE.fullmatch(d) for d in o.strict_transport_security_directives):
@@ -102,13 +106,48 @@ def _storage(o: Options) -> Iterator[str]:
 
 
 def _files(o: Options) -> Iterator[str]:
-    for path in (*(getattr(o, name.replace("-", "_")) for name in FILES), *o.service_account_key_file):
+    pairs = [file for text in o.tls_sni_cert_key for file in text.partition(":")[0].split(",")]
+    for path in (*(getattr(o, name.replace("-", "_")) for name in FILES), *o.service_account_key_file, *pairs):
         if path:
             try:
                 with open(path, "rb"):
                     pass
             except OSError as e:
                 yield f"open {path}: {(e.strerror or str(e)).lower()}"
+
+
+def _clients(o: Options) -> Iterator[str]:
+    """Upstream's ``RequestHeaderAuthenticationOptions.Validate``, and that the files with CAs hold some."""
+    for name in ("username-headers", "uid-headers", "group-headers", "extra-headers-prefix", "allowed-names"):
+        if any(not v.strip() for v in getattr(o, f"requestheader_{name.replace('-', '_')}")):
+            yield f"empty value in {quote(f'requestheader-{name}')}"
+    clients, proxies = (_certificates(path) for path in (o.client_ca_file, o.requestheader_client_ca_file))
+    for found, name, path in (
+        (clients, "client-ca-bundle", o.client_ca_file), (proxies, "request-header", o.requestheader_client_ca_file)
+    ):  # fmt: skip
+        if found is not None and not found:
+            yield f"error loading CA bundle for {quote(f'{name}::{path}')}: data does not contain any valid RSA or ECDSA certificates"
+    if clients and proxies and clients & proxies and not any(o.requestheader_allowed_names):
+        yield (
+            "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be "
+            "specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users"
+        )
+
+
+def _certificates(path: str) -> frozenset[bytes] | None:
+    """The blocks of a PEM file that may be certificates, as DER; None without a file that can be read."""
+    try:
+        with open(path, "rb") as f:
+            blocks = _PEM.findall(f.read())
+    except OSError:
+        return None
+    out = []
+    for block in blocks:
+        try:
+            out.append(binascii.a2b_base64(block))
+        except binascii.Error:
+            continue
+    return frozenset(der for der in out if der[:1] == b"0")
 
 
 def _identity(o: Options) -> Iterator[str]:

@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+from kas.aggregator.aggregator import Aggregator
 from kas.auth.credentials import ServiceAccountKeys
 from kas.meta import inject
 from kas.registry.bootstrapper import Bootstrapper
@@ -32,6 +33,8 @@ ALWAYS = {
     "kube-apiserver-identity-lease-gc": "identity.IdentityLeaseCollector",
     "kube-apiserver-autoregistration": "apiservices.AutoRegistration",
     "apiservice-status-local-available-controller": "apiservices.LocalAPIServices",
+    "apiservice-status-remote-available-controller": "availability.RemoteAPIServices",
+    "crd-autoregistration": "crdregistration.CRDRegistration",
 }
 # Those of a feature gate.
 GATED = {"kube-apiserver-identity-lease-controller": "APIServerIdentity", "kube-apiserver-identity-lease-gc": "APIServerIdentity"}
@@ -64,13 +67,14 @@ class Controller(Protocol):
 class Initializer:
     """What controllers may ask for: ``registries`` to read, follow and write objects; ``bootstrapper``, which puts back the objects
     every server has; ``keys``, which sign service-account tokens; the file ``root_ca`` with the certificates (PEM) that clients trust;
-    ``service_ranges`` as the flags name them."""
+    ``service_ranges`` as the flags name them; the ``aggregator`` of the worker knows the way to backends."""
 
     registries: Registries
     bootstrapper: Bootstrapper
     keys: ServiceAccountKeys
     root_ca: Path
     service_ranges: list[str]
+    aggregator: Aggregator
 
     def make(self, name: str) -> Controller:
         """The controller of that name."""

@@ -12,6 +12,7 @@ from typing import Any
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.meta.stored import object_of
+from kas.registry.bootstrap import AUTOMANAGED
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
 from kas.store import Conflict, Event, Record
@@ -22,7 +23,8 @@ LOCAL = {"type": "Available", "status": "True", "reason": "Local", "message": "L
 
 
 class AutoRegistration:
-    """Makes an APIService anew that somebody deleted. One that was edited stays as it is until the next start (``automanaged=onstart``)."""
+    """Makes an APIService anew that somebody deleted. One that was edited stays as it is until the next start (``automanaged=onstart``),
+    and one of a group version that a server before this one had, and this one has not, goes at the start."""
 
     name = "kube-apiserver-autoregistration"
 
@@ -31,22 +33,39 @@ class AutoRegistration:
         self._bootstrapper = bootstrapper
         self.registry = registries.of(GROUP, "apiservices")
         self.queue = WorkQueue(self._sync, self.name)
+        self._began = False
 
     async def run(self) -> None:
-        """Follow the CustomResourceDefinitions until cancelled."""
-        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, lambda _: self.queue.add(GROUP))])
+        """Follow the APIServices until cancelled."""
+        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, self._listed)])
+
+    def _listed(self, records: Sequence[Record]) -> None:
+        self.queue.add(GROUP)
+        if not self._began:
+            self._began, wanted = True, self._bootstrapper.names("apiservices")
+            for name in (record.key.rpartition("/")[2] for record in records):
+                if name not in wanted:
+                    self.queue.add(name)
 
     def _events(self, events: Sequence[Event]) -> None:
         if any(e.record is None for e in events):
             self.queue.add(GROUP)
 
-    async def _sync(self, group: str) -> None:
+    async def _sync(self, item: str) -> None:
+        if item != GROUP:
+            await self._remove(item)
+            return
         store = self.client.store
         for operations in self._bootstrapper.missing(KEPT):
             absent = [op for op in operations if store.get(op.key) is None]
             if absent:
                 with contextlib.suppress(Conflict):  # somebody else made it
                     await store.commit_many(absent)
+
+    async def _remove(self, name: str) -> None:
+        meta = (self.client.get(GROUP, "apiservices", "", name) or {}).get("metadata") or {}
+        if (meta.get("labels") or {}).get(AUTOMANAGED) == "onstart":
+            await self.client.delete(self.registry, "", name, meta["uid"])
 
 
 class LocalAPIServices:

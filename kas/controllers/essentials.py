@@ -1,6 +1,8 @@
-"""Keeps what every cluster has: system namespaces, the kubernetes Service with its endpoints, the default ServiceCIDR.
+"""Keeps what every cluster has: system namespaces, the kubernetes Service with its endpoints, the default ServiceCIDR, the ConfigMaps
+in kube-system that are the server's.
 
-Upstream: ``pkg/controlplane/controller/{systemnamespaces,kubernetesservice,defaultservicecidr}`` and the flow-control ensurer.
+Upstream: ``pkg/controlplane/controller/{systemnamespaces,kubernetesservice,defaultservicecidr,clusterauthenticationtrust}`` and the
+flow-control ensurer.
 They were written at start; this puts back what somebody deleted or changed since.
 """
 
@@ -17,8 +19,11 @@ from kas.store import Conflict
 
 EVERY_S = 10.0
 KEPT = frozenset(
-    {"namespaces", "services", "endpoints", "endpointslices", "servicecidrs", "flowschemas", "prioritylevelconfigurations"}
-)
+    {
+        "namespaces", "services", "endpoints", "endpointslices", "servicecidrs", "flowschemas", "prioritylevelconfigurations",
+        "configmaps",  # by which aggregated servers know whom to believe
+    }
+)  # fmt: skip
 CIDR_REPORTER = "kubernetes-service-cidr-controller"
 log = logging.getLogger("kas.controllers")
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 from kas.edge.body import Departures, Inlet, inlet
+from kas.edge.front.introduction import Introductions
 from kas.meta.errors import ApiError
 from kas.request.http import Handler, Request, Response, Result, Stream
 from kas.request.websocket import CLOSE_INTERNAL, CLOSE_NORMAL, Conversation, Socket, Upgrade, WebSocketRequest
@@ -24,10 +25,11 @@ READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
 class App:
-    """The ASGI application of one listener. ``handler`` answers a request, now or awaitable."""
+    """The ASGI application of one listener. ``handler`` answers a request, now or awaitable. ``introductions`` say whom connections speak
+    for when a TLS front relays them."""
 
-    def __init__(self, handler: Handler, read_only: bool = False) -> None:
-        self.handler, self.read_only = handler, read_only
+    def __init__(self, handler: Handler, read_only: bool = False, introductions: Introductions | None = None) -> None:
+        self.handler, self.read_only, self.introductions = handler, read_only, introductions
         self._departures = Departures()
 
     async def __call__(self, scope: dict, receive, send) -> None:
@@ -43,6 +45,8 @@ class App:
         req = Request(scope["method"], scope["path"], query.decode("latin-1") if query else "", scope["headers"])
         client = scope["client"]
         req.client, req.scheme, req.http_version = client[0] if client else "", scope["scheme"], scope["http_version"]
+        if self.introductions is not None:
+            _introduce(req, self.introductions)
         req.read_only_port = self.read_only
         source = None
         if req.method not in READ_METHODS:
@@ -96,6 +100,8 @@ class App:
         )
         client = scope["client"]
         req.client, req.scheme = client[0] if client else "", "https" if scope["scheme"] == "wss" else "http"
+        if self.introductions is not None:
+            _introduce(req, self.introductions)
         req.read_only_port = self.read_only
         await receive()
         resp: Any = self.handler(req)
@@ -113,6 +119,16 @@ class App:
             headers = [*resp.headers, (b"content-length", str(len(resp.body)).encode())]
             await send({"type": "websocket.http.response.start", "status": resp.status, "headers": headers})
             await send({"type": "websocket.http.response.body", "body": resp.body})
+
+
+def _introduce(req: Request, introductions: Introductions) -> None:
+    """Puts the client in the place of the relay that speaks for it. An address that stands for nobody has shown nothing."""
+    who = introductions.of(req.client)
+    req.scheme = "https"
+    if who is None:
+        req.client = ""
+    else:
+        req.client, req.peer = who.client, who
 
 
 async def _whole(req: Request, resp: Response, send) -> None:

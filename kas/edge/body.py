@@ -7,7 +7,7 @@ draining and watching for a client that leaves do not take one another's message
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,17 @@ class Inlet:
         if self._taken != self.length and (self.length >= 0 or self.multiplexed):
             await self._check_whole()
         return body
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes, however long: for whoever hands it on. Raises 400 when it breaks off."""
+        while not self.ended:
+            piece = await self._take()
+            if piece:
+                yield piece
+        if self._taken != self.length and (self.length >= 0 or self.multiplexed):
+            await self._check_whole()
+        if self._left is not None:
+            self.watch(self._left)  # nobody could look while somebody read
 
     async def _take(self) -> bytes:
         """The next piece: every byte of every body passes here on its way to who wants it."""

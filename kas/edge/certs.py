@@ -58,6 +58,24 @@ def ensure(directory: Path, names: list[str], ips: list[str]) -> CertPaths:
     return paths
 
 
+def ensure_client(directory: Path, name: str, group: str) -> tuple[bytes, bytes]:
+    """A client certificate of the CA in ``directory`` and its key (PEM), for a user of one group; made anew in time before it expires and
+    when the CA is another."""
+    cert_path, key_path = directory / f"{name}.crt", directory / f"{name}.key"
+    now = datetime.datetime.now(datetime.UTC)
+    ca = _load(directory / "ca.crt", directory / "ca.key")
+    assert ca is not None  # ensure() was called
+    have = _load(cert_path, key_path)
+    if have is None or have[0].issuer != ca[0].subject or have[0].not_valid_after_utc < now + RENEW_BEFORE:
+        key = ec.generate_private_key(ec.SECP256R1())
+        organization = x509.NameAttribute(NameOID.ORGANIZATION_NAME, group)
+        subject = x509.Name([organization, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        cert = _sign(ca, subject, key, now, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+        _write(key_path, _key_pem(key), 0o600)
+        _write(cert_path, cert.public_bytes(serialization.Encoding.PEM), 0o644)
+    return cert_path.read_bytes(), key_path.read_bytes()
+
+
 def ensure_signing_key(path: Path) -> Path:
     """The key that signs service-account tokens (RS256, which every client library verifies), made once."""
     if not path.exists():
@@ -99,19 +117,24 @@ def _make_ca(now: datetime.datetime):
 
 
 def _make_cert(ca, names: list[str], ips: list[str], now: datetime.datetime):
-    ca_cert, ca_key = ca
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
-    alt = [x509.DNSName(n) for n in names] + [x509.IPAddress(ipaddress.ip_address(i)) for i in ips]
-    usage = x509.KeyUsage(True, False, True, False, False, False, False, False, False)
+    alt: list[x509.GeneralName] = [*map(x509.DNSName, names), *(x509.IPAddress(ipaddress.ip_address(i)) for i in ips)]
+    return _sign(ca, subject, key, now, ExtendedKeyUsageOID.SERVER_AUTH, alt), key
+
+
+def _sign(ca, subject: x509.Name, key, now: datetime.datetime, usage: x509.ObjectIdentifier, alt: list[x509.GeneralName]):
+    ca_cert, ca_key = ca
     builder = _builder(subject, ca_cert.subject, key.public_key(), now, CERT_LIFE)
-    builder = builder.add_extension(x509.SubjectAlternativeName(alt), critical=False)
+    if alt:
+        builder = builder.add_extension(x509.SubjectAlternativeName(alt), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(usage, critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    key_usage = x509.KeyUsage(True, False, True, False, False, False, False, False, False)
+    builder = builder.add_extension(key_usage, critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
     ski = ca_cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ski), critical=False)
-    return builder.sign(ca_key, hashes.SHA256()), key
+    return builder.sign(ca_key, hashes.SHA256())
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, public_key, now: datetime.datetime, life: datetime.timedelta):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 AGGREGATED = "v2"  # v2beta1 is served no longer
 # What upstream's controllers give a custom resource's group and versions.
 CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY = 1000, 100
-_FIRST = 20000  # upstream allows group priorities up to this
+_FIRST = 20001  # upstream allows group priorities up to one less
 _KUBE_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
 _STAGE = {"alpha": 0, "beta": 1, None: 2}
 
@@ -31,7 +31,8 @@ _STAGE = {"alpha": 0, "beta": 1, None: 2}
 class Version:
     """One served group version. ``resources`` are APIResource dicts in the order to be shown, subresources included.
 
-    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown.
+    Priorities are an APIService's: higher comes first. ``freshness`` is "Stale" while a version's resources are unknown. ``discovered``,
+    when it is not None, are the resources as APIGroupDiscoveryList has them, of a version that another server answers.
     """
 
     group: str
@@ -40,6 +41,7 @@ class Version:
     group_priority: int = CUSTOM_GROUP_PRIORITY
     version_priority: int = CUSTOM_VERSION_PRIORITY
     freshness: str = "Current"
+    discovered: tuple[dict[str, Any], ...] | None = None
 
     @property
     def group_version(self) -> str:
@@ -119,13 +121,18 @@ def builtin_versions(resources: Iterable[Resource], groups: Mapping[str, Group])
     return out
 
 
-def by_group(versions: Iterable[Version]) -> dict[str, list[Version]]:
-    """Versions of each group in the order clients shall see and prefer them; the core group is among them."""
+def by_group(versions: Iterable[Version], by_service: bool = False) -> dict[str, list[Version]]:
+    """Versions of each group in the order clients shall see and prefer them; the core group is among them.
+
+    Among groups of one priority the name of the group decides; ``by_service`` that of the APIService which gave it the priority.
+    """
     groups: dict[str, list[Version]] = {}
     for v in versions:
         groups.setdefault(v.group, []).append(v)
     for found in groups.values():
         found.sort(key=lambda v: (-v.version_priority, version_key(v.version)))
+    if by_service:
+        return dict(sorted(groups.items(), key=lambda item: min((-v.group_priority, f"{v.version}.{v.group}") for v in item[1])))
     return dict(sorted(groups.items(), key=lambda item: (-max(v.group_priority for v in item[1]), item[0])))
 
 
@@ -145,7 +152,7 @@ def _group(name: str, found: Sequence[Version]) -> dict[str, Any]:
 
 def group_list(versions: Iterable[Version]) -> dict[str, Any]:
     """``/apis``: every group but the core one."""
-    groups = [_group(name, found) for name, found in by_group(versions).items() if name]
+    groups = [_group(name, found) for name, found in by_group(versions, by_service=True).items() if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
@@ -165,7 +172,8 @@ def _response_kind(resource: dict[str, Any]) -> dict[str, str]:
     return {"group": resource.get("group", ""), "version": resource.get("version", ""), "kind": resource["kind"]}
 
 
-def _aggregated_resources(resources: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def aggregated_resources(resources: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """APIResources as aggregated discovery has them: each with its subresources."""
     parents: dict[str, dict[str, Any]] = {}
     for r in resources:
         name, _, sub = r["name"].partition("/")
@@ -192,12 +200,10 @@ def aggregated(versions: Iterable[Version], *, core: bool) -> dict[str, Any]:
     for name, found in by_group(versions).items():
         if bool(name) == core:
             continue
-        shown = [
-            {"version": v.version, "resources": _aggregated_resources(v.resources), "freshness": v.freshness}
-            if v.resources
-            else {"version": v.version, "freshness": v.freshness}
-            for v in found
-        ]
+        shown = []
+        for v in found:
+            resources = aggregated_resources(v.resources) if v.discovered is None else list(v.discovered)
+            shown.append({"version": v.version, **({"resources": resources} if resources else {}), "freshness": v.freshness})
         items.append({"metadata": {"name": name} if name else {}, "versions": shown})
     return {"kind": "APIGroupDiscoveryList", "apiVersion": f"apidiscovery.k8s.io/{AGGREGATED}", "metadata": {}, "items": items}
 

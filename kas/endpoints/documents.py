@@ -6,8 +6,8 @@ Encoded once for a set of served versions and kept; ``Documents.refresh`` forget
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 import orjson
 
@@ -17,7 +17,7 @@ from kas.endpoints.discovery import Version
 from kas.endpoints.respond import not_found
 from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed
 from kas.meta.errors import ApiError, generic_not_found
-from kas.request.http import Request, Response
+from kas.request.http import Request, Response, Result
 from kas.request.mux import Mux
 from kas.types.scheme import BUILTIN, encode_json, write_json
 
@@ -38,8 +38,31 @@ def version_info() -> dict[str, str]:
     }  # fmt: skip
 
 
+class Aggregation(Protocol):
+    """What other servers answer, as far as documents show it. The OpenAPI documents are asked for while something is (``active``)."""
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is answered elsewhere."""
+
+    def listed(self, local: Sequence[Version]) -> Sequence[Version]:
+        """The versions that ``/apis`` names, given those that are served here."""
+
+    def discovered(self, local: Sequence[Version]) -> Sequence[Version]:
+        """The versions that aggregated discovery shows."""
+
+    def openapi_v2(self, content_type: str) -> Awaitable[Any]:
+        """The one document of all."""
+
+    def openapi_v3_index(self) -> Awaitable[Any]:
+        """The index of all."""
+
+    def openapi_v3(self, path: str, req: Request) -> Result | None:
+        """The document of another server, None when this one has it or nobody."""
+
+
 class Documents:
-    """``versions()`` gives what is served now; ``oidc`` the two documents of the token issuer."""
+    """``versions()`` gives what is served now; ``oidc`` the two documents of the token issuer. ``aggregation`` adds what others serve."""
 
     def __init__(
         self,
@@ -47,16 +70,22 @@ class Documents:
         make_openapi: Callable[[], Any],
         address: str,
         oidc: Callable[[], tuple[bytes, bytes]],
+        aggregation: Aggregation,
     ) -> None:
         self._versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
+        self._aggregation = aggregation
         self._cache: dict[Any, Any] = {}
         self._openapi: Any = None
         self.index_paths: Callable[[], list[str]] = list
 
     def refresh(self) -> None:
         """Forget every document: what is served has changed."""
-        self._cache.clear()
+        self.refresh_discovery()
         self._openapi = None
+
+    def refresh_discovery(self) -> None:
+        """Forget what discovery shows, and no more."""
+        self._cache.clear()
 
     def install(self, mux: Mux, swagger: bool) -> None:
         """Serve discovery, versions, OpenAPI, OIDC keys and the index, with ``swagger`` the page that shows it."""
@@ -101,7 +130,7 @@ class Documents:
         if _wants_aggregated(req.header(b"accept")):
             key = ("aggregated", core)
             if key not in self._cache:
-                body = write_json(discovery.aggregated(self._versions(), core=core)) + b"\n"
+                body = write_json(discovery.aggregated(self._aggregation.discovered(self._versions()), core=core)) + b"\n"
                 self._cache[key] = (body, discovery.etag(body).encode())
             body, tag = self._cache[key]
             headers = [(b"content-type", DISCOVERY_TYPE), (b"etag", tag), (b"vary", b"Accept")]
@@ -111,7 +140,7 @@ class Documents:
         if core:
             value = self._dict("api", lambda: discovery.api_versions(self._versions(), self._address))
         else:
-            value = self._dict("apis", lambda: discovery.group_list(self._versions()))
+            value = self._dict("apis", lambda: discovery.group_list(self._aggregation.listed(self._versions())))
         return self._plain(req, value)
 
     def _plain(self, req: Request, value: dict[str, Any] | None) -> Response:
@@ -134,12 +163,14 @@ class Documents:
             return self._version(req, "", parts[1], len(parts) == 2)
         if parts[0] != "apis" or len(parts) < 2:
             return None
-        group = self._dict(("group", parts[1]), lambda: discovery.group(self._versions(), parts[1]))
+        group = self._dict(("group", parts[1]), lambda: discovery.group(self._aggregation.listed(self._versions()), parts[1]))
         if group is None:
             return None
         if len(parts) == 2:
             _get_only(req)
             return self._plain(req, group)
+        if parts[1] not in BUILTIN.groups and not any(v.group == parts[1] and v.version == parts[2] for v in self._versions()):
+            return None  # an APIService names it, and nobody serves it
         return self._version(req, parts[1], parts[2], len(parts) == 3)
 
     def _version(self, req: Request, group: str, version: str, whole: bool) -> Response:
@@ -159,39 +190,36 @@ class Documents:
             self._openapi = self._make_openapi()
         return self._openapi
 
-    def openapi_v2(self, req: Request) -> Response:
+    def openapi_v2(self, req: Request) -> Result:
         """Serve /openapi/v2 in one document."""
-        return self._spec(req, "v2", lambda kind: self.openapi.v2(kind))
+        kind = _spec_type(req, "v2")
+        if kind is None:
+            return Response(406, [])
+        return _later(req, self._aggregation.openapi_v2(kind)) if self._aggregation.active else _document(req, self.openapi.v2(kind))
 
-    def openapi_v3_index(self, req: Request) -> Response:
+    def openapi_v3_index(self, req: Request) -> Result:
         """Serve /openapi/v3: each group version with the address of its document."""
-        return _document(req, self.openapi.v3_index())
+        return _later(req, self._aggregation.openapi_v3_index()) if self._aggregation.active else _document(req, self.openapi.v3_index())
 
-    def openapi_v3(self, req: Request) -> Response:
+    def openapi_v3(self, req: Request) -> Result:
         """Serve the document of one group version; under its digest it may be cached forever, under another one 301 leads there."""
         path = req.path[len("/openapi/v3/") :].strip("/")
         if not path:
             return self.openapi_v3_index(req)
+        elsewhere = self._aggregation.openapi_v3(path, req) if self._aggregation.active else None
+        if elsewhere is not None:
+            return elsewhere
         if path not in self.openapi.paths:
             return Response(404, [])
         asked = req.params.get("hash")
         if asked and asked != self.openapi.v3_hash(path):
             return Response(301, [(b"location", self.openapi.v3_address(path).encode())])
-        resp = self._spec(req, "v3", lambda kind: self.openapi.v3(path, kind))
+        kind = _spec_type(req, "v3")
+        resp = Response(406, []) if kind is None else _document(req, self.openapi.v3(path, kind))
         if asked and resp.status == 200:
             # Addressed by its digest it never changes; the cache-control filter leaves a header that is set.
             resp.headers.append((b"cache-control", b"public, immutable"))
         return resp
-
-    @staticmethod
-    def _spec(req: Request, version: str, get: Callable[[str], Any]) -> Response:
-        _get_only(req)
-        from kas.endpoints import openapi
-
-        kind = openapi.negotiate(req.header(b"accept"), version)
-        if kind is None:
-            return Response(406, [])
-        return _document(req, get(kind))
 
     # --- the rest
 
@@ -235,6 +263,18 @@ def _get_only(req: Request) -> None:
     """What upstream's router serves knows no HEAD."""
     if req.method != "GET":
         raise method_not_allowed()
+
+
+def _spec_type(req: Request, version: str) -> str | None:
+    """The content type to answer with, None for 406."""
+    _get_only(req)
+    from kas.endpoints import openapi
+
+    return openapi.negotiate(req.header(b"accept"), version)
+
+
+async def _later(req: Request, document: Awaitable[Any]) -> Response:
+    return _document(req, await document)
 
 
 def _document(req: Request, d: Any) -> Response:

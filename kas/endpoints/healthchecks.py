@@ -22,7 +22,9 @@ WRITTEN = (
     "poststarthook/rbac/bootstrap-roles", "poststarthook/scheduling/bootstrap-system-priority-classes",
     "poststarthook/priority-and-fairness-config-producer", "poststarthook/kube-apiserver-autoregistration",
 )  # fmt: skip
-STEPS = (INFORMERS, *WRITTEN, STORAGE)
+# Requests for aggregated servers find their way; what those serve is known, or that it cannot be known.
+REGISTERED, DISCOVERED = "poststarthook/apiservice-registration-controller", "poststarthook/apiservice-discovery-controller"
+STEPS = (INFORMERS, *WRITTEN, STORAGE, REGISTERED, DISCOVERED)
 # The controllers of the worker that leads, and the hooks that start them.
 LOOPS = {
     "bootstrap-controller": "poststarthook/bootstrap-controller",
@@ -31,6 +33,7 @@ LOOPS = {
     "kube-apiserver-identity-lease-controller": "poststarthook/start-kube-apiserver-identity-lease-controller",
     "kube-apiserver-identity-lease-gc": "poststarthook/start-kube-apiserver-identity-lease-garbage-collector",
     "apiservice-status-local-available-controller": "poststarthook/apiservice-status-local-available-controller",
+    "apiservice-status-remote-available-controller": "poststarthook/apiservice-status-remote-available-controller",
 }
 
 

@@ -42,6 +42,8 @@ cdef class Request:
                     m[name] = value
                     if PyBytes_GET_SIZE(name) > 12 and memcmp(PyBytes_AS_STRING(name), b"impersonate-", 12) == 0:
                         self._impersonates = True
+                    elif PyBytes_GET_SIZE(name) > 8 and memcmp(PyBytes_AS_STRING(name), b"x-remote-", 9) == 0:
+                        self._vouches = True
             self._map = m
         return m
 
@@ -54,13 +56,19 @@ cdef class Request:
 
     @headers.setter
     def headers(self, list value not None):
-        self._raw, self._map, self._dropped, self._impersonates = value, None, False, False
+        self._raw, self._map, self._dropped, self._impersonates, self._vouches = value, None, False, False, False
 
     @property
     def impersonates(self) -> bool:
         """Whether an ``Impersonate-*`` header is there."""
         self.names()
         return self._impersonates
+
+    @property
+    def vouches(self) -> bool:
+        """Whether a header of an authenticating proxy is there, or was: ``X-Remote-*``."""
+        self.names()
+        return self._vouches
 
     def header(self, bytes name not None) -> str:
         """The value of a header, "" when absent."""
@@ -83,6 +91,11 @@ cdef class Request:
         """Forgets a header, so that nothing behind this point can see it."""
         if self.names().pop(name, None) is not None:
             self._dropped = True
+
+    def drop_prefix(self, bytes prefix not None):
+        """As ``drop_header``, for every header whose name begins so."""
+        for name in [n for n in self.names() if n.startswith(prefix)]:
+            self.drop_header(name)
 
     def warn(self, str text not None):
         if self.warnings is None:

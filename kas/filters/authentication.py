@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from kas.auth.authn import Authentication, AuthenticationError, HeaderGet
+from kas.auth.authn.x509 import Peer
 from kas.auth.user import ANONYMOUS_USER, UserInfo
 from kas.filters.handler import Filter
 from kas.meta.errors import unauthorized
@@ -15,6 +17,7 @@ from kas.request.http import Request
 
 log = logging.getLogger("kas.authn")
 
+_EXTRA_SPACE = "the provided Authorization header contains extra space before the bearer token, and is ignored"
 REMEMBERED = 4096
 REMEMBERED_S = 10.0  # upstream's cache of successes; a revocation that is seen empties it at once
 
@@ -41,10 +44,12 @@ class _Known:
 
 
 def authentication(
-    authenticator: Callable[[], Authenticator], registry: Registry, revoked: Callable[[Callable[[], None]], None]
-) -> Filter:
+    authenticator: Callable[[], Authenticator], registry: Registry, revoked: Callable[[Callable[[], None]], None],
+    vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
+) -> Filter:  # fmt: skip
     """``authenticator`` gives the one to ask; it is called for every request that is not remembered, because credentials are loaded after
-    the chain is built. ``revoked(forget)`` registers what to call when a credential may have lost its meaning.
+    the chain is built. ``revoked(forget)`` registers what to call when a credential may have lost its meaning. ``vouching`` are the names
+    and the prefixes of the headers of authenticating proxies: whatever they said, nothing behind this filter sees them.
     """
     attempts = registry.counter("authentication_attempts", "Counter of authenticated attempts.", ("result",))
     users = registry.counter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", ("username",))
@@ -52,22 +57,29 @@ def authentication(
     entries = known.entries
     revoked(known.forget)
     success = ("success",)
+    names, prefixes = vouching
+    # Headers of other names than the standard ones are looked for in every request.
+    unusual = any(not name.startswith(b"x-remote-") for name in (*names, *prefixes))
 
     def before(req: Request) -> Awaitable[None] | None:
         if req.read_only_port:
             req.user = ANONYMOUS_USER
             return None
         credential = req.raw_header(b"authorization")
-        if credential:
+        shown = None if req.peer is None else req.peer.certificates
+        if credential and shown is None:
             found = entries.get(credential)
             if found is not None and req.started < found[1]:
                 req.user = found[0]
                 attempts.inc(success)
                 users.inc(found[2])
                 req.drop_header(b"authorization")
+                if unusual or req.vouches:
+                    strip(req)
                 return None
         try:
-            user = authenticator().authenticate(req.get, None, req.path)
+            peer = None if shown is None else Peer(shown, partial(getattr, req, "headers"))
+            user = authenticator().authenticate(req.get, peer, req.path)
         except AuthenticationError as e:
             raise refused(e) from None
         if user is None or isinstance(user, UserInfo):
@@ -97,11 +109,22 @@ def authentication(
         name = (user.name.split(":")[1] if user.name.startswith("system:") else "other",)
         users.inc(name)
         req.user = user
+        if unusual or req.vouches:
+            strip(req)
         if credential:
-            if forgotten == known.forgotten:
+            if forgotten == known.forgotten and (req.peer is None or req.peer.certificates is None):
                 if len(entries) >= REMEMBERED:
                     entries.clear()
                 entries[credential] = (user, req.started + REMEMBERED_S, name)
             req.drop_header(b"authorization")
+            kind, _, token = credential.strip().partition(b" ")
+            if token[:1] == b" " and kind.lower() == b"bearer":
+                req.warn(_EXTRA_SPACE)
+
+    def strip(req: Request) -> None:
+        for name in names:
+            req.drop_header(name)
+        for prefix in prefixes:
+            req.drop_prefix(prefix)
 
     return Filter("authentication", before)

@@ -73,6 +73,7 @@ class Parts(NamedTuple):
     in_flight: InFlight
     authenticator: Callable[[], Authenticator]  # credentials are loaded after the chain is built
     revoked: Callable[[Callable[[], None]], None]
+    vouching: tuple[Sequence[bytes], Sequence[bytes]]
     authorizer: Authorizer
     to_newest: Callable[[], None]
     # Counters of their own: made once, whatever the number of ports.
@@ -84,19 +85,19 @@ class Parts(NamedTuple):
 def parts(
     settings: Settings, metrics: Registry, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
-    to_newest: Callable[[], None], auditor: Auditor | None,
+    to_newest: Callable[[], None], auditor: Auditor | None, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
-    its meaning."""
+    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies."""
     return Parts(
-        state, waiting, in_flight, authenticator, revoked, authorizer, to_newest, latency(metrics),
+        state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, latency(metrics),
         max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics), audit(auditor),
     )  # fmt: skip
 
 
 def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -> list[Filter]:
     """The filters of a port, outermost first. Each line says why it stands where it does."""
-    who = trusted() if port == "insecure" else authentication(p.authenticator, metrics, p.revoked)
+    who = trusted() if port == "insecure" else authentication(p.authenticator, metrics, p.revoked, p.vouching)
     few: Sequence[Filter] = (read_only(TokenBucket(settings.api_rate, settings.api_burst, time.monotonic)),) if port == "read-only" else ()
     return [
         panic_recovery(metrics),  # outside of everything: nothing escapes unanswered

@@ -1,7 +1,7 @@
 """Now and then a client is asked to open its connection anew, so that load spreads over several servers.
 
-Upstream sends an HTTP/2 GOAWAY. The HTTP server here offers no way to send one, so an HTTP/1.1 answer carries
-``Connection: close`` instead and HTTP/2 connections stay.
+Upstream sends an HTTP/2 GOAWAY. Here the TLS front puts it between the frames of the HTTP server, which offers no way to send one: without
+the front HTTP/2 connections stay. An HTTP/1.1 answer carries ``Connection: close``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from kas.request.http import Request, Response
 
 
 def goaway(chance: float) -> Filter:
-    """With this chance ask an HTTP/1 client to connect anew, so that clients spread; long-running requests are left alone."""
+    """With this chance ask a client to connect anew, so that clients spread; long-running requests are left alone."""
     if chance <= 0:
         return Filter("goaway")
 
     def after(req: Request, resp: Response) -> None:
-        if req.http_version.startswith("1") and not req.long_running and random() < chance:
+        if req.long_running or random() >= chance:
+            return
+        if req.http_version.startswith("1"):
             resp.headers.append((b"connection", b"close"))
+        elif req.peer is not None:
+            req.peer.leave()
 
     return Filter("goaway", None, after)

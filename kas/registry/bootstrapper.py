@@ -34,6 +34,10 @@ class Bootstrapper:
                 for op in ops:  # a recreated binding is two operations on one key
                     store.commit_now(op)
 
+    def names(self, resource: str) -> set[str]:
+        """The names of the bootstrap objects of a resource."""
+        return {e.name for e in self._of(frozenset((resource,)))}
+
     def missing(self, resources: frozenset[str]) -> list[list[Op]]:
         """The writes, each group for itself, that bring bootstrap objects of these resources back to what they have to be."""
         kept = self._kept.get(resources)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
 from kas._fastpath import Request
 
 __all__ = [
-    "JSON_TYPE", "MAX_BODY_BYTES", "AuditEvent", "Handler", "Headers", "Incoming", "Request", "Response", "Result", "Stream", "Write",
-    "with_body",
+    "JSON_TYPE", "MAX_BODY_BYTES", "AuditEvent", "Connection", "Handler", "Headers", "Incoming", "Request", "Response", "Result",
+    "Stream", "Write", "with_body",
 ]  # fmt: skip
 
 MAX_BODY_BYTES = 3 * 1024 * 1024  # upstream's MaxRequestBodyBytes
@@ -39,11 +39,28 @@ Result = Response | Awaitable[Response]
 Handler = Callable[[Request], Result]
 
 
+class Connection(Protocol):
+    """What is known of a connection that a TLS front relays."""
+
+    @property
+    def certificates(self) -> Any:
+        """What the client has shown (``kas.auth.authn.x509.Certificates``), unverified; None when it has shown nothing."""
+
+    def leave(self) -> None:
+        """Asks a client of HTTP/2 to finish here and to connect anew."""
+
+
 class Incoming(Protocol):
-    """A request's body on its way."""
+    """A request's body on its way: taken as a whole or piece by piece. ``length`` is what its head says, -1 when it does not."""
+
+    length: int
 
     async def read(self) -> bytes:
         """The whole body. Raises ApiError 400 when it breaks off and 413 beyond ``MAX_BODY_BYTES``."""
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes, however long. Raises ApiError 400 when it breaks off."""
+        ...
 
 
 class AuditEvent(Protocol):

@@ -14,6 +14,7 @@ from typing import Any
 
 # The ready line in both log formats.
 READY = re.compile(r'kas ready on (\S+?)[,\s]|"msg": "ready", "addresses": \["([^"]+)"')
+FRONT = "kas-front"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
@@ -93,11 +94,15 @@ class KasServer:
         given = re.search(r"--workers[ =](\d+)", " ".join(self.flags))
         wanted = int(given.group(1)) if given else self.workers
         until = time.monotonic() + START_TIMEOUT_S
-        while len(found := _children(self.pid)) != wanted:
+        while len(found := [p for p in _children(self.pid) if _name(p) != FRONT]) != wanted:
             if time.monotonic() >= until:
                 raise RuntimeError(f"{len(found)} processes and not {wanted}:\n{self.output}")
             time.sleep(0.02)
         return found
+
+    def front_pid(self) -> int:
+        """The process that ends TLS; 0 when there is none."""
+        return next((p for p in _children(self.pid) if _name(p) == FRONT), 0)
 
     @property
     def port(self) -> int:
@@ -148,6 +153,14 @@ class KasServer:
             self._reader.join(5)
         self.process.stdout.close()
         return code
+
+
+def _name(pid: int) -> str:
+    """What a process calls itself; empty for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _children(pid: int) -> list[int]:

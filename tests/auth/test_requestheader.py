@@ -4,18 +4,49 @@ import pytest
 
 from kas.auth.authn import AuthenticationError
 from kas.auth.authn.requestheader import RequestHeader
-from kas.auth.authn.x509 import Peer
-from tests.auth.headers import certificate
+from tests import pki
+from tests.auth.headers import headers
+from tests.auth.test_x509 import Authority, peer
+
+PROXY = pki.issue([("CN", "proxy"), ("O", "front")], dns=["other"])
+NAMES = (["X-First-User", "X-Remote-User"], ["X-Remote-Group", "X-More"], ["X-Remote-Extra-"], ["X-Remote-Uid"])
 
 
-def test_request_header_needs_a_proven_proxy():
-    der = certificate("proxy", [])
-    pairs = [("x-remote-user", "jane"), ("x-remote-group", "a"), ("x-remote-group", "b"), ("x-remote-extra-scopes%2fx", "1")]
-    get = dict(pairs).get
-    auth = RequestHeader(allowed_names=["proxy"])
-    user = auth.authenticate(get, Peer(der, False, True, lambda: pairs))
-    assert (user.name, user.groups, user.extra) == ("jane", ("a", "b"), {"scopes/x": ["1"]})
-    assert auth.authenticate(get) is None
-    assert auth.authenticate(get, Peer(der, True, False, lambda: pairs)) is None
+def user(*pairs, allowed=(), shown=PROXY, names=NAMES):
+    sent = [(k.lower().encode(), v.encode()) for k, v in pairs]
+    return RequestHeader(Authority(PROXY), *names, allowed).authenticate(headers(), peer(shown, *sent))
+
+
+def test_user_groups_uid_and_extra():
+    found = user(
+        ("X-Remote-User", "jane"), ("X-More", "c"), ("X-Remote-Group", "a,b"), ("X-Remote-Group", ""), ("X-Remote-Group", "a"),
+        ("X-Remote-Uid", "1"), ("X-Remote-Uid", "2"), ("X-Remote-Extra-Scopes%2fX", "1"), ("X-Remote-Extra-scopes%2fx", "2"),
+        ("X-Remote-Extra-A%2fb%zz", "3"), ("X-Remote-Extra-", "4"),
+    )  # fmt: skip
+    assert (found.name, found.uid, found.groups) == ("jane", "1", ("a,b", "a", "c"))
+    assert found.extra == {"scopes/x": ["1", "2"], "a%2fb%zz": ["3"], "": ["4"]}
+
+
+def test_of_several_users_the_first_header_and_its_first_value_count():
+    assert user(("X-Remote-User", "a"), ("X-Remote-User", "b")).name == "a"
+    assert user(("X-Remote-User", "a"), ("X-First-User", "b")).name == "b"
+    assert user(("X-First-User", ""), ("X-Remote-User", "a")).name == "a"
+    assert user(("X-First-User", ""), ("X-First-User", "b")) is None
+    assert user(("X-Remote-User", "jäne")).name == "jäne"
+
+
+def test_only_a_proxy_is_believed():
+    sent = ("X-Remote-User", "jane")
+    assert user(sent, allowed=["x", "proxy"]).name == "jane"
+    assert user(("X-Remote-Group", "a")) is None
+    assert RequestHeader(Authority(PROXY), *NAMES).authenticate(headers(), None) is None
+    for allowed in (["other"], ["front"]):  # neither its alternative names nor its organization
+        with pytest.raises(AuthenticationError, match="subject with cn=proxy is not in the allowed list"):
+            user(sent, allowed=allowed)
     with pytest.raises(AuthenticationError):
-        RequestHeader(allowed_names=["other"]).authenticate(get, Peer(der, False, True, lambda: pairs))
+        user(sent, shown=pki.issue([("CN", "proxy")]))
+
+
+def test_headers_that_are_not_configured_mean_nothing():
+    assert user(("X-Remote-User", "jane"), names=((), (), (), ())) is None
+    assert user(("X-Remote-User", "jane"), ("X-Remote-Uid", "1"), names=(["X-Remote-User"], [], [], [])).uid == ""

@@ -7,9 +7,10 @@ from kas.auth.user import UserInfo
 
 
 def test_token_file():
-    users = parse_token_file('t1,alice,1,"a, b"\n\nt2,bob,2\n')
+    users = parse_token_file('t1,alice,1,"a,b"\n\nt2,bob,2\nt3,carol,3,\n')
     assert users["t1"] == UserInfo("alice", ("a", "b"), "1")
     assert users["t2"] == UserInfo("bob", (), "2")
+    assert users["t3"] == UserInfo("carol", ("",), "3")  # an empty column is one group without a name, as upstream
 
 
 @pytest.mark.parametrize(("text", "says"), [

@@ -1,15 +1,63 @@
-"""Client certificates."""
+"""Client certificates, read as users."""
 
-from kas.auth.authn.x509 import ClientCertificate, Peer
+import hashlib
+
+import pytest
+
+from kas.auth.authn import AuthenticationError
+from kas.auth.authn.x509 import Certificates, ClientCertificate, Peer, user_from_certificate
 from kas.auth.user import CREDENTIAL_ID
-from tests.auth.headers import certificate, headers
+from tests import pki
+from tests.auth.headers import headers
 
 
-def test_client_certificate():
-    der = certificate("jane", ["dev", "ops"])
-    auth = ClientCertificate()
-    user = auth.authenticate(headers(), Peer(der, client_ca=True))
-    assert (user.name, user.groups) == ("jane", ("dev", "ops"))
-    assert user.extra[CREDENTIAL_ID][0].startswith("X509SHA256=")
-    assert auth.authenticate(headers(), Peer(der, client_ca=False)) is None
-    assert auth.authenticate(headers()) is None
+class Authority:
+    """Vouches for what is in ``good``; counts how often it is asked."""
+
+    def __init__(self, *good: pki.Issued) -> None:
+        self.good, self.asked = {g.der for g in good}, 0
+
+    def check(self, certificates):
+        self.asked += 1
+        if certificates.chain[0] not in self.good:
+            raise AuthenticationError("x509: certificate signed by unknown authority")
+
+
+def peer(shown: pki.Issued, *pairs) -> Peer:
+    return Peer(Certificates(shown.ders), lambda: pairs)
+
+
+JANE = pki.issue([("O", "dev"), ("CN", "nobody"), ("O", "ops"), ("O", "dev"), ("OU", "x"), ("CN", "jane")], dns=["eve"])
+
+
+def test_the_subject_is_the_user():
+    user = ClientCertificate(Authority(JANE)).authenticate(headers(), peer(JANE))
+    assert (user.name, user.uid) == ("jane", "")  # the last CN
+    assert user.groups == ("dev", "ops", "dev", "system:authenticated")
+    assert user.extra == {CREDENTIAL_ID: ["X509SHA256=" + hashlib.sha256(JANE.der).hexdigest()]}
+
+
+def test_every_request_asks_whether_the_certificate_is_good():
+    authority = Authority(JANE)
+    auth = ClientCertificate(authority)
+    shown = peer(JANE)
+    assert auth.authenticate(headers(), shown) is auth.authenticate(headers(), shown)
+    assert authority.asked == 2
+    authority.good.clear()
+    with pytest.raises(AuthenticationError):
+        auth.authenticate(headers(), shown)
+
+
+def test_without_a_certificate_there_is_nothing_to_say():
+    assert ClientCertificate(Authority()).authenticate(headers()) is None
+
+
+def test_uid():
+    assert user_from_certificate(pki.issue([("CN", "a"), ("UID", "u-1")]).der).uid == "u-1"
+    assert user_from_certificate(pki.issue([("CN", "a"), ("LDAPUID", "u-1")]).der).uid == ""
+
+
+@pytest.mark.parametrize("subject", [[("O", "dev")], [], [("CN", "a"), ("UID", "1"), ("UID", "2")]])
+def test_subjects_that_name_nobody(subject):
+    with pytest.raises(AuthenticationError):
+        user_from_certificate(pki.issue(subject).der)

@@ -54,7 +54,10 @@ def test_what_every_cluster_has_comes_back(bare, connect):
     call = connect(bare)
     assert call("DELETE", "/api/v1/namespaces/default/services/kubernetes")[0] == 200
     call("DELETE", "/api/v1/namespaces/default/endpoints/kubernetes")
-    until(lambda: call("GET", "/api/v1/namespaces/default/services/kubernetes")[0] == 200, 20)
+    trust = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+    assert call("DELETE", trust)[0] == 200
+    until(lambda: call("GET", "/api/v1/namespaces/default/services/kubernetes")[0] == 200, 60)
+    until(lambda: call("GET", trust)[0] == 200, 60)
     until(lambda: call("GET", "/api/v1/namespaces/default/endpoints/kubernetes")[0] == 200)
     assert call("GET", f"{NETWORKING}/ipaddresses/10.0.0.1")[1]["spec"]["parentRef"]["name"] == "kubernetes"
 

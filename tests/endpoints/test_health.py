@@ -86,6 +86,8 @@ BREAKS = {
     "poststarthook/priority-and-fairness-config-producer": ("bootstrap", None),
     "poststarthook/kube-apiserver-autoregistration": ("bootstrap", None),
     "poststarthook/storage-readiness": ("storage", None),
+    "poststarthook/apiservice-registration-controller": ("derived", None),
+    "poststarthook/apiservice-discovery-controller": ("derived", None),
     **{hook: ("", crash(controller)) for controller, hook in LOOPS.items()},
 }
 

@@ -12,3 +12,22 @@ def test_goaway_always_and_never():
     goaway(1.0).after(request(), resp)
     assert header(resp, b"connection") == [b"close"]
     assert goaway(0).after is None
+
+
+def test_over_http2_the_connection_is_asked():
+    class Front:
+        certificates, asked = None, 0
+
+        def leave(self) -> None:
+            self.asked += 1
+
+    req, resp = request(), Response(200, [])
+    req.http_version, req.peer = "2", Front()
+    goaway(1.0).after(req, resp)
+    assert (req.peer.asked, resp.headers) == (1, [])
+    req.long_running = True
+    goaway(1.0).after(req, resp)
+    assert req.peer.asked == 1
+    req.peer, req.long_running = None, False
+    goaway(1.0).after(req, resp)
+    assert resp.headers == []

@@ -99,7 +99,8 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         (["--runtime-config", "apps/v9=true"], "group version apps/v9 that has not been registered"),
         (["--controllers", "nope"], "--controllers: 'nope' is not one of"),
         (["--enable-admission-plugins", "Nope"], 'plugin "Nope" is unknown'),
-        (["--client-ca-file", "/etc/ca.crt"], "--client-ca-file: kas does not have authentication by client certificates yet"),
+        (["--client-ca-file", "/nowhere/ca.crt"], "open /nowhere/ca.crt: no such file or directory"),
+        (["--encryption-provider-config=p"], "--encryption-provider-config: kas does not have encryption at rest yet"),
         (["--audit-policy-file=p"], 'loading audit policy file: failed to read file path "p"'),
         (["--admission-control=AlwaysAdmit"], "kas does not have a list of all plug-ins yet; use --enable-admission-plugins"),
     ],
@@ -114,11 +115,13 @@ def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path):
     done = serve(
-        "--data-dir", str(tmp_path / "d"), "--nope", "x", "--event-ttl=5", "--client-ca-file=/x", "--goaway-chance=1",
+        "--data-dir", str(tmp_path / "d"), "--nope", "x", "--event-ttl=5", "--client-ca-file=/x", "--oidc-issuer-url=https://x",
+        "--goaway-chance=1",
         "--feature-gates=A=b,Nope=true", "--runtime-config=foo/v9=true", "--controllers=nope", "--enable-admission-plugins=Nope",
     )  # fmt: skip
     says = (
-        "unknown flag: --nope", "missing unit in duration", "--client-ca-file: kas does not have", "--goaway-chance",
+        "unknown flag: --nope", "missing unit in duration", "open /x: no such file", "--oidc-issuer-url: kas does not have",
+        "--goaway-chance",
         "invalid value of A=b",
         "unrecognized feature gate: Nope", "unknown api groups foo/v9", "--controllers: 'nope'", 'plugin "Nope" is unknown',
     )  # fmt: skip

@@ -60,7 +60,7 @@ def parse_token_file(text: str, path: str = "token file") -> dict[str, UserInfo]
         if not token:
             log.warning("empty token in %s, line %d: nobody can use it", path, line)
             continue
-        groups = [g.strip() for g in row[3].split(",")] if len(row) > 3 and row[3] else []
+        groups = row[3].split(",") if len(row) > 3 else []  # of an empty column: one group without a name
         out[token] = UserInfo(name, groups, uid)
 
 

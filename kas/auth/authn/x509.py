@@ -1,45 +1,58 @@
-"""Identity of a verified client certificate (``authentication/request/x509``): CN is the user, O the groups.
+"""Identity of a client certificate (``authentication/request/x509``): CN is the user, O the groups.
 
-Verifying the chain is the TLS front's work; here a certificate that passed is only read.
+A connection shows any certificate it likes; whether it means something is asked anew with every request, because certificates expire and
+authorities change while a connection is open.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from kas.auth.authn import HeaderGet
-from kas.auth.user import CREDENTIAL_ID, UserInfo
+from kas.auth.authn import AuthenticationError, HeaderGet
+from kas.auth.user import CREDENTIAL_ID, UserInfo, with_authenticated
 
 # The user's uid as a subject attribute (AllowParsingUserUIDFromCertAuth).
 UID_OID = "1.3.6.1.4.1.57683.2"
 
+HeaderPairs = Sequence[tuple[bytes, bytes]]
 
-class Peer:
-    """What a connection proved. ``certificate`` is DER; the two flags say which CA its chain ends in."""
 
-    __slots__ = ("_name", "certificate", "client_ca", "headers", "request_header_ca")
+class Certificates:
+    """What a client has shown on its connection: ``chain`` is DER, its own certificate first. ``digest`` is the hex SHA-256 of that one,
+    ``key`` stands for the whole chain. Nothing is verified yet."""
 
-    def __init__(
-        self,
-        certificate: bytes,
-        client_ca: bool,
-        request_header_ca: bool = False,
-        headers: Callable[[], Sequence[tuple[str, str]]] = tuple,
-    ) -> None:
-        self.certificate = certificate
-        self.client_ca = client_ca
-        self.request_header_ca = request_header_ca
-        self.headers = headers
+    __slots__ = ("_name", "chain", "digest", "key")
+
+    def __init__(self, chain: Sequence[bytes]) -> None:
+        self.chain = tuple(chain)
+        self.digest = hashlib.sha256(self.chain[0]).hexdigest()
+        self.key = hashlib.sha256(b"".join(hashlib.sha256(der).digest() for der in self.chain)).digest()
         self._name: str | None = None
 
     @property
     def common_name(self) -> str:
         """The subject's common name, read from the certificate once."""
         if self._name is None:
-            self._name = _attributes(self.certificate)[0]
+            self._name = _attributes(self.chain[0])[0]
         return self._name
+
+
+class Peer:
+    """What the connection of one request has shown, and all its headers: groups and extras come in several headers of one name."""
+
+    __slots__ = ("certificates", "headers")
+
+    def __init__(self, certificates: Certificates, headers: Callable[[], HeaderPairs] = tuple) -> None:
+        self.certificates, self.headers = certificates, headers
+
+
+class Verifier(Protocol):
+    """Knows an authority's clients (``chain.Verifier``)."""
+
+    def check(self, certificates: Certificates) -> None:
+        """Raises AuthenticationError unless the certificates are good at this moment."""
 
 
 class ClientCertificate:
@@ -47,37 +60,43 @@ class ClientCertificate:
 
     MAX_ENTRIES = 1024
 
-    def __init__(self) -> None:
-        self._known: dict[bytes, UserInfo | None] = {}
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier = verifier
+        self._known: dict[str, UserInfo] = {}
 
-    def authenticate(self, get: HeaderGet, peer: Any = None) -> UserInfo | None:
-        """The user of a certificate that the client CA vouches for, None without one; users of recent certificates are kept."""
-        if peer is None or not peer.client_ca:
+    def authenticate(self, get: HeaderGet, peer: Peer | None = None) -> UserInfo | None:
+        """The user of a certificate that the client CA vouches for, None without one; AuthenticationError for one that is not good."""
+        if peer is None:
             return None
-        der = peer.certificate
-        if der in self._known:
-            return self._known[der]
-        user = user_from_certificate(der)
-        if len(self._known) >= self.MAX_ENTRIES:
-            del self._known[next(iter(self._known))]
-        self._known[der] = user
+        shown = peer.certificates
+        self._verifier.check(shown)
+        user = self._known.get(shown.digest)
+        if user is None:
+            user = with_authenticated(user_from_certificate(shown.chain[0]))  # one object, so that what authorizers work out stays
+            if len(self._known) >= self.MAX_ENTRIES:
+                del self._known[next(iter(self._known))]
+            self._known[shown.digest] = user
         return user
 
 
-def user_from_certificate(der: bytes) -> UserInfo | None:
-    """None when the certificate names no user (empty CN)."""
-    name, groups, uid = _attributes(der)
+def user_from_certificate(der: bytes) -> UserInfo:
+    """The user a certificate names; AuthenticationError when it names none, or more than one uid."""
+    name, groups, uids = _attributes(der)
     if not name:
-        return None
-    return UserInfo(name, groups, uid, {CREDENTIAL_ID: [f"X509SHA256={hashlib.sha256(der).hexdigest()}"]})
+        raise AuthenticationError("x509: the subject has no common name")
+    if len(uids) > 1:
+        raise AuthenticationError(f"x509: expected at most one uid in the subject, found {len(uids)}")
+    extra = {CREDENTIAL_ID: [f"X509SHA256={hashlib.sha256(der).hexdigest()}"]}
+    return UserInfo(name, groups, uids[0] if uids else "", extra)
 
 
-def _attributes(der: bytes) -> tuple[str, list[str], str]:
+def _attributes(der: bytes) -> tuple[str, list[str], list[str]]:
     from cryptography import x509  # a server without client certificates never loads it
 
+    def values(oid: Any) -> list[str]:
+        return [a.value if isinstance(a.value, str) else a.value.decode("utf-8", "replace") for a in subject.get_attributes_for_oid(oid)]
+
     subject = x509.load_der_x509_certificate(der).subject
-    names = [str(a.value) for a in subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
-    groups = [str(a.value) for a in subject.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME)]
-    uids = [str(a.value) for a in subject.get_attributes_for_oid(x509.ObjectIdentifier(UID_OID))]
     # Go keeps the last CN of a subject that has several.
-    return (names[-1] if names else ""), groups, (uids[-1] if uids else "")
+    names = values(x509.NameOID.COMMON_NAME)
+    return (names[-1] if names else ""), values(x509.NameOID.ORGANIZATION_NAME), values(x509.ObjectIdentifier(UID_OID))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from kas.config.flags.row import Flag, no_effect, refuses
 
 _OIDC = refuses("OpenID Connect")
-_PROXY = refuses("an authenticating proxy")
-_NO_PROXY = no_effect("there is no authenticating proxy yet: such headers are ignored")
 _TOKEN_WEBHOOK = refuses("a webhook that authenticates tokens")
 _NO_TOKEN_WEBHOOK = no_effect("there is no webhook that authenticates tokens yet")
 _AUTHZ_WEBHOOK = refuses("a webhook that authorizes")
@@ -19,9 +17,8 @@ AUTHENTICATION = (
     Flag("authentication-token-webhook-cache-ttl", "duration", 120.0, "How long the webhook's answers are kept.", _NO_TOKEN_WEBHOOK),
     Flag("authentication-token-webhook-config-file", "path", "", "Kubeconfig of the webhook that is asked about tokens.", _TOKEN_WEBHOOK),
     Flag("authentication-token-webhook-version", "string", "v1beta1", "Version of TokenReview the webhook is sent.", _NO_TOKEN_WEBHOOK),
-    Flag("client-ca-file", "path", "", "CA whose client certificates name users.", refuses("authentication by client certificates")),
-    Flag("enable-bootstrap-token-auth", "bool", False, "Accept the tokens of Secrets in kube-system that let nodes join.",
-         refuses("bootstrap tokens")),
+    Flag("client-ca-file", "path", "", "CA whose client certificates name users: CN the user, O the groups."),
+    Flag("enable-bootstrap-token-auth", "bool", False, "Accept the tokens of Secrets in kube-system that let nodes join."),
     Flag("oidc-ca-file", "path", "", "CA of the issuer's certificate.", _OIDC),
     Flag("oidc-client-id", "string", "", "Client id the tokens are for.", _OIDC),
     Flag("oidc-groups-claim", "string", "", "Claim that holds the groups.", _OIDC),
@@ -31,12 +28,12 @@ AUTHENTICATION = (
     Flag("oidc-signing-algs", "strings", ("RS256",), "Signature algorithms that are accepted.", _OIDC),
     Flag("oidc-username-claim", "string", "sub", "Claim that holds the user's name.", _OIDC),
     Flag("oidc-username-prefix", "string", "", "What is put before the name.", _OIDC),
-    Flag("requestheader-allowed-names", "strings", (), "Common names an authenticating proxy may have.", _NO_PROXY),
-    Flag("requestheader-client-ca-file", "path", "", "CA of authenticating proxies, whose headers name the user.", _PROXY),
-    Flag("requestheader-extra-headers-prefix", "strings", (), "Prefixes of the headers with what else is known of the user.", _NO_PROXY),
-    Flag("requestheader-group-headers", "strings", (), "Headers with the user's groups.", _NO_PROXY),
-    Flag("requestheader-uid-headers", "strings", (), "Headers with the user's uid.", _NO_PROXY),
-    Flag("requestheader-username-headers", "strings", (), "Headers with the user's name.", _NO_PROXY),
+    Flag("requestheader-allowed-names", "strings", (), "Common names an authenticating proxy may have."),
+    Flag("requestheader-client-ca-file", "path", "", "CA of authenticating proxies, whose headers name the user."),
+    Flag("requestheader-extra-headers-prefix", "strings", (), "Prefixes of the headers with what else is known of the user."),
+    Flag("requestheader-group-headers", "strings", (), "Headers with the user's groups."),
+    Flag("requestheader-uid-headers", "strings", (), "Headers with the user's uid."),
+    Flag("requestheader-username-headers", "strings", (), "Headers with the user's name."),
     Flag("service-account-extend-token-expiration", "bool", True, "Extend the tokens of pods to a year."),
     Flag("service-account-issuer", "stringArray", ("https://kubernetes.default.svc",),
          "Issuer of service-account tokens. Repeated, the first one issues and all are accepted.", upstream=""),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kas.config.flags.row import Flag, no_effect, refuses
 
-_NO_AGGREGATION = no_effect("API servers are not aggregated yet")
 _ALONE = no_effect("kas runs on one machine and has no peers")
 _NO_COORDINATION = no_effect("coordinated leader election is not there yet")
 
@@ -17,12 +16,13 @@ EGRESS_SELECTOR = (
 )  # fmt: skip
 
 MISC = (
-    Flag("aggregator-reject-forwarding-redirect", "bool", True, "Answer an error when an aggregated server redirects.", _NO_AGGREGATION),
+    Flag("aggregator-reject-forwarding-redirect", "bool", True, "Answer an error when an aggregated server redirects."),
     Flag("allow-privileged", "bool", True, "Whether containers may be privileged.", upstream=""),
     Flag("coordinated-leadership-lease-duration", "duration", 15.0, "Life of a Lease of coordinated leader election.", _NO_COORDINATION),
     Flag("coordinated-leadership-renew-deadline", "duration", 10.0, "How long its holder tries to renew it.", _NO_COORDINATION),
     Flag("coordinated-leadership-retry-period", "duration", 2.0, "Pause between tries.", _NO_COORDINATION),
-    Flag("enable-aggregator-routing", "bool", False, "Reach webhooks of a Service at one of its endpoints, not at the Service's address."),
+    Flag("enable-aggregator-routing", "bool", False,
+         "Reach aggregated servers and webhooks at one of their Service's endpoints, not at its address."),
     Flag("enable-logs-handler", "bool", False, "Serve the files of --log-dir under /logs/."),
     Flag("endpoint-reconciler-type", "string", "lease",
          "Who keeps the endpoints of the kubernetes Service: lease or master-count (this server, alone), or none (nobody)."),
@@ -42,8 +42,8 @@ MISC = (
     Flag("peer-advertise-ip", "string", "", "Address at which other API servers reach this one.", _ALONE),
     Flag("peer-advertise-port", "string", "", "Port at which other API servers reach this one.", _ALONE),
     Flag("peer-ca-file", "string", "", "CA of the other API servers.", _ALONE),
-    Flag("proxy-client-cert-file", "path", "", "Certificate shown to aggregated servers and webhooks.", _NO_AGGREGATION),
-    Flag("proxy-client-key-file", "path", "", "Key of --proxy-client-cert-file.", _NO_AGGREGATION),
+    Flag("proxy-client-cert-file", "path", "", "Certificate (PEM) shown to aggregated servers."),
+    Flag("proxy-client-key-file", "path", "", "Key of --proxy-client-cert-file (PEM)."),
     Flag("service-account-signing-endpoint", "string", "", "Socket of a signer of service-account tokens outside of the server.",
          refuses("an external signer of tokens")),
     Flag("service-account-signing-key-file", "path", "", "Key that signs service-account tokens (PEM).", shown="self-made, in --data-dir"),

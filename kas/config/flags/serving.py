@@ -5,7 +5,6 @@ from __future__ import annotations
 from kas.config.flags.row import Flag, no_effect
 
 _ONE_VERSION = no_effect("kas behaves as one version of Kubernetes, the one it prints")
-_RUSTLS = "kas offers the suites of TLS 1.3 and, for 1.2, ECDHE with AES-GCM or ChaCha20 only"
 
 GENERIC = (
     Flag("advertise-address", "ip", "", "Address published in the endpoints of the kubernetes Service.",
@@ -53,13 +52,13 @@ SECURE_SERVING = (
          no_effect("the workers of one kas share their port, and a port somebody else listens on is refused", False)),
     Flag("secure-port", "port", 6443, "TLS port; 0 = off, 'auto' = a free one."),
     Flag("tls-cert-file", "path", "", "Serving certificate, with its intermediates (PEM).", shown="self-made, in --data-dir"),
-    Flag("tls-cipher-suites", "strings", (), "Cipher suites of TLS 1.2.", no_effect(_RUSTLS)),
+    Flag("tls-cipher-suites", "strings", (), "Cipher suites of TLS 1.2; those of 1.3 are always offered.",
+         shown="ECDHE with AES-GCM or ChaCha20"),
     Flag("tls-curve-preferences", "int32Slice", (), "Curves of the key exchange.", no_effect("the curves are those of the TLS library")),
     Flag("tls-min-version", "string", "VersionTLS12",
          "Oldest TLS version accepted: VersionTLS12 or VersionTLS13 (older names mean VersionTLS12).",
          upstream=""),
     Flag("tls-private-key-file", "path", "", "Key of --tls-cert-file (PEM).", shown="self-made, in --data-dir"),
     Flag("tls-sni-cert-key", "namedCertKey", (),
-         "Further certificates, chosen by the name the client asks for: cert,key or cert,key:name,….",
-         no_effect("one certificate is served; names can be added to the self-made one with --tls-san", ())),
+         "Further certificates, chosen by the name the client asks for: cert,key or cert,key:name,…."),
 )  # fmt: skip

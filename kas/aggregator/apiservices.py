@@ -1,0 +1,136 @@
+"""What one worker knows of the stored APIServices: which there are, in which order, and who answers for a group version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kas.endpoints.discovery import version_key
+from kas.meta.stored import object_of
+from kas.store import Event, Record
+
+GROUP, RESOURCE = "apiregistration.k8s.io", "apiservices"
+DEFAULT_PORT = 443
+GroupVersion = tuple[str, str]
+
+
+class ServiceReference(NamedTuple):
+    """The Service in front of a backend."""
+
+    namespace: str
+    name: str
+    port: int
+
+    @property
+    def server_name(self) -> str:
+        """What the backend's certificate has to be for."""
+        return f"{self.name}.{self.namespace}.svc"
+
+
+@dataclass(frozen=True, slots=True)
+class APIService:
+    """What of the stored object routing needs. ``service`` is None for one that is answered here; ``ca_bundle`` is base64, as stored;
+    ``available`` is the stored condition."""
+
+    name: str
+    group: str
+    version: str
+    group_priority: int
+    version_priority: int
+    service: ServiceReference | None = None
+    ca_bundle: str = ""
+    insecure: bool = False
+    available: bool = False
+
+    @property
+    def group_version(self) -> GroupVersion:
+        """(group, version)."""
+        return self.group, self.version
+
+    @property
+    def path(self) -> str:
+        """Where its resource list is: ``/apis/<group>/<version>``; ``/api/<version>`` for the core group."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+
+def parse(obj: dict[str, Any]) -> APIService:
+    """The record of a stored APIService."""
+    spec, service = obj["spec"], obj["spec"].get("service")
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    reference = None
+    if service is not None:
+        reference = ServiceReference(service.get("namespace") or "", service.get("name") or "", service.get("port") or DEFAULT_PORT)
+    return APIService(
+        obj["metadata"]["name"], spec.get("group") or "", spec.get("version") or "", spec.get("groupPriorityMinimum") or 0,
+        spec.get("versionPriority") or 0, reference, spec.get("caBundle") or "", bool(spec.get("insecureSkipTLSVerify")),
+        any(c.get("type") == "Available" and c.get("status") == "True" for c in conditions),
+    )  # fmt: skip
+
+
+def by_group(services: Sequence[APIService]) -> list[list[APIService]]:
+    """All of them by group: groups and their versions in the order clients are shown (``SortedByGroupAndVersion``)."""
+    groups: dict[str, list[APIService]] = {}
+    for s in sorted(services, key=lambda s: (-s.group_priority, s.name)):
+        groups.setdefault(s.group, []).append(s)
+    for found in groups.values():
+        found.sort(key=lambda s: (-s.version_priority, version_key(s.version)))
+    return list(groups.values())
+
+
+class APIServices:
+    """A reflector's target: all of them in ``by_name``, those that somebody else answers also in ``remote``. The listeners are called after
+    each change, with the names of the APIServices it is about."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, APIService] = {}
+        self.remote: dict[str, APIService] = {}
+        self.listeners: list[Callable[[set[str]], None]] = []
+        self._groups: list[list[APIService]] | None = None
+
+    @property
+    def groups(self) -> list[list[APIService]]:
+        """See ``by_group``; not to be changed."""
+        if self._groups is None:
+            self._groups = by_group(list(self.by_name.values()))
+        return self._groups
+
+    # --- the target
+
+    def replace(self, records: Sequence[Record]) -> None:
+        """Starts over with these, which are all there are."""
+        before = dict(self.by_name)
+        self.by_name.clear()
+        self.remote.clear()
+        for record in records:
+            found = parse(object_of(record))
+            self.put(found.name, found)
+        self._tell({name for name in before.keys() | self.by_name.keys() if before.get(name) != self.by_name.get(name)})
+
+    def apply(self, events: Sequence[Event]) -> None:
+        """Takes in what was written and deleted, in order. What changes nothing that is kept here tells nobody."""
+        names = set()
+        for e in events:
+            name = e.key.rpartition("/")[2]
+            found = parse(object_of(e.record)) if e.record is not None else None
+            if found != self.by_name.get(name):
+                names.add(name)
+            self.put(name, found)
+        if names:
+            self._tell(names)
+
+    def put(self, name: str, found: APIService | None) -> None:
+        """What there is under a name now, None for nothing. Tells nobody."""
+        if found is not None:
+            self.by_name[name] = found
+        else:
+            self.by_name.pop(name, None)
+        if found is not None and found.service is not None:
+            self.remote[name] = found
+        else:
+            self.remote.pop(name, None)
+
+    def _tell(self, names: set[str]) -> None:
+        self._groups = None
+        for listener in self.listeners:
+            listener(names)

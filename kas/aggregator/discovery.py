@@ -1,0 +1,171 @@
+"""What backends say they serve, for aggregated discovery (upstream: ``kube-aggregator/pkg/apiserver/handler_discovery.go``).
+
+Every worker asks for itself: when an APIService changes, and each minute. One question for a Service, whatever number of group versions it
+has; a backend that knows no aggregated discovery (406) is asked for the resource list of each. Nobody who asks this server waits for it:
+a version is shown without resources, as Stale, until its backend has answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from kas.aggregator.apiservices import APIService, APIServices, GroupVersion, ServiceReference
+from kas.aggregator.proxy import PROBER, Proxy
+from kas.client.http import BackendError
+from kas.endpoints.discovery import Version, aggregated_resources
+from kas.types.scheme import BUILTIN, decode
+
+log = logging.getLogger("kas.aggregator")
+
+TIMEOUT_S, MOST_BYTES, AT_ONCE = 5.0, 4 << 20, 2
+_ACCEPT = b",".join(b"application/json;g=apidiscovery.k8s.io;v=%b;as=APIGroupDiscoveryList" % v for v in (b"v2", b"v2beta1"))
+_NOTHING: dict[str, Any] = {"name": "", "singularName": "", "namespaced": False, "kind": "", "verbs": []}
+_LEGACY = BUILTIN.known("meta.k8s.io", "v1", "APIResourceList").type
+
+
+@dataclass(slots=True)
+class _Said:
+    """The last good answer for one Service: resources as APIGroupDiscoveryList has them, by group version. ``legacy``: it has no such
+    list."""
+
+    etag: str = ""
+    legacy: bool = False
+    versions: dict[GroupVersion, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+
+
+class Discovery:
+    """``changed()`` is called when ``versions`` would give something else than before."""
+
+    def __init__(self, services: APIServices, proxy: Proxy, changed: Callable[[], None]) -> None:
+        self._services, self._proxy, self._changed = services, proxy, changed
+        self._said: dict[ServiceReference, _Said] = {}
+        self._shown: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {}  # APIService -> resources, whether they are current
+        self._dirty: set[ServiceReference] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(AT_ONCE)
+
+    def versions(self) -> list[Version]:
+        """The group versions of backends, with what is known of their resources."""
+        out = []
+        for s in self._services.remote.values():
+            resources, current = self._shown.get(s.name, ((), False))
+            freshness = "Current" if current else "Stale"
+            out.append(
+                Version(s.group, s.version, (), s.group_priority, s.version_priority, freshness, discovered=resources)
+            )  # fmt: skip
+        return out
+
+    def touch(self, names: Iterable[str]) -> None:
+        """These APIServices have changed: ask their backends again, and forget what is gone."""
+        for name in names:
+            service = self._services.by_name.get(name)
+            if service is None or service.service is None:
+                self._shown.pop(name, None)
+            else:
+                self._ask(service.service)
+        for key in self._said.keys() - {s.service for s in self._services.remote.values()}:
+            del self._said[key]
+
+    def refresh(self) -> None:
+        """Ask every backend again."""
+        self.touch(list(self._services.remote))
+
+    async def settled(self) -> None:
+        """Returns when every question that was due has its answer, or none in time."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def close(self) -> None:
+        """Ends the questions under way."""
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ask(self, key: ServiceReference) -> None:
+        if key in self._dirty:
+            return  # its turn is still to come, and it will see this change too
+        self._dirty.add(key)
+        task = asyncio.get_running_loop().create_task(self._fetch(key), name=f"discovery of {key.namespace}/{key.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fetch(self, key: ServiceReference) -> None:
+        async with self._room:
+            self._dirty.discard(key)
+            mine = [s for s in self._services.remote.values() if s.service == key]
+            found: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {}
+            available = next((s for s in mine if s.available), None)
+            said = await self._whole(key, available) if available is not None else None
+            for s in mine:
+                if said is not None and not said.legacy:
+                    # A version the backend does not name has no resources, and that is current.
+                    found[s.name] = (said.versions.get(s.group_version, ()), True)
+                elif said is not None and s.available:
+                    resources = await self._legacy(s)
+                    found[s.name] = (resources or (), resources is not None)
+                else:
+                    found[s.name] = ((), False)
+        before = {name: self._shown.get(name) for name in found}
+        gone = {name for name in found if name not in self._services.by_name}
+        self._shown.update({name: shown for name, shown in found.items() if name not in gone})
+        if before != found:
+            self._changed()
+
+    async def _whole(self, key: ServiceReference, service: APIService) -> _Said | None:
+        """What a Service says; None when it cannot be had."""
+        known = self._said.get(key) or _Said()
+        headers = [(b"accept", _ACCEPT)] + ([(b"if-none-match", known.etag.encode("latin-1", "replace"))] if known.etag else [])
+        try:
+            status, said, body = await self._proxy.get(service, "/apis", PROBER, headers, MOST_BYTES, TIMEOUT_S)
+            if status == 304 and known.etag:
+                return known
+            if status == 406:
+                return _Said(legacy=True)
+            if status != 200:
+                raise BackendError(f"returned non-success response code: {status}")
+            found = _Said(next((v.decode("latin-1") for k, v in said if k == b"etag"), ""), versions=_read(body))
+        except (BackendError, ValueError) as e:
+            log.info("discovery of %s/%s: %s", key.namespace, key.name, e)
+            return None
+        self._said[key] = found
+        return found
+
+    async def _legacy(self, service: APIService) -> tuple[dict[str, Any], ...] | None:
+        try:
+            status, _, body = await self._proxy.get(
+                service, service.path, PROBER, [(b"accept", b"application/json")], MOST_BYTES, TIMEOUT_S
+            )
+            if status != 200:
+                raise BackendError(f"failed to download discovery for {service.path}: {status}")
+            obj = orjson.loads(body)
+            if not isinstance(obj, dict) or obj.get("kind") != "APIResourceList":
+                raise ValueError("no APIResourceList")
+            obj, _ = decode(_LEGACY, obj)
+            resources = [{**_NOTHING, **{k: v for k, v in r.items() if v is not None}} for r in obj.get("resources") or ()]
+            return tuple(aggregated_resources(resources))
+        except (BackendError, ValueError) as e:
+            log.info("discovery of %s: %s", service.name, e)
+            return None
+
+
+def _read(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
+    """Resources by group version of an APIGroupDiscoveryList. Raises ValueError."""
+    obj = orjson.loads(body)
+    if not isinstance(obj, dict) or obj.get("kind") != "APIGroupDiscoveryList":
+        raise ValueError("no APIGroupDiscoveryList")
+    kind = BUILTIN.kind(*str(obj.get("apiVersion", "")).partition("/")[::2], "APIGroupDiscoveryList")
+    if kind is None:
+        raise ValueError(f"no version of APIGroupDiscoveryList: {obj.get('apiVersion')!r}")
+    obj, _ = decode(kind.type, obj)
+    return {
+        (group.get("metadata", {}).get("name", ""), version.get("version", "")): tuple(version.get("resources") or ())
+        for group in obj.get("items") or ()
+        for version in group.get("versions") or ()
+    }

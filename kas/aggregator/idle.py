@@ -1,0 +1,60 @@
+"""Connections to backends that stay open for the next request: a new one costs a millisecond of TLS.
+
+A connection is given out only while nothing has come on it since its last answer. It may still turn out to have been closed by the backend
+in the same moment; so only requests that may be sent twice are sent on one that was used before (``proxy.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+
+from kas.client.http import Connection
+
+MOST_IDLE, IDLE_S = 25, 90.0  # of one backend; as Go's http.Transport in upstream
+
+
+class IdleConnections:
+    """Keyed by whatever makes connections exchangeable. Used on the loop's thread only."""
+
+    def __init__(self) -> None:
+        self._idle: dict[Hashable, list[tuple[asyncio.TimerHandle, Connection]]] = {}
+
+    def take(self, key: Hashable) -> Connection | None:
+        """The one that was used last, None when there is none that is open."""
+        found = self._idle.get(key)
+        while found:
+            timer, connection = found.pop()
+            timer.cancel()
+            if not found:
+                del self._idle[key]
+            if connection.quiet:
+                return connection
+            connection.close()
+        return None
+
+    def keep(self, key: Hashable, connection: Connection) -> None:
+        """Give back one whose answer has been read to its end. It is closed when enough are there, and after ``IDLE_S``."""
+        found = self._idle.setdefault(key, [])
+        if len(found) >= MOST_IDLE:
+            connection.close()
+            return
+        timer = asyncio.get_running_loop().call_later(IDLE_S, self._expire, key, connection)
+        found.append((timer, connection))
+
+    def close(self) -> None:
+        """Close all."""
+        for found in self._idle.values():
+            for timer, connection in found:
+                timer.cancel()
+                connection.close()
+        self._idle.clear()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._idle.values()))
+
+    def _expire(self, key: Hashable, connection: Connection) -> None:
+        left = [entry for entry in self._idle.pop(key, ()) if entry[1] is not connection]
+        if left:
+            self._idle[key] = left
+        connection.close()

@@ -1,0 +1,251 @@
+"""The OpenAPI documents of backends beside this server's own (upstream: ``kube-aggregator/pkg/controllers/openapi`` and ``openapiv3``).
+
+Of v3 only the index is merged; a document is the backend's own, passed on when somebody asks. Of v2 all are merged into one, those of a
+higher priority first; what was downloaded is kept and, with its entity tag, asked for anew when it is needed and ``FRESH_S`` old. Who asks
+waits only for what was never there, and for that at most ``FIRST_S``: an answer without a backend's part is better than none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import orjson
+
+from kas.aggregator.apiservices import APIService, APIServices
+from kas.aggregator.proxy import Proxy
+from kas.auth.user import UserInfo
+from kas.client.http import BackendError
+from kas.endpoints import openapi
+from kas.endpoints.openapi import Document, gnostic
+from kas.request.http import Request, Result
+
+log = logging.getLogger("kas.aggregator")
+
+USER = UserInfo("system:aggregator")
+FRESH_S, FIRST_S, TIMEOUT_S = 60.0, 5.0, 60.0
+MOST_INDEX, MOST_SPEC = 1 << 20, 16 << 20
+V2, V3 = "/openapi/v2", "/openapi/v3"
+_REF = "#/definitions/"
+
+
+@dataclass(slots=True)
+class _Kept:
+    """One document of one backend. ``value`` is what was made of it, None while there is none."""
+
+    etag: str = ""
+    value: Any = None
+    asked: float = float("-inf")  # when the last answer, good or bad, was had
+    task: asyncio.Task[None] | None = None
+
+
+class OpenAPIs:
+    """Merges what the backends of ``services`` publish into ``local``, which gives this server's own documents as they are now."""
+
+    def __init__(
+        self, services: APIServices, proxy: Proxy, local: Callable[[], openapi.OpenAPI], clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._services, self._proxy, self._local, self._clock = services, proxy, local, clock
+        self._kept: dict[tuple[str, str], _Kept] = {}  # (name of an APIService, path)
+        self._merged: dict[str, tuple[tuple[str, ...], Document]] = {}
+
+    def forget(self, names: set[str]) -> None:
+        """These APIServices have changed: what their backends published is asked for anew."""
+        for key in [key for key in self._kept if key[0] in names]:
+            task = self._kept.pop(key).task
+            if task is not None:
+                task.cancel()
+
+    async def close(self) -> None:
+        """Ends the downloads under way."""
+        tasks = [kept.task for kept in self._kept.values() if kept.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- v3
+
+    async def v3_index(self) -> Document:
+        """The index with the group versions of backends."""
+        found = await self._all(V3, MOST_INDEX, _read_index)
+        paths: dict[str, Any] = orjson.loads(self._local().v3_index().body)["paths"]
+        for service, kept in found:
+            path = service.path[1:]
+            if path in kept.value:
+                paths[path] = kept.value[path]
+                group = path.rpartition("/")[0]
+                if group in kept.value:
+                    paths.setdefault(group, kept.value[group])
+        body = orjson.dumps({"paths": dict(sorted(paths.items()))})
+        tag = hashlib.sha512(body).hexdigest().upper()
+        return Document(gzip.compress(body, 6, mtime=0), openapi.INDEX_TYPE, f'"{tag}"')
+
+    def v3(self, path: str, req: Request) -> Result | None:
+        """The answer for a path below ``/openapi/v3/`` that is a backend's, None when it is none's."""
+        parts = path.split("/")
+        if parts[0] != "apis" or len(parts) not in (2, 3) or (len(parts) == 2 and path in self._local().paths):
+            return None
+        for service in self._services.remote.values():
+            if service.group == parts[1] and (len(parts) == 2 or service.version == parts[2]):
+                return self._proxy.handle(service, req)
+        return None
+
+    # --- v2
+
+    async def v2(self, content_type: str) -> Document:
+        """The document of this server and of every backend that has one."""
+        found = await self._all(V2, MOST_SPEC, _read_spec)
+        local = self._local().v2()
+        if not found:
+            return self._local().v2(content_type)
+        sources = (local.etag, *(kept.etag for _, kept in found))
+        known = self._merged.get(content_type)
+        if known is not None and known[0] == sources:
+            return known[1]
+        tag = hashlib.sha512(orjson.dumps([content_type, *sources])).hexdigest().upper()
+        body = await asyncio.to_thread(_merged, local, [kept.value for _, kept in found], content_type)
+        document = Document(body, content_type, f'"{tag}"')
+        self._merged[content_type] = (sources, document)
+        return document
+
+    # --- what backends say
+
+    async def _all(self, path: str, most: int, read: Callable[[bytes], Any]) -> list[tuple[APIService, _Kept]]:
+        """Backends in the order of their priority, with what they say at ``path``."""
+        services = [s for group in self._services.groups for s in group if s.service is not None]
+        waiting = []
+        for s in services:
+            kept = self._kept.setdefault((s.name, path), _Kept())
+            if kept.task is None and s.available and self._clock() - kept.asked >= FRESH_S:
+                kept.task = asyncio.get_running_loop().create_task(self._fetch(s, path, most, read, kept))
+            if kept.task is not None and kept.value is None:
+                waiting.append(kept.task)
+        if waiting:
+            await asyncio.wait(waiting, timeout=FIRST_S)
+        found = [(s, self._kept.get((s.name, path))) for s in services]
+        return [(s, kept) for s, kept in found if kept is not None and kept.value is not None]
+
+    async def _fetch(self, service: APIService, path: str, most: int, read: Callable[[bytes], Any], kept: _Kept) -> None:
+        headers = [(b"accept", b"application/json")] + ([(b"if-none-match", kept.etag.encode("latin-1", "replace"))] if kept.etag else [])
+        try:
+            status, said, body = await self._proxy.get(service, path, USER, headers, most, TIMEOUT_S)
+            if status == 304 and kept.value is not None:
+                return
+            if status != 200:
+                raise BackendError(f"returned non-success response code: {status}")
+            kept.value = await asyncio.to_thread(read, body)
+            etag = next((v.decode("latin-1") for k, v in said if k == b"etag"), "")
+            # Without a tag of its own the document is told from the next by its contents.
+            kept.etag = etag or f'"{hashlib.sha512(body).hexdigest()}"'
+        except (BackendError, ValueError) as e:
+            log.info("%s of %s: %s", path, service.name, e)
+        finally:
+            kept.asked, kept.task = self._clock(), None
+
+
+def _read_index(body: bytes) -> dict[str, Any]:
+    """Path to what the index says of it. Raises ValueError."""
+    obj = orjson.loads(body)
+    paths = obj.get("paths") if isinstance(obj, dict) else None
+    if not isinstance(paths, dict):
+        raise ValueError("no index of OpenAPI v3")
+    return {path: {"serverRelativeURL": _address(path, item)} for path, item in paths.items() if isinstance(item, dict)}
+
+
+def _address(path: str, item: dict[str, Any]) -> str:
+    """Where the document is, if the backend says so below its own path; a backend does not send clients elsewhere."""
+    own, said = f"{V3}/{path}", item.get("serverRelativeURL")
+    return said if isinstance(said, str) and (said == own or said.startswith(own + "?")) else own
+
+
+def _read_spec(body: bytes) -> dict[str, Any]:
+    """The paths below ``/apis/`` of a v2 document, and its definitions. Raises ValueError."""
+    obj = orjson.loads(body)
+    if not isinstance(obj, dict) or not isinstance(obj.get("paths"), dict) or not isinstance(obj.get("definitions") or {}, dict):
+        raise ValueError("no document of OpenAPI v2")
+    paths = {path: item for path, item in obj["paths"].items() if path.startswith("/apis/") and isinstance(item, dict)}
+    definitions = {name: d for name, d in (obj.get("definitions") or {}).items() if isinstance(d, dict)}
+    wanted = _closure(paths, definitions)
+    shared = obj.get("parameters") if isinstance(obj.get("parameters"), dict) else {}
+    spec = {"paths": paths, "definitions": {k: v for k, v in definitions.items() if k in wanted}, "parameters": shared}
+    try:
+        # What cannot be written must not get among the others: their document would be lost with it.
+        orjson.dumps(spec)
+        gnostic.encode_v2({"swagger": "2.0", "info": {"title": "", "version": ""}, **spec})
+    except (TypeError, KeyError, AttributeError, RecursionError) as e:
+        raise ValueError(f"no document of OpenAPI v2: {e}") from e
+    return spec
+
+
+def _merged(local: Document, specs: list[dict[str, Any]], content_type: str) -> bytes:
+    """The merged document, compressed."""
+    merged: dict[str, Any] = orjson.loads(local.body)
+    for spec in specs:
+        merge(merged, spec)
+    body = orjson.dumps(merged, option=orjson.OPT_SORT_KEYS) if content_type == openapi.JSON else gnostic.encode_v2(merged)
+    return gzip.compress(body, 6, mtime=0)
+
+
+def merge(into: dict[str, Any], spec: dict[str, Any]) -> None:
+    """Adds paths that are not there yet, with the definitions and parameters they need; one of a name that means something else already
+    gets another name (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``). ``spec`` is not changed."""
+    paths = {path: item for path, item in spec["paths"].items() if path not in into["paths"]}
+    if not paths:
+        return
+    needed = _closure(paths, spec["definitions"])
+    names = _names(into["definitions"], {k: v for k, v in spec["definitions"].items() if k in needed})
+    shared = _names(into.setdefault("parameters", {}), spec["parameters"])
+    renamed = {_REF + k: _REF + v for k, v in names.items() if k != v} | {
+        f"#/parameters/{k}": f"#/parameters/{v}" for k, v in shared.items() if k != v
+    }
+    for name, new in names.items():
+        into["definitions"].setdefault(new, _renamed(spec["definitions"][name], renamed))
+    for name, new in shared.items():
+        into["parameters"].setdefault(new, spec["parameters"][name])
+    for path, item in paths.items():
+        into["paths"][path] = _renamed(item, renamed)
+
+
+def _names(have: dict[str, Any], more: dict[str, Any]) -> dict[str, str]:
+    """Under which name each of ``more`` goes beside ``have``."""
+    out = {}
+    taken = set(have)
+    for name, value in more.items():
+        new, number = name, 2
+        while new in taken and have.get(new) != value:
+            new, number = f"{name}_v{number}", number + 1
+        taken.add(new)
+        out[name] = new
+    return out
+
+
+def _closure(value: Any, definitions: dict[str, Any]) -> set[str]:
+    """The definitions that ``value`` names, directly or through others."""
+    out: set[str] = set()
+    todo = [value]
+    while todo:
+        v = todo.pop()
+        if isinstance(v, dict):
+            ref = v.get("$ref")
+            if isinstance(ref, str) and ref.startswith(_REF) and ref[len(_REF) :] not in out and ref[len(_REF) :] in definitions:
+                out.add(ref[len(_REF) :])
+                todo.append(definitions[ref[len(_REF) :]])
+            todo.extend(v.values())
+        elif isinstance(v, list):
+            todo.extend(v)
+    return out
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    """The value with its references renamed; itself when there is nothing to rename."""
+    if not names:
+        return value
+    if isinstance(value, dict):
+        return {k: names.get(v, v) if k == "$ref" and isinstance(v, str) else _renamed(v, names) for k, v in value.items()}
+    return [_renamed(v, names) for v in value] if isinstance(value, list) else value

@@ -1,0 +1,268 @@
+"""The way of a request to the API server behind an APIService (upstream: ``kube-aggregator/pkg/apiserver/handler_proxy.go``).
+
+It was authenticated and authorized here; the backend is told whom it is of (``transport.user_headers``) and sees no credential. Bodies pass
+piece by piece, each way as fast as the other side takes them. The backend's answer is the client's, but for a redirect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable
+from dataclasses import replace
+from urllib.parse import quote_plus
+
+from kas.aggregator.apiservices import APIService
+from kas.aggregator.idle import IdleConnections
+from kas.aggregator.resolver import ResolveError, ServiceResolver
+from kas.aggregator.transport import TLSContexts, TransportError, user_headers
+from kas.auth.user import MASTERS, UserInfo
+from kas.client.http import BackendError, Connection, Target, connect
+from kas.endpoints.proxy import answer_headers, request_headers, upgraded
+from kas.endpoints.proxy_websocket import open_websocket
+from kas.endpoints.respond import text
+from kas.meta.errors import service_unavailable, too_many_requests
+from kas.request.http import Headers, Request, Response, Result, Stream, Write
+from kas.request.websocket import WebSocketRequest
+
+UNAVAILABLE = "service unavailable\n"
+REDIRECTED = "the backend attempted to redirect this request, which is not permitted"
+MAX_REFUSAL = 64 << 10
+PROBE_S = 5.0
+PROBER = UserInfo("system:kube-aggregator", (MASTERS,))
+# What may be sent again when a connection turns out to be closed (as Go's http.Transport has it).
+REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS"))
+# An answer's own: this server has said them already, or says them itself.
+OURS = frozenset((b"audit-id",))
+
+
+class Proxy:
+    """``most`` is how many requests (streams do not count) wait for one backend at a time: of what a server has room for, one that hangs
+    holds that much, and the rest is told to come again."""
+
+    def __init__(
+        self, resolver: ServiceResolver, contexts: TLSContexts, most: int, with_uid: bool = True, reject_redirects: bool = True
+    ) -> None:
+        self._resolver, self._contexts, self._most = resolver, contexts, most
+        self._with_uid, self._reject_redirects = with_uid, reject_redirects
+        self._running: dict[str, int] = {}
+        self._idle = IdleConnections()
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        self._idle.close()
+
+    def target(self, service: APIService) -> tuple[Target, tuple[str, int]]:
+        """Whom to speak with, and the host and port to connect to. Raises ResolveError and TransportError."""
+        assert service.service is not None
+        tls = self._contexts.of(service.ca_bundle, service.insecure)
+        host, port = self._resolver.resolve(service.service)
+        return Target("https", host, str(port), tls=tls, tls_name=service.service.server_name), (host, port)
+
+    def handle(self, service: APIService, req: Request) -> Result:
+        """The backend's answer; 503 at once where it is not available."""
+        if not service.available:
+            return text(503, UNAVAILABLE)
+        try:
+            target, _ = self.target(service)
+            identity = user_headers(req.user, self._with_uid)
+        except TransportError as e:
+            return text(500, f"{e}\n")
+        except ResolveError:
+            return text(503, UNAVAILABLE)
+        except ValueError as e:
+            return _failed(str(e))
+        # As Go's url.Values.Encode has it: what cannot be read here, the backend does not see either.
+        pairs = sorted(req.params.pairs.items()) if req.query else ()
+        query = "&".join(f"{quote_plus(key)}={quote_plus(value)}" for key, values in pairs for value in values)
+        target = replace(target, path=req.path, query=query)
+        headers = [*_forwarded(req), *identity]
+        if isinstance(req, WebSocketRequest):
+            return self._upgrade(req, target, headers)
+        if req.long_running:
+            return self._forward(req, target, headers)
+        if self._running.get(service.name, 0) >= self._most:
+            raise too_many_requests("Too many requests, please try again later.", 1)
+        return self._counted(service.name, req, target, headers)
+
+    async def _counted(self, name: str, req: Request, target: Target, headers: Headers) -> Response:
+        """``_forward``, counted until the backend has begun to answer."""
+        self._running[name] = self._running.get(name, 0) + 1
+        try:
+            return await self._forward(req, target, headers)
+        finally:
+            self._running[name] -= 1
+            if not self._running[name]:
+                del self._running[name]
+
+    async def _forward(self, req: Request, target: Target, headers: Headers) -> Response:
+        key = (target.host, target.port, target.tls_name, target.tls)
+        used = self._idle.take(key) if req.method in REPEATABLE and req.incoming is None else None
+        try:
+            if used is not None:
+                try:
+                    return await self._exchange(req, target, headers, used, key)
+                except BackendError:
+                    pass  # most likely it was closed in this moment; a new one will tell
+            return await self._exchange(req, target, headers, await connect(target), key)
+        except BackendError as e:
+            return _failed(f"error trying to reach service: {e}")
+
+    async def _exchange(self, req: Request, target: Target, headers: Headers, connection: Connection, key: Hashable) -> Response:
+        sending: asyncio.Task[None] | None = None
+        try:
+            host = req.header(b"host")
+            if req.incoming is None:
+                await connection.send(req.method, target, headers, req.body, host)
+            else:
+                await connection.begin(req.method, target, headers, req.incoming.length, host)
+                sending = asyncio.ensure_future(_send(connection, req.incoming.pieces()))
+            await _head(connection, sending)
+        except BaseException:
+            await _abandon(connection, sending)
+            raise
+        if connection.status == 101:
+            # Nobody asked for another protocol: handed on, what follows would be a tunnel around every check.
+            await _abandon(connection, sending)
+            return _failed("error trying to reach service: unexpected protocol")
+        if self._reject_redirects and 300 <= connection.status <= 399 and connection.header(b"location"):
+            await _abandon(connection, sending)
+            return Response(502, [(b"content-type", b"text/plain; charset=utf-8")], REDIRECTED.encode())
+        return Response(connection.status, _answered(connection), stream=self._piped(connection, sending, key))
+
+    def _piped(self, connection: Connection, sending: asyncio.Task[None] | None, key: Hashable) -> Stream:
+        """The backend's body as a response stream. What is still to be sent ends with it, or with the client."""
+
+        async def stream(write: Write) -> None:
+            whole = False
+            try:
+                if not connection.header(b"content-length"):
+                    await write(b"")  # the head goes out now, also where the first event is long in coming
+                async for piece in connection.body():
+                    await write(piece)
+                sent = sending is None or (sending.done() and not sending.cancelled() and sending.exception() is None)
+                whole = sent and connection.persistent
+            except BackendError as e:
+                raise service_unavailable(f"error trying to reach service: {e}") from None  # too late: the client sees it break off
+            finally:
+                if whole:
+                    self._idle.keep(key, connection)
+                else:
+                    await _abandon(connection, sending)
+
+        return stream
+
+    async def _upgrade(self, req: WebSocketRequest, target: Target, headers: Headers) -> Response:
+        try:
+            connection, backend = await open_websocket(target, headers, req.subprotocols, req.header(b"host"))
+        except BackendError as e:
+            return _failed(f"error dialing backend: {e}")
+        if backend is not None:
+            return upgraded(connection.header(b"sec-websocket-protocol").decode("latin-1"), connection, backend)
+        try:
+            if connection.status < 400:
+                return _failed(f"invalid upgrade response: status code {connection.status}")
+            body = await connection.read(MAX_REFUSAL)
+        except BackendError as e:
+            return _failed(f"error dialing backend: {e}")
+        finally:
+            connection.close()
+        return Response(connection.status, [h for h in _answered(connection) if h[0] != b"content-length"], body)
+
+    async def probe(self, service: APIService) -> str:
+        """Whether the backend answers for its group version: why not, or "". Its certificate is not looked at: who answers in its place
+        is found out by the first request."""
+        assert service.service is not None
+        try:
+            host, port = self._resolver.resolve(service.service)
+            target = Target("https", host, str(port), service.path, tls=self._contexts.of("", True))
+        except (ResolveError, TransportError) as e:
+            return str(e)
+        failing = f"failing or missing response from {target.url}: "
+        limit, connection = "net/http: request canceled while waiting for connection", None
+        try:
+            async with asyncio.timeout(PROBE_S):
+                connection = await connect(target)
+                limit = "context deadline exceeded"
+                await connection.send("GET", target, [*user_headers(PROBER), (b"connection", b"close")])
+                await connection.head()
+        except TimeoutError:
+            return f'{failing}Get "{target.url}": {limit} (Client.Timeout exceeded while awaiting headers)'
+        except BackendError as e:
+            return f'{failing}Get "{target.url}": {e}'
+        finally:
+            if connection is not None:
+                connection.close()
+        return "" if 200 <= connection.status < 300 else f"{failing}bad status from {target.url}: {connection.status}"
+
+    async def get(
+        self, service: APIService, path: str, user: UserInfo, headers: Headers, limit: int, timeout_s: float
+    ) -> tuple[int, Headers, bytes]:
+        """A question of this server's own: status, headers and at most ``limit`` bytes of the body. Raises BackendError when there is no
+        answer, whatever the reason, or a longer one."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                target, _ = self.target(service)
+                connection = await connect(replace(target, path=path))
+                try:
+                    all_headers = [*user_headers(user, self._with_uid), *headers, (b"connection", b"close")]
+                    await connection.send("GET", replace(target, path=path), all_headers)
+                    await connection.head()
+                    body = await connection.read(limit + 1)
+                finally:
+                    connection.close()
+        except TimeoutError:
+            raise BackendError("request timed out") from None
+        except (ResolveError, TransportError, ValueError) as e:
+            raise BackendError(str(e)) from None
+        if len(body) > limit:
+            raise BackendError(f"the answer is larger than {limit} bytes")
+        return connection.status, connection.headers, body
+
+
+def _failed(message: str) -> Response:
+    return text(503, f"{message}\n")
+
+
+def _forwarded(req: Request) -> Headers:
+    """The client's headers, with the id under which this request is audited."""
+    out = [h for h in request_headers(req) if h[0] != b"audit-id"]
+    out.append((b"audit-id", req.audit_id.encode("latin-1", "replace")))
+    return out
+
+
+def _answered(connection: Connection) -> Headers:
+    return [h for h in answer_headers(connection) if h[0] not in OURS]
+
+
+async def _send(connection: Connection, pieces: AsyncIterator[bytes]) -> None:
+    async for piece in pieces:
+        await connection.write(piece)
+    await connection.end()
+
+
+async def _head(connection: Connection, sending: asyncio.Task[None] | None) -> None:
+    """Reads the head of the answer while the body is on its way. A backend may answer before it has all of it; a client that breaks off
+    ends both."""
+    if sending is None:
+        await connection.head()
+        return
+    reading = asyncio.ensure_future(connection.head())
+    try:
+        await asyncio.wait((reading, sending), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done() and not sending.cancelled():
+            error = sending.exception()
+            if error is not None and not isinstance(error, BackendError):
+                raise error
+        # A backend that takes no more may have said why.
+        await reading
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+async def _abandon(connection: Connection, sending: asyncio.Task[None] | None) -> None:
+    """Returns when nobody reads the client's body any more: who comes next may."""
+    connection.close()
+    if sending is not None:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)

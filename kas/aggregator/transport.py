@@ -1,0 +1,135 @@
+"""How a backend and this server prove to each other who they are.
+
+Upstream: kube-aggregator's ``remote.BuildTransportConfig`` and client-go's ``transport.SetAuthProxyHeaders``.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import ssl
+from collections.abc import Callable
+from time import monotonic
+
+from kas.auth.user import UserInfo
+from kas.request.http import Headers
+
+log = logging.getLogger("kas.aggregator")
+
+LOOK_AGAIN_S = 1.0
+_LEGAL = frozenset(b"!#$&'*+-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ^_`abcdefghijklmnopqrstuvwxyz|~")
+
+
+class TransportError(Exception):
+    """The APIService's TLS settings cannot be used; the text is upstream's."""
+
+
+class ProxyCertificate:
+    """The certificate this server shows to backends, of two PEM files ("" for none). Files that change are used from the next look on,
+    which is at most ``LOOK_AGAIN_S`` later; a pair that cannot be loaded leaves the one before in use.
+
+    Raises OSError (``ssl.SSLError`` is one) when the pair cannot be loaded at the start.
+    """
+
+    def __init__(self, certificate: str, key: str, clock: Callable[[], float] = monotonic) -> None:
+        self._files, self._clock = (certificate, key), clock
+        self._given = bool(certificate and key)
+        self._seen: tuple[tuple[int, int, int], ...] = ()
+        self._next_look = 0.0
+        self.generation = 0
+        if self._given:
+            self._seen, self._next_look = self._stat(), clock() + LOOK_AGAIN_S
+            self.into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
+    def into(self, context: ssl.SSLContext) -> None:
+        """Has ``context`` show the certificate as it is on disk. Raises OSError."""
+        if self._given:
+            context.load_cert_chain(*self._files)
+
+    def look(self) -> int:
+        """A number that changes with the files."""
+        if not self._given or self._clock() < self._next_look:
+            return self.generation
+        self._next_look = self._clock() + LOOK_AGAIN_S
+        try:
+            seen = self._stat()
+            if seen != self._seen:
+                self.into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+                self._seen, self.generation = seen, self.generation + 1
+        except OSError as e:  # half-way through being replaced, or wrong: the next look may find them better
+            log.warning("the proxy client certificate cannot be loaded: %s", e)
+        return self.generation
+
+    def _stat(self) -> tuple[tuple[int, int, int], ...]:
+        return tuple((s.st_mtime_ns, s.st_size, s.st_ino) for s in map(os.stat, self._files))
+
+
+class TLSContexts:
+    """Client contexts by what an APIService says of its backend, made once for a certificate of ours."""
+
+    def __init__(self, certificate: ProxyCertificate) -> None:
+        self._certificate = certificate
+        self._made: dict[tuple[str, bool], tuple[int, ssl.SSLContext]] = {}
+
+    def of(self, ca_bundle: str, insecure: bool) -> ssl.SSLContext:
+        """``ca_bundle`` is base64; without one the system's authorities count. Raises TransportError."""
+        generation = self._certificate.look()
+        found = self._made.get((ca_bundle, insecure))
+        if found is not None and found[0] == generation:
+            return found[1]
+        context = self._context(ca_bundle, insecure)
+        self._made[ca_bundle, insecure] = (generation, context)
+        return context
+
+    def keep(self, wanted: set[tuple[str, bool]]) -> None:
+        """Forget the contexts of others than ``wanted``, (CA bundle, insecure)."""
+        for key in self._made.keys() - wanted:
+            del self._made[key]
+
+    def _context(self, ca_bundle: str, insecure: bool) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif ca_bundle:
+            # As Go does: whatever the bundle holds is trusted, also what somebody else signed.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            try:
+                context.load_verify_locations(cadata=base64.b64decode(ca_bundle).decode("ascii"))
+            except (ValueError, ssl.SSLError):
+                raise TransportError("unable to load root certificates: unable to parse bytes as PEM block") from None
+        else:
+            context.load_default_certs()
+        try:
+            self._certificate.into(context)
+        except OSError as e:
+            raise TransportError(f"tls: failed to load the client certificate: {e}") from e
+        return context
+
+
+def user_headers(user: UserInfo, with_uid: bool = True) -> Headers:
+    """``X-Remote-User``, ``-Uid``, ``-Group`` and ``-Extra-*``: whom the request is of, for a backend that believes our certificate.
+
+    Raises ValueError, which names the header, for what no header can say: left out it would be somebody else's identity.
+    """
+    out = [(b"x-remote-user", _value("X-Remote-User", user.name))]
+    if with_uid and user.uid:
+        out.append((b"x-remote-uid", _value("X-Remote-Uid", user.uid)))
+    out += [(b"x-remote-group", _value("X-Remote-Group", group)) for group in user.groups]
+    for key, values in user.extra.items():
+        name = f"X-Remote-Extra-{_escaped(key)}"
+        out += [(name.lower().encode(), _value(name, value)) for value in values]
+    return out
+
+
+def _value(name: str, text: str) -> bytes:
+    found = text.encode("utf-8", "surrogateescape")
+    if any((b < 0x20 and b != 9) or b == 0x7F for b in found):
+        raise ValueError(f'net/http: invalid header field value for "{name}"')
+    return found
+
+
+def _escaped(key: str) -> str:
+    """A key of extra as part of a header's name (client-go's ``headerKeyEscape``)."""
+    return "".join(chr(b) if b in _LEGAL else f"%{b:02X}" for b in key.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,229 @@
+"""Is a client's certificate one of a CA's? Go's ``Certificate.Verify`` (``crypto/x509``) for clientAuth, as kube-apiserver calls it.
+
+A library's rules for servers on the web refuse what clusters use (no alternative names, a CA as a client, Ed25519), so the path is built
+here; signatures and parsing are the library's. Everything is bounded: chains of ``MAX_CERTIFICATES``, ``MAX_SIGNATURES`` checks, a memory
+of ``MAX_VERDICTS``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic, time
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+
+from kas.auth.authn import AuthenticationError
+from kas.auth.authn.constraints import Constraints, Names
+from kas.auth.authn.x509 import Certificates
+
+log = logging.getLogger("kas.authn")
+
+MAX_CERTIFICATES = 16  # of a client; more are not looked at
+MAX_SIGNATURES = 100  # Go's bound
+MAX_VERDICTS = 1024
+LOOK_EVERY_S = 1.0  # at the CA's file
+UNKNOWN_TTL_S = 1.0  # how long a refusal that time or a new file may lift is kept
+
+_DER = serialization.Encoding.DER
+_CLIENT_AUTH, _ANY = x509.ExtendedKeyUsageOID.CLIENT_AUTH, x509.ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE
+_WEAK = (hashes.MD5, hashes.SHA1)
+# Extensions that are understood, so that they may be critical.
+_HANDLED = frozenset((
+    x509.OID_KEY_USAGE, x509.OID_BASIC_CONSTRAINTS, x509.OID_SUBJECT_ALTERNATIVE_NAME, x509.OID_NAME_CONSTRAINTS,
+    x509.OID_CRL_DISTRIBUTION_POINTS, x509.OID_AUTHORITY_KEY_IDENTIFIER, x509.OID_EXTENDED_KEY_USAGE, x509.OID_SUBJECT_KEY_IDENTIFIER,
+    x509.OID_CERTIFICATE_POLICIES, x509.OID_AUTHORITY_INFORMATION_ACCESS, x509.OID_POLICY_CONSTRAINTS, x509.OID_INHIBIT_ANY_POLICY,
+))  # fmt: skip
+
+
+class _Certificate:
+    """What of a certificate decides about chains. Raises ``ValueError`` for one that cannot be read."""
+
+    __slots__ = ("constraints", "der", "is_ca", "issuer", "names", "not_after", "not_before", "path_length", "read", "signs", "subject",
+                 "unhandled", "usages")  # fmt: skip
+
+    def __init__(self, read: x509.Certificate, der: bytes) -> None:
+        self.read, self.der = read, der
+        self.subject, self.issuer = read.subject.public_bytes(), read.issuer.public_bytes()
+        self.not_before, self.not_after = read.not_valid_before_utc.timestamp(), read.not_valid_after_utc.timestamp()
+        self.is_ca: bool | None = None
+        self.path_length: int | None = None
+        self.signs = True
+        self.usages: frozenset[x509.ObjectIdentifier] = frozenset()
+        self.names: Names | None = None
+        self.constraints: Constraints | None = None
+        self.unhandled = False
+        for extension in read.extensions:
+            value = extension.value
+            if isinstance(value, x509.BasicConstraints):
+                self.is_ca, self.path_length = value.ca, value.path_length
+            elif isinstance(value, x509.KeyUsage):
+                self.signs = value.key_cert_sign
+            elif isinstance(value, x509.ExtendedKeyUsage):
+                self.usages = frozenset(value)
+            elif isinstance(value, x509.SubjectAlternativeName):
+                self.names = Names(value)
+            elif isinstance(value, x509.NameConstraints):
+                self.constraints = Constraints(value)
+                self.unhandled |= extension.critical and self.constraints.unhandled
+            if extension.critical and extension.oid not in _HANDLED:
+                self.unhandled = True
+
+
+def _read(der: bytes) -> _Certificate:
+    return _Certificate(x509.load_der_x509_certificate(der), der)
+
+
+class _Search:
+    """One search for a path to the roots; ``why`` is the last thing that stood in the way."""
+
+    def __init__(self, roots: Sequence[_Certificate], more: Sequence[_Certificate], now: float) -> None:
+        self._roots, self._more, self._now = roots, more, now
+        self._left = MAX_SIGNATURES
+        self.why = "x509: certificate signed by unknown authority"
+
+    def paths(self, leaf: _Certificate) -> Iterator[list[_Certificate]]:
+        """Every good path, the leaf first, the root last; usages are not looked at."""
+        if not self._valid(leaf, [], root=False):
+            return
+        if any(leaf.der == root.der for root in self._roots):
+            yield [leaf]
+            return
+        yield from self._extend([leaf])
+
+    def _extend(self, path: list[_Certificate]) -> Iterator[list[_Certificate]]:
+        last = path[-1]
+        for candidates, root in ((self._roots, True), (self._more, False)):
+            for candidate in candidates:
+                if candidate.subject != last.issuer or any(candidate.der == c.der for c in path):
+                    continue
+                if not self._signed(last, candidate) or not self._valid(candidate, path, root):
+                    continue
+                if root:
+                    yield [*path, candidate]
+                elif len(path) < MAX_CERTIFICATES:
+                    yield from self._extend([*path, candidate])
+
+    def _signed(self, child: _Certificate, parent: _Certificate) -> bool:
+        if self._left <= 0:
+            self.why = "x509: signature check attempts limit reached while verifying certificate chain"
+            return False
+        self._left -= 1
+        if (not parent.is_ca and (parent.is_ca is not None or parent.read.version is x509.Version.v3)) or not parent.signs:
+            self.why = "x509: invalid signature: parent certificate cannot sign this kind of certificate"
+            return False
+        try:
+            if isinstance(child.read.signature_hash_algorithm, _WEAK):
+                self.why = "x509: cannot verify signature: insecure algorithm"
+                return False
+            child.read.verify_directly_issued_by(parent.read)
+        except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
+            self.why = "x509: certificate signed by unknown authority"
+            return False
+        return True
+
+    def _valid(self, c: _Certificate, below: list[_Certificate], root: bool) -> bool:
+        """Go's ``isValid``: ``c`` as the next above ``below``; the first of a path has nothing below it."""
+        if c.unhandled:
+            self.why = "x509: unhandled critical extension"
+        elif not c.not_before <= self._now <= c.not_after:
+            self.why = "x509: certificate has expired or is not yet valid"
+        elif below and not root and not c.is_ca:
+            self.why = "x509: certificate is not authorized to sign other certificates"
+        elif below and c.is_ca and c.path_length is not None and len(below) - 1 > c.path_length:
+            self.why = "x509: too many intermediates for path length constraint"
+        elif below and c.constraints is not None and (bad := c.constraints.refused(b.names for b in below)):
+            self.why = "x509: a root or intermediate certificate is not authorized to sign for this name: " + bad
+        else:
+            return True
+        return False
+
+
+def _for_clients(path: Sequence[_Certificate]) -> bool:
+    return all(not c.usages or _CLIENT_AUTH in c.usages or _ANY in c.usages for c in path)
+
+
+def verify(certificates: Sequence[bytes], roots: Sequence[_Certificate], now: float) -> float:
+    """Until when (seconds since the epoch) the first of ``certificates`` (DER; the others are intermediates) is a client of ``roots``.
+
+    Raises AuthenticationError with Go's reason.
+    """
+    try:
+        leaf, *more = map(_read, certificates[:MAX_CERTIFICATES])
+    except (ValueError, UnsupportedAlgorithm) as e:
+        raise AuthenticationError(f"x509: {e}") from None
+    search = _Search(roots, more, now)
+    for path in search.paths(leaf):
+        if _for_clients(path):
+            return min(c.not_after for c in path)
+        search.why = "x509: certificate specifies an incompatible key usage"
+    raise AuthenticationError(search.why)
+
+
+class Bundle:
+    """The CAs in PEM ``files``, read again when one of them changes; one that cannot be used then keeps the old ones.
+
+    ``generation`` grows with each reading. Raises ``OSError`` and ``ValueError`` from the constructor.
+    """
+
+    def __init__(self, *files: str, clock: Callable[[], float] = monotonic) -> None:
+        self._files, self._clock = files, clock
+        self._looked, self.generation = clock(), 0
+        self._seen = self._stamp()
+        self.roots = self._load()
+
+    def fresh(self) -> Bundle:
+        """Itself, after a look at the files when the last was ``LOOK_EVERY_S`` ago."""
+        now = self._clock()
+        if now - self._looked >= LOOK_EVERY_S:
+            self._looked = now
+            try:
+                stamp = self._stamp()
+                if stamp != self._seen:
+                    self.roots, self._seen = self._load(), stamp
+                    self.generation += 1
+                    log.info("loaded the certificate authorities of %s anew", ", ".join(self._files))
+            except (OSError, ValueError) as e:
+                log.error("certificate authorities of %s are as they were: %s", ", ".join(self._files), e)
+        return self
+
+    def _stamp(self) -> list[tuple[int, int, int]]:
+        return [(s.st_mtime_ns, s.st_size, s.st_ino) for s in map(os.stat, self._files)]
+
+    def _load(self) -> list[_Certificate]:
+        out = []
+        for file in self._files:
+            with open(file, "rb") as f:
+                pem = f.read()
+            if b"-----BEGIN CERTIFICATE-----" not in pem:
+                raise ValueError(f"data does not contain any valid RSA or ECDSA certificates: {file}")
+            out += [_Certificate(c, c.public_bytes(_DER)) for c in x509.load_pem_x509_certificates(pem)]
+        return out
+
+
+class Verifier:
+    """Remembers of recent certificates whether they are clients of ``bundle``, until the first of their chain expires or the bundle
+    changes."""
+
+    def __init__(self, bundle: Bundle, clock: Callable[[], float] = time) -> None:
+        self._bundle, self._clock = bundle, clock
+        self._verdicts: dict[bytes, tuple[int, float, str]] = {}
+
+    def check(self, certificates: Certificates) -> None:
+        """Returns when the certificate is good now; raises AuthenticationError with the reason when not."""
+        bundle, now = self._bundle.fresh(), self._clock()
+        known = self._verdicts.get(certificates.key)
+        if known is None or known[0] != bundle.generation or now >= known[1]:
+            try:
+                known = (bundle.generation, verify(certificates.chain, bundle.roots, now), "")
+            except AuthenticationError as e:
+                known = (bundle.generation, now + UNKNOWN_TTL_S, f"verifying certificate SHA256={certificates.digest} failed: {e}")
+            self._verdicts.pop(certificates.key, None)
+            if len(self._verdicts) >= MAX_VERDICTS:
+                del self._verdicts[next(iter(self._verdicts))]
+            self._verdicts[certificates.key] = known
+        if known[2]:
+            raise AuthenticationError(known[2])

@@ -1,0 +1,31 @@
+"""Cipher suites by the names Go gives them, which flags use, and OpenSSL's."""
+
+from __future__ import annotations
+
+# Of TLS 1.3; all of them are always offered there, as in Go.
+TLS13 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+_CIPHERS = {
+    "AES_128_CBC_SHA": "AES128-SHA", "AES_256_CBC_SHA": "AES256-SHA", "AES_128_CBC_SHA256": "AES128-SHA256",
+    "AES_128_GCM_SHA256": "AES128-GCM-SHA256", "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+}  # fmt: skip
+_CHACHA = {"CHACHA20_POLY1305": "CHACHA20-POLY1305", "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305"}
+_KEYS = {"TLS_RSA_WITH_": "", "TLS_ECDHE_RSA_WITH_": "ECDHE-RSA-", "TLS_ECDHE_ECDSA_WITH_": "ECDHE-ECDSA-"}
+# Go's name -> OpenSSL's, of TLS 1.2; "" for what Go still knows and OpenSSL does not offer any more.
+TLS12 = {
+    **{key + cipher: prefix + name for key, prefix in _KEYS.items() for cipher, name in _CIPHERS.items()},
+    **{key + cipher: prefix + name for key, prefix in _KEYS.items() if prefix for cipher, name in _CHACHA.items()},
+    **dict.fromkeys((
+        "TLS_RSA_WITH_3DES_EDE_CBC_SHA", "TLS_RSA_WITH_RC4_128_SHA", "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+        "TLS_ECDHE_RSA_WITH_RC4_128_SHA", "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    ), ""),
+}  # fmt: skip
+
+
+def problem(name: str) -> str:
+    """What is wrong with a suite's name, in kube-apiserver's words; "" for one it knows."""
+    return "" if name in TLS13 or name in TLS12 else f"Cipher suite {name} not supported or doesn't exist"
+
+
+def openssl(names: list[str]) -> list[str]:
+    """OpenSSL's names of those that are of TLS 1.2 and that it has, in the order given."""
+    return [TLS12[name] for name in names if TLS12.get(name)]

@@ -1,0 +1,155 @@
+"""Whether the servers behind APIServices can be reached: the condition Available of those with a Service.
+
+Upstream: kube-aggregator's ``controllers/status/remote``. Looked at when the APIService, its Service or the endpoints change, every half
+minute, and more often, with growing pauses, while a backend does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from kas.aggregator.aggregator import Aggregator
+from kas.aggregator.apiservices import GROUP, RESOURCE, APIService
+from kas.aggregator.resolver import SERVICE_NAME_LABEL
+from kas.controllers.client import Client, split_key
+from kas.controllers.queue import WorkQueue, follow
+from kas.meta.field import go_quote
+from kas.meta.stored import object_of
+from kas.registry.registries import Registries
+from kas.store import Event, Record
+
+LOOKERS = 5
+EVERY_S, FIRST_PAUSE_S = 30.0, 0.02
+ATTEMPTS = 5  # of which one has to succeed: a Service may have several endpoints
+Found = tuple[str, str, str]  # status, reason, message
+PASSED: Found = ("True", "Passed", "all checks passed")
+
+
+class RemoteAPIServices:
+    name = "apiservice-status-remote-available-controller"
+
+    def __init__(self, registries: Registries, aggregator: Aggregator) -> None:
+        self.client = Client(registries, "kube-apiserver", "system:apiserver")
+        self.registry = registries.of(GROUP, RESOURCE)
+        self._roots = registries.of("", "services"), registries.of("discovery.k8s.io", "endpointslices")
+        self._aggregator = aggregator
+        self._failures: dict[str, int] = {}
+        self.queue = WorkQueue(self._sync, self.name)
+
+    async def run(self) -> None:
+        """Follow APIServices, Services and EndpointSlices until cancelled."""
+        services, slices = self._roots
+        await follow(
+            self.queue,
+            [
+                self.client.reflector(self.registry.root, self._changed, self._listed),
+                self.client.reflector(services.root, self._service_changed, self._listed, lists=False),
+                self.client.reflector(slices.root, self._slice_changed, self._listed, lists=False),
+            ],
+            LOOKERS,
+        )
+
+    def _remote(self) -> list[APIService]:
+        return list(self._aggregator.services.remote.values()) if self._aggregator.active else []
+
+    def _listed(self, records: Sequence[Record]) -> None:
+        for s in self._remote():
+            self.queue.add(s.name)
+
+    def _changed(self, events: Sequence[Event]) -> None:
+        for e in events:
+            name = split_key(self.registry, e.key)[1]
+            if e.record is None or (object_of(e.record).get("spec") or {}).get("service") is not None:
+                self.queue.add(name)
+
+    def _service_changed(self, events: Sequence[Event]) -> None:
+        remote = self._remote()
+        if remote:
+            self._look_again(remote, {split_key(self._roots[0], e.key) for e in events})
+
+    def _slice_changed(self, events: Sequence[Event]) -> None:
+        remote = self._remote()
+        if not remote:
+            return
+        named: set[tuple[str, str]] = set()
+        for e in events:
+            namespace = split_key(self._roots[1], e.key)[0]
+            if e.record is not None:
+                labels = object_of(e.record)["metadata"].get("labels") or {}
+                named.add((namespace, labels.get(SERVICE_NAME_LABEL) or ""))
+            else:  # whose it was is not told: whoever has his Service there looks
+                named |= {(namespace, s.service.name) for s in remote if s.service is not None and s.service.namespace == namespace}
+        self._look_again(remote, named)
+
+    def _look_again(self, remote: Sequence[APIService], named: set[tuple[str, str]]) -> None:
+        for s in remote:
+            if s.service is not None and (s.service.namespace, s.service.name) in named:
+                self.queue.add(s.name)
+
+    async def _sync(self, name: str) -> float | None:
+        service = self._aggregator.services.by_name.get(name)
+        if service is None or service.service is None:
+            self._failures.pop(name, None)
+            self._aggregator.unavailable.values.pop((name,), None)
+            return None
+        found, again = await self._check(service)
+        self._aggregator.unavailable.set((name,), float(found[0] != "True"))
+        await self._write(name, found)
+        if not again:
+            self._failures.pop(name, None)
+            return EVERY_S
+        n = self._failures[name] = self._failures.get(name, 0) + 1
+        return min(EVERY_S, FIRST_PAUSE_S * 2.0 ** min(n, 20))
+
+    async def _check(self, s: APIService) -> tuple[Found, bool]:
+        """What the condition has to say, and whether to look again soon."""
+        assert s.service is not None
+        namespace, name, port = s.service
+        where = f"service/{name} in {go_quote(namespace)}"
+        service = self.client.get("", "services", namespace, name)
+        if service is None:
+            return ("False", "ServiceNotFound", f"{where} is not present"), False
+        if service["spec"].get("type") == "ClusterIP":
+            declared: dict[str, Any] | None = next((p for p in service["spec"].get("ports") or () if p.get("port") == port), None)
+            if declared is None:
+                return ("False", "ServicePortError", f"{where} is not listening on port {port}"), False
+            slices = self._aggregator.resolver.slices(namespace, name)
+            if not slices:
+                return ("False", "EndpointsNotFound", f"cannot find endpointslices for {where}"), False
+            port_name = declared.get("name") or ""
+            if not any(x["ready"] and any(p["name"] == port_name and p["port"] is not None for p in x["ports"]) for x in slices):
+                missing = f"endpointslices for {where} have no addresses with port name {go_quote(port_name)}"
+                return ("False", "MissingEndpoints", missing), False
+        why = await self._aggregator.proxy.probe(s)
+        if why:
+            others = await asyncio.gather(*(self._aggregator.proxy.probe(s) for _ in range(ATTEMPTS - 1)))
+            if all(others):
+                return ("False", "FailedDiscoveryCheck", why), True
+        return PASSED, False
+
+    async def _write(self, name: str, found: Found) -> None:
+        now = self.client.context().now
+        status, reason, message = found
+        went = False
+
+        def change(obj: dict[str, Any]) -> bool:
+            nonlocal went
+            if (obj.get("spec") or {}).get("service") is None:
+                return False  # it has become a local one, which is another's to say
+            conditions = list((obj.get("status") or {}).get("conditions") or ())
+            had: dict[str, Any] = next((c for c in conditions if c.get("type") == "Available"), {})
+            if (had.get("status"), had.get("reason"), had.get("message")) == found:
+                return False
+            went = status != "True" and had.get("status") == "True"
+            since = had.get("lastTransitionTime", now) if had.get("status") == status else now
+            new = {"type": "Available", "status": status, "lastTransitionTime": since, "reason": reason, "message": message}
+            at = next((i for i, c in enumerate(conditions) if c.get("type") == "Available"), len(conditions))
+            conditions[at : at + 1] = [new]
+            obj.setdefault("status", {})["conditions"] = conditions
+            return True
+
+        await self.client.update(self.registry, "", name, change, "status")
+        if went:
+            self._aggregator.became_unavailable.inc((name, reason))

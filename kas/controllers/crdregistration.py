@@ -1,0 +1,110 @@
+"""APIServices of the group versions that CustomResourceDefinitions serve: made, put back and taken away again.
+
+Upstream: ``crdregistration`` of kube-apiserver and kube-aggregator's ``controllers/autoregister``. Their label says ``automanaged: true``:
+what somebody deleted or edited is repaired. Without the label an APIService is left to who took it away.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from kas.controllers.client import Client
+from kas.controllers.queue import WorkQueue, follow
+from kas.endpoints.discovery import CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY
+from kas.meta.stored import object_of
+from kas.registry.bootstrap import AUTOMANAGED, REGISTRATION
+from kas.registry.registries import Registries
+from kas.store import Event, Record
+
+Names = frozenset[str]  # of APIServices: <version>.<group>
+
+
+class CRDRegistration:
+    name = "crd-autoregistration"
+
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, "kube-apiserver", "system:apiserver")
+        self.registry = registries.of(REGISTRATION, "apiservices")
+        self._definitions = registries.of("apiextensions.k8s.io", "customresourcedefinitions").root
+        self._of: dict[str, Names] = {}  # definition -> what it serves
+        self._wanted: Counter[str] = Counter()
+        self.queue = WorkQueue(self._sync, self.name)
+
+    async def run(self) -> None:
+        """Follow the CustomResourceDefinitions and the APIServices until cancelled."""
+        await follow(
+            self.queue,
+            [
+                self.client.reflector(self._definitions, self._defined, self._definitions_listed),
+                self.client.reflector(self.registry.root, self._changed, self._listed),
+            ],
+        )
+
+    def _definitions_listed(self, records: Sequence[Record]) -> None:
+        before = set(self._wanted)
+        self._of = {record.key: _served(object_of(record)) for record in records}
+        self._wanted = Counter(name for names in self._of.values() for name in names)
+        for name in before | set(self._wanted):
+            self.queue.add(name)
+
+    def _defined(self, events: Sequence[Event]) -> None:
+        for e in events:
+            had = self._of.pop(e.key, frozenset())
+            has = _served(object_of(e.record)) if e.record is not None else frozenset()
+            if has:
+                self._of[e.key] = has
+            self._wanted.update(has)
+            self._wanted.subtract(had)
+            for name in had ^ has:
+                if not self._wanted[name]:
+                    del self._wanted[name]
+                self.queue.add(name)
+
+    def _listed(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._look(record.key.rpartition("/")[2], record)
+        for name in self._wanted:
+            self.queue.add(name)
+
+    def _changed(self, events: Sequence[Event]) -> None:
+        for e in events:
+            self._look(e.key.rpartition("/")[2], e.record)
+
+    def _look(self, name: str, record: Record | None) -> None:
+        if name in self._wanted or (record is not None and _is_ours(object_of(record))):
+            self.queue.add(name)
+
+    async def _sync(self, name: str) -> None:
+        version, _, group = name.partition(".")
+        current = self.client.get(REGISTRATION, "apiservices", "", name)
+        if name not in self._wanted:
+            if current is not None and _is_ours(current):
+                await self.client.delete(self.registry, "", name, current["metadata"]["uid"])
+            return
+        spec = {
+            "group": group, "version": version, "groupPriorityMinimum": CUSTOM_GROUP_PRIORITY, "versionPriority": CUSTOM_VERSION_PRIORITY
+        }  # fmt: skip
+        if current is None:
+            obj = {"kind": "APIService", "apiVersion": f"{REGISTRATION}/v1", "metadata": {"name": name, "labels": {AUTOMANAGED: "true"}}}
+            await self.client.create(REGISTRATION, "apiservices", {**obj, "spec": spec})
+        elif _is_ours(current) and current["spec"] != spec:
+
+            def change(obj: dict[str, Any]) -> bool:
+                if not _is_ours(obj) or obj["spec"] == spec:
+                    return False
+                obj["spec"] = dict(spec)
+                return True
+
+            await self.client.update(self.registry, "", name, change, uid=current["metadata"]["uid"])
+
+
+def _is_ours(obj: dict[str, Any]) -> bool:
+    labels: dict[str, str] = obj["metadata"].get("labels") or {}
+    return labels.get(AUTOMANAGED) == "true"
+
+
+def _served(crd: dict[str, Any]) -> Names:
+    group = crd["spec"]["group"]
+    return frozenset(f"{v['name']}.{group}" for v in crd["spec"].get("versions") or () if v.get("served"))

@@ -1,0 +1,190 @@
+"""What the front tells a worker of its connections: the client's address and the certificates it has shown.
+
+Messages on a stream, each ``length`` (4 bytes, big endian) and then: "+" or "-", the length of the relay's address (1 byte), the address;
+after "+" the length of the client's address (1 byte), the address, and for each certificate its length (4 bytes) and its DER. The worker
+answers "g" and the address of a relay whose client shall connect anew.
+
+"+" is sent before the relay connects and "-" before its address is given back. The kernel has what was sent, so a worker that reads all
+there is before it looks an address up never misses the one nor trusts what the other has taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+from collections.abc import Sequence
+
+from kas.auth.authn.x509 import Certificates
+from kas.edge.front.rendezvous import free
+
+log = logging.getLogger("kas.front")
+
+_LENGTH = struct.Struct(">I")
+READ_BYTES = 1 << 18
+
+
+def hello(address: str, client: str, chain: Sequence[bytes]) -> bytes:
+    """The message that a relay at ``address`` speaks for ``client``, who has shown ``chain`` (DER; may be empty)."""
+    parts = [b"+", _short(address), _short(client)]
+    for der in chain:
+        parts += [_LENGTH.pack(len(der)), der]
+    return _framed(b"".join(parts))
+
+
+def goodbye(address: str) -> bytes:
+    """The message that ``address`` speaks for nobody any more."""
+    return _framed(b"-" + _short(address))
+
+
+def _short(text: str) -> bytes:
+    data = text.encode()
+    return bytes((len(data),)) + data
+
+
+def _framed(body: bytes) -> bytes:
+    return _LENGTH.pack(len(body)) + body
+
+
+class Messages:
+    """The messages in what comes over a stream piece by piece."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def of(self, data: bytes) -> list[bytes]:
+        """Those that are whole with these bytes, without their lengths."""
+        data, at, out = self._rest + data, 0, []
+        while len(data) - at >= 4:
+            (length,) = _LENGTH.unpack_from(data, at)
+            end = at + 4 + length
+            if end > len(data):
+                break
+            out.append(data[at + 4 : end])
+            at = end
+        self._rest = data[at:]
+        return out
+
+
+def named(body: bytes) -> str:
+    """The relay's address in a message."""
+    return body[2 : 2 + body[1]].decode()
+
+
+class Introduction:
+    """Whom a relay speaks for (``kas.request.http.Connection``). ``certificates`` is None when none was shown."""
+
+    __slots__ = ("_address", "_front", "certificates", "client")
+
+    def __init__(self, address: str, client: str, certificates: Certificates | None, front: socket.socket) -> None:
+        self._address, self.client, self.certificates, self._front = address, client, certificates, front
+
+    def leave(self) -> None:
+        """Asks the client to connect anew; a front that is busy or gone may not pass it on."""
+        with contextlib.suppress(OSError):
+            self._front.send(_framed(b"g" + _short(self._address)))
+
+
+class _Front:
+    """One front process that is connected, and what it has said so far."""
+
+    __slots__ = ("known", "messages", "sock")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock, self.messages, self.known = sock, Messages(), dict[str, Introduction]()
+
+
+class Introductions:
+    """The worker's side. What a front has said is forgotten when the front goes."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._fronts: list[_Front] = []
+        self._listening: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Takes fronts from now on, in the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._listening = socket.socket(socket.AF_UNIX)
+        free(self._address)
+        self._listening.bind(self._address)
+        self._listening.listen(16)
+        self._listening.setblocking(False)
+        self._loop.add_reader(self._listening.fileno(), self._accept)
+
+    def of(self, address: str) -> Introduction | None:
+        """Whom the relay with this address speaks for at this moment; None for an address that stands for nobody."""
+        for front in self._fronts:
+            found = front.known.get(address)
+            if found is not None:
+                if found.certificates is None:
+                    return found
+                break
+        # A certificate is taken back at once, and a connection may be faster than its introduction.
+        for front in tuple(self._fronts):
+            self._read(front)
+        return next((f.known[address] for f in self._fronts if address in f.known), None)
+
+    def close(self) -> None:
+        """Takes no fronts any more and forgets all."""
+        assert self._loop is not None
+        if self._listening is not None:
+            self._loop.remove_reader(self._listening.fileno())
+            self._listening.close()
+        for front in tuple(self._fronts):
+            self._drop(front)
+
+    def _accept(self) -> None:
+        assert self._listening is not None and self._loop is not None
+        try:
+            sock, _ = self._listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        sock.setblocking(False)
+        front = _Front(sock)
+        self._fronts.append(front)
+        self._loop.add_reader(sock.fileno(), self._read, front)
+
+    def _read(self, front: _Front) -> None:
+        """All that the front has said by now."""
+        while True:
+            try:
+                data = front.sock.recv(READ_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as e:
+                log.warning("a front is lost: %s", e)
+                data = b""
+            if not data:
+                self._drop(front)
+                return
+            for body in front.messages.of(data):
+                self._heed(front, body)
+            if len(data) < READ_BYTES:
+                return
+
+    @staticmethod
+    def _heed(front: _Front, body: bytes) -> None:
+        address = named(body)
+        if body[:1] == b"-":
+            front.known.pop(address, None)
+            return
+        at = 2 + body[1]
+        end = at + 1 + body[at]
+        client, at, chain = body[at + 1 : end].decode(), end, []
+        while at < len(body):
+            (length,) = _LENGTH.unpack_from(body, at)
+            chain.append(body[at + 4 : at + 4 + length])
+            at += 4 + length
+        front.known[address] = Introduction(address, client, Certificates(chain) if chain else None, front.sock)
+
+    def _drop(self, front: _Front) -> None:
+        assert self._loop is not None
+        self._loop.remove_reader(front.sock.fileno())
+        front.sock.close()
+        self._fronts.remove(front)

@@ -1,0 +1,243 @@
+"""The front process: takes connections, gives each a relay and a worker, and cuts what takes too long.
+
+``Limits`` bound how long each stage of a connection may take and how many handshakes there are at once; in all there are as many
+connections as there are file descriptors for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from OpenSSL import SSL
+
+from kas.edge.front.relay import Relay
+from kas.edge.front.rendezvous import Rendezvous
+from kas.edge.front.tls import Contexts, Settings, host, listen
+from kas.edge.front.worker import Worker
+
+log = logging.getLogger("kas.front")
+
+BACKLOG = 4096
+SWEEP_S = 1.0
+ACCEPT_AT_ONCE = 64
+PAUSE_S = 0.1  # after accept has failed for want of descriptors
+SPARE_DESCRIPTORS, MOST_DESCRIPTORS = 128, 1 << 20
+GOODBYE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``handshakes`` at once: the oldest is cut for a newer one. A client has ``handshake_s`` for its handshake, ``silent_s`` from there to
+    its first byte (kube-apiserver's time for the head of a request), ``linger_s`` to take the last answer. ``connections``: 0 = by the
+    number of file descriptors."""
+
+    handshakes: int = 1024
+    handshake_s: float = 10.0
+    silent_s: float = 32.0
+    linger_s: float = 2.0
+    connections: int = 0
+
+
+class _Waiting:
+    """Relays that have ``limit_s`` for something, the one that began first in front."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self.since: dict[Relay, float] = {}
+
+    def add(self, relay: Relay) -> None:
+        self.since[relay] = time.monotonic()
+
+    def drop(self, relay: Relay) -> None:
+        self.since.pop(relay, None)
+
+    def cut_oldest(self) -> bool:
+        """False when there is none."""
+        for relay in self.since:
+            relay.close()
+            return True
+        return False
+
+    def sweep(self, now: float) -> None:
+        while self.since and now - next(iter(self.since.values())) >= self.limit_s:
+            self.cut_oldest()
+
+
+class FrontProcess:
+    """Serves until ``stop`` and the end of all workers (``ended``); ``sock`` is bound, ``workers`` their number. ``goaway``: they may ask
+    that a client of HTTP/2 connects anew."""
+
+    def __init__(
+        self, sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, limits: Limits = Limits(),
+        goaway: bool = False,
+    ) -> None:  # fmt: skip
+        self.loop = asyncio.get_running_loop()
+        self.rendezvous, self.goaway = rendezvous, goaway
+        self._listening, self._contexts = sock, Contexts(settings)
+        self._workers = [
+            Worker(self.loop, rendezvous.worker(i), rendezvous.introductions(i), self._workers_changed) for i in range(workers)
+        ]
+        self._limits, self._most = limits, limits.connections or _descriptors()
+        self._open = 0
+        self._shaking, self._silent, self._lingering = map(_Waiting, (limits.handshake_s, limits.silent_s, limits.linger_s))
+        self._patient: list[Relay] = []  # no worker was there when they wanted one
+        self._stop_asked = self._ending = False
+        self.complete: asyncio.Future[None] = self.loop.create_future()  # every worker is there for the first time
+        self.ended: asyncio.Future[None] = self.loop.create_future()
+
+    def start(self) -> None:
+        """Takes connections from now on."""
+        listen(self._listening, BACKLOG)
+        for worker in self._workers:
+            worker.join()
+        self.loop.add_reader(self._listening.fileno(), self._accept)
+        self._sweep()
+
+    def stop(self) -> None:
+        """Ends once the last worker has: until then requests are answered."""
+        self._stop_asked = True
+        self._workers_changed()
+
+    def reload(self) -> None:
+        """Looks at the files of the certificates now."""
+        self._contexts.refresh()
+
+    # --- connections
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                sock, address = self._listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as e:
+                log.warning("accept: %s", e.strerror)
+                self.loop.remove_reader(self._listening.fileno())
+                self.loop.call_later(PAUSE_S, self._accept_again)
+                return
+            if self._open >= self._most and not (self._shaking.cut_oldest() or self._silent.cut_oldest()):
+                sock.close()
+                continue
+            if len(self._shaking.since) >= self._limits.handshakes:
+                self._shaking.cut_oldest()
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._open += 1
+            self._shaking.add(Relay(self, sock, host(address[0]), self._contexts.current))
+
+    def _accept_again(self) -> None:
+        if not self._ending:
+            self.loop.add_reader(self._listening.fileno(), self._accept)
+
+    def greeted(self, relay: Relay) -> None:
+        """See ``relay.Front``."""
+        self._shaking.drop(relay)
+        self._silent.add(relay)
+
+    def wants_worker(self, relay: Relay) -> None:
+        """The one with the fewest connections."""
+        there = [w for w in self._workers if w.joined]
+        if not there:
+            self._patient.append(relay)  # and silent, so that this has an end
+            return
+        self._silent.drop(relay)
+        relay.join(min(there, key=lambda w: len(w.relays)))
+
+    def lingers(self, relay: Relay) -> None:
+        """See ``relay.Front``."""
+        self._lingering.add(relay)
+
+    def gone(self, relay: Relay) -> None:
+        """See ``relay.Front``."""
+        self._open -= 1
+        for waiting in (self._shaking, self._silent, self._lingering):
+            waiting.drop(relay)
+        if self._ending and not self._open:
+            self._ended()
+
+    # --- workers and time
+
+    def _workers_changed(self) -> None:
+        patient, self._patient = self._patient, []
+        for relay in patient:
+            if not relay.closed:
+                self.wants_worker(relay)
+        if not self.complete.done() and all(w.joined for w in self._workers):
+            self.complete.set_result(None)
+        self._end()
+
+    def _end(self) -> None:
+        """With the last worker, what it has said still goes to its clients; who has not spoken with one is cut."""
+        if self._ending or not self._stop_asked or any(w.joined for w in self._workers):
+            return
+        self._ending = True
+        self.loop.remove_reader(self._listening.fileno())
+        for waiting in (self._shaking, self._silent):
+            while waiting.cut_oldest():
+                pass
+        self.loop.call_later(GOODBYE_S if self._open else 0, self._ended)
+
+    def _ended(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        for waiting in (self._shaking, self._silent, self._lingering):
+            waiting.sweep(now)
+        self._contexts.refresh()
+        self.loop.call_later(SWEEP_S, self._sweep)
+
+
+def _descriptors() -> int:
+    """How many connections there may be, of two descriptors each."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    return max(16, (most - SPARE_DESCRIPTORS) // 2)
+
+
+def serve(sock: socket.socket, rendezvous: Rendezvous, workers: int, settings: Settings, goaway: bool, report_fd: int) -> None:
+    """Runs the front until it is told to stop (SIGTERM) and no worker is left, or until its supervisor is gone. ``report_fd`` gets "ready"
+    or the reason of a failure; SIGHUP makes it look at its files."""
+    import uvloop
+
+    parent = os.getppid()
+    loop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+
+    def front() -> FrontProcess:
+        return FrontProcess(sock, rendezvous, workers, settings, goaway=goaway)
+
+    try:
+        loop.run_until_complete(_serve(front, report_fd, parent))
+    except (OSError, ValueError, SSL.Error) as e:
+        os.write(report_fd, f"the TLS front: {_reason(e, settings.files)}".encode())
+        os._exit(1)
+    os._exit(0)
+
+
+def _reason(e: Exception, files: Sequence[str]) -> str:
+    if isinstance(e, SSL.Error):
+        return f"{', '.join(files)}: " + "; ".join(str(x[-1]) for x in e.args[0] if x) if e.args else str(e)
+    return str(e)
+
+
+async def _serve(make: Callable[[], FrontProcess], report_fd: int, parent: int) -> None:
+    loop, front = asyncio.get_running_loop(), make()
+    for s in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(s, front.stop)
+    loop.add_signal_handler(signal.SIGHUP, front.reload)
+    front.start()
+    front.complete.add_done_callback(lambda _: os.write(report_fd, b"ready\n"))
+    while not front.ended.done() and os.getppid() == parent:
+        await asyncio.wait((front.ended,), timeout=SWEEP_S)

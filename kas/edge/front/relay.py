@@ -1,0 +1,272 @@
+"""One connection of a client: TLS on its side, a Unix socket to a worker on the other, bytes in between.
+
+Of each direction at most one read is held: who does not take what was sent is not read from either. The worker is asked for once the
+client has sent something, so a connection that only waits costs no worker anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Protocol
+
+from OpenSSL import SSL
+
+from kas.edge.front.frames import GOAWAY, Frames
+from kas.edge.front.introduction import goodbye, hello
+from kas.edge.front.rendezvous import Rendezvous, free
+from kas.edge.front.tls import shown
+from kas.edge.front.worker import Worker
+
+RECORD_BYTES = 16 << 10  # a TLS record holds no more, so nothing stays behind inside of OpenSSL
+READ_BYTES = 64 << 10
+RETRY_S = 0.01  # when a worker has no room for another connection at the moment
+
+
+class Front(Protocol):
+    """Who keeps the relays."""
+
+    loop: asyncio.AbstractEventLoop
+    rendezvous: Rendezvous
+    goaway: bool  # workers may ask for it
+
+    def greeted(self, relay: Relay) -> None:
+        """The handshake is over; the client may now take some time to say what it wants."""
+
+    def wants_worker(self, relay: Relay) -> None:
+        """Calls ``relay.join`` with a worker, now or later."""
+
+    def lingers(self, relay: Relay) -> None:
+        """All is sent; the client may take a moment to read it."""
+
+    def gone(self, relay: Relay) -> None:
+        """The relay is closed."""
+
+
+class Relay:
+    """Starts with the handshake. Ends by itself, or by ``close``, and tells its front."""
+
+    __slots__ = ("_address", "_client", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock", "_tls", "_up", "_worker",
+                 "_worker_fd", "_writing", "closed", "worker")  # fmt: skip
+
+    def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
+        self._front, self._loop, self._sock, self._client = front, front.loop, sock, client
+        self._fd, self._worker_fd = sock.fileno(), -1
+        self._tls = SSL.Connection(context, sock)
+        self._tls.set_accept_state()
+        self._worker: socket.socket | None = None  # its socket
+        self.worker: Worker | None = None
+        self._address = ""
+        self._up: bytes | memoryview = b""
+        self._down: bytes | memoryview = b""
+        self._writing = self._going = self.closed = False
+        self._frames: Frames | None = None  # of HTTP/2, where a client may be told to go away
+        self._loop.add_reader(self._fd, self._shake)
+
+    def _shake(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except SSL.WantReadError:
+            self._write_when_possible(False)
+        except SSL.WantWriteError:
+            self._write_when_possible(True)
+        except SSL.Error:
+            self.close()
+        else:
+            self._write_when_possible(False)
+            self._loop.add_reader(self._fd, self._speaks)
+            self._front.greeted(self)
+
+    def _write_when_possible(self, wanted: bool) -> None:
+        if wanted and not self._writing:
+            self._loop.add_writer(self._fd, self._shake)
+        elif self._writing and not wanted:
+            self._loop.remove_writer(self._fd)
+        self._writing = wanted
+
+    # --- the worker
+
+    def _speaks(self) -> None:
+        self._loop.remove_reader(self._fd)
+        self._front.wants_worker(self)
+
+    def join(self, worker: Worker) -> None:
+        """From here on it is this worker the client speaks with."""
+        try:
+            chain = shown(self._tls)
+        except ValueError:
+            self.close()  # as Go does with a certificate that cannot be parsed
+            return
+        self._address = self._front.rendezvous.connection()
+        sock = socket.socket(socket.AF_UNIX)
+        sock.setblocking(False)
+        sock.bind(self._address)
+        self._worker, self.worker = sock, worker
+        worker.relays[self._address] = self
+        if self._front.goaway and self._tls.get_alpn_proto_negotiated() == b"h2":
+            self._frames = Frames()
+        worker.tell(hello(self._address, self._client, chain), self._connect)
+
+    def _connect(self) -> None:
+        if self.closed:
+            return
+        assert self._worker is not None and self.worker is not None
+        try:
+            self._worker.connect(self.worker.address)
+        except BlockingIOError:
+            self._loop.call_later(RETRY_S, self._connect)
+            return
+        except OSError:
+            self.close()
+            return
+        self._worker_fd = self._worker.fileno()
+        self._loop.add_reader(self._fd, self._from_client)
+        self._loop.add_reader(self._worker_fd, self._from_worker)
+
+    # --- up: from the client to the worker
+
+    def _from_client(self) -> None:
+        assert self._worker is not None
+        try:
+            data = self._tls.recv(RECORD_BYTES)
+        except SSL.WantReadError:
+            return
+        except SSL.ZeroReturnError:
+            self._client_ended()
+            return
+        except SSL.Error:
+            self.close()
+            return
+        try:
+            sent = self._worker.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            # The worker takes no more, but what it has said is still to be delivered.
+            self._loop.remove_reader(self._fd)
+            return
+        if sent < len(data):
+            self._up = memoryview(data)[sent:]
+            self._loop.remove_reader(self._fd)
+            self._loop.add_writer(self._worker_fd, self._flush_up)
+
+    def _flush_up(self) -> None:
+        assert self._worker is not None
+        try:
+            sent = self._worker.send(self._up)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._loop.remove_writer(self._worker_fd)
+            return
+        self._up = self._up[sent:]
+        if not self._up:
+            self._up = b""
+            self._loop.remove_writer(self._worker_fd)
+            self._loop.add_reader(self._fd, self._from_client)
+
+    def _client_ended(self) -> None:
+        """The client says no more; the worker decides whether there is still something to answer."""
+        assert self._worker is not None
+        self._loop.remove_reader(self._fd)
+        with contextlib.suppress(OSError):
+            self._worker.shutdown(socket.SHUT_WR)
+
+    # --- down: from the worker to the client
+
+    def _from_worker(self) -> None:
+        assert self._worker is not None
+        try:
+            data = self._worker.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if self._frames is not None:
+            data = self._put_in(data)
+        if not data:
+            self._worker_ended()
+        elif not self._deliver(data):
+            self._loop.remove_reader(self._worker_fd)
+            self._loop.add_writer(self._fd, self._flush_down)
+
+    def go_away(self) -> None:
+        """Tells a client of HTTP/2, with the next whole frame of the worker's, to open no stream here any more."""
+        self._going = True
+
+    def _put_in(self, data: bytes) -> bytes:
+        assert self._frames is not None
+        at = self._frames.edge(data)
+        if not self._going or at < 0:
+            return data
+        self._going = False
+        return data[:at] + GOAWAY + data[at:]
+
+    def _deliver(self, data: bytes | memoryview) -> bool:
+        """Whether all of it has gone; else the rest is in ``_down``."""
+        try:
+            sent = self._tls.send(data)
+            while sent < len(data):
+                data = memoryview(data)[sent:]
+                sent = self._tls.send(data)
+        except SSL.WantWriteError:
+            self._down = data
+            return False
+        except SSL.Error:
+            self.close()
+        return True
+
+    def _flush_down(self) -> None:
+        if self._deliver(self._down) and not self.closed:
+            self._down = b""
+            self._loop.remove_writer(self._fd)
+            self._loop.add_reader(self._worker_fd, self._from_worker)
+
+    def _worker_ended(self) -> None:
+        """What the client still sends is read, and nobody wants it: a socket closed over it would take the answer away."""
+        self._leave_worker()
+        try:
+            self._tls.shutdown()
+            self._sock.shutdown(socket.SHUT_WR)
+        except (SSL.Error, OSError):
+            self.close()
+            return
+        self._loop.add_reader(self._fd, self._discard)
+        self._front.lingers(self)
+
+    def _discard(self) -> None:
+        try:
+            if self._sock.recv(READ_BYTES):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass  # the connection is over either way
+        self.close()
+
+    # --- the end
+
+    def _leave_worker(self) -> None:
+        if self._worker_fd >= 0:
+            self._loop.remove_reader(self._worker_fd)
+            self._loop.remove_writer(self._worker_fd)
+            self._worker_fd = -1
+        if self._worker is not None:
+            assert self.worker is not None
+            self._worker.close()
+            self._worker = None
+            self.worker.relays.pop(self._address, None)
+            address = self._address
+            self.worker.tell(goodbye(address), lambda: free(address))
+
+    def close(self) -> None:
+        """Cuts both sides at once."""
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._leave_worker()
+        self._sock.close()
+        self._front.gone(self)

@@ -1,0 +1,42 @@
+"""Where front and workers meet: Unix sockets in one directory that only their user can enter.
+
+Whoever could connect to a worker could claim to be the front, so the directory has mode 0700. Addresses go through the open directory
+(``/proc/self/fd``), because those of Unix sockets are short (107 bytes) and paths of data directories are not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+
+class Rendezvous:
+    """Made by the supervisor before it forks, so that everybody has the same ``fd`` of the directory, and with it the same addresses."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(mode=0o700)
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def worker(self, index: int) -> str:
+        """Where a worker takes connections."""
+        return self._at(f"worker-{index}")
+
+    def introductions(self, index: int) -> str:
+        """Where a worker is told what connections have shown."""
+        return self._at(f"introductions-{index}")
+
+    def connection(self) -> str:
+        """A new address for one connection. Nobody can guess it and none comes twice."""
+        return self._at(secrets.token_hex(16))
+
+    def _at(self, name: str) -> str:
+        return f"/proc/self/fd/{self.fd}/{name}"
+
+
+def free(address: str) -> None:
+    """Gives an address back, also one left by a process that was killed."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(address)

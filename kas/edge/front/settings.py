@@ -1,0 +1,32 @@
+"""What flags mean to the front's TLS."""
+
+from __future__ import annotations
+
+from kas.config import ciphers
+from kas.config.options import Completed
+from kas.edge.front.tls import Pair, Settings
+
+
+def settings(o: Completed) -> Settings:
+    """From the flags of the command line; names files that the supervisor has made where flags name none."""
+    raw, pki = o.raw, o.data_dir / "pki"
+    chosen = ciphers.openssl(raw.tls_cipher_suites)
+    authorities = [str(file) for file in o.client_cas]
+    if raw.requestheader_client_ca_file:
+        authorities.append(raw.requestheader_client_ca_file)
+    return Settings(
+        Pair(raw.tls_cert_file or str(pki / "apiserver.crt"), raw.tls_private_key_file or str(pki / "apiserver.key")),
+        [_named(text) for text in raw.tls_sni_cert_key],
+        authorities,
+        # Suites of TLS 1.3 alone leave nothing to offer to older clients.
+        tls13_only=o.tls_min == "tls1.3" or (bool(raw.tls_cipher_suites) and not chosen),
+        http2=not raw.disable_http2_serving,
+        ciphers=chosen,
+    )
+
+
+def _named(text: str) -> Pair:
+    """``cert,key`` or ``cert,key:name,…``."""
+    files, _, names = text.partition(":")
+    cert, _, key = files.partition(",")
+    return Pair(cert, key, tuple(n for n in names.split(",") if n))

@@ -1,0 +1,165 @@
+"""The front's side of TLS: OpenSSL contexts, made anew when a file of theirs changes.
+
+Any client certificate is taken in the handshake, also none: whether it means something is the authenticators' to say, as in kube-apiserver,
+where a bad one is answered 401 and does no harm beside a good token. That is why the library is pyOpenSSL: Python's own ``ssl`` refuses
+the handshake.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from OpenSSL import SSL
+
+log = logging.getLogger("kas.front")
+
+_DER = serialization.Encoding.DER
+_RELEASE_BUFFERS = 0x10  # SSL_MODE_RELEASE_BUFFERS: an idle connection keeps no buffers
+# ECDHE with authenticated encryption, as rustls offers without the front.
+DEFAULT_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate with its intermediates, its key (PEM files), and the names it is for; none: those it names itself."""
+
+    cert: str
+    key: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the contexts are made of. ``ciphers`` are OpenSSL's names for TLS 1.2, empty for the default."""
+
+    default: Pair
+    named: Sequence[Pair] = ()
+    authorities: Sequence[str] = ()  # files of the CAs whose clients are asked for
+    tls13_only: bool = False
+    http2: bool = True
+    ciphers: Sequence[str] = ()
+    files: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        pairs = [file for pair in (self.default, *self.named) for file in (pair.cert, pair.key)]
+        object.__setattr__(self, "files", (*pairs, *self.authorities))
+
+
+class Contexts:
+    """``current`` is for new connections; those that are open keep theirs. Raises ``OSError``, ``ValueError`` and ``SSL.Error`` from the
+    constructor; from ``refresh`` nothing: what cannot be used is logged, and what was in use stays."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._seen = self._stamp()
+        self.current = self._make()
+
+    def refresh(self) -> None:
+        """Makes the contexts anew when a file has changed."""
+        try:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return
+            self._seen = stamp
+            self.current = self._make()
+        except (OSError, ValueError, SSL.Error) as e:
+            log.error("the serving certificates are as they were: %s", e)
+        else:
+            log.info("loaded the serving certificates anew")
+
+    def _stamp(self) -> list[tuple[int, int, int]]:
+        return [(s.st_mtime_ns, s.st_size, s.st_ino) for s in map(os.stat, self._settings.files)]
+
+    def _make(self) -> SSL.Context:
+        authorities = [c for file in self._settings.authorities for c in x509.load_pem_x509_certificates(_read(file))]
+        context = self._context(self._settings.default, authorities)
+        by_name: dict[str, SSL.Context] = {}
+        for pair in self._settings.named:
+            other = self._context(pair, authorities)
+            for name in pair.names or _names(pair.cert):
+                by_name.setdefault(name.lower().rstrip("."), other)
+
+        def choose(connection: SSL.Connection) -> None:
+            chosen = _chosen(by_name, connection)
+            if chosen is not None:
+                connection.set_context(chosen)
+
+        if by_name:
+            context.set_tlsext_servername_callback(choose)
+        return context
+
+    def _context(self, pair: Pair, authorities: Iterable[x509.Certificate]) -> SSL.Context:
+        s = self._settings
+        context = SSL.Context(SSL.TLS_SERVER_METHOD)
+        context.set_min_proto_version(SSL.TLS1_3_VERSION if s.tls13_only else SSL.TLS1_2_VERSION)
+        # A session that is taken up again has lost the client's intermediate certificates: every connection shows them anew.
+        context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE)
+        context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+        context.set_mode(_RELEASE_BUFFERS)
+        context.set_cipher_list(":".join(s.ciphers or (DEFAULT_CIPHERS,)).encode())
+        context.use_certificate_chain_file(pair.cert)
+        context.use_privatekey_file(pair.key)
+        context.check_privatekey()
+        if authorities:
+            context.set_verify(SSL.VERIFY_PEER, lambda *_: True)
+            for authority in authorities:
+                context.add_client_ca(authority)
+        protocols = [b"h2", b"http/1.1"] if s.http2 else [b"http/1.1"]
+        context.set_alpn_select_callback(
+            lambda _, offered: next((p for p in protocols if p in offered), SSL.NO_OVERLAPPING_PROTOCOLS)
+        )
+        return context
+
+
+def _chosen(by_name: dict[str, SSL.Context], connection: SSL.Connection) -> SSL.Context | None:
+    """By the name the client asks for, one label of which a certificate may leave open."""
+    asked = connection.get_servername()
+    if not asked:
+        return None
+    name = asked.decode("ascii", "replace").lower().rstrip(".")
+    return by_name.get(name) or by_name.get("*." + name.partition(".")[2])
+
+
+def _names(file: str) -> list[str]:
+    """The names a certificate is for: its alternative ones, else the common name."""
+    cert = x509.load_pem_x509_certificates(_read(file))[0]
+    try:
+        names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return [str(a.value) for a in cert.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    return [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
+
+
+def _read(file: str) -> bytes:
+    with open(file, "rb") as f:
+        return f.read()
+
+
+def shown(connection: SSL.Connection) -> list[bytes]:
+    """The certificates the client has shown (DER), its own first; none when it has shown none. ``ValueError`` for what is none."""
+    own = connection.get_peer_certificate(as_cryptography=True)
+    if own is None:
+        return []
+    # A server's list of OpenSSL begins with the intermediates.
+    first = own.public_bytes(_DER)
+    more = [c.public_bytes(_DER) for c in connection.get_peer_cert_chain(as_cryptography=True) or ()]
+    return [first, *(der for der in more if der != first)]
+
+
+def host(address: str) -> str:
+    """A client's address as text; one of IPv4 that came over IPv6 as that of IPv4."""
+    ip = ipaddress.IPv6Address(address) if ":" in address else None
+    return address if ip is None or ip.ipv4_mapped is None else str(ip.ipv4_mapped)
+
+
+def listen(sock: socket.socket, backlog: int) -> None:
+    """Starts to listen on a socket that is bound already."""
+    sock.setblocking(False)
+    sock.listen(backlog)

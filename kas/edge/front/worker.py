@@ -1,0 +1,93 @@
+"""A worker as the front sees it: where it takes connections, and the channel on which they are introduced."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from kas.edge.front.introduction import Messages, named
+
+RETRY_S = 0.05
+READ_BYTES = 1 << 16
+
+
+class Worker:
+    """``joined`` while the worker listens to introductions: only then it is given connections. ``changed`` is called when that changes.
+    ``relays`` are its connections, by their addresses."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: str, introductions: str, changed: Callable[[], None]) -> None:
+        self._loop, self.address, self._introductions, self._changed = loop, address, introductions, changed
+        self.relays: dict[str, Any] = {}
+        self.joined = False
+        self._sock: socket.socket | None = None
+        self._pending = b""  # bounded by what the relays that wait have to say
+        self._then: list[Callable[[], None]] = []
+
+    def join(self) -> None:
+        """Tries until the worker is there, also when it comes back after its end."""
+        sock = socket.socket(socket.AF_UNIX)
+        sock.setblocking(False)
+        try:
+            sock.connect(self._introductions)
+        except OSError:
+            sock.close()
+            self._loop.call_later(RETRY_S, self.join)
+            return
+        self._sock, self.joined = sock, True
+        self._messages = Messages()
+        self._loop.add_reader(sock.fileno(), self._hear)
+        self._changed()
+
+    def tell(self, message: bytes, then: Callable[[], None]) -> None:
+        """Calls ``then`` once the message, and all before it, is with the worker's kernel; at once when the worker has gone."""
+        self._then.append(then)
+        if self.joined:
+            self._pending += message
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._sock is not None and self._pending:
+            try:
+                sent = self._sock.send(self._pending)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._leave()
+                return
+            self._pending = self._pending[sent:]
+            if self._pending:
+                self._loop.add_writer(self._sock.fileno(), self._flush)
+                return
+            self._loop.remove_writer(self._sock.fileno())
+        then, self._then = self._then, []
+        for f in then:
+            f()
+
+    def _hear(self) -> None:
+        assert self._sock is not None
+        try:
+            data = self._sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._leave()
+            return
+        for body in self._messages.of(data):
+            relay = self.relays.get(named(body))
+            if relay is not None:
+                relay.go_away()
+
+    def _leave(self) -> None:
+        if self._sock is None:
+            return
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        self._sock.close()
+        self._sock, self.joined, self._pending = None, False, b""
+        self._flush()
+        self._changed()
+        self._loop.call_later(RETRY_S, self.join)

@@ -1,0 +1,175 @@
+"""What is said of group versions that another server answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from kas.aggregator.apiservices import APIService, APIServices, ServiceReference, by_group
+from kas.aggregator.discovery import Discovery
+from tests.aggregator.backend import Reply
+from tests.aggregator.conftest import PATIENCE_S, SERVICES
+from tests.controllers.waiting import until
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+def shown(call, group: str) -> dict[str, Any]:
+    """The group's first version in aggregated discovery, {} when it is not there."""
+    items = call("GET", "/apis", Accept=AGGREGATED)[1]["items"]
+    return next((i["versions"][0] for i in items if i["metadata"]["name"] == group), {})
+
+
+def everywhere(call, group: str, freshness: str) -> dict[str, Any]:
+    """The version once every worker shows it so; each asks for itself."""
+
+    def look() -> dict[str, Any]:
+        call.session.close()  # the next connection may be another worker's
+        found = shown(call, group)
+        return found if found.get("freshness") == freshness else {}
+
+    return [until(look, PATIENCE_S) for _ in range(8)][-1]
+
+
+def test_groups_stand_by_priority_and_name_of_the_api_service():
+    def made(version: str, group: str, minimum: int, priority: int) -> APIService:
+        return APIService(f"{version}.{group}", group, version, minimum, priority)
+
+    services = [
+        made("v1", "b.test", 10, 1), made("v1beta1", "a.test", 10, 1), made("v2", "c.test", 20, 1), made("v1", "c.test", 5, 1),
+        made("v1", "a.test", 1, 9), made("v10", "c.test", 5, 1),
+    ]  # fmt: skip
+    assert [[s.name for s in group] for group in by_group(services)] == [
+        ["v10.c.test", "v2.c.test", "v1.c.test"], ["v1.b.test"], ["v1.a.test", "v1beta1.a.test"]
+    ]  # fmt: skip
+
+
+class Slow:
+    """The way to a backend that answers when ``gate`` is set. ``asked`` are the paths in order, ``most`` how many at a time."""
+
+    def __init__(self) -> None:
+        self.gate, self.asked, self.now, self.most = asyncio.Event(), list[str](), 0, 0
+
+    async def get(self, service: APIService, path: str, *_: Any) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        self.asked.append(f"{service.name}{path}")
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await self.gate.wait()
+        self.now -= 1
+        return 200, [], b'{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}'
+
+
+def remote(name: str, service: str) -> APIService:
+    version, _, group = name.partition(".")
+    return APIService(name, group, version, 10, 10, ServiceReference("ns", service, 443), available=True)
+
+
+def test_backends_are_asked_once_for_a_service_and_few_at_a_time():
+    async def run() -> None:
+        services, slow, changes = APIServices(), Slow(), list[int]()
+        found = Discovery(services, slow, lambda: changes.append(1))  # type: ignore[arg-type]
+        names = [f"v{n}.{group}.test" for group in "abc" for n in (1, 2)]
+        for name in names:
+            services.put(name, remote(name, name[3]))
+        found.touch(names)
+        settled = asyncio.ensure_future(found.settled())
+        for _ in range(100):  # turns of the loop: nobody waits for anything but the gate
+            await asyncio.sleep(0)
+        assert len(slow.asked) == slow.most == 2 and not settled.done()
+        assert [v.freshness for v in found.versions()] == ["Stale"] * 6
+        slow.gate.set()
+        await asyncio.wait_for(settled, PATIENCE_S)
+        assert len(slow.asked) == 3 and slow.most == 2
+        assert [v.freshness for v in found.versions()] == ["Current"] * 6 and len(changes) == 3
+        found.refresh()
+        await found.settled()
+        assert len(slow.asked) == 6 and len(changes) == 3, "nothing new was said"
+
+    asyncio.run(run())
+
+
+def test_both_discoveries_have_the_group(register):
+    found = register("both", groupPriorityMinimum=19999)
+    call, group = found.call, found.backend.group
+    version = {"groupVersion": f"{group}/v1", "version": "v1"}
+    groups = call("GET", "/apis")[1]["groups"]
+    assert [g["name"] for g in groups[:2]] == ["apiregistration.k8s.io", group]
+    assert groups[1] == {"name": group, "versions": [version], "preferredVersion": version}
+    assert call("GET", f"/apis/{group}")[1]["preferredVersion"] == version
+    assert call("GET", f"/apis/{group}/v1")[1]["resources"][0]["name"] == "things"
+    current = everywhere(call, group, "Current")
+    assert current == {
+        "version": "v1", "freshness": "Current",
+        "resources": [{
+            "resource": "things", "responseKind": {"group": group, "version": "v1", "kind": "Thing"}, "scope": "Namespaced",
+            "singularResource": "thing", "verbs": ["get", "list"],
+        }],
+    }  # fmt: skip
+    order = [i["metadata"]["name"] for i in call("GET", "/apis", Accept=AGGREGATED)[1]["items"]]
+    assert order[:2] == ["apiregistration.k8s.io", group]
+    call("DELETE", f"{SERVICES}/{found.name}")
+    until(lambda: group not in json.dumps(call("GET", "/apis")[1]), PATIENCE_S)
+    assert call("GET", f"/apis/{group}/v1") == (404, "404 page not found\n")
+
+
+def test_the_tag_of_aggregated_discovery_changes_with_it(register):
+    found = register("tag")
+    everywhere(found.call, found.backend.group, "Current")
+    one = found.call.raw("GET", "/apis", Accept=AGGREGATED).headers["ETag"]
+    until(lambda: found.call.raw("GET", "/apis", Accept=AGGREGATED, If_None_Match=one).status_code == 304, PATIENCE_S)
+    found.call("DELETE", f"{SERVICES}/{found.name}")
+    until(lambda: found.call.raw("GET", "/apis", Accept=AGGREGATED, If_None_Match=one).status_code == 200, PATIENCE_S)
+
+
+def test_a_backend_without_aggregated_discovery_is_asked_for_its_list(register):
+    found = register("legacy", available=False)
+    found.backend.legacy = True
+    found.is_available()
+    current = everywhere(found.call, found.backend.group, "Current")
+    assert [(r["resource"], [s["subresource"] for s in r["subresources"]]) for r in current["resources"]] == [("things", ["status"])]
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "body"),
+    [
+        ("garbage", 200, b"{{{"), ("other-kind", 200, b'{"kind":"Status","apiVersion":"v1"}'), ("error", 500, b""),
+        ("huge", 200, b"[" + b" " * (5 << 20) + b"]"),
+        ("shape", 200, b'{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":7}'),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_understood_is_stale(register, name, status, body):
+    found = register(f"stale-{name}", available=False)
+    found.backend.replies["/apis"] = Reply(status, body)
+    found.is_available()
+    until(lambda: len(found.backend.seen("/apis")) >= 2, PATIENCE_S)  # both workers have asked
+    assert everywhere(found.call, found.backend.group, "Stale") == {"version": "v1", "freshness": "Stale"}
+    assert found.call("GET", f"/apis/{found.backend.group}")[0] == 200
+    assert found("GET", "/things")[0] == 200
+    assert "panic" not in found.call.server.output
+
+
+def test_a_backend_that_is_gone_is_stale_and_everything_else_is_there(register):
+    found = register("gone")
+    everywhere(found.call, found.backend.group, "Current")
+    found.backend.stop()
+    found.call("PATCH", f"{SERVICES}/{found.name}", {"spec": {"versionPriority": 16}}, "application/merge-patch+json")
+    found.is_available(False)
+    assert everywhere(found.call, found.backend.group, "Stale") == {"version": "v1", "freshness": "Stale"}
+    assert shown(found.call, "apps")["freshness"] == "Current"
+    assert found.call("GET", f"/apis/{found.backend.group}/v1") == (503, "service unavailable\n")
+    assert found.call("GET", f"/apis/{found.backend.group}")[0] == 200
+
+
+def test_a_local_one_that_nobody_serves_is_named_and_not_found(call):
+    name = "v1.nobody.test"
+    spec = {"group": "nobody.test", "version": "v1", "groupPriorityMinimum": 10, "versionPriority": 10}
+    assert call("POST", SERVICES, {"metadata": {"name": name}, "spec": spec})[0] == 201
+    assert call("GET", "/apis/nobody.test")[1]["name"] == "nobody.test"
+    assert call("GET", "/apis/nobody.test/v1") == (404, "404 page not found\n")
+    assert call("GET", "/apis/nobody.test/v1/things") == (404, "404 page not found\n")
+    assert shown(call, "nobody.test") == {}
+    call("DELETE", f"{SERVICES}/{name}")
+    assert call("GET", "/apis/nobody.test")[0] == 404

@@ -1,0 +1,78 @@
+"""A group of kas that another kas answers.
+
+The one behind lets everybody in: it cannot ask for the certificate that would prove whom a request is of.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+from pathlib import Path
+
+import pytest
+
+from kas.testing.server import KasServer
+from tests.aggregator.conftest import PATIENCE_S, SERVICES
+from tests.controllers.waiting import until
+
+NAME = "v1.batch"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+JOB = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}}}
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory):
+    flags = ("--unsafe-no-fsync", "--controllers=none", "--authorization-mode=AlwaysAllow", "--tls-san=behind.default.svc")
+    with KasServer(tmp_path_factory.mktemp("behind"), *flags) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("front")
+
+
+def test_a_group_of_one_server_is_anothers(directory, behind, connect):
+    flags = ("--unsafe-no-fsync", "--controllers=none")
+    with KasServer(directory, *flags) as whole:
+        assert connect(whole)("GET", f"{SERVICES}/{NAME}")[0] == 200
+    with KasServer(directory, *flags, "--runtime-config=batch/v1=false", workers=2) as server:
+        call = connect(server)
+        # The one that the server registered for itself when it had the group is gone.
+        until(lambda: call("GET", f"{SERVICES}/{NAME}")[0] == 404, PATIENCE_S)
+        assert call("GET", JOBS)[0] == 404
+        service = {"metadata": {"name": "behind"}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+        assert call("POST", "/api/v1/namespaces/default/services", service)[0] == 201
+        bundle = base64.b64encode(Path(behind.ca).read_bytes()).decode()
+        reference = {"namespace": "default", "name": "behind", "port": behind.port}
+        spec = {"group": "batch", "version": "v1", "groupPriorityMinimum": 17400, "versionPriority": 15, "caBundle": bundle}
+        assert call("POST", SERVICES, {"metadata": {"name": NAME}, "spec": {**spec, "service": reference}})[0] == 201
+        until(lambda: call("GET", JOBS)[0] == 200, PATIENCE_S)
+        use(call, server)
+        assert connect(behind)("GET", JOBS)[1]["items"][0]["metadata"]["name"] == "job"
+        resources = call("GET", "/apis/batch/v1")[1]["resources"]
+        assert "jobs" in [r["name"] for r in resources]
+        assert "/apis/batch/v1/namespaces/{namespace}/jobs" in call("GET", "/openapi/v2")[1]["paths"]
+        address = call("GET", "/openapi/v3")[1]["paths"]["apis/batch/v1"]["serverRelativeURL"]
+        assert "/apis/batch/v1/namespaces/{namespace}/jobs" in call("GET", address)[1]["paths"]
+        assert "panic" not in server.output
+
+
+def use(call, server) -> None:
+    """A watch, and a job that it sees come, change and stay."""
+    context = ssl.create_default_context(cafile=server.ca)
+    watch = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=PATIENCE_S)
+    watch.request("GET", f"{JOBS}?watch=true", headers={"Authorization": f"Bearer {server.token}"})
+    events = watch.getresponse()
+    assert events.status == 200
+    code, made = call("POST", JOBS, {"metadata": {"name": "job"}, **JOB})
+    assert (code, made["kind"]) == (201, "Job")
+    assert json.loads(events.readline())["object"]["metadata"]["uid"] == made["metadata"]["uid"]
+    patch = {"metadata": {"labels": {"a": "b"}}}
+    assert call("PATCH", f"{JOBS}/job", patch, "application/merge-patch+json")[1]["metadata"]["labels"]["a"] == "b"
+    assert json.loads(events.readline())["type"] == "MODIFIED"
+    watch.close()
+    table = call("GET", JOBS, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")[1]
+    assert table["rows"][0]["cells"][0] == "job"

@@ -1,0 +1,221 @@
+"""Requests that another server answers, as that server and the client see them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import http.client
+import json
+import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kas.client.http import Target
+from kas.endpoints.proxy_websocket import open_websocket
+from tests.aggregator.backend import Reply
+from tests.aggregator.conftest import PATIENCE_S, SERVICES
+from tests.controllers.waiting import until
+
+
+def stream(server, path: str, headers: dict[str, str] | None = None) -> tuple[http.client.HTTPSConnection, http.client.HTTPResponse]:
+    context = ssl.create_default_context(cafile=server.ca)
+    connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=PATIENCE_S)
+    connection.request("GET", path, headers={"Authorization": f"Bearer {server.token}", **(headers or {})})
+    return connection, connection.getresponse()
+
+
+def test_a_backend_is_told_whom_a_request_is_of(register, server):
+    found = register("who")
+    sent = {"X-Remote-User": "somebody", "X-Remote-Group": "a-group", "X-Remote-Extra-a": "b", "X-Remote-Uid": "1"}
+    sent["X-Custom"] = "yes"
+    code, answer = found("GET", "/namespaces/x/things?b=2&a=1%2B1", Audit_ID="of-the-test", **sent)
+    assert (code, answer["path"], answer["query"]) == (200, f"{found.backend.base}/namespaces/x/things", "a=1%2B1&b=2")
+    call = found.backend.seen(f"{found.backend.base}/namespaces/x/things")[0]
+    me = found.call("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})[1]["status"]["userInfo"]
+    assert call.all("x-remote-user") == [me["username"]]
+    assert call.all("x-remote-group") == me["groups"]
+    assert call.all("x-remote-extra-a") == [] and "1" not in call.all("x-remote-uid")
+    assert call.all("authorization") == [] and call.all("x-custom") == ["yes"] and call.all("audit-id") == ["of-the-test"]
+    assert call.all("x-forwarded-for") == ["127.0.0.1"] and call.all("host") == [f"127.0.0.1:{server.port}"]
+    assert call.peer == "aggregator"
+
+
+def test_an_impersonated_user_is_the_one_the_backend_sees(register):
+    found = register("as")
+    sent = {"Impersonate-User": "jane", "Impersonate-Uid": "u-1", "Impersonate-Group": "system:masters"}
+    sent["Impersonate-Extra-scopes%2fx"] = "all"
+    assert found("GET", "/things", **sent)[0] == 200
+    call = found.backend.seen(f"{found.backend.base}/things")[0]
+    assert call.all("x-remote-user") == ["jane"] and call.all("x-remote-uid") == ["u-1"]
+    assert call.all("x-remote-group") == ["system:masters", "system:authenticated"]
+    assert call.all("x-remote-extra-scopes%2fx") == ["all"]
+    assert not any(name.startswith("impersonate-") for name, _ in call.headers)
+
+
+def test_who_may_not_is_refused_here(register):
+    found = register("may")
+    code, answer = found("GET", "/namespaces/x/things/t", **{"Impersonate-User": "nobody"})
+    assert (code, answer["reason"]) == (403, "Forbidden")
+    assert answer["message"] == (
+        'things.may.test "t" is forbidden: User "nobody" cannot get resource "things" in API group "may.test" in the namespace "x"'
+    )
+    assert not found.backend.seen(f"{found.backend.base}/namespaces/x/things/t")
+
+
+def test_a_websocket_passes_both_ways(register, server):
+    found = register("socket")
+    context = ssl.create_default_context(cafile=server.ca)
+    target = Target("https", "127.0.0.1", str(server.port), f"{found.backend.base}/things", "", context)
+
+    async def talk() -> tuple[list[str | bytes | None], bytes]:
+        connection, socket = await open_websocket(target, [(b"authorization", f"Bearer {server.token}".encode())], ["one", "two"])
+        assert socket is not None, connection.status
+        await socket.send("text")
+        await socket.send(b"bytes")
+        said = [await socket.receive(), await socket.receive()]
+        await socket.close()
+        return said, connection.header(b"sec-websocket-protocol")
+
+    assert asyncio.run(asyncio.wait_for(talk(), PATIENCE_S)) == (["text", b"bytes"], b"one")
+    call = found.backend.seen(f"{found.backend.base}/things")[-1]
+    assert len(call.all("x-remote-user")) == 1 and call.all("authorization") == [] and call.peer == "aggregator"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_large_body_passes_in_pieces(register, chunked):
+    found = register(f"large-{str(chunked).lower()}")
+    body = b"0123456789abcdef" * (512 << 10)  # 8 MiB: more than the server takes for itself
+    url = f"{found.call.server.url}{found.backend.base}/things"
+    data = (body[i : i + 100_000] for i in range(0, len(body), 100_000)) if chunked else body
+    answer = found.call.session.post(url, data=data, headers={"Content-Type": "application/octet-stream"}, timeout=PATIENCE_S)
+    assert answer.status_code == 200
+    assert (answer.json()["size"], answer.json()["digest"]) == (len(body), hashlib.sha256(body).hexdigest())
+
+
+def test_a_backend_that_answers_before_the_body_is_heard(register):
+    found = register("early")
+    url = f"{found.call.server.url}{found.backend.base}/early"
+    answer = found.call.session.post(url, data=b"x" * (1 << 20), headers={"Content-Type": "text/plain"}, timeout=PATIENCE_S)
+    assert (answer.status_code, answer.json()["code"]) == (413, 413)
+    assert found("GET", "/things")[0] == 200
+
+
+def test_answers_pass_as_they_are(register):
+    found = register("answers")
+    base, replies = found.backend.base, found.backend.replies
+    replies[f"{base}/things/denied"] = Reply(403, b'{"kind":"Status","code":403,"message":"backend says no"}')
+    headers = [("Content-Type", "text/plain"), ("Warning", '299 - "w"'), ("X-Own", "1")]
+    replies[f"{base}/things/text"] = Reply(418, b"short and stout", headers)
+    assert found("GET", "/things/denied") == (403, {"kind": "Status", "code": 403, "message": "backend says no"})
+    answer = found.call.raw("GET", f"{base}/things/text")
+    assert (answer.status_code, answer.text, answer.headers["Content-Type"]) == (418, "short and stout", "text/plain")
+    assert (answer.headers["Warning"], answer.headers["X-Own"]) == ('299 - "w"', "1")
+
+
+def test_redirects_are_not_followed_and_not_passed_on(register):
+    found = register("redirect")
+    found.backend.replies[f"{found.backend.base}/things/r"] = Reply(302, b"", [("Location", f"https://127.0.0.1:{found.backend.port}/other")])
+    answer = found.call.raw("GET", f"{found.backend.base}/things/r")
+    assert (answer.status_code, answer.text) == (502, "the backend attempted to redirect this request, which is not permitted")
+    assert "Location" not in answer.headers and not found.backend.seen("/other")
+
+
+def test_a_watch_streams_and_ends_with_its_client(register, server):
+    found = register("watch")
+    connection, response = stream(server, f"{found.backend.base}/things?watch=true")
+    assert response.status == 200
+    assert response.getheader("X-Hop") is None  # the backend's own connection had it
+    until(lambda: found.backend.watches, PATIENCE_S)
+    for n in range(3):
+        found.backend.emit({"type": "ADDED", "object": {"n": n}})
+        assert json.loads(response.readline())["object"] == {"n": n}
+    connection.close()
+    response.close()
+
+    def is_gone() -> bool:
+        found.backend.emit({"type": "BOOKMARK", "object": {}})
+        return not found.backend.watches
+
+    until(is_gone, PATIENCE_S)
+
+
+def test_an_answer_without_end_waits_for_its_reader(register, server):
+    found = register("huge")
+    connection, response = stream(server, f"{found.backend.base}/huge")
+    assert response.read(1 << 20) == b"x" * (1 << 20)
+    seen = -1
+    # Nobody reads any more: what lies between is bounded, and so at some time nothing moves.
+    while seen != (seen := found.backend.stalled):
+        threading.Event().wait(0.5)
+    assert seen < 64 << 20
+    connection.close()
+    response.close()
+
+
+def test_an_answer_that_breaks_off_does_so_for_the_client(register, server):
+    found = register("broken")
+    connection, response = stream(server, f"{found.backend.base}/broken")
+    with pytest.raises(http.client.IncompleteRead):
+        response.read()
+    connection.close()
+    assert "panic" not in server.output
+
+
+def test_a_slow_backend_keeps_nobody_else_waiting(register, server):
+    found = register("slow")
+    path = f"{found.backend.base}/slow"
+
+    def ask() -> int:
+        connection, response = stream(server, path)
+        response.read()
+        connection.close()
+        return response.status
+
+    with ThreadPoolExecutor(20) as threads:
+        waiting = [threads.submit(ask) for _ in range(20)]
+        try:
+            until(lambda: len(found.backend.seen(path)) == 20, PATIENCE_S)
+            for _ in range(4):  # of either worker
+                assert found.call("GET", "/api/v1/namespaces/default")[0] == 200
+                assert found("GET", "/things")[0] == 200
+        finally:
+            found.backend.gate.set()
+        assert [w.result(PATIENCE_S) for w in waiting] == [200] * 20
+
+
+def test_a_certificate_has_to_be_the_services(register):
+    found = register("impostor", hosts=["other.default.svc"])
+    code, answer = found("GET", "/things")
+    assert code == 503 and answer.startswith("error trying to reach service: tls: failed to verify certificate: x509: ")
+    found.call("DELETE", f"{SERVICES}/{found.name}")
+    found.create(caBundle=None, insecureSkipTLSVerify=True)
+    found.is_available()
+    assert found("GET", "/things")[0] == 200
+
+
+def test_an_authority_that_cannot_be_read_is_said(register):
+    found = register("nonsense", caBundle="bm9wZQ==")
+    assert found("GET", "/things") == (500, "unable to load root certificates: unable to parse bytes as PEM block\n")
+
+
+def test_connections_are_used_again(register):
+    found = register("again")
+    for _ in range(4):  # either worker has one then
+        found.call.session.close()
+        assert found("GET", "/things")[0] == 200
+    before = found.backend.connections
+    for n in range(20):
+        assert found("GET", f"/things/{n}")[0] == 200
+    assert found.backend.connections - before < 10
+    assert found("POST", "/things", {"a": 1})[0] == 200
+
+
+def test_a_backend_that_hangs_up_after_each_answer_is_asked_again(register):
+    found = register("curt")
+    found.backend.hang_up = True
+    for n in range(50):
+        assert found("GET", f"/things/{n}")[0] == 200
+        assert found("POST", "/things", {"n": n})[0] == 200
+    assert len(found.backend.seen(f"{found.backend.base}/things")) == 50, "what may change something is sent once"

@@ -1,0 +1,88 @@
+"""Who a backend and this server are to each other."""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+
+from kas.aggregator.transport import ProxyCertificate, TLSContexts, TransportError, user_headers
+from kas.auth.user import UserInfo
+from tests.aggregator.certificates import Authority
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_headers_say_all_of_a_user():
+    user = UserInfo("jané", ["a", "b"], "u", {"example.com/key": ["1", "2"], "50%": ["x"], "ü": ["y"]})
+    assert user_headers(user) == [
+        (b"x-remote-user", "jané".encode()), (b"x-remote-uid", b"u"), (b"x-remote-group", b"a"), (b"x-remote-group", b"b"),
+        (b"x-remote-extra-example.com%2fkey", b"1"), (b"x-remote-extra-example.com%2fkey", b"2"), (b"x-remote-extra-50%25", b"x"),
+        (b"x-remote-extra-%c3%bc", b"y"),
+    ]  # fmt: skip
+    assert (b"x-remote-uid", b"u") not in user_headers(user, with_uid=False)
+
+
+@pytest.mark.parametrize(
+    ("user", "header"),
+    [
+        (UserInfo("a\r\nx-remote-group: system:masters"), "X-Remote-User"), (UserInfo("a", ["b\n"]), "X-Remote-Group"),
+        (UserInfo("a", (), "\0"), "X-Remote-Uid"), (UserInfo("a", (), "", {"k": ["\x7f"]}), "X-Remote-Extra-k"),
+    ],
+)  # fmt: skip
+def test_what_a_header_cannot_say_is_no_header_left_out(user, header):
+    with pytest.raises(ValueError, match=f'invalid header field value for "{header}"'):
+        user_headers(user)
+
+
+def test_a_new_certificate_is_used_once_it_is_whole(tmp_path):
+    authority, clock = Authority(tmp_path, "ca"), Clock()
+    files = authority.issue("first", files="proxy")
+    contexts = TLSContexts(ProxyCertificate(*files, clock))
+    before = contexts.of("", True)
+    assert contexts.of("", True) is before
+    key = Path(files[1])
+    old = key.read_bytes()
+    authority.issue("second", files="proxy")
+    new = key.read_bytes()
+    key.write_bytes(old)  # half of the pair is there
+    os.utime(key, (1, 1))
+    clock.now += 2
+    assert contexts.of("", True) is before
+    key.write_bytes(new)
+    assert contexts.of("", True) is before  # it has only just looked
+    clock.now += 2
+    assert contexts.of("", True) is not before
+
+
+def test_a_pair_that_does_not_load_ends_the_start(tmp_path):
+    authority = Authority(tmp_path, "ca")
+    certificate, _ = authority.issue("one")
+    _, key = authority.issue("two")
+    with pytest.raises(OSError):
+        ProxyCertificate(certificate, key)
+    with pytest.raises(OSError):
+        ProxyCertificate(certificate, str(tmp_path / "nothing"))
+    assert ProxyCertificate("", "").look() == 0
+
+
+def test_a_bundle_decides_who_is_believed(tmp_path):
+    contexts = TLSContexts(ProxyCertificate("", ""))
+    bundle = base64.b64encode(Authority(tmp_path, "ca").pem).decode()
+    strict, any_one, system = contexts.of(bundle, False), contexts.of("", True), contexts.of("", False)
+    assert (strict.verify_mode, strict.check_hostname, len(strict.get_ca_certs())) == (ssl.CERT_REQUIRED, True, 1)
+    assert (any_one.verify_mode, any_one.check_hostname) == (ssl.CERT_NONE, False)
+    assert (system.verify_mode, system.check_hostname) == (ssl.CERT_REQUIRED, True)
+    for bad in (b"nope", b"\xff", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+        with pytest.raises(TransportError, match="unable to parse bytes as PEM block"):
+            contexts.of(base64.b64encode(bad).decode(), False)
+    contexts.keep({("", True)})
+    assert contexts.of("", True) is any_one and contexts.of(bundle, False) is not strict

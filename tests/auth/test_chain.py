@@ -1,0 +1,205 @@
+"""Which certificates are an authority's clients; Go's rules, good and bad."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from ipaddress import ip_network
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from kas.auth.authn import AuthenticationError
+from kas.auth.authn.chain import LOOK_EVERY_S, Bundle, Verifier
+from kas.auth.authn.x509 import Certificates
+from tests import pki
+
+CA = pki.authority("ca")
+NOW = datetime.datetime.now(datetime.UTC).timestamp()
+
+
+class Clock:
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def verifier(tmp_path, *authorities: pki.Issued, at: float = NOW) -> tuple[Verifier, Clock, Clock]:
+    """With the clock of the file and that of certificates."""
+    (tmp_path / "ca.crt").write_bytes(b"".join(a.pem for a in authorities))
+    looks, time = Clock(0.0), Clock(at)
+    return Verifier(Bundle(str(tmp_path / "ca.crt"), clock=looks), clock=time), looks, time
+
+
+def why(verifier: Verifier, shown: pki.Issued) -> str:
+    """What is wrong; "" for a good certificate."""
+    try:
+        verifier.check(Certificates(shown.ders))
+    except AuthenticationError as e:
+        return str(e)
+    return ""
+
+
+MIDDLE = pki.authority("middle", CA)
+NARROW = pki.authority("narrow", CA, path_length=0)
+BELOW_NARROW = pki.authority("below narrow", NARROW)
+LATE = pki.authority("late", CA, begins_s=-7200, ends_s=-3600)
+NAMED = pki.authority("named", CA, permitted=[x509.DNSName("example.com")], excluded=[x509.DNSName("bad.example.com")])
+OTHER = pki.authority("ca")  # the same name, another key
+WEAK = pki.issue([("CN", "not an authority")], CA)
+JANE = [("CN", "jane")]
+SHA1_CA = """\
+-----BEGIN CERTIFICATE-----
+MIIBcTCCARegAwIBAgIUJYc3asUjxyulIN279SPComnQcacwCgYIKoZIzj0EAwIw
+DTELMAkGA1UEAwwCY2EwIBcNMjYxMTIyMTEzNjE5WhgPMjEyNjEwMjkxMTM2MTla
+MA0xCzAJBgNVBAMMAmNhMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEaWhPW065
+PUAjWEFURRbbrO0qan9yb/YTugQzB6VwZHKYoXM2rLOS+2wxMq3f5TaW66QYO+44
+rxWJrCPHUbGzWqNTMFEwHQYDVR0OBBYEFC2hDq0VLihzpOJcZtfeUIteoQNkMB8G
+A1UdIwQYMBaAFC2hDq0VLihzpOJcZtfeUIteoQNkMA8GA1UdEwEB/wQFMAMBAf8w
+CgYIKoZIzj0EAwIDSAAwRQIhAPVurwgqJ19zocVxoJvdjRTLyA2KTIlV95MS3+Ct
+68CMAiBxNn3WK5dpHnsJ8OyqcXqoKiJUld6NS844cZcPMjl3Aw==
+-----END CERTIFICATE-----
+"""
+SHA1_CLIENT = """\
+-----BEGIN CERTIFICATE-----
+MIIBFjCBvgIUWr8ikG6lFjOHgmlhJ9W1ao63MrMwCQYHKoZIzj0EATANMQswCQYD
+VQQDDAJjYTAgFw0yNjExMjIxMTM2MjBaGA8yMTI2MTAyOTExMzYyMFowDzENMAsG
+A1UEAwwEamFuZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABHK30fcPixH2aCx4
+tdK7tj5CBfWi4QPUMf9rGJcw0IO/qa8gXK6qRdzaoCD8BrMvz7jdJflN5/TEMQqZ
+6mwwumkwCQYHKoZIzj0EAQNIADBFAiEAwErryFN2FXvn/gtsRiqDzDU7iHSJ4suH
+MdAIK8dLpAkCIB+BHmvWAv5ZaC66slz0rcFqdOjlAUZW4vn1VA1jMuZf
+-----END CERTIFICATE-----
+"""
+
+
+@pytest.mark.parametrize("shown", [
+    pki.issue(JANE, CA), pki.issue(JANE, CA, usages=()), pki.issue(JANE, CA, usages=("any",)),
+    pki.issue(JANE, CA, usages=("server", "client")),
+    pki.issue(JANE, CA, ca=True), pki.issue(JANE, CA, key=ed25519.Ed25519PrivateKey.generate()),
+    pki.issue(JANE, MIDDLE, chain=[MIDDLE]), pki.issue(JANE, NARROW, chain=[NARROW]),
+    pki.issue(JANE, MIDDLE, chain=[OTHER, LATE, MIDDLE]),  # others may lie around
+    pki.issue(JANE, NAMED, chain=[NAMED], dns=["a.example.com"]), pki.issue(JANE, NAMED, chain=[NAMED]),
+    pki.issue(JANE, NAMED, chain=[NAMED], uris=["spiffe://elsewhere/x"]),
+    CA,
+])  # fmt: skip
+def test_good(tmp_path, shown):
+    assert not why(verifier(tmp_path, CA)[0], shown)
+
+
+@pytest.mark.parametrize(("shown", "reason"), [
+    (pki.issue(JANE, begins_s=-60), "unknown authority"),
+    (pki.issue(JANE, OTHER), "unknown authority"),
+    (pki.issue(JANE, MIDDLE), "unknown authority"),
+    (pki.issue(JANE, CA, ends_s=-60), "expired or is not yet valid"),
+    (pki.issue(JANE, CA, begins_s=3600, ends_s=7200), "expired or is not yet valid"),
+    (pki.issue(JANE, CA, usages=("server",)), "incompatible key usage"),
+    (pki.issue(JANE, CA, usages=("code",)), "incompatible key usage"),
+    (pki.issue(JANE, LATE, chain=[LATE]), "expired or is not yet valid"),
+    (pki.issue(JANE, BELOW_NARROW, chain=[BELOW_NARROW, NARROW]), "too many intermediates"),
+    (pki.issue(JANE, WEAK, chain=[WEAK]), "cannot sign"),
+    (pki.issue(JANE, NAMED, chain=[NAMED], dns=["a.example.org"]), "not authorized to sign for this name: a.example.org"),
+    (pki.issue(JANE, NAMED, chain=[NAMED], dns=["x.bad.example.com"]), "not authorized to sign for this name: x.bad.example.com"),
+    (pki.issue(JANE, CA, extra=[(x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\0"), True)]), "unhandled critical"),
+])  # fmt: skip
+def test_bad(tmp_path, shown, reason):
+    assert reason in why(verifier(tmp_path, CA)[0], shown)
+
+
+def test_what_is_no_certificate_is_refused(tmp_path):
+    check = verifier(tmp_path, CA)[0].check
+    with pytest.raises(AuthenticationError):
+        check(Certificates([b"\x30\x03\x02\x01\x01"]))
+    with pytest.raises(AuthenticationError):
+        check(Certificates([pki.issue(JANE, CA).der, b"nothing"]))
+
+
+@pytest.mark.parametrize(("constraint", "names", "good"), [
+    (x509.RFC822Name("jane@example.com"), {"emails": ["jane@example.com"]}, True),
+    (x509.RFC822Name("jane@example.com"), {"emails": ["joe@example.com"]}, False),
+    (x509.RFC822Name("example.com"), {"emails": ["joe@example.com"]}, True),
+    (x509.UniformResourceIdentifier("example.com"), {"uris": ["https://a.example.com/x"]}, True),
+    (x509.UniformResourceIdentifier("example.com"), {"uris": ["https://example.org/x"]}, False),
+    (x509.UniformResourceIdentifier("example.com"), {"uris": ["urn:no:host"]}, False),
+    (x509.UniformResourceIdentifier(".example.com"), {"uris": ["https://example.com/x"]}, False),
+    (x509.IPAddress(ip_network("10.0.0.0/8")), {"ips": ["10.1.2.3"]}, True),
+    (x509.IPAddress(ip_network("10.0.0.0/8")), {"ips": ["11.1.2.3"]}, False),
+    (x509.IPAddress(ip_network("10.0.0.0/8")), {"ips": ["::1"]}, False),
+    (x509.DNSName("example.com"), {"dns": ["notexample.com"]}, False),
+    (x509.DNSName("example.com"), {"dns": ["EXAMPLE.com"]}, True),
+    (x509.DirectoryName(x509.Name([])), {}, False),  # a kind that is not understood, and critical
+])  # fmt: skip
+def test_name_constraints(tmp_path, constraint, names, good):
+    between = pki.authority("between", CA, permitted=[constraint])
+    assert (not why(verifier(tmp_path, CA)[0], pki.issue(JANE, between, chain=[between], **names))) is good
+
+
+def test_a_root_with_constraints_binds_its_clients(tmp_path):
+    root = pki.authority("root", permitted=[x509.DNSName("example.com")])
+    check = verifier(tmp_path, root)[0]
+    assert not why(check, pki.issue(JANE, root, dns=["example.com"]))
+    assert "not authorized" in why(check, pki.issue(JANE, root, dns=["example.org"]))
+
+
+def test_a_weak_signature_does_not_count(tmp_path):
+    """Made for a hundred years with ``openssl x509 -req -sha1``: the library that makes the others does not sign so any more."""
+    root, shown = (pki.Issued(x509.load_pem_x509_certificate(pem.encode()), None) for pem in (SHA1_CA, SHA1_CLIENT))
+    assert "insecure algorithm" in why(verifier(tmp_path, root)[0], shown)
+
+
+def test_a_certificate_expires_while_it_is_known(tmp_path):
+    check, _, clock = verifier(tmp_path, CA)
+    shown = pki.issue(JANE, CA, ends_s=3600)
+    assert not why(check, shown)
+    clock.now += 7200
+    assert "expired" in why(check, shown)
+
+
+def test_a_certificate_becomes_valid_while_it_is_known(tmp_path):
+    check, _, clock = verifier(tmp_path, CA)
+    shown = pki.issue(JANE, CA, begins_s=3600)
+    assert "not yet valid" in why(check, shown)
+    clock.now += 7200
+    assert not why(check, shown)
+
+
+def test_the_authorities_are_read_again_when_their_file_changes(tmp_path):
+    check, looks, _ = verifier(tmp_path, CA)
+    old, new = pki.issue(JANE, CA), pki.issue(JANE, OTHER)
+    assert not why(check, old) and why(check, new)
+    path = tmp_path / "ca.crt"
+    path.write_bytes(OTHER.pem)
+    os.utime(path, ns=(1, 1))
+    looks.now += LOOK_EVERY_S
+    assert not why(check, new) and "unknown authority" in why(check, old)
+    path.write_bytes(b"nothing")
+    looks.now += LOOK_EVERY_S
+    assert not why(check, new)  # what was good stays
+    path.unlink()
+    looks.now += LOOK_EVERY_S
+    assert not why(check, new)
+    path.write_bytes(CA.pem + OTHER.pem)
+    looks.now += LOOK_EVERY_S
+    assert not why(check, new) and not why(check, old)
+
+
+def test_a_bundle_without_certificates_is_refused(tmp_path):
+    (tmp_path / "x").write_text("nothing")
+    with pytest.raises(ValueError, match="does not contain any valid"):
+        Bundle(str(tmp_path / "x"))
+    with pytest.raises(OSError):
+        Bundle(str(tmp_path / "y"))
+
+
+def test_many_certificates_cost_a_bounded_number_of_signatures(tmp_path, monkeypatch):
+    """Intermediates of one name that all might have signed one another."""
+    key = pki.authority("loop").key
+    loops = [pki.issue([("CN", "loop")], pki.Issued(pki.authority("loop", key=key).cert, key), ca=True, key=key) for _ in range(14)]
+    from kas.auth.authn import chain
+
+    counted = []
+    monkeypatch.setattr(chain._Search, "_signed", lambda self, *a, real=chain._Search._signed: counted.append(self._left) or real(self, *a))
+    assert why(verifier(tmp_path, CA)[0], pki.issue(JANE, loops[0], chain=loops))
+    assert sum(left > 0 for left in counted) <= chain.MAX_SIGNATURES

@@ -1,0 +1,106 @@
+"""The condition Available of APIServices that another server answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.testing.server import KasServer
+from tests.aggregator.backend import Reply
+from tests.aggregator.conftest import PATIENCE_S, SERVICES, authority, front, register  # noqa: F401 — fixtures
+from tests.controllers.waiting import until
+
+SERVICE = "/api/v1/namespaces/default/services"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", "--controllers=none", workers=2) as running:
+        yield running
+
+
+def said(found, reason: str) -> dict:
+    """The condition once it has this reason."""
+
+    def look() -> dict:
+        condition = found.condition()
+        return condition if condition.get("reason") == reason else {}
+
+    return until(look, PATIENCE_S)
+
+
+def test_what_is_missing_is_named(register):  # noqa: F811
+    found = register("missing")
+    call, port = found.call, found.backend.port
+    assert call("DELETE", f"{SERVICE}/missing")[0] == 200
+    assert said(found, "ServiceNotFound")["message"] == 'service/missing in "default" is not present'
+    assert found("GET", "/things") == (503, "service unavailable\n")
+    body = {"metadata": {"name": "missing"}, "spec": {"ports": [{"name": "other", "port": 1}]}}
+    assert call("POST", SERVICE, body)[0] == 201
+    assert said(found, "ServicePortError")["message"] == f'service/missing in "default" is not listening on port {port}'
+    ports = [{"name": "https", "port": port, "protocol": "TCP"}]
+    assert call("PATCH", f"{SERVICE}/missing", {"spec": {"ports": ports}}, MERGE)[0] == 200
+    assert said(found, "EndpointsNotFound")["message"] == 'cannot find endpointslices for service/missing in "default"'
+    meta = {"name": "missing-1", "labels": {"kubernetes.io/service-name": "missing"}}
+    endpoints = [{"addresses": ["10.1.2.3"], "conditions": {"ready": False}}]
+    slice_ = {"metadata": meta, "addressType": "IPv4", "endpoints": endpoints, "ports": [{"name": "https", "port": 8443}]}
+    assert call("POST", SLICES, slice_)[0] == 201
+    want = 'endpointslices for service/missing in "default" have no addresses with port name "https"'
+    assert said(found, "MissingEndpoints")["message"] == want
+    since = found.condition()["lastTransitionTime"]
+    assert call("DELETE", f"{SLICES}/missing-1")[0] == 200
+    assert said(found, "EndpointsNotFound")["lastTransitionTime"] == since  # it was unavailable all the time
+
+
+def test_the_condition_belongs_to_the_server(register):  # noqa: F811
+    found = register("owner")
+    obj = found.call("GET", f"{SERVICES}/{found.name}")[1]
+    assert obj["status"]["conditions"][0]["message"] == "all checks passed"
+    fields = {(f["manager"], f.get("subresource", "")) for f in obj["metadata"]["managedFields"]}
+    assert ("kube-apiserver", "status") in fields
+    call = found.backend.seen(found.backend.base)[0]
+    assert call.all("x-remote-user") == ["system:kube-aggregator"] and call.all("x-remote-group") == ["system:masters"]
+
+
+def test_a_backend_that_goes_and_comes_back(register):  # noqa: F811
+    found = register("flapping")
+    for _ in range(2):
+        found.backend.stop()
+        found.call("PATCH", f"{SERVICE}/flapping", {"metadata": {"labels": {"touched": "yes"}}}, MERGE)
+        condition = found.is_available(False)
+        url = f"https://localhost:{found.backend.port}{found.backend.base}"
+        assert condition["reason"] == "FailedDiscoveryCheck"
+        assert condition["message"].startswith(f'failing or missing response from {url}: Get "{url}": dial tcp ')
+        assert found("GET", "/things") == (503, "service unavailable\n")
+        found.backend.start()
+        found.is_available()  # nothing was touched: the server looks again by itself
+        until(lambda: found("GET", "/things")[0] == 200, PATIENCE_S)
+        found.call("PATCH", f"{SERVICE}/flapping", {"metadata": {"labels": {"touched": None}}}, MERGE)
+
+
+def test_an_answer_that_is_none(register):  # noqa: F811
+    found = register("refusing")
+    found.backend.replies[found.backend.base] = Reply(403, b"")
+    found.call("PATCH", f"{SERVICE}/refusing", {"metadata": {"labels": {"touched": "yes"}}}, MERGE)
+    condition = said(found, "FailedDiscoveryCheck")
+    url = f"https://localhost:{found.backend.port}{found.backend.base}"
+    assert condition["message"] == f"failing or missing response from {url}: bad status from {url}: 403"
+
+    def counted() -> bool:
+        metrics = found.call.raw("GET", "/metrics").text
+        gauge, counter = "aggregator_unavailable_apiservice", "aggregator_unavailable_apiservice_total"
+        wanted = [f'{gauge}{{name="{found.name}"}} 1', f'{counter}{{name="{found.name}",reason="FailedDiscoveryCheck"}} ']
+        return all(text in metrics for text in wanted)
+
+    for _ in range(4):  # whichever worker is asked
+        found.call.session.close()
+        until(counted, PATIENCE_S)
+
+
+def test_one_that_becomes_local_says_so(register):  # noqa: F811
+    found = register("local")
+    spec = {"service": None, "caBundle": None}
+    assert found.call("PATCH", f"{SERVICES}/{found.name}", {"spec": spec}, MERGE)[0] == 200
+    assert said(found, "Local")["message"] == "Local APIServices are always available"
+    assert found("GET", "/things") == (404, "404 page not found\n")

@@ -1,0 +1,162 @@
+"""Whom the front says a connection is: what was shown on it, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+
+from tests import pki
+from tests.edge.front.conftest import LIMIT_S, World, ask, until
+
+JANE = [("CN", "jane"), ("O", "dev")]
+
+
+@pytest.fixture
+def world(module_world) -> World:
+    return module_world
+
+
+def test_a_client_certificate_is_a_user(world):
+    status, user = world.who(pki.issue(JANE, world.ca))
+    assert (status, user["username"], user["groups"]) == (201, "jane", ["dev", "system:authenticated"])
+
+
+def test_intermediates_are_those_the_client_shows(world):
+    middle = pki.authority("middle", world.ca)
+    assert world.who(pki.issue(JANE, middle, chain=[middle]))[1]["username"] == "jane"
+    assert world.who(pki.issue(JANE, middle))[0] == 401
+
+
+@pytest.mark.parametrize("shown", ["self", "other", "expired", "server"])
+def test_a_bad_certificate_is_401_and_does_no_harm_beside_a_good_token(world, shown):
+    bad = {
+        "self": lambda: pki.issue(JANE), "other": lambda: pki.issue(JANE, pki.authority("clients")),
+        "expired": lambda: pki.issue(JANE, world.ca, ends_s=-60), "server": lambda: pki.issue(JANE, world.ca, usages=("server",)),
+    }[shown]()  # fmt: skip
+    with world.dial(bad) as s:
+        assert ask(s) == (401, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "Unauthorized",
+                                "reason": "Unauthorized", "code": 401})  # fmt: skip
+        assert ask(s, f"Authorization: Bearer {world.server.token}")[1]["username"] == "admin"
+        assert ask(s)[0] == 401
+
+
+def test_a_certificate_wins_over_a_token_also_one_that_is_known(world):
+    admin = f"Authorization: Bearer {world.server.token}"
+    with world.dial() as s:
+        assert ask(s, admin)[1]["username"] == "admin"
+    with world.dial(pki.issue(JANE, world.ca)) as s:
+        assert ask(s, admin)[1]["username"] == "jane"
+        assert ask(s, "Authorization: Bearer nonsense")[1]["username"] == "jane"
+
+
+def test_without_a_certificate_a_connection_is_as_ever(world):
+    with world.dial() as s:
+        assert ask(s)[0] == 403  # anonymous
+        assert ask(s, f"Authorization: Bearer {world.server.token}")[1]["username"] == "admin"
+
+
+def test_a_proxy_names_the_user_and_only_a_proxy(world):
+    proxy = pki.issue([("CN", "proxy")], world.proxies)
+    named = ("X-Remote-User: carol", "X-Remote-Group: dev", "X-Remote-Extra-Scopes: a")
+    with world.dial(proxy) as s:
+        assert ask(s, *named) == (201, {"username": "carol", "groups": ["dev", "system:authenticated"], "extra": {"scopes": ["a"]}})
+        assert ask(s, "X-Remote-User: dave")[1]["username"] == "dave"  # each request of a connection has its own
+        assert ask(s)[0] == 401
+    assert world.who(pki.issue([("CN", "other")], world.proxies), *named)[0] == 401
+    assert world.who(pki.issue([("CN", "proxy")], world.ca), *named)[1]["username"] == "proxy"
+    assert world.who(None, *named)[0] == 403
+
+
+def front_directory(world: World) -> Path:
+    return world.server.data_dir / "run" / "front"
+
+
+def connections(world: World) -> list[str]:
+    """The addresses of the relays that speak for somebody."""
+    return [p.name for p in front_directory(world).iterdir() if len(p.name) == 32]
+
+
+def test_nobody_else_can_reach_a_worker(world):
+    directory = front_directory(world)
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {p.name for p in directory.iterdir()} >= {"worker-0", "introductions-0"}
+
+
+def forge(world: World, name: str) -> str:
+    """What a request is told that comes past the front from an address; only the server's own user gets this far."""
+    directory = front_directory(world)
+    front = Path(f"/proc/{world.server.front_pid()}/fd")
+    fd = next(p.name for p in front.iterdir() if os.readlink(p) == str(directory))
+    command = [sys.executable, str(Path(__file__).with_name("forger.py")), str(directory), fd, name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * LIMIT_S, check=False)
+    return done.stdout.strip() or done.stderr
+
+
+def test_an_identity_is_not_forged_by_taking_an_address(world):
+    """While its connection is open an address is taken; afterwards it stands for nobody, however soon it is tried."""
+    shown = pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)
+    before = set(connections(world))
+    with world.dial(shown) as s:
+        assert ask(s)[1]["username"] == "root"
+        (mine,) = set(connections(world)) - before
+        assert "Address already in use" in forge(world, mine)
+    until(lambda: mine not in connections(world), "the end of the relay")
+    for name in (mine, "", "0" * 32):
+        told = forge(world, name)
+        assert told.startswith("403 ") and 'User "system:anonymous" cannot create' in told
+
+
+def test_every_connection_has_an_address_of_its_own_that_goes_with_it(world):
+    seen: set[str] = set()
+    shown = pki.issue(JANE, world.ca)
+    for _ in range(5):
+        before = set(connections(world))
+        with world.dial(shown) as s:
+            ask(s)
+            new = set(connections(world)) - before
+            assert len(new) == 1 and not new & seen
+            seen |= new
+        until(lambda new=new: not new & set(connections(world)), "the address to be given back")
+
+
+@pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
+def test_a_client_that_leaves_its_watch_takes_the_connection_along(world, alpn):
+    shown = pki.issue([("CN", "root"), ("O", "system:masters")], world.ca)
+    before = set(connections(world))
+    path = "/api/v1/namespaces?watch=1&timeoutSeconds=3000"
+    with world.dial(context=world.context(shown, alpn)) as s:
+        if alpn == "h2":
+            client = h2.connection.H2Connection(h2.config.H2Configuration())
+            client.initiate_connection()
+            head = {":method": "GET", ":path": path, ":scheme": "https", ":authority": "x"}
+            client.send_headers(1, list(head.items()), end_stream=True)
+            s.sendall(client.data_to_send())
+            while not any(isinstance(e, h2.events.ResponseReceived) for e in client.receive_data(s.recv(65536))):
+                s.sendall(client.data_to_send())
+        else:
+            s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert b" 200 " in s.recv(65536)
+        assert set(connections(world)) - before
+    until(lambda: not set(connections(world)) - before, "the end of the relay")
+
+
+def test_a_websocket_passes_and_is_the_certificates_user(world):
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+    upgrade = ("Host: x", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", key, "", "")
+    path = "/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Ddefault"
+    for group, status in (("system:masters", b"101"), ("nobody", b"403")):
+        with world.dial(pki.issue([("CN", "root"), ("O", group)], world.ca)) as s:
+            s.sendall("\r\n".join((f"GET {path} HTTP/1.1", *upgrade)).encode())
+            got = s.recv(65536)
+            assert got.split(b" ")[1] == status
+            while status == b"101" and b'"type":"ADDED"' not in got:
+                data = s.recv(65536)
+                assert data
+                got += data

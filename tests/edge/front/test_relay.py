@@ -1,0 +1,310 @@
+"""The front in the test's own process, before a worker that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kas.edge.front.introduction import Introductions
+from kas.edge.front.process import FrontProcess, Limits
+from kas.edge.front.rendezvous import Rendezvous, free
+from kas.edge.front.tls import Pair, Settings
+from tests import pki
+
+LIMIT_S = 60.0
+CA = pki.authority("clients")
+
+
+class Played:
+    """A worker: what it is sent goes to ``serve(reader, writer)``. ``addresses`` are those of the relays, in order."""
+
+    def __init__(self, rendezvous: Rendezvous, serve, index: int = 0) -> None:
+        self.introductions = Introductions(rendezvous.introductions(index))
+        self._path, self._serve = rendezvous.worker(index), serve
+        self.addresses: list[str] = []
+
+    async def start(self) -> None:
+        self.introductions.start()
+        self._server = await asyncio.start_unix_server(self._take, self._path)
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.addresses.append(writer.get_extra_info("peername"))
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            await self._serve(reader, writer)
+        writer.close()
+
+    def end(self) -> None:
+        self._server.close()
+        self.introductions.close()
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+
+
+class Scene:
+    def __init__(self, front: FrontProcess, worker: Played, port: int) -> None:
+        self.front, self.worker, self.port = front, worker, port
+
+    async def dial(self, shown: pki.Issued | None = None, directory: Path | None = None, **more):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if shown is not None:
+            assert directory is not None
+            context.load_cert_chain(*shown.write(directory, "shown"))
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=context, **more)
+
+    async def plain(self):
+        """TCP, and no word of TLS."""
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+
+@contextlib.asynccontextmanager
+async def scene(directory: Path, serve=echo, limits: Limits | None = None) -> AsyncIterator[Scene]:
+    server = pki.issue([("CN", "server")], usages=("server",), ips=["127.0.0.1"])
+    pair = Pair(*server.write(directory, "server"))
+    CA.write(directory, "ca")
+    rendezvous = Rendezvous(directory / "front")
+    worker = Played(rendezvous, serve)
+    await worker.start()
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        options = Settings(pair, authorities=[str(directory / "ca.crt")])
+        front = FrontProcess(listening, rendezvous, 1, options, limits or Limits())
+        front.start()
+        async with asyncio.timeout(LIMIT_S):
+            yield Scene(front, worker, listening.getsockname()[1])
+        front.stop()
+        worker.end()
+        async with asyncio.timeout(LIMIT_S):
+            await front.ended
+
+
+def run(test):
+    asyncio.run(test)
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    """Waits for the end of a connection, however it comes."""
+    try:
+        while await reader.read(65536):
+            pass
+    except (ConnectionError, ssl.SSLError):
+        pass
+    return True
+
+
+async def until(condition) -> None:
+    while not condition():  # noqa: ASYNC110 — what is waited for tells nobody
+        await asyncio.sleep(0.02)
+
+
+def test_bytes_pass_both_ways_unchanged(tmp_path):
+    async def test():
+        async with scene(tmp_path) as s:
+            reader, writer = await s.dial()
+            data = bytes(range(256)) * 20_000  # many records, many reads
+            writer.write(data)
+            assert await reader.readexactly(len(data)) == data
+            writer.close()
+
+    run(test())
+
+
+def test_a_worker_knows_what_was_shown_before_the_first_byte(tmp_path):
+    async def test():
+        found = []
+
+        async def serve(reader, writer):
+            found.append(s.worker.introductions.of(writer.get_extra_info("peername")))
+            await echo(reader, writer)
+
+        async with scene(tmp_path, serve) as s:
+            middle = pki.authority("middle", CA)
+            for shown in (None, pki.issue([("CN", "a")], middle, chain=[middle])):
+                reader, writer = await s.dial(shown, tmp_path)
+                writer.write(b"x")
+                await reader.readexactly(1)
+                assert found[-1].client == "127.0.0.1"
+                assert (found[-1].certificates and list(found[-1].certificates.chain)) == (shown and shown.ders)
+                writer.close()
+            for address in s.worker.addresses:
+                await until(lambda a=address: s.worker.introductions.of(a) is None)
+
+    run(test())
+
+
+def test_the_last_answer_arrives_although_the_client_still_sends(tmp_path):
+    async def test():
+        async def serve(reader, writer):
+            await reader.read(1)
+            writer.write(b"no" * 50_000)
+            await writer.drain()
+            writer.close()
+
+        async with scene(tmp_path, serve) as s:
+            reader, writer = await s.dial()
+            writer.write(b"x" * 3_000_000)
+            assert await reader.readexactly(100_000) == b"no" * 50_000
+            writer.transport.abort()
+
+    run(test())
+
+
+def test_a_client_that_ends_is_told_to_the_worker(tmp_path):
+    async def test():
+        ended = asyncio.Event()
+
+        async def serve(reader, writer):
+            while await reader.read(65536):
+                pass
+            ended.set()
+
+        async with scene(tmp_path, serve) as s:
+            _, writer = await s.dial()
+            writer.write(b"x")
+            await writer.drain()
+            writer.close()
+            await ended.wait()
+
+    run(test())
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_who_does_not_read_is_not_read_for(tmp_path, way):
+    """What is on its way is bounded by the buffers of sockets, not by what somebody would like to send."""
+
+    async def test():
+        sent, stop = 0, asyncio.Event()
+
+        async def pour(writer) -> None:
+            nonlocal sent
+            while not stop.is_set():
+                writer.write(b"x" * 65536)
+                await writer.drain()
+                sent += 65536
+
+        async def serve(reader, writer):
+            await (pour(writer) if way == "down" else stop.wait())
+
+        async with scene(tmp_path, serve) as s:
+            _, writer = await s.dial(limit=65536)
+            writer.write(b"x")
+            task = asyncio.ensure_future(pour(writer)) if way == "up" else None
+            last = -1
+            while sent != last:  # until nothing moves any more
+                last = sent
+                await asyncio.sleep(0.5)
+            assert sent < 64 << 20
+            (relay,) = s.front._workers[0].relays.values()
+            assert len(relay._up) + len(relay._down) <= 65536
+            stop.set()
+            if task is not None:
+                task.cancel()
+            writer.transport.abort()
+            await until(lambda: not s.front._workers[0].relays)
+
+    run(test())
+
+
+def test_half_open_handshakes_are_cut_after_their_time(tmp_path):
+    async def test():
+        async with scene(tmp_path, limits=Limits(handshake_s=0.1)) as s:
+            reader, writer = await s.plain()
+            writer.write(b"\x16\x03\x01")  # the beginning of a hello
+            assert await closed(reader)
+            writer.close()
+
+    run(test())
+
+
+def test_a_connection_that_says_nothing_is_cut_after_its_time(tmp_path):
+    async def test():
+        async with scene(tmp_path, limits=Limits(silent_s=0.1)) as s:
+            reader, writer = await s.dial()
+            assert await closed(reader)
+            writer.close()
+            assert not s.worker.addresses  # and no worker ever heard of it
+
+    run(test())
+
+
+def test_of_too_many_handshakes_the_oldest_is_cut(tmp_path):
+    async def test():
+        async with scene(tmp_path, limits=Limits(handshakes=3)) as s:
+            held = [await s.plain() for _ in range(3)]
+            await until(lambda: len(s.front._shaking.since) == 3)
+            reader, writer = await s.dial()
+            assert await closed(held[0][0])
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+            assert len(s.front._shaking.since) == 2
+            for _, w in (*held, (reader, writer)):
+                w.close()
+
+    run(test())
+
+
+def test_of_too_many_connections_those_that_do_nothing_go_first(tmp_path):
+    async def test():
+        async with scene(tmp_path, limits=Limits(connections=2)) as s:
+            busy = await s.dial()
+            busy[1].write(b"x")
+            await busy[0].readexactly(1)
+            idle = await s.plain()
+            await until(lambda: s.front._open == 2)
+            other = await s.dial()
+            assert await closed(idle[0])
+            other[1].write(b"y")
+            assert await other[0].readexactly(1) == b"y"
+            last = await s.plain()
+            assert await closed(last[0])  # all that are open do something
+            busy[1].write(b"z")
+            assert await busy[0].readexactly(1) == b"z"
+            for _, w in (busy, idle, other, last):
+                w.close()
+
+    run(test())
+
+
+def test_what_is_no_tls_does_no_harm(tmp_path):
+    async def test():
+        async with scene(tmp_path) as s:
+            reader, writer = await s.plain()
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert await closed(reader)
+            writer.close()
+            reader, writer = await s.dial()
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+            writer.close()
+
+    run(test())
+
+
+def test_a_worker_that_comes_back_is_used_again(tmp_path):
+    async def test():
+        async with scene(tmp_path) as s:
+            held = await s.dial()
+            held[1].write(b"x")
+            await held[0].readexactly(1)
+            s.worker.end()
+            held[1].transport.abort()
+            await until(lambda: not s.front._workers[0].joined)
+            waits = await s.dial()
+            waits[1].write(b"y")  # there is nobody at the moment
+            await until(lambda: s.front._patient)
+            free(s.worker._path)
+            await s.worker.start()
+            assert await waits[0].readexactly(1) == b"y"
+            waits[1].close()
+
+    run(test())

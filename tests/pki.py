@@ -1,0 +1,95 @@
+"""Certificates for tests, made when they are wanted."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+OIDS = {
+    "CN": x509.NameOID.COMMON_NAME, "O": x509.NameOID.ORGANIZATION_NAME, "OU": x509.NameOID.ORGANIZATIONAL_UNIT_NAME,
+    "UID": x509.ObjectIdentifier("1.3.6.1.4.1.57683.2"), "LDAPUID": x509.NameOID.USER_ID,
+}  # fmt: skip
+USAGES = {
+    "client": x509.ExtendedKeyUsageOID.CLIENT_AUTH, "server": x509.ExtendedKeyUsageOID.SERVER_AUTH,
+    "any": x509.ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE, "code": x509.ExtendedKeyUsageOID.CODE_SIGNING,
+}  # fmt: skip
+PEM = serialization.Encoding.PEM
+Subject = Sequence[tuple[str, str] | Sequence[str]]
+
+
+class Issued:
+    """A certificate and its key; ``chain`` are intermediates to show with it."""
+
+    def __init__(self, cert: x509.Certificate, key, chain: Sequence[Issued] = ()) -> None:
+        self.cert, self.key, self.chain = cert, key, tuple(chain)
+
+    @property
+    def der(self) -> bytes:
+        return self.cert.public_bytes(serialization.Encoding.DER)
+
+    @property
+    def ders(self) -> list[bytes]:
+        return [self.der, *(c.der for c in self.chain)]
+
+    @property
+    def pem(self) -> bytes:
+        return b"".join(c.cert.public_bytes(PEM) for c in (self, *self.chain))
+
+    @property
+    def key_pem(self) -> bytes:
+        return self.key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+    def write(self, directory: Path, name: str) -> tuple[str, str]:
+        """``name.crt`` and ``name.key`` in a directory, each at once whole; their paths."""
+        out = []
+        for suffix, data in (("key", self.key_pem), ("crt", self.pem)):
+            path = directory / f"{name}.{suffix}"
+            path.with_suffix(".new").write_bytes(data)
+            path.with_suffix(".new").rename(path)
+            out.append(str(path))
+        return out[1], out[0]
+
+
+def issue(
+    subject: Subject, by: Issued | None = None, *, ca: bool | None = None, usages: Iterable[str] = ("client",), begins_s: float = -3600,
+    ends_s: float = 86400, path_length: int | None = None, dns: Sequence[str] = (), uris: Sequence[str] = (), ips: Sequence[str] = (),
+    emails: Sequence[str] = (), permitted: Sequence[x509.GeneralName] = (), excluded: Sequence[x509.GeneralName] = (), key=None,
+    chain: Sequence[Issued] = (), extra: Sequence[tuple[x509.ExtensionType, bool]] = (),
+) -> Issued:  # fmt: skip
+    """A certificate ``by`` somebody, or self-signed. An authority with ``ca=True``; ``usages`` () leaves the extension out. Times are
+    seconds from now."""
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(OIDS[k], v) for k, v in subject])
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    b = x509.CertificateBuilder(name if by is None else by.cert.subject, name, key.public_key(), x509.random_serial_number())
+    b = b.not_valid_before(now + datetime.timedelta(seconds=begins_s)).not_valid_after(now + datetime.timedelta(seconds=ends_s))
+    if ca is not None:
+        b = b.add_extension(x509.BasicConstraints(ca, path_length), True)
+    if ca:
+        b = b.add_extension(x509.KeyUsage(False, False, False, False, False, True, True, False, False), True)
+        usages = ()
+    usages = list(usages)
+    if usages:
+        b = b.add_extension(x509.ExtendedKeyUsage([USAGES[u] for u in usages]), False)
+    if permitted or excluded:
+        b = b.add_extension(x509.NameConstraints(list(permitted) or None, list(excluded) or None), True)
+    b = b.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+    names = [*map(x509.DNSName, dns), *map(x509.UniformResourceIdentifier, uris), *map(x509.RFC822Name, emails)]
+    names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ips]
+    if names:
+        b = b.add_extension(x509.SubjectAlternativeName(names), False)
+    for extension, critical in extra:
+        b = b.add_extension(extension, critical)
+    signer = key if by is None else by.key
+    return Issued(b.sign(signer, None if isinstance(signer, ed25519.Ed25519PrivateKey) else hashes.SHA256()), key, chain)
+
+
+def authority(name: str, by: Issued | None = None, **more) -> Issued:
+    """A certificate authority."""
+    return issue([("CN", name)], by, ca=True, **more)

@@ -1,0 +1,168 @@
+"""A recorded conversation with a server that has recorded flags: requests with all kinds of credentials."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import http.client
+import json
+import re
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+
+from kas.testing.server import KasServer
+from tests.security.files import Files
+from tests.security.normal import HEADERS, Normal, parts
+
+ADMIN = {"token": "admin-token"}
+LIMIT_S = 120.0
+PAUSE_S = 0.2  # between tries of a step that is tried again, as recorded
+
+
+class Session:
+    """``start(*flags)`` starts a server; ``directory`` is for its files."""
+
+    def __init__(self, setup: dict[str, Any], directory: Path, start) -> None:
+        self.files = Files(directory)
+        self._contexts: dict[str | None, ssl.SSLContext] = {}
+        self._saved: dict[str, Any] = {}
+        self._namespace = "none"
+        for name, what in setup["files"].items():
+            self.files.put(name, what, self.fill)
+        self.server: KasServer = start(*map(self.fill, setup["flags"]))
+
+    def fill(self, text: str) -> str:
+        """Puts in what ``${…}`` stands for: dir, url, ns, the base64 of a file, or a path into what was saved."""
+
+        def value(match: re.Match[str]) -> str:
+            key = match.group(1)
+            if key in ("dir", "ns", "url"):
+                return {"dir": str(self.files.directory), "ns": self._namespace, "url": self.server.url if key == "url" else ""}[key]
+            name, _, path = key.partition(":")
+            if name == "b64":
+                return base64.b64encode(self.files.path(path).read_bytes()).decode()
+            if name not in self._saved:
+                return match.group()
+            v = self._saved[name]
+            for part in path.split("."):
+                v = v[int(part)] if isinstance(v, list) else v.get(part) if isinstance(v, dict) else None
+            return v if isinstance(v, str) else json.dumps(v)
+
+        return re.sub(r"\$\{([^}]*)\}", value, text)
+
+    def run(self, case: dict[str, Any]) -> list[dict[str, Any]]:
+        """The answers of a case, one for each step, normalised."""
+        self._namespace = "s" + hashlib.sha1(case["id"].encode()).hexdigest()[:8]
+        self._saved = {}
+        normal = Normal({
+            self._namespace: "<ns>", str(self.files.directory): "<dir>", f"127.0.0.1:{self.server.port}": "<server>",
+        })  # fmt: skip
+        return [self._step(step, normal) for step in case["in"]["steps"]]
+
+    def _step(self, step: dict[str, Any], normal: Normal) -> dict[str, Any]:
+        if "sleep" in step:
+            time.sleep(step["sleep"])
+        for left in range(step.get("poll", 1) - 1, -1, -1):
+            status, headers, data = self._request(step)
+            if left == 0 or status == step.get("until", 200):
+                break
+            time.sleep(PAUSE_S)
+        try:
+            body = json.loads(data)
+        except ValueError:
+            body = data.decode("utf-8", "replace")
+        if "save" in step:
+            self._saved[step["save"]] = body
+        if step.get("only") == "status":
+            return {"status": status}
+        out: dict[str, Any] = {"status": status, "headers": {k: normal.text(headers[k]) for k in HEADERS if k in headers}}
+        if step.get("only") == "headers":
+            return out
+        picked = body
+        for part in step.get("pick", "").split("/") if "pick" in step else ():
+            picked = picked.get(part) if isinstance(picked, dict) else None
+        out["body"] = normal.value(picked)
+        if "jwt" in step:
+            token = body
+            for part in step["jwt"].split("."):
+                token = token.get(part) if isinstance(token, dict) else None
+            out["jwt"] = normal.jwt(token)
+        return out
+
+    def _request(self, step: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        cred = step.get("cred", ADMIN) or {}
+        headers = [("Accept", step.get("accept", "application/json"))]
+        if "token" in cred:
+            headers.append(("Authorization", "Bearer " + self.fill(cred["token"])))
+        if "jwt" in cred:
+            headers.append(("Authorization", "Bearer " + self._sign(cred["jwt"])))
+        body = step.get("body")
+        if body is not None:
+            body = self.fill(body if isinstance(body, str) else json.dumps(_moments(body))).encode()
+            headers += [("Content-Type", step.get("ctype", "application/json")), ("Content-Length", str(len(body)))]
+        elif step["method"] in ("POST", "PUT", "PATCH"):
+            headers.append(("Content-Length", "0"))
+        headers += [("User-Agent", "replay"), *((k, self.fill(v)) for k, v in step.get("headers", ()))]
+        c = http.client.HTTPSConnection("127.0.0.1", self.server.port, context=self._context(cred.get("cert")), timeout=LIMIT_S)
+        try:
+            c.putrequest(step["method"], self.fill(step["path"]), skip_accept_encoding=True)
+            for name, value in headers:
+                c.putheader(name, value)
+            c.endheaders(body)
+            r = c.getresponse()
+            got: dict[str, str] = {}
+            for name, value in r.getheaders():
+                got[name.lower()] = f"{got[name.lower()]} || {value}" if name.lower() in got else value
+            return r.status, got, r.read()
+        finally:
+            c.close()
+
+    def _context(self, shown: str | None) -> ssl.SSLContext:
+        if shown not in self._contexts:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            if shown is not None:
+                context.load_cert_chain(self.files.path(shown), self.files.path(shown).with_suffix(".key"))
+            self._contexts[shown] = context
+        return self._contexts[shown]
+
+    def _sign(self, recipe: dict[str, Any]) -> str:
+        """A token from a recipe: another one's header and claims, with changes."""
+        header, claims = parts(self.fill(recipe["from"])) if "from" in recipe else ({}, {})
+        algorithm = recipe.get("alg") or header.get("alg") or "RS256"
+        header |= {"alg": algorithm, **({"kid": recipe["kid"]} if recipe.get("kid") else {}), **recipe.get("header", {})}
+        if header.get("kid") == "":
+            del header["kid"]
+        for key in ("claims", "set"):
+            claims |= json.loads(self.fill(json.dumps(_moments(recipe.get(key) or {}))))
+        for name in recipe.get("unset") or ():
+            claims.pop(name, None)
+        key = self.files.path(recipe["key"]).read_bytes() if recipe.get("key") else b""
+        if algorithm.startswith("HS"):
+            return _hmac(header, claims, key or b"secret")
+        kid = header.pop("kid", None)
+        return jwt.encode(claims, key or None, algorithm, {**header, **({"kid": kid} if kid is not None else {})})
+
+
+def _hmac(header: dict[str, Any], claims: dict[str, Any], key: bytes) -> str:
+    """Signed with a PEM file as if it were a secret, which a good library refuses to do."""
+    def b64(data: bytes) -> str:
+        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+    signed = b64(json.dumps(header).encode()) + "." + b64(json.dumps(claims).encode())
+    return f"{signed}.{b64(hmac.new(key, signed.encode(), hashlib.sha256).digest())}"
+
+
+def _moments(v: Any) -> Any:
+    """``now+60`` as a number of seconds."""
+    if isinstance(v, dict):
+        return {k: _moments(x) for k, x in v.items()}
+    if isinstance(v, list):
+        return [_moments(x) for x in v]
+    match = re.fullmatch(r"now([+-]\d+)?", v) if isinstance(v, str) else None
+    return int(time.time()) + int(match.group(1) or 0) if match else v

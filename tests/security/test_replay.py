@@ -1,0 +1,66 @@
+"""Recorded conversations with kube-apiserver 1.36.2 about security, replayed against kas with the recorded flags and files.
+
+A setup is started once for all its cases. ``known_differences.txt`` lists the steps that differ, strict both ways; ``not_yet.txt`` the
+setups that kas does not serve yet.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kas.testing.plugin import servers
+from tests import need
+from tests.security.normal import differences
+from tests.security.session import Session
+from tests.vectors import files
+
+HERE = Path(__file__).resolve().parent
+KINDS = ("authn", "authz", "audit-e2e", "apf", "encryption", "sa-csr")
+SETUPS = {row["id"][6:]: row["in"] for row in files.lines("security/setups")}
+CASES: dict[str, list[files.Vector]] = {}
+for kind in KINDS:
+    for row in files.lines(f"security/{kind}"):
+        CASES.setdefault(row["in"]["setup"], []).append(row)
+
+
+def listed(name: str, columns: int) -> dict[tuple[str, ...], str]:
+    """The lines of a file: all columns but the last -> the last. ValueError for a line that is not of that form."""
+    out = {}
+    for line in (HERE / name).read_text().splitlines():
+        if line and not line.startswith("#"):
+            *key, reason = line.split("\t")
+            if len(key) != columns - 1 or not reason:
+                raise ValueError(f"{name}: not {columns} columns: {line!r}")
+            out[tuple(key)] = reason
+    return out
+
+
+KNOWN = listed("known_differences.txt", 3)
+NOT_YET = listed("not_yet.txt", 2)
+STARTED = sorted(name for name in CASES if (name,) not in NOT_YET)
+PARAMS = STARTED or [pytest.param("", marks=need.missing(f"no recorded conversations in {files.DIRECTORY}"))]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("setup", PARAMS)
+def test_setup(setup, tmp_path, tmp_path_factory):
+    wrong = []
+    for start in servers(tmp_path_factory):
+        session = Session(SETUPS[setup], tmp_path, lambda *flags, start=start: start(*flags, "--unsafe-no-fsync", "--controllers=none"))
+        for case in sorted(CASES[setup], key=lambda c: c["id"]):
+            got = session.run(case)
+            different = {i: d for i, (w, g) in enumerate(zip(case["out"], got, strict=True)) if (d := differences(w, g))}
+            known = {int(step) for name, step in KNOWN if name == case["id"]}
+            wrong += [f"{case['id']}\t{i}\t{'; '.join(different[i][:3])}" for i in sorted(set(different) - known)]
+            wrong += [f"{case['id']}\t{i}\tdoes not differ any more" for i in sorted(known - set(different))]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_every_line_of_the_lists_is_about_something():
+    if not CASES:
+        need.give_up(f"no recorded conversations in {files.DIRECTORY}")
+    steps = {c["id"]: len(c["in"]["steps"]) for cases in CASES.values() for c in cases}
+    assert [key for key in KNOWN if int(key[1]) >= steps.get(key[0], 0)] == []
+    assert [name for (name,) in NOT_YET if name not in CASES] == []
