@@ -182,7 +182,8 @@ class Server:
         raw = self.options.raw
         initializer = Initializer(
             objects=self.registries, informers=self.registries, registries=self.registries, authorizer=self.authorizer, rules=self.rbac,
-            mapper=self._of_kind, run_dir=self.options.run_dir, settings=raw,
+            mapper=self._of_kind, metrics=self.metrics, equivalents=lambda group, resource: self.rest.equivalents(group, resource),
+            run_dir=self.options.run_dir, settings=raw,
         )  # fmt: skip
         plugins = admission_order.build(
             initializer, raw.enable_admission_plugins, raw.disable_admission_plugins, raw.admission_control_config_file,
@@ -297,7 +298,7 @@ class Server:
         """The filters and what is behind them, for the "secure", "insecure" or "read-only" port."""
         return Chain(
             handler_chain(port, self.options.raw, self.metrics, self.filter_parts), self.director, respond.status, translate,
-            self.deadlines, lambda req: respond.status(req, timed_out()),
+            self.deadlines, lambda req: respond.late(timed_out()),
         )  # fmt: skip
 
     def controllers(self) -> list[controllers.Controller]:

@@ -7,6 +7,7 @@ Order is upstream's (``kas/admission/order.py``), mutating before validating. Pl
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from time import monotonic
 from typing import Any, Protocol
 
@@ -40,12 +41,14 @@ class Reinvocation:
 class Attributes:
     """What is about to happen. ``obj`` and ``old`` are dicts in ``version``, the one of the request; a mutating plug-in changes ``obj``.
 
-    ``options`` are the decoded options of the verb; ``reinvocation`` is there once a plug-in has asked for it.
+    ``options`` are the decoded options of the verb; ``reinvocation`` is there once a plug-in has asked for it. ``deadline`` is when the
+    request has to be answered, by ``time.monotonic``; ``bodies_recorded`` whether the audit log shows what was sent, so that an annotation
+    may, too.
     """
 
     __slots__ = (
-        "annotate", "dry_run", "group", "kind", "name", "namespace", "now", "obj", "old", "operation", "options", "reinvocation",
-        "resource", "subresource", "user", "version", "warn",
+        "annotate", "bodies_recorded", "deadline", "dry_run", "group", "kind", "name", "namespace", "now", "obj", "old", "operation",
+        "options", "reinvocation", "resource", "subresource", "user", "version", "warn",
     )  # fmt: skip
     # None where the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules these operations out in
     # ``handles``, which a type checker cannot follow; the Any keeps it from asking each of them again, not from checking the dict.
@@ -61,6 +64,7 @@ class Attributes:
         self.kind, self.namespace, self.name, self.obj, self.old = kind, namespace, name, obj, old
         self.user, self.options, self.dry_run, self.now, self.warn, self.annotate = user, options, dry_run, now, warn, annotate
         self.reinvocation: Reinvocation | None = None
+        self.deadline, self.bodies_recorded = inf, False
 
     def reinvoked(self) -> Reinvocation:
         """The state of this request's reinvocation, made when first asked for."""
@@ -81,7 +85,8 @@ class Plugin(Protocol):
     """A plug-in: ``admit(attributes)`` changes what is about to be written, ``validate(attributes)`` looks at what it became; it has
     one or both. Each returns None or an awaitable, and refuses by raising ApiError.
 
-    What ``handles`` says may depend on operation, group, resource and subresource only: it is asked once for each.
+    What ``handles`` says may depend on operation, group, resource and subresource only: it is asked once for each. A plug-in that may
+    change its mind has ``on_change(changed)`` and calls ``changed`` then: so what nobody has configured costs the requests nothing.
     """
 
     name: str
@@ -113,6 +118,9 @@ class Chain:
     def __init__(self, plugins: Sequence[Plugin], timers: Timers | None = None) -> None:
         self.plugins, self._timers = plugins, timers
         self._cache: dict[tuple[str, str, str, str], tuple[Steps, Steps]] = {}
+        for plugin in plugins:
+            if hasattr(plugin, "on_change"):
+                plugin.on_change(self._cache.clear)
 
     def _plan(self, a: Attributes) -> tuple[Steps, Steps]:
         key = (a.operation, a.group, a.resource, a.subresource)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from kas.meta.field import FieldError, duplicate, go_quote, invalid, required
+from kas.meta.field import FieldError, duplicate, go_quote, required
 
 log = logging.getLogger("kas.admission")
 
@@ -214,11 +214,10 @@ KINDS: Kinds = {
 
 
 class Configuration:
-    """The sections of the file, by the plug-ins' names. ``kubeconfigs`` are those that webhooks will use."""
+    """The sections of the file, by the plug-ins' names."""
 
     def __init__(self, sections: Mapping[str, Section]) -> None:
         self.sections = dict(sections)
-        self.kubeconfigs: dict[str, str] = {}
 
     def section(self, name: str) -> Section | None:
         """What the file says of the plug-in; None when it says nothing."""
@@ -267,33 +266,15 @@ def _sections(path: str, known: Collection[str]) -> dict[str, Section]:
 
 # Their ``Plugin`` takes a section. What is said for others is nobody's, upstream too.
 TAKERS = frozenset((
-    "EventRateLimit", "ImagePolicyWebhook", "PodNodeSelector", "PodSecurity", "PodTolerationRestriction", "ResourceQuota",
+    "EventRateLimit", "ImagePolicyWebhook", "MutatingAdmissionWebhook", "PodNodeSelector", "PodSecurity", "PodTolerationRestriction",
+    "ResourceQuota", "ValidatingAdmissionWebhook",
 ))  # fmt: skip
 
 
-# --- webhooks, which are not there yet
-
-_WEBHOOK = Struct("WebhookAdmission", {"kubeConfigFile": STRING})
-_WEBHOOK_KINDS: Kinds = {
-    ("apiserver.config.k8s.io/v1", "WebhookAdmissionConfiguration"): _WEBHOOK,
-    ("apiserver.config.k8s.io/v1alpha1", "WebhookAdmission"): _WEBHOOK,
-}
-WEBHOOKS = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
-
-
-def keep_rest(configuration: Configuration, on: Collection[str], off: Collection[str], speak: bool) -> None:
-    """Checks and keeps what the file says for webhooks, and (``speak``) logs what of it has no effect.
-
-    ``on`` are the plug-ins that run, ``off`` those that were switched off. Raises ConfigurationError.
-    """
-    for name, section in configuration.sections.items():
-        if name in WEBHOOKS and name not in off:
-            try:
-                configuration.kubeconfigs[name] = _kubeconfig(section)
-            except ConfigurationError as e:
-                raise ConfigurationError(f"couldn't init admission plugin {go_quote(name)}: {e}") from None
-            why = "the configuration is kept, but admission webhooks are not there yet: none is called"
-        elif name not in on:
+def keep_rest(configuration: Configuration, on: Collection[str], speak: bool) -> None:
+    """Logs (``speak``) what of the file has no effect; ``on`` are the plug-ins that run."""
+    for name in configuration.sections:
+        if name not in on:
             why = "the configuration has no effect: the plug-in is not on"
         elif name not in TAKERS:
             why = "the configuration has no effect: the plug-in takes none"
@@ -301,14 +282,3 @@ def keep_rest(configuration: Configuration, on: Collection[str], off: Collection
             continue
         if speak:
             log.warning("%s: %s: %s", FLAG, name, why)
-
-
-def _kubeconfig(section: Section) -> str:
-    path = versioned(section, _WEBHOOK_KINDS).get("kubeConfigFile") or ""
-    if not os.path.isabs(path):
-        check([invalid("kubeConfigFile", path, "must be an absolute file path")])
-    try:
-        _parse(_read_file(path))  # what it says is for later
-    except ConfigurationError as e:
-        raise ConfigurationError(f'error loading config file "{path}": {e}') from None
-    return path

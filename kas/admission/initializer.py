@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from kas.admission.matching import Equivalents
 from kas.auth.attributes import Authorizer
 from kas.auth.authz.rbac import RbacIndex
 from kas.informers import Informers, Objects
 from kas.meta import inject
+from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
 
 # (group, version, kind) -> the records of the served resources of that kind; empty for a kind that is not served.
@@ -22,6 +24,9 @@ class Settings(Protocol):
 
     default_not_ready_toleration_seconds: int
     default_unreachable_toleration_seconds: int
+    enable_aggregator_routing: bool
+    max_mutating_requests_inflight: int
+    workers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +34,8 @@ class Initializer:
     """A plug-in's constructor names what it wants by these names, and is given that and nothing else.
 
     ``objects`` and ``informers`` read (see ``kas.informers`` for how fresh and what is raised); ``registries`` is for the few that write;
-    ``rules`` tells what a user holds by RBAC; ``run_dir`` is the directory that the workers of one server share while it runs;
-    ``settings`` are flags.
+    ``rules`` tells what a user holds by RBAC; ``equivalents`` which served resources are the same in other versions; ``metrics`` counts;
+    ``run_dir`` is the directory that the workers of one server share while it runs; ``settings`` are flags.
     """
 
     objects: Objects
@@ -39,6 +44,8 @@ class Initializer:
     authorizer: Authorizer
     rules: RbacIndex
     mapper: RESTMapper
+    equivalents: Equivalents
+    metrics: Metrics
     run_dir: Path
     settings: Settings
 

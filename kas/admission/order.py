@@ -21,14 +21,15 @@ ORDER = (
     "EventRateLimit", "ExtendedResourceToleration", "DefaultStorageClass", "StorageObjectInUseProtection",
     "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
     "CertificateSubjectRestriction", "DefaultIngressClass", "DenyServiceExternalIPs", "PodTopologyLabels", "PodResizeValidator",
-    "RBACEscalation", "DRAAdminAccess", "ResourceQuota", "AlwaysDeny",
+    "RBACEscalation", "DRAAdminAccess", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny",
 )  # fmt: skip
 
 DEFAULT_ON = frozenset((
     "NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority", "DefaultTolerationSeconds",
     "DefaultStorageClass", "StorageObjectInUseProtection", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval",
     "CertificateSigning", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodResizeValidator",
-    "ResourceQuota",
+    "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 ))  # fmt: skip
 
 # Not admission plug-ins upstream but parts of a storage; they cannot be switched off.
@@ -40,10 +41,6 @@ NO_EFFECT = {
     "AlwaysAdmit": "it lets everything pass",
     "PersistentVolumeLabel": "it asked cloud providers that were part of the API server until Kubernetes 1.31",
     "PodPreset": "the API group settings.k8s.io was removed in Kubernetes 1.20",
-    "MutatingAdmissionPolicy": _NOT_YET,
-    "MutatingAdmissionWebhook": _NOT_YET,
-    "ValidatingAdmissionPolicy": _NOT_YET,
-    "ValidatingAdmissionWebhook": _NOT_YET,
     "ClusterTrustBundleAttest": _NOT_YET,
     "PodGroupProtection": _NOT_YET,
     "PodGroupWorkloadExists": _NOT_YET,
@@ -98,7 +95,7 @@ def build(initializer: Initializer, enable: list[str], disable: list[str], confi
     if speak:
         for name in (n for n in enable if n in NO_EFFECT):
             log.warning("--enable-admission-plugins: %s has no effect: %s", name, NO_EFFECT[name])
-    configuration.keep_rest(config, names, disable, speak)
+    configuration.keep_rest(config, names, speak)
     return out
 
 

@@ -118,8 +118,9 @@ class Connection:
         except OSError as e:
             raise BackendError(f"write: {_os_text(e)}") from e
 
-    async def head(self, timeout_s: float = HEAD_TIMEOUT_S) -> None:
-        """Reads status and headers of the final answer into ``status``, ``reason`` and ``headers`` (names in lower case)."""
+    async def head(self, timeout_s: float | None = HEAD_TIMEOUT_S) -> None:
+        """Reads status and headers of the final answer into ``status``, ``reason`` and ``headers`` (names in lower case). None for a
+        caller that watches the time itself."""
         try:
             async with asyncio.timeout(timeout_s):
                 while True:

@@ -1,4 +1,5 @@
-"""A kubeconfig as the API server reads one: where a backend is, and how it and we prove who we are.
+"""A kubeconfig as the API server reads one: where a backend is, and how it and we prove who we are (``load``); or only as whom we come to
+which of many (``load_users``).
 
 Certificates, tokens (also from a file that changes) and passwords; ``exec`` plug-ins, auth providers and proxies are refused. Paths in
 the file are relative to it. Upstream: ``client-go/tools/clientcmd``.
@@ -13,7 +14,7 @@ import posixpath
 import ssl
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -35,13 +36,14 @@ class KubeconfigError(ValueError):
 
 
 @dataclass
-class Backend:
-    """Where requests go, and with which credentials."""
+class Credentials:
+    """What we show to prove who we are. ``cert`` and ``key`` are PEM."""
 
-    target: Target
     token: str = ""
     token_file: str = ""
     basic: str = ""
+    cert: bytes = b""
+    key: bytes = b""
     clock: Callable[[], float] = time.monotonic
     _read: tuple[float, str] = field(default=(float("-inf"), ""), repr=False)
 
@@ -64,6 +66,21 @@ class Backend:
         return token or self.token
 
 
+ANONYMOUS = Credentials()
+
+
+@dataclass
+class Backend:
+    """Where requests go, and with which credentials."""
+
+    target: Target
+    credentials: Credentials
+
+    def headers(self) -> Headers:
+        """The authorization header, none without a credential."""
+        return self.credentials.headers()
+
+
 def load(path: str) -> Backend:
     """The backend that the current context of the kubeconfig at ``path`` names. Raises KubeconfigError."""
     if not path:
@@ -83,20 +100,59 @@ def load(path: str) -> Backend:
     user = _named(document, "users", "user", user_name) if user_name else {}
     if user is None:
         raise KubeconfigError(f'invalid configuration: user "{user_name}" does not exist')
-    for key, what in REFUSED.items():
-        if user.get(key):
-            raise KubeconfigError(f'{path}: user "{user_name}": {what} are not supported')
+    credentials = _credentials(user, user_name, path)
     if cluster.get("proxy-url"):
         raise KubeconfigError(f'{path}: cluster "{cluster_name}": proxy-url is not supported')
-    base = os.path.dirname(path)
-    target = _target(cluster, user, cluster_name, base)
-    basic = ""
+    return Backend(_target(cluster, credentials, cluster_name, os.path.dirname(path)), credentials)
+
+
+class Users:
+    """Whose credentials go to which server: the users of a kubeconfig are named after the servers (upstream's
+    ``AuthenticationInfoResolver``)."""
+
+    def __init__(self, by_name: Mapping[str, Credentials], default: Credentials = ANONYMOUS) -> None:
+        self._by_name, self._default = by_name, default
+
+    def of(self, host: str, port: int) -> Credentials:
+        """Those of ``host:port``, then ``*.`` and what follows a dot in it, the longest first; at port 443 the same without the port;
+        then ``*``, and the current context's."""
+        address = f"[{host}]" if ":" in host else host
+        for target in (f"{address}:{port}", host) if port == 443 else (f"{address}:{port}",):
+            steps = target.split(".")
+            for name in (target, *("*." + ".".join(steps[i:]) for i in range(1, len(steps)))):
+                if name in self._by_name:
+                    return self._by_name[name]
+        return self._by_name.get("*", self._default)
+
+
+def load_users(path: str) -> Users:
+    """The users of the kubeconfig at ``path``; nobody for "". Raises KubeconfigError."""
+    if not path:
+        return Users({})
+    path = os.path.abspath(path)
+    document = _document(path)
+    items = document.get("users") or ()
+    if not isinstance(items, list) or not all(isinstance(item, dict) and isinstance(item.get("name"), str) for item in items):
+        raise KubeconfigError("invalid configuration: users is not a list of named users")
+    users = {item["name"]: _credentials(_named(document, "users", "user", item["name"]) or {}, item["name"], path) for item in items}
+    context = _named(document, "contexts", "context", document.get("current-context") or "") or {}
+    return Users(users, users.get(context.get("user") or "", ANONYMOUS))
+
+
+def _credentials(user: dict[str, Any], name: str, path: str) -> Credentials:
+    for key, what in REFUSED.items():
+        if user.get(key):
+            raise KubeconfigError(f'{path}: user "{name}": {what} are not supported')
+    base, basic = os.path.dirname(path), ""
     if user.get("username"):
         basic = base64.b64encode(f"{user['username']}:{user.get('password') or ''}".encode()).decode()
     token_file = os.path.join(base, user["tokenFile"]) if user.get("tokenFile") else ""
     if token_file:
         _bytes_of(token_file)
-    return Backend(target, user.get("token") or "", token_file, basic)
+    cert, private = _pem(user, "client-certificate", base), _pem(user, "client-key", base)
+    if bool(cert) != bool(private):
+        raise KubeconfigError("invalid configuration: client-certificate and client-key go together")
+    return Credentials(user.get("token") or "", token_file, basic, cert, private)
 
 
 def _document(path: str) -> dict[str, Any]:
@@ -135,13 +191,13 @@ def _named(document: dict[str, Any], kind: str, part: str, name: str) -> dict[st
     return None
 
 
-def _target(cluster: dict[str, Any], user: dict[str, Any], name: str, base: str) -> Target:
+def _target(cluster: dict[str, Any], credentials: Credentials, name: str, base: str) -> Target:
     server = cluster.get("server") or ""
     if not server:
         raise KubeconfigError(f'invalid configuration: no server found for cluster "{name}"')
-    ca, cert, key = _pem(cluster, "certificate-authority", base), _pem(user, "client-certificate", base), _pem(user, "client-key", base)
+    ca = _pem(cluster, "certificate-authority", base)
     if "://" not in server:
-        server = f"{'https' if ca or cert else 'http'}://{server}"
+        server = f"{'https' if ca or credentials.cert else 'http'}://{server}"
     try:
         url = urlsplit(server)
         port = url.port
@@ -151,7 +207,10 @@ def _target(cluster: dict[str, Any], user: dict[str, Any], name: str, base: str)
         raise KubeconfigError(f"invalid configuration: server {server} is not an http or https URL")
     tls = None
     if url.scheme == "https":
-        tls = _tls(ca, cert, key, cluster.get("insecure-skip-tls-verify") is True)
+        insecure = cluster.get("insecure-skip-tls-verify") is True
+        if insecure and ca:
+            raise KubeconfigError("specifying a root certificates file with the insecure flag is not allowed")
+        tls = client_tls(ca, credentials, insecure)
     path = posixpath.normpath("/" + unquote(url.path).lstrip("/"))
     return Target(url.scheme, url.hostname, str(port or ""), path, url.query, tls, cluster.get("tls-server-name") or "")
 
@@ -167,19 +226,21 @@ def _pem(part: dict[str, Any], name: str, base: str) -> bytes:
     return _bytes_of(os.path.join(base, part[name])) if part.get(name) else b""
 
 
-def _tls(ca: bytes, cert: bytes, key: bytes, insecure: bool) -> ssl.SSLContext:
-    if insecure and ca:
-        raise KubeconfigError("specifying a root certificates file with the insecure flag is not allowed")
-    if bool(cert) != bool(key):
-        raise KubeconfigError("invalid configuration: client-certificate and client-key go together")
+def client_tls(ca: bytes, credentials: Credentials = ANONYMOUS, insecure: bool = False) -> ssl.SSLContext:
+    """A client context that wants a certificate of ``ca`` (PEM; of the system's authorities without), and shows ours.
+
+    Raises KubeconfigError for certificates that are none.
+    """
     try:
         context = ssl.create_default_context(cadata=ca.decode("ascii") if ca else None)
+        # As Go: a certificate that is trusted need not be an authority's.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if insecure:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        if cert:
+        if credentials.cert:
             # OpenSSL's Python face takes only files for these two.
             with tempfile.TemporaryDirectory(prefix="kas-") as folder:
-                for part, data in (("cert", cert), ("key", key)):
+                for part, data in (("cert", credentials.cert), ("key", credentials.key)):
                     with open(os.path.join(folder, part), "wb", opener=lambda p, flags: os.open(p, flags, 0o600)) as f:
                         f.write(data)
                 context.load_cert_chain(os.path.join(folder, "cert"), os.path.join(folder, "key"), password=lambda: b"")

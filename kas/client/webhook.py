@@ -106,21 +106,21 @@ class Webhook:
         if not 200 <= status < 300:
             pause = float(retry_after) if retry_after.isdigit() and len(retry_after) < 6 else 0.0
             asked = bool(pause) and (status == 429 or status >= 500)
-            raise WebhookError(_refusal(status, answer), retry=status in (429, 500, 504) or asked, pause_s=pause if asked else 0.0)
+            raise WebhookError(refusal(status, answer), retry=status in (429, 500, 504) or asked, pause_s=pause if asked else 0.0)
         if len(answer) > MAX_ANSWER:
             raise WebhookError(f"the answer of {target.url} is larger than {MAX_ANSWER} bytes")
         return answer
 
 
-def _refusal(status: int, answer: bytes) -> str:
-    """client-go's error for an answer that is none (``errors.NewGenericServerResponse``)."""
+def refusal(status: int, answer: bytes, text: bool = True) -> str:
+    """client-go's error for an answer that is none (``errors.NewGenericServerResponse``). Only an answer that is ``text`` is quoted."""
     try:
         value = orjson.loads(answer)
     except orjson.JSONDecodeError:
         value = None
     if isinstance(value, dict) and value.get("kind") == "Status" and isinstance(value.get("message"), str):
         return value["message"]
-    said = " ".join(answer[:MAX_QUOTED].decode("utf-8", "replace").split()) or "unknown"
+    said = (" ".join(answer[:MAX_QUOTED].decode("utf-8", "replace").split()) if text else "") or "unknown"
     if status in _TEXTS:
         return _TEXTS[status] or said
     if status >= 500:

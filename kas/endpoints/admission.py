@@ -28,6 +28,8 @@ class RequestAdmission:
             operation, served.group, served.version, served.resource, ctx.subresource, kind or served.kind, ctx.namespace, name, None, None,
             req.user, options, ctx.dry_run, ctx.now, req.warn, req.annotate,
         )  # fmt: skip
+        self._attributes.deadline = req.deadline
+        self._attributes.bodies_recorded = req.audit is not None and req.audit.level != "Metadata"
         self.warn = req.warn
 
     @property
@@ -61,6 +63,8 @@ class RequestAdmission:
         a.operation, a.obj, a.old = operation, obj, old
         if operation == CREATE and obj is not None and not a.subresource:
             a.name = obj["metadata"].get("name", "")  # generated meanwhile
+            if a.options.get("kind") == "UpdateOptions":  # of an update or patch that creates
+                a.options = {**a.options, "kind": "CreateOptions"}
 
     async def authorize_create(self, name: str) -> None:
         """403 when the user may not create an object of this name, 500 when that cannot be decided."""

@@ -14,7 +14,7 @@ from kas.types.defaults import apply_defaults
 from kas.types.scheme import BUILTIN, DecodeError, decode, decode_plain, decode_protobuf, open_envelope, write_json
 from kas.types.strict import duplicates, strict_errors, warning_texts
 
-JSON_ERROR_STRUCT = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+JSON_ERROR_STRUCT = gojson.TYPE_META
 _GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 

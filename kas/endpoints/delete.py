@@ -76,7 +76,7 @@ class Deleter:
         respond.media(req)
         options = self._options(req, served)
         ctx = self.writer.context(req, namespace, bool(options.get("dryRun")))
-        step = self._step(req, served, ctx, name, options)
+        step = self._step(req, served, ctx, name, options, name)
         rec = await step.run()
         if not step.gone or served.record.delete_returns == "object":
             # 202 only where the client said orphanDependents=false and the object is still there.
@@ -90,8 +90,9 @@ class Deleter:
             details["uid"] = obj["metadata"]["uid"]
         return respond.success(req, details)
 
-    def _step(self, req: Request, served: Served, ctx: Context, name: str, options: dict[str, Any]) -> Delete:
-        return Delete(served.registry, ctx, name, options, served, self.writer.asked(req, served, DELETE, ctx, name, options))
+    def _step(self, req: Request, served: Served, ctx: Context, name: str, options: dict[str, Any], asked: str = "") -> Delete:
+        """``asked`` is the name in the URL, which is all that admission knows of names."""
+        return Delete(served.registry, ctx, name, options, served, self.writer.asked(req, served, DELETE, ctx, asked, options))
 
     async def delete_collection(self, req: Request, served: Served, namespace: str) -> Response:
         """Serve DELETE of what a list would show, one after the other; what is gone already is no error. Answers with that list."""

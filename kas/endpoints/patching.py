@@ -65,7 +65,7 @@ class Patcher:
             req.audit.patched(req.body)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, subresource)
-        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("PatchOptions", o))
+        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
         write: Update
         if kind == APPLY_PATCH:
             write = await step(len(req.body) >= LARGE, ApplyUpdate, req, served, ctx, name, admission, o)

@@ -133,6 +133,12 @@ def status(req: Request, e: ApiError) -> Response:
     return resp
 
 
+def late(e: ApiError) -> Response:
+    """The answer to whoever waited too long, as upstream's timeout handler writes it: no kind, no media type, whatever was asked for."""
+    body = {k: v for k, v in e.status().items() if k not in ("kind", "apiVersion")}
+    return text(e.code, orjson.dumps(body).decode() + "\n")
+
+
 def _status_media(req: Request) -> Media:
     try:
         return media_without_conversion(req)

@@ -71,6 +71,12 @@ class Rest:
         """The records of the served resources of a kind."""
         return [r.record for r in (self.resources.get((group, version)) or {}).values() if r.kind == kind]
 
+    def equivalents(self, group: str, resource: str) -> list[Any]:
+        """What serves the same objects in other versions, or other groups, and what serves them here."""
+        all_ = [served for found in self.resources.values() if (served := found.get(resource)) is not None]
+        roots = {served.registry.root for served in all_ if served.group == group and isinstance(served, Served)}
+        return [s for s in all_ if s.group == group or (isinstance(s, Served) and s.registry.root in roots)]
+
     def subresource(self, group: str, resource: str, name: str, **verbs: Handler) -> None:
         """Handlers of a subresource in every version of its resource; verbs are get, create, update, patch, delete."""
         self.subresources[group, resource, name] = verbs

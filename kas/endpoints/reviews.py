@@ -6,12 +6,13 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from kas.admission import CREATE
 from kas.endpoints import respond
 from kas.endpoints.codec import decode_body
 from kas.endpoints.options import write_options
 from kas.endpoints.rest import Virtual
 from kas.endpoints.subresources.named import own
-from kas.endpoints.write import Writer
+from kas.endpoints.write import Writer, options_dict
 from kas.kinds.authentication import tokenreview as authn
 from kas.kinds.authorization import accessreview as authz
 from kas.meta.aside import LARGE, POOL
@@ -39,7 +40,10 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
         ctx = writer.context(req, namespace, o.dry_run)
         # Seen only where the answer is the question itself with a status; the others answer a new object.
         own(req, obj, kind, ctx, o)
-        result = await awaited(answer(ctx, obj))
+        admission = writer.asked(req, served, CREATE, ctx, "", options_dict("CreateOptions", o))
+        await awaited(admission.admit(CREATE, obj, None))
+        await awaited(admission.validate(CREATE, admission.obj, None))
+        result = await awaited(answer(ctx, admission.obj))
         return respond.virtual(req, kind, result, 201)
 
     return Virtual(record, create=create)

@@ -105,7 +105,7 @@ class Scale:
             req.audit.patched(req.body)
         o = write_options(req.params, "PatchOptions", kind)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)
-        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("PatchOptions", o), SCALE.kind)
+        admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o), SCALE.kind)
         write: _ScaleUpdate
         if kind == APPLY_PATCH:
             write = _Apply(served, self.scaled(served), ctx, name, admission, await step(len(req.body) >= LARGE, Applied, req, o))
@@ -145,6 +145,13 @@ class _ScaleUpdate(Update):
         if shown:
             scale["metadata"]["managedFields"] = shown
         return scale
+
+    async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
+        # Upstream derives both Scales anew from their parents (``toScaleUpdateValidation``).
+        if self.admission is not None:
+            pending = self.admission.validate(operation, _unowned(await self.to_request(obj)), _unowned(live) if live is not None else None)
+            if pending is not None:
+                await pending
 
     async def to_storage(self, obj: Obj, old: Obj | None) -> Obj:
         assert old is not None  # it creates nothing
@@ -198,6 +205,10 @@ class _Apply(_ScaleUpdate):
 
     def mutate(self, live: Obj | None) -> Obj:
         return self.applied.onto(self.view, live, self.name, self.of_scale)
+
+
+def _unowned(scale: Obj) -> Obj:
+    return {**scale, "metadata": {k: v for k, v in scale["metadata"].items() if k != "managedFields"}}
 
 
 def _replicas(scale: Obj) -> int:

@@ -127,8 +127,6 @@ def options_dict(kind: str, o: WriteOptions) -> dict[str, Any]:
     out: dict[str, Any] = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
     if o.dry_run:
         out["dryRun"] = ["All"]
-    if o.force is not None and kind == "PatchOptions":
-        out["force"] = o.force
     if o.field_manager:
         out["fieldManager"] = o.field_manager
     if o.field_validation:

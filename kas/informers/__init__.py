@@ -59,13 +59,17 @@ class Lister(Protocol[T_co]):
 
 
 class Informers(Protocol):
-    """Gives listers. Nothing is read before one of them is used."""
+    """Gives listers. Nothing is read before one of them is used. ``follow`` is for what is derived from all objects of a resource."""
 
     def lister(
         self, group: str, resource: str, transform: Transform[T], indexers: Mapping[str, Callable[[T], Sequence[str]]] | None = None
     ) -> Lister[T]:
         """The lister of a resource; the one there is when it was asked for before with the same transform. An indexer gives the values
         an object is found under in ``by_index``."""
+        ...
+
+    def follow(self, group: str, resource: str, target: Target) -> None:
+        """Show ``target`` what there is, now, and what becomes of it from here on. Raises what reading the store raises."""
         ...
 
 

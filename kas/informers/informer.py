@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from kas.informers import Lister, Source, Transform
+from kas.informers import Lister, Source, Target, Transform
 from kas.informers.reflector import Reflector, split_key
 from kas.meta.stored import object_of
 from kas.store import Event, Record
@@ -140,6 +140,10 @@ class InformerFactory:
         if indexers is not None:
             found.add_indexers(indexers)
         return found
+
+    def follow(self, group: str, resource: str, target: Target) -> None:
+        """See ``Informers``."""
+        Reflector(self._source, self._prefix_of(group, resource), target).start()
 
 
 def whole(obj: dict[str, Any]) -> dict[str, Any]:

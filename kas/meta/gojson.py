@@ -18,6 +18,8 @@ class JSONError(ValueError):
     """``str()`` is Go's message."""
 
 
+# What Go reads kind and apiVersion of any object into.
+TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 MAX_DEPTH = 10_000  # encoding/json maxNestingDepth
 
 _SPACE = re.compile(rb"[ \t\r\n]*")

@@ -37,6 +37,12 @@ class ApplyError(ValueError):
     """An operation does not apply: 422."""
 
 
+class TestFailedError(ApplyError):
+    """The value that an operation tests is another."""
+
+    __test__ = False  # for pytest
+
+
 CONTAINERS = (dict, list, LongList)
 
 
@@ -346,7 +352,7 @@ def _apply_test(run: _Run, operation: Operation) -> None:
         except _Fault as e:
             raise ApplyError(f"error in test for path: '{path}': {e}") from None
     if not equal(have, want):
-        raise ApplyError(f"testing value {path} failed: test failed")
+        raise TestFailedError(f"testing value {path} failed: test failed")
 
 
 def equal(a: Any, b: Any) -> bool:

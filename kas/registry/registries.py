@@ -26,7 +26,7 @@ class Registries:
         self._by_resource: dict[tuple[str, str], Registry] = {}
         self._by_kind: dict[tuple[str, str], tuple[str, str]] = {}  # (apiVersion, kind) in any version to what by_prefix has it under
         factory = InformerFactory(store, lambda group, resource: self.of(group, resource).root)
-        self.lister = factory.lister
+        self.lister, self.follow = factory.lister, factory.follow
 
     def add_stored(
         self, resources: Iterable[Any], find: Callable[[str, str, str], Any], event_ttl_s: int, makers: Mapping[str, Make]

@@ -65,8 +65,9 @@ class Incoming(Protocol):
 
 
 class AuditEvent(Protocol):
-    """What a request that is recorded tells on its way (``kas.audit.event``)."""
+    """What a request that is recorded tells on its way (``kas.audit.event``). ``level`` is audit.k8s.io's."""
 
+    level: str
     panicked: bool
 
     def decoded(self, type_: Any, kind: str, api_version: str, obj: dict[str, Any]) -> None:

@@ -18,7 +18,9 @@ from kas.auth.authz.rbac import RbacIndex
 from kas.auth.user import UserInfo
 from kas.config.options import Options
 from kas.meta.errors import ApiError
+from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
+from kas.registry.versions import BUILT_IN
 from kas.types.scheme import BUILTIN
 
 NOW = "2024-01-02T03:04:05Z"
@@ -76,8 +78,18 @@ class FakeServer:
         self.initializer = Initializer(
             objects=self.registries, informers=self.registries, registries=self.registries,
             authorizer=SimpleNamespace(authorize=self._authorize), rules=RbacIndex(),
-            mapper=lambda *kind: self.kinds.get(kind, []), run_dir=run_dir, settings=Options(),
+            mapper=lambda *kind: self.kinds.get(kind, []), equivalents=self._equivalents, metrics=Metrics(), run_dir=run_dir,
+            settings=Options(),
         )  # fmt: skip
+
+    @staticmethod
+    def _equivalents(group: str, resource: str) -> list[Any]:
+        """Every built-in version of the resource."""
+        return [
+            SimpleNamespace(group=r.group, version=r.version, resource=r.resource, kind=r.kind, record=r, converter=BUILT_IN)
+            for r in BUILTIN.resources
+            if (r.group, r.resource) == (group, resource)
+        ]
 
     def _authorize(self, q: Any) -> tuple[int, str, str]:
         known = (q.user.name, q.verb, f"{q.resource}/{q.subresource}" if q.subresource else q.resource, q.name) in self.grants

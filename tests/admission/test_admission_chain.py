@@ -79,3 +79,26 @@ def test_a_refusal_ends_it_and_is_counted_as_one(waits):
         asyncio.run(chain.mutate(Request(obj={"metadata": {"name": "a"}}).attributes))
     assert ran == ["A", "B"]
     assert counted(metrics) == {("A", "CREATE", "false", "admit"): 1, ("B", "CREATE", "true", "admit"): 1}
+
+
+def test_a_plug_in_may_change_its_mind():
+    ran: list[str] = []
+
+    class Fickle(Step):
+        wanted = False
+
+        def handles(self, a: Any) -> bool:
+            return self.wanted
+
+        def on_change(self, changed: Any) -> None:
+            self.changed = changed
+
+    fickle = Fickle("fickle", ran)
+    request = Request(fickle)
+    request.run()
+    fickle.wanted = True
+    request.run()
+    assert ran == []  # it was asked once for such requests
+    fickle.changed()
+    request.run()
+    assert ran == ["fickle"]

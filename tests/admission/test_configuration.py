@@ -213,17 +213,12 @@ def test_a_path_that_cannot_be_read(tmp_path):
 
 
 def test_what_has_no_effect_is_said_by_the_first_worker(tmp_path, caplog):
-    where = write(tmp_path, "kind: Config\n", "hooks")
-    hook = f"{{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: {where}}}"
-    plugins = f"- {{name: ValidatingAdmissionWebhook, configuration: {hook}}}\n"
-    plugins += "- {name: LimitRanger, configuration: {a: b}}\n- {name: EventRateLimit, path: x}\n"
+    plugins = "- {name: LimitRanger, configuration: {a: b}}\n- {name: EventRateLimit, path: x}\n"
     path = write(tmp_path, f"{HEAD}plugins:\n{plugins}")
     build(path, index=1)
     assert not caplog.messages
     build(path)
     assert caplog.messages == [
-        "--admission-control-config-file: ValidatingAdmissionWebhook: the configuration is kept, but admission webhooks are not there yet: "
-        "none is called",
         "--admission-control-config-file: LimitRanger: the configuration has no effect: the plug-in takes none",
         "--admission-control-config-file: EventRateLimit: the configuration has no effect: the plug-in is not on",
     ]

@@ -80,10 +80,6 @@ def pods(namespace: str = "default") -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
-def test_the_start_says_what_has_no_effect(running):
-    assert running.output.count("ValidatingAdmissionWebhook: the configuration is kept, but admission webhooks are not there yet") == 1
-
-
 def test_pods_pass_them_all(running, connect, backend):
     api = connect(running)
     code, made = api("POST", pods(), pod("a"))

@@ -112,7 +112,7 @@ def test_a_token_file_is_read_again(tmp_path):
     (tmp_path / "token").write_text("one")
     backend = load(kubeconfig(tmp_path / "k", "https://h", user={"tokenFile": str(tmp_path / "token")}))
     now = 0.0
-    backend.clock = lambda: now
+    backend.credentials.clock = lambda: now
     assert backend.headers() == [(b"authorization", b"Bearer one")]
     (tmp_path / "token").write_text("two")
     assert backend.headers() == [(b"authorization", b"Bearer one")]

@@ -259,6 +259,17 @@ def test_one_informer_for_all_who_ask_alike(world):
         factory.lister("", "others", whole)
 
 
+def test_a_target_is_shown_all_there_is_at_once(world):
+    told = []
+    world.put("n/a")
+    factory = InformerFactory(world.store, lambda group, resource: PREFIX)
+    factory.follow("", "things", Handlers(lambda records: told.append(len(records)), lambda events: told.extend(e.key for e in events)))
+    assert told == [1]
+    world.put("n/b")
+    world.catch_up()
+    assert told == [1, PREFIX + "n/b"]
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.sampled_from(("n/a", "n/b", "m/a", "m/c")), st.integers(0, 2)),

@@ -112,7 +112,7 @@ def test_what_is_wrong_with_a_message(over, want):
 
 def test_what_is_wrong_with_a_variable():
     found = POLICIES.messages(_policy(variables=[{"name": "while", "expression": "1"}]))
-    assert found == [("spec.variables[0].name", 'Invalid value: "while": name is not a valid CEL identifier')]
+    assert found == [("spec.variables[0].name", 'Invalid value: "while": must be a valid CEL identifier')]
 
 
 def _mutation(**over) -> dict:

@@ -188,7 +188,7 @@ def _variable(variable: dict[str, Any], path: str, expressions: PolicyExpression
     if not name.strip():
         errs.append(field.required(field.child(path, "name"), "name is not specified"))
     elif not _IDENTIFIER.fullmatch(name) or name in RESERVED or name in LITERALS:
-        errs.append(field.invalid(field.child(path, "name"), name, "name is not a valid CEL identifier"))
+        errs.append(field.invalid(field.child(path, "name"), name, "must be a valid CEL identifier"))
     if not (variable.get("expression") or "").strip():
         errs.append(field.required(field.child(path, "expression"), "expression is not specified"))
     else:

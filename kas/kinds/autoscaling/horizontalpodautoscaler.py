@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.config import features
+from kas.kinds.autoscaling.conversion import METRICS
 from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.core.resources import amount, container_resource_name
 from kas.kinds.core.workload.validation import counts
@@ -255,6 +256,14 @@ def default_autoscaler(obj: Obj) -> None:
         target = {"type": "Utilization", "averageUtilization": CPU_UTILIZATION}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
     default_behavior(spec)
+
+
+@defaults_for("autoscaling", "v1", "HorizontalPodAutoscaler")
+def default_autoscaler_v1(obj: Obj) -> None:
+    """Computed defaults of the first version: CPU utilization when neither it nor, in the annotation, another metric is given."""
+    spec = obj.setdefault("spec", {})
+    if spec.get("targetCPUUtilizationPercentage") is None and METRICS not in ((obj.get("metadata") or {}).get("annotations") or {}):
+        spec["targetCPUUtilizationPercentage"] = CPU_UTILIZATION
 
 
 def _against(current: Any, target: Any) -> str:

@@ -17,6 +17,7 @@ from kas.patch.fieldmanager.entries import manager_name, read, restore_after_adm
 from kas.patch.fieldmanager.scale import to_parent, to_scale
 from kas.patch.fieldmanager.schema import Schema, deduced_schema
 from kas.patch.fieldmanager.timestamps import keep_timestamps
+from kas.patch.fieldmanager.unowned import UnfitError, apply_unowned
 from kas.patch.fieldmanager.updating import Only, create, field_set, unowned, update
 
 __all__ = [
@@ -24,7 +25,9 @@ __all__ = [
     "Node",
     "Only",
     "Schema",
+    "UnfitError",
     "apply",
+    "apply_unowned",
     "builtin",
     "create",
     "deduced_schema",

@@ -1,0 +1,42 @@
+"""A request as webhooks and expressions are told of it: an AdmissionRequest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from kas.admission import CONNECT, DELETE, Attributes
+from kas.admission.matching import Invocation, kind_of, namespace_of
+from kas.types.scheme import BUILTIN, encode_json
+
+Obj = dict[str, Any]
+_DELETE_OPTIONS = BUILTIN.known("meta.k8s.io", "v1", "DeleteOptions")
+
+
+def operation_options(a: Attributes) -> Obj | None:
+    """The options of the request as a metav1 object; connecting has none."""
+    if a.operation == CONNECT or not (a.options or a.operation == DELETE):
+        return None
+    if a.operation == DELETE:
+        # In the order of their fields: clients send them in any.
+        text = encode_json(_DELETE_OPTIONS.type, {**a.options, "kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"})
+        found: Obj = orjson.loads(text)
+        return found
+    return a.options
+
+
+def request_fields(a: Attributes, shown: Invocation) -> Obj:
+    """An AdmissionRequest but for its uid and its objects, in Go's order of the fields; ``shown`` is the version it is told in."""
+    group, version, kind = kind_of(a)
+    out: Obj = {
+        "kind": dict(zip(("group", "version", "kind"), shown.kind, strict=True)),
+        "resource": {"group": shown.group, "version": shown.version, "resource": shown.resource},
+        "subResource": a.subresource,
+        "requestKind": {"group": group, "version": version, "kind": kind},
+        "requestResource": {"group": a.group, "version": a.version, "resource": a.resource},
+        "requestSubResource": a.subresource, "name": a.name, "namespace": namespace_of(a),
+    }  # fmt: skip
+    out = {k: v for k, v in out.items() if v != ""}
+    out["operation"], out["userInfo"] = a.operation, a.user.to_dict()
+    return out

@@ -1,0 +1,133 @@
+"""What expressions about a request see, and match conditions.
+
+Upstream: ``pkg/admission/plugin/cel`` and ``pkg/admission/plugin/webhook/matchconditions``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kas import cel
+from kas.admission import Attributes
+from kas.admission.celauthorizer import AuthorizerValue, Pending
+from kas.admission.description import operation_options, request_fields
+from kas.admission.matching import Invocation
+from kas.auth.attributes import Authorizer, Outcome
+from kas.cel.admission import environment
+
+Obj = dict[str, Any]
+# apiserver ``apis/cel/config.go``: RuntimeCELCostBudgetMatchConditions and RuntimeCELCostBudget.
+MATCH_CONDITIONS_BUDGET, BUDGET = 2_500_000, 10_000_000
+# What may be spent in one turn of the loop.
+TURN = 50_000
+OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+
+
+def activation(
+    a: Attributes, shown: Invocation, obj: Obj | None, old: Obj | None, authorizer: Authorizer, namespace: Obj | None = None,
+    known: dict[Any, Outcome] | None = None,
+) -> Obj:  # fmt: skip
+    """The variables of an expression about a request. ``obj`` and ``old`` are plain JSON values, ``namespace`` the Namespace object;
+    ``known`` are answers of the authorizer that were given already, and where new ones go."""
+    asked = AuthorizerValue(authorizer, a.user, known)
+    return {
+        "object": obj, "oldObject": old,
+        "request": {**request_fields(a, shown), "dryRun": a.dry_run, "options": operation_options(a)},
+        "namespaceObject": namespace, "authorizer": asked, "authorizer.requestResource": asked.request_resource(a),
+    }  # fmt: skip
+
+
+class Failed(Exception):
+    """An expression came to no value, or does not compile. ``str`` is what upstream says of it."""
+
+
+class OutOfBudgetError(Failed):
+    """All expressions together cost too much."""
+
+    def __init__(self) -> None:
+        super().__init__(OUT_OF_BUDGET)
+
+
+class Expression:
+    """An expression, compiled when it is first asked for. One that does not compile (it was valid for an older server) fails whenever
+    it is evaluated."""
+
+    __slots__ = ("_compiled", "_environment", "text")
+
+    def __init__(self, text: str, environment: Callable[[], cel.Environment]) -> None:
+        self.text, self._environment = text, environment
+        self._compiled: cel.Program | str | None = None
+
+    def program(self) -> cel.Program | str:
+        """The program, or why there is none."""
+        if self._compiled is None:
+            try:
+                self._compiled = cel.compile(self.text.strip(), self._environment())
+            except cel.CompileError as e:
+                self._compiled = f"compilation failed: {e}"
+            except cel.ProgramError as e:
+                self._compiled = f"program instantiation failed: {e}"
+        return self._compiled
+
+
+class Evaluator:
+    """Evaluates the expressions about one request on one budget."""
+
+    def __init__(self, variables: Obj, budget: int = BUDGET) -> None:
+        self.variables, self.left = variables, budget
+        self._last = budget
+
+    async def value(self, expression: Expression) -> Any:
+        """Its value. Raises Failed, and OutOfBudgetError when nothing may be evaluated any more."""
+        program = expression.program()
+        if isinstance(program, str):
+            raise Failed(f"compilation error: {program}")
+        while True:
+            try:
+                value, cost = program.run(self.variables)
+            except Pending as e:
+                await e.wait()
+            except RecursionError:  # variables that stand on variables
+                value, cost = cel.EvaluationError("expression recursion limit exceeded"), 0
+                break
+            else:
+                break
+        self.left -= cost
+        if self._last - self.left > TURN:
+            self._last = self.left
+            await asyncio.sleep(0)  # others want the loop, too
+        if self.left < 0:
+            raise OutOfBudgetError
+        if isinstance(value, cel.EvaluationError):
+            raise Failed(f"expression '{expression.text.strip()}' resulted in error: {value}")
+        return value
+
+
+class MatchConditions:
+    """The conditions under which a webhook or a policy is asked."""
+
+    def __init__(self, conditions: Sequence[Mapping[str, Any]], params: bool = False) -> None:
+        self._conditions = [Expression(c.get("expression") or "", lambda: environment(params)) for c in conditions]
+
+    def __bool__(self) -> bool:
+        return bool(self._conditions)
+
+    async def match(self, evaluator: Evaluator, counted: Callable[[], None]) -> bool:
+        """Whether all hold. One that does not settles it, whatever became of the others; otherwise an error is raised (Failed), after
+        ``counted`` was called for each."""
+        failed: list[str] = []
+        for condition in self._conditions:
+            try:
+                if await evaluator.value(condition) is False:
+                    return False
+            except OutOfBudgetError:
+                raise
+            except Failed as e:
+                failed.append(str(e))
+                counted()
+        if failed:
+            texts = list(dict.fromkeys(failed))
+            raise Failed(texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]")
+        return True

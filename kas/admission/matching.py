@@ -1,0 +1,200 @@
+"""What a webhook or a policy is about: rules, a namespace selector, an object selector, and the match policy.
+
+Upstream: ``pkg/admission/plugin/webhook/predicates`` and ``pkg/admission/plugin/policy/matching``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kas.admission import CREATE, UPDATE, Attributes
+from kas.informers import Informers, Objects
+from kas.meta import errors
+from kas.meta.selectors import EVERYTHING, LabelSelector, SelectorError, from_label_selector
+
+Obj = dict[str, Any]
+Labels = Mapping[str, str]
+GVK = tuple[str, str, str]
+
+GROUP = "admissionregistration.k8s.io"
+# Of these no webhook and no policy is asked: whoever locked himself out could not take his rule away again.
+EXEMPT = frozenset((
+    "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings", "validatingwebhookconfigurations",
+))  # fmt: skip
+
+# (group, resource) -> the served resources (``endpoints.served.Served`` or ``rest.Virtual``) that are the same in other versions or
+# groups, itself included.
+Equivalents = Callable[[str, str], Sequence[Any]]
+
+
+def exempt(a: Attributes) -> bool:
+    """Whether the request is about configurations of admission itself (``IsExemptAdmissionConfigurationResource``)."""
+    return a.group == GROUP and a.resource in EXEMPT
+
+
+def kind_of(a: Attributes) -> GVK:
+    """Group, version and kind of the objects of a request: through a subresource often another than the resource's."""
+    obj = a.obj if a.obj is not None else a.old
+    if not obj or "apiVersion" not in obj or "kind" not in obj:
+        return a.group, a.version, a.kind
+    group, _, version = obj["apiVersion"].rpartition("/")
+    return group, version, obj["kind"]
+
+
+def namespace_of(a: Attributes) -> str:
+    """The namespace as webhooks and policies are told it: that of a Namespace is itself."""
+    return a.name if a.resource == "namespaces" and not a.group else a.namespace
+
+
+class Invocation(NamedTuple):
+    """In which version an object is shown."""
+
+    group: str
+    version: str
+    resource: str
+    kind: GVK
+
+
+class Rule:
+    """A RuleWithOperations, or a NamedRuleWithOperations."""
+
+    __slots__ = ("groups", "names", "operations", "resources", "scope", "versions")
+
+    def __init__(self, rule: Mapping[str, Any]) -> None:
+        self.operations = frozenset(rule.get("operations") or ())
+        self.groups, self.versions = frozenset(rule.get("apiGroups") or ()), frozenset(rule.get("apiVersions") or ())
+        self.resources = frozenset(text.partition("/")[::2] for text in rule.get("resources") or ())
+        self.scope: str = rule.get("scope") or "*"
+        self.names = frozenset(rule.get("resourceNames") or ())
+
+    def may_match(self, operation: str, group: str, resource: str, subresource: str) -> bool:
+        """Whether the rule is about such requests, in some version and scope."""
+        return _of(self.operations, operation) and _of(self.groups, group) and self._of_resource(resource, subresource)
+
+    def _of_resource(self, resource: str, subresource: str) -> bool:
+        asked = self.resources
+        return not asked.isdisjoint(((resource, subresource), ("*", subresource), (resource, "*"), ("*", "*")))
+
+    def matches(self, a: Attributes, group: str, version: str, resource: str) -> bool:
+        """Whether the rule is about the request, were it for this resource."""
+        if self.scope != "*" and (self.scope == "Namespaced") != bool(a.namespace):
+            return False
+        if self.names and a.name not in self.names:
+            return False
+        return self.may_match(a.operation, group, resource, a.subresource) and _of(self.versions, version)
+
+
+def _of(allowed: frozenset[str], value: str) -> bool:
+    return value in allowed or "*" in allowed
+
+
+class Namespaces:
+    """The labels of namespaces, and the objects, from memory and, for what is not there, from the store."""
+
+    def __init__(self, informers: Informers, objects: Objects) -> None:
+        self._objects = objects
+        self._found = informers.lister("", "namespaces", _seen)
+
+    def labels(self, name: str) -> Labels:
+        """Raises 404 for a namespace that does not exist."""
+        labels: Labels = self.get(name)["metadata"].get("labels") or {}
+        return labels
+
+    def get(self, name: str) -> Obj:
+        """The namespace, not to be changed. Raises 404."""
+        found = self._found.all().get(name) or self._objects.get("", "namespaces", "", name)
+        if found is None:
+            raise errors.not_found("", "namespaces", name)
+        return found
+
+
+def _seen(obj: Obj) -> Obj:
+    # What selectors and expressions can see of a namespace.
+    obj["metadata"].pop("managedFields", None)
+    return obj
+
+
+class Matcher:
+    """The rules and selectors of one webhook, policy or binding. ``spec`` has them as MatchResources do; a webhook's ``rules`` are its
+    ``resourceRules``. Without any rule everything matches, where ``open`` says so: a binding narrows what its policy is about."""
+
+    __slots__ = ("_broken", "_excluded", "_namespaces", "_objects", "_open", "_rules", "equivalent")
+
+    def __init__(self, spec: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], open: bool = False) -> None:
+        self._rules = tuple(map(Rule, rules))
+        self._excluded = tuple(map(Rule, spec.get("excludeResourceRules") or ()))
+        self._namespaces = self._objects = EVERYTHING
+        self._broken = ""  # validation lets invalid selectors pass that were stored by an older server
+        try:
+            self._namespaces = from_label_selector(spec.get("namespaceSelector") or {})
+            self._objects = from_label_selector(spec.get("objectSelector") or {})
+        except SelectorError as e:
+            self._broken = str(e)
+        self.equivalent = spec.get("matchPolicy") != "Exact"
+        self._open = open and not self._rules
+
+    def may_match(self, a: Attributes, equivalents: Equivalents) -> bool:
+        """Whether requests of this operation, group, resource and subresource can match, whatever else they are."""
+        if self._open:
+            return True
+        groups = {a.group}
+        if self.equivalent:
+            groups.update(served.group for served in equivalents(a.group, a.resource))
+        return any(rule.may_match(a.operation, group, a.resource, a.subresource) for rule in self._rules for group in groups)
+
+    def match(self, a: Attributes, obj: Obj | None, old: Obj | None, spaces: Namespaces, equivalents: Equivalents) -> Invocation | None:
+        """The version in which the request is to be shown, None when it does not match. ``obj`` and ``old`` are what the object selector
+        sees. Raises ApiError where the namespace is not there or a selector is none, but only for what matches otherwise."""
+        if not self._objects.empty and not (_selected(self._objects, obj) or _selected(self._objects, old)):
+            return None
+        if self._excluded and self._find(self._excluded, a, equivalents) is not None:
+            return None
+        if self._open:
+            found: Invocation | None = Invocation(a.group, a.version, a.resource, kind_of(a))
+        else:
+            found = self._find(self._rules, a, equivalents)
+        if found is not None and self._broken:
+            raise errors.internal(self._broken)
+        return found if found is not None and self._in_namespace(a, obj, spaces) else None
+
+    def _in_namespace(self, a: Attributes, obj: Obj | None, spaces: Namespaces) -> bool:
+        if self._namespaces.empty:
+            return True
+        itself = a.resource == "namespaces"
+        name = namespace_of(a)
+        if not name and not itself:
+            return True  # what is in no namespace cannot be told apart by it
+        if itself and not a.subresource and a.operation in (CREATE, UPDATE) and obj is not None:
+            return self._namespaces.matches((obj.get("metadata") or {}).get("labels"))
+        return self._namespaces.matches(spaces.labels(name))
+
+    def _find(self, rules: tuple[Rule, ...], a: Attributes, equivalents: Equivalents) -> Invocation | None:
+        for rule in rules:
+            if rule.matches(a, a.group, a.version, a.resource):
+                return Invocation(a.group, a.version, a.resource, kind_of(a))
+        if not self.equivalent:
+            return None
+        others = None
+        for rule in rules:
+            if others is None:
+                others = [
+                    s for s in equivalents(a.group, a.resource)
+                    if (s.group, s.version) != (a.group, a.version) and (not a.subresource or a.subresource in s.record.subresources)
+                ]  # fmt: skip
+            for served in others:
+                if rule.matches(a, served.group, served.version, served.resource):
+                    return Invocation(served.group, served.version, served.resource, _kind_for(served, a.subresource))
+        return None
+
+
+def _kind_for(served: Any, subresource: str) -> GVK:
+    if not subresource:
+        return served.group, served.version, served.kind
+    sub = served.record.subresources[subresource]
+    return sub.group, sub.version, sub.kind
+
+
+def _selected(selector: LabelSelector, obj: Obj | None) -> bool:
+    return obj is not None and selector.matches((obj.get("metadata") or {}).get("labels"))

@@ -1,0 +1,90 @@
+"""MutatingAdmissionPolicy: configured expressions change what is about to be written.
+
+Policies are evaluated in the order of their names, each about what those before it have left. Where one was about the object, all
+mutating plug-ins run once more; then only those policies are evaluated again that want to be (``reinvocationPolicy: IfNeeded``), and only
+about an object that somebody else changed after them.
+
+Upstream: ``pkg/admission/plugin/policy/mutating``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kas.admission import Attributes
+from kas.admission.initializer import RESTMapper
+from kas.admission.matching import Equivalents
+from kas.admission.policy.policies import ConfigurationFault, Policies
+from kas.admission.rounds import Rounds
+from kas.admission.versioned import Versioned
+from kas.auth.attributes import Authorizer
+from kas.informers import Informers, Objects
+from kas.meta.errors import ApiError
+from kas.meta.field import go_quote
+
+
+class Plugin:
+    name = "MutatingAdmissionPolicy"
+
+    def __init__(
+        self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer
+    ) -> None:
+        self._policies = Policies("mutating", informers, objects, mapper, equivalents)
+        self._authorizer = authorizer
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` when ``handles`` may answer differently from now on."""
+        self._policies.changed = changed
+
+    def handles(self, a: Attributes) -> bool:
+        """What a bound policy may be about, but for configurations of admission."""
+        return self._policies.handle(a)
+
+    async def admit(self, a: Attributes) -> None:
+        """Evaluate the policies and make their mutations. Raises 403 for those that fail and must not, and 500 for a mutation after which
+        the object is none of its kind."""
+        from kas.admission.policy.mutating import Run  # CEL is large, and most servers never see a policy
+
+        policies, reinvocation = self._policies, a.reinvoked()
+        rounds: Rounds = reinvocation.values.setdefault(self.name, Rounds())
+        objects = Versioned(a, policies.equivalents)
+        rounds.begin(reinvocation, objects)
+        # Selectors see the object as it came, whatever policies make of it.
+        found = [f async for f in policies.about(a, Versioned(a, policies.equivalents))]
+        faults = [f for f in found if isinstance(f, ConfigurationFault)]
+        run = Run(a, objects, policies.namespace(a) if len(faults) < len(found) else None, self._authorizer)
+        for one in found:
+            if isinstance(one, ConfigurationFault):
+                continue
+            await objects.show(one.told)
+            if not await run.matches(one) or not rounds.due(reinvocation, one.key):
+                continue
+            if await run.mutate(one):
+                rounds.changed()
+            if one.policy.if_needed:
+                rounds.asked(one.key)
+        if objects.dirty:
+            rounds.changed()
+            reinvocation.required = True
+        await objects.finish()
+        rounds.end(reinvocation, objects)
+        refusal = _refusal(a, [fault for fault in (*faults, *run.faults) if not fault.policy.ignore])
+        if refusal is not None:
+            raise refusal
+
+
+def _refusal(a: Attributes, faults: list[ConfigurationFault]) -> ApiError | None:
+    """The 403 of policies that failed: the message is the first one's, each is a cause."""
+    if not faults:
+        return None
+    e = a.forbid("")
+    texts = [_text(fault) for fault in faults]
+    e.message, e.reason = texts[0], faults[0].reason or "Forbidden"
+    e.details = {**(e.details or {}), "causes": [{"message": text} for text in texts]}
+    return e
+
+
+def _text(fault: ConfigurationFault) -> str:
+    if fault.binding is None:
+        return f"policy {go_quote(fault.policy.name)} denied request: {fault.message}"
+    return f"policy '{fault.policy.name}' with binding '{fault.binding.name}' denied request: {fault.message}"

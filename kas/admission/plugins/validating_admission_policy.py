@@ -1,0 +1,125 @@
+"""ValidatingAdmissionPolicy: configured expressions say what may be written; what fails is refused, warned of or put into the audit log.
+
+Upstream: ``pkg/admission/plugin/policy/validating``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import orjson
+
+from kas.admission import Attributes
+from kas.admission.initializer import RESTMapper
+from kas.admission.matching import Equivalents
+from kas.admission.policy.policies import ConfigurationFault, Found, Policies
+from kas.admission.versioned import Versioned
+from kas.auth.attributes import Authorizer
+from kas.informers import Informers, Objects
+from kas.meta import names
+from kas.meta.errors import ApiError
+
+if TYPE_CHECKING:
+    from kas.admission.policy.validating import Decision
+
+FAILURES = "validation.policy.admission.k8s.io/validation_failure"
+_CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
+
+
+class Plugin:
+    name = "ValidatingAdmissionPolicy"
+
+    def __init__(
+        self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer
+    ) -> None:
+        self._policies = Policies("validating", informers, objects, mapper, equivalents)
+        self._authorizer = authorizer
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` when ``handles`` may answer differently from now on."""
+        self._policies.changed = changed
+
+    def handles(self, a: Attributes) -> bool:
+        """What a bound policy may be about, but for configurations of admission."""
+        return self._policies.handle(a)
+
+    async def validate(self, a: Attributes) -> None:
+        """Evaluate the policies. Raises what the first of them refuses with."""
+        from kas.admission.policy.validating import evaluate  # CEL is large, and most servers never see a policy
+
+        own = Versioned(a, self._policies.equivalents)
+        versions = {own.kind: own}
+        said = _Said(a)
+        async for found in self._policies.about(a, own):
+            if isinstance(found, ConfigurationFault):
+                said.fault(found)
+                continue
+            objects = versions.get(found.told.kind)
+            if objects is None:
+                objects = versions[found.told.kind] = Versioned(a, self._policies.equivalents)
+                await objects.show(found.told)
+            namespace = self._policies.namespace(a)
+            outcome = await evaluate(found.policy, a, found.told, objects, found.param, namespace, self._authorizer)
+            for i, decision in enumerate(outcome.decisions):
+                if decision.denied:
+                    said.failure(found, i, decision)
+            for key, value in outcome.annotations:
+                said.annotate(f"{found.policy.name}/{key}", value)
+        said.end()
+
+
+class _Said:
+    """What all policies together say of a request."""
+
+    def __init__(self, a: Attributes) -> None:
+        self._a = a
+        self._refusal: ApiError | None = None
+        self._failures: list[dict[str, object]] = []
+        self._annotations: dict[str, list[str]] = {}
+
+    def fault(self, fault: ConfigurationFault) -> None:
+        """A policy that cannot be evaluated refuses, unless it wants to be passed over."""
+        if not fault.policy.ignore:
+            with_ = f" with binding '{fault.binding.name}'" if fault.binding is not None else ""
+            self._refuse(f"ValidatingAdmissionPolicy '{fault.policy.name}'{with_} denied request: {fault.message}", "")
+
+    def failure(self, found: Found, index: int, decision: Decision) -> None:
+        """A validation failed: do what the binding wants."""
+        policy, binding = found.policy.name, found.binding
+        for action in binding.actions:
+            if action == "Deny":
+                text = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding.name}' denied request: {decision.denied}"
+                self._refuse(text, decision.reason)
+            elif action == "Warn":
+                text = f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{binding.name}': {decision.denied}"
+                self._a.warn(text)
+            elif action == "Audit":
+                self._failures.append({
+                    "message": decision.denied, "policy": policy, "binding": binding.name, "expressionIndex": index,
+                    "validationActions": binding.actions,
+                })  # fmt: skip
+
+    def annotate(self, key: str, value: str) -> None:
+        """A value for the audit log; several of one key are put together."""
+        values = self._annotations.setdefault(key, [])
+        if value not in values:
+            values.append(value)
+
+    def _refuse(self, message: str, reason: str) -> None:
+        if self._refusal is None:
+            e = self._a.forbid(message)
+            e.reason = reason or "Invalid"
+            e.code = _CODES.get(e.reason, 422)
+            e.details = {**(e.details or {}), "causes": [{"message": message}]}
+            self._refusal = e
+
+    def end(self) -> None:
+        """Tell the audit log. Raises the first refusal."""
+        for key, values in self._annotations.items():
+            if not names.is_qualified_name(key):
+                self._a.annotate(key, ", ".join(values))
+        if self._failures:
+            self._a.annotate(FAILURES, orjson.dumps(self._failures).decode())
+        if self._refusal is not None:
+            raise self._refusal

@@ -1,0 +1,123 @@
+"""The mutations of a MutatingAdmissionPolicy (upstream ``policy/mutating/patch``)."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from kas.admission import Attributes
+from kas.admission.expressions import BUDGET, MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
+from kas.admission.policy.compiled import Mutation, evaluator_of
+from kas.admission.policy.policies import ConfigurationFault, Found
+from kas.admission.versioned import Versioned
+from kas.apiextensions.mergeschema import crd_schema
+from kas.auth.attributes import Authorizer, Outcome
+from kas.cel.values import Duration, Optional, Timestamp
+from kas.meta import errors
+from kas.meta.scalars import format_duration
+from kas.patch import jsonpatch
+from kas.patch.fieldmanager import Schema, UnfitError, apply_unowned, builtin
+from kas.types.scheme import DecodeError, EncodeError, Kind
+
+Obj = dict[str, Any]
+
+
+class MutationError(Exception):
+    """A mutation that cannot be made; the failure policy says what follows."""
+
+
+class Run:
+    """The policies about one request, one after the other. ``faults`` are those that failed."""
+
+    def __init__(self, a: Attributes, objects: Versioned, namespace: Obj | None, authorizer: Authorizer) -> None:
+        self._a, self._objects, self._namespace, self._authorizer = a, objects, namespace, authorizer
+        self._known: dict[Any, Outcome] = {}
+        self.faults: list[ConfigurationFault] = []
+
+    def _variables(self, found: Found) -> Obj:
+        plain = self._objects.plain()
+        return {**activation(self._a, found.told, *plain, self._authorizer, self._namespace, self._known), "params": found.param}
+
+    async def matches(self, found: Found) -> bool:
+        """Whether the policy's conditions hold."""
+        if not found.policy.conditions:
+            return True
+        try:
+            return await found.policy.conditions.match(Evaluator(self._variables(found), MATCH_CONDITIONS_BUDGET), lambda: None)
+        except Failed as e:
+            self._failed(found, e)
+            return False
+
+    async def mutate(self, found: Found) -> bool:
+        """Make the policy's mutations, each of what those before it have left; whether they changed the object. Raises a 500 where one
+        makes something else of it."""
+        changed = False
+        for mutation in found.policy.mutations:
+            if self._objects.obj is None:
+                continue
+            try:
+                wanted = await evaluator_of(found.policy, self._variables(found), BUDGET).value(mutation.expression)
+                made = _made(mutation, to_json(wanted), self._objects)
+            except (Failed, MutationError) as e:
+                self._failed(found, e)
+                continue
+            try:
+                changed |= self._objects.replace(made)
+            except (DecodeError, EncodeError) as e:
+                raise errors.internal(str(e)) from None
+        return changed
+
+    def _failed(self, found: Found, e: Exception) -> None:
+        self.faults.append(ConfigurationFault(found.policy, found.binding, str(e), "Invalid"))
+
+
+def _made(mutation: Mutation, wanted: Any, objects: Versioned) -> Any:
+    value = objects.plain()[0]
+    assert value is not None  # who asks has looked
+    return _patched(value, wanted) if mutation.json_patch else _merged(value, wanted, objects.kind_record())
+
+
+def _patched(value: Obj, operations: Any) -> Any:
+    if len(operations) > jsonpatch.MAX_OPERATIONS:
+        raise MutationError(f"JSON Patch: more than {jsonpatch.MAX_OPERATIONS} operations")
+    try:
+        return jsonpatch.apply(value, operations)
+    except jsonpatch.TestFailedError:
+        return value  # a test that fails keeps the rest from being done, and is no error
+    except jsonpatch.ApplyError as e:
+        raise MutationError(f"JSON Patch: {e}") from None
+
+
+def _merged(value: Obj, wanted: Any, kind: Kind) -> Obj:
+    try:
+        return apply_unowned(_schema(kind), value, {**wanted, "apiVersion": kind.api_version, "kind": kind.kind})
+    except UnfitError as e:
+        raise MutationError(f"error applying patch: {e}") from None
+
+
+def _schema(kind: Kind) -> Schema:
+    if kind.type.schema is None:
+        return builtin(kind.group, kind.version, kind.kind)
+    found: Schema | None = kind.type.derived.get("applied")
+    if found is None:
+        found = kind.type.derived["applied"] = crd_schema(kind.type, kind.api_version, kind.kind)
+    return found
+
+
+def to_json(value: Any) -> Any:
+    """A value of an expression as JSON has it."""
+    if isinstance(value, dict):
+        return {str(k).lower() if isinstance(k, bool) else str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [to_json(v) for v in value]
+    if isinstance(value, Optional):
+        return to_json(value.value) if value.present else None
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Timestamp):
+        return value.text()
+    if isinstance(value, Duration):
+        return format_duration(value.ns)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    return value if value is None or isinstance(value, (str, bool, float)) else str(value)

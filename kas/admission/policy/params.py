@@ -1,0 +1,77 @@
+"""The parameters of a binding: objects of the policy's ``paramKind`` (upstream ``policy/generic/policy_dispatcher.go: CollectParams``)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from kas.admission.initializer import RESTMapper
+from kas.admission.matching import GVK, Equivalents
+from kas.admission.versioned import shown
+from kas.informers import Informers, Objects
+from kas.informers.informer import whole
+from kas.meta.selectors import SelectorError, from_label_selector
+
+Obj = dict[str, Any]
+
+
+class ParamError(Exception):
+    """A binding whose parameters cannot be had."""
+
+
+class UnknownParamKindError(ParamError):
+    """Nobody serves the kind of a policy's parameters."""
+
+
+class Params:
+    """Finds parameters. By name they are read from the store, so that they are as new as the request; by selector from memory, where all
+    objects of a kind that is selected from are kept."""
+
+    def __init__(self, objects: Objects, informers: Informers, mapper: RESTMapper, equivalents: Equivalents) -> None:
+        self._objects, self._informers, self._mapper, self._equivalents = objects, informers, mapper, equivalents
+
+    def resource(self, kind: GVK) -> Any:
+        """The record of the resource of a kind. Raises UnknownParamKindError."""
+        found = next((r for r in self._mapper(*kind) if r.etcd_prefix is not None), None)
+        if found is None:
+            raise UnknownParamKindError(f"failed to find resource referenced by paramKind: '{shown(kind)}'")
+        return found
+
+    async def of(self, kind: GVK | None, ref: Mapping[str, Any] | None, namespace: str) -> list[Obj | None]:
+        """What the policy is evaluated with, once for each: [None] where there are no parameters, [] where none were found and that is
+        allowed. ``namespace`` is the request's. Raises ParamError."""
+        if kind is None or ref is None:
+            return [None]
+        record = self.resource(kind)
+        if record.namespaced:
+            namespace = ref.get("namespace") or namespace
+            if not namespace:
+                raise ParamError("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+        elif ref.get("namespace"):
+            raise ParamError("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+        found = self._found(record, namespace if record.namespaced else "", ref)
+        if not found and ref.get("parameterNotFoundAction") == "Deny":
+            raise ParamError("no params found for policy binding with `Deny` parameterNotFoundAction")
+        return [await self._in_version(obj, kind, record) for obj in found]
+
+    def _found(self, record: Any, namespace: str, ref: Mapping[str, Any]) -> list[Obj]:
+        group, resource = record.group, record.resource
+        if ref.get("name"):
+            obj = self._objects.get(group, resource, namespace, ref["name"])
+            return [] if obj is None else [obj]
+        if ref.get("selector") is None:
+            raise ParamError("one of name or selector must be provided")
+        try:
+            selector = from_label_selector(ref["selector"])
+        except SelectorError as e:
+            raise ParamError(str(e)) from None
+        lister = self._informers.lister(group, resource, whole)
+        objects = lister.namespace(namespace) if record.namespaced else lister.all()
+        return [obj for obj in objects.values() if selector.matches(obj["metadata"].get("labels"))]
+
+    async def _in_version(self, obj: Obj, kind: GVK, record: Any) -> Obj:
+        if obj.get("apiVersion") == record.api_version:
+            return obj
+        served = next(s for s in self._equivalents(record.group, record.resource) if s.version == record.version)
+        found: list[Obj] | Awaitable[list[Obj]] = served.converter.convert([obj], kind)
+        return (found if isinstance(found, list) else await found)[0]

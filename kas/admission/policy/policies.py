@@ -1,0 +1,156 @@
+"""The policies that are configured and bound, followed as they change, and those of them that a request is about."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from kas.admission import Attributes
+from kas.admission.initializer import RESTMapper
+from kas.admission.matching import GROUP, Equivalents, Invocation, Namespaces, exempt
+from kas.admission.policy.params import ParamError, Params
+from kas.admission.versioned import Versioned
+from kas.informers import Informers, Objects
+from kas.informers.reflector import split_key
+from kas.meta.errors import ApiError
+from kas.meta.stored import object_of
+from kas.store import Event, Record
+
+if TYPE_CHECKING:
+    from kas.admission.policy.compiled import Binding, Policy
+
+Obj = dict[str, Any]
+T = TypeVar("T")
+
+
+def _policy(obj: Obj) -> Policy:
+    from kas.admission.policy.compiled import Policy  # CEL is large, and most servers never see a policy
+
+    return Policy(obj)
+
+
+def _binding(obj: Obj) -> Binding:
+    from kas.admission.policy.compiled import Binding
+
+    return Binding(obj)
+
+
+class _Compiled(Generic[T]):
+    """One of the two resources, each object compiled once. A reflector's target."""
+
+    def __init__(self, make: Callable[[Obj], T], changed: Callable[[], None]) -> None:
+        self._make, self._changed = make, changed
+        self.by_name: dict[str, T] = {}
+
+    def replace(self, records: Sequence[Record]) -> None:
+        """Starts over with these objects, which are all there are."""
+        self.by_name = {}
+        for record in records:
+            self._put(record)
+        self._changed()
+
+    def apply(self, events: Sequence[Event]) -> None:
+        """Takes in what was written and deleted, in order."""
+        for e in events:
+            if e.record is not None:
+                self._put(e.record)
+            else:
+                self.by_name.pop(split_key("", e.key)[1], None)
+        self._changed()
+
+    def _put(self, record: Record) -> None:
+        obj = object_of(record)
+        self.by_name[obj["metadata"]["name"]] = self._make(obj)
+
+
+class ConfigurationFault(NamedTuple):
+    """Something is wrong with a policy, or with a binding of it, that matches."""
+
+    policy: Policy
+    binding: Binding | None
+    message: str
+    reason: str = ""
+
+
+class Found(NamedTuple):
+    """A policy that is to be evaluated, in which version, with which parameters."""
+
+    policy: Policy
+    binding: Binding
+    told: Invocation
+    param: Obj | None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What it is known by, as long as a request lasts."""
+        meta = (self.param or {}).get("metadata") or {}
+        return self.policy.name, self.binding.name, meta.get("namespace") or "", meta.get("name") or ""
+
+
+class Policies:
+    """The policies of one kind (``mutating`` or ``validating``). Each request is shown to those that are bound."""
+
+    def __init__(
+        self, kind: str, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents
+    ) -> None:
+        self._kind, self._informers = kind, informers
+        self.equivalents = equivalents
+        self.spaces = Namespaces(informers, objects)
+        self._params = Params(objects, informers, mapper, equivalents)
+        self._policies = _Compiled(_policy, self._arrange)
+        self._bindings = _Compiled(_binding, self._arrange)
+        self.bound: tuple[tuple[Policy, tuple[Binding, ...]], ...] = ()
+        self.changed: Callable[[], None] = lambda: None
+        self._following = False
+
+    def handle(self, a: Attributes) -> bool:
+        """Whether any policy may be about requests like this one."""
+        if not self._following:
+            self._following = True
+            self._informers.follow(GROUP, f"{self._kind}admissionpolicies", self._policies)
+            self._informers.follow(GROUP, f"{self._kind}admissionpolicybindings", self._bindings)
+        return not exempt(a) and any(
+            policy.matcher.may_match(a, self.equivalents) and any(b.matcher.may_match(a, self.equivalents) for b in bindings)
+            for policy, bindings in self.bound
+        )
+
+    def _arrange(self) -> None:
+        bindings: dict[str, list[Binding]] = {}
+        for _, binding in sorted(self._bindings.by_name.items()):
+            bindings.setdefault(binding.policy, []).append(binding)
+        self.bound = tuple(
+            (policy, tuple(bindings[name])) for name, policy in sorted(self._policies.by_name.items()) if name in bindings
+        )
+        self.changed()
+
+    async def about(self, a: Attributes, objects: Versioned) -> AsyncIterator[Found | ConfigurationFault]:
+        """What is to be evaluated for a request, in the order of the policies' names, then the bindings', then the parameters'. Raises
+        ApiError only for what no policy can answer for."""
+        for policy, bindings in self.bound:
+            try:
+                told = policy.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents)
+                if told is None:
+                    continue
+                if policy.param_kind is not None:
+                    self._params.resource(policy.param_kind)
+            except (ApiError, ParamError) as e:
+                yield ConfigurationFault(policy, None, f"failed to configure policy: {_text(e)}")
+                continue
+            for binding in bindings:
+                try:
+                    if binding.matcher.match(a, objects.obj, objects.old, self.spaces, self.equivalents) is None:
+                        continue
+                    params = await self._params.of(policy.param_kind, binding.param_ref, a.namespace)
+                except (ApiError, ParamError) as e:
+                    yield ConfigurationFault(policy, binding, f"failed to configure binding: {_text(e)}")
+                    continue
+                for param in params:
+                    yield Found(policy, binding, told, param)
+
+    def namespace(self, a: Attributes) -> Obj | None:
+        """``namespaceObject``: the Namespace of the request, None for what is in none. Raises 404."""
+        return self.spaces.get(a.namespace) if a.namespace else None
+
+
+def _text(e: Exception) -> str:
+    return e.message if isinstance(e, ApiError) else str(e)

@@ -1,0 +1,94 @@
+"""One ValidatingAdmissionPolicy, evaluated about one request (upstream ``policy/validating/validator.go``)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kas.admission import Attributes
+from kas.admission.expressions import BUDGET, MATCH_CONDITIONS_BUDGET, Evaluator, Failed, OutOfBudgetError, activation
+from kas.admission.matching import Invocation
+from kas.admission.policy.compiled import Policy, Validation, evaluator_of
+from kas.admission.versioned import Versioned
+from kas.auth.attributes import Authorizer
+
+Obj = dict[str, Any]
+MAX_MESSAGE_B = 5 * 1024
+MAX_ANNOTATION_B = 10 * 1024
+_NOTHING = ("", "")
+
+
+class Decision(NamedTuple):
+    """What one validation came to. ``denied`` is "" when it holds, else the message; ``reason`` is that of the refusal, ``failed`` says
+    that it came to no value."""
+
+    denied: str
+    reason: str = ""
+    failed: bool = False
+
+
+class Outcome(NamedTuple):
+    """What a policy says of a request: of each validation, and values for the audit log. ``refused`` is why it cannot be evaluated."""
+
+    decisions: list[Decision]
+    annotations: list[tuple[str, str]]
+
+
+async def evaluate(
+    policy: Policy, a: Attributes, told: Invocation, objects: Versioned, param: Obj | None, namespace: Obj | None, authorizer: Authorizer
+) -> Outcome:
+    """Raises nothing: what fails is a decision, unless the policy wants to be passed over then."""
+    variables = {**activation(a, told, *objects.plain(), authorizer, namespace), "params": param}
+    evaluator = evaluator_of(policy, variables, BUDGET)
+    decisions: list[Decision] = []
+    try:
+        if policy.conditions and not await policy.conditions.match(Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: None):
+            return Outcome([], [])
+        for validation in policy.validations:
+            decisions.append(await _decided(validation, evaluator, policy))
+    except Failed as e:
+        # Of the conditions, or because all together cost too much.
+        return Outcome(_failed(policy, e), [])
+    annotations = []
+    evaluator.left = BUDGET
+    for key, value in policy.annotations:
+        try:
+            text = await evaluator.value(value)
+        except OutOfBudgetError as e:
+            return Outcome(_failed(policy, e), [])
+        except Failed as e:
+            decisions += _failed(policy, e)
+        else:
+            text = text.strip() if isinstance(text, str) else ""
+            if text:
+                annotations.append((key, text.encode()[:MAX_ANNOTATION_B].decode("utf-8", "ignore")))
+    return Outcome(decisions, annotations)
+
+
+def _failed(policy: Policy, e: Failed) -> list[Decision]:
+    return [] if policy.ignore else [Decision(str(e), "", True)]
+
+
+async def _decided(validation: Validation, evaluator: Evaluator, policy: Policy) -> Decision:
+    try:
+        value = await evaluator.value(validation.expression)
+    except OutOfBudgetError:
+        raise
+    except Failed as e:
+        return Decision("" if policy.ignore else str(e), "", True)
+    if value is True:
+        return Decision("")
+    return Decision(await _message(validation, evaluator), validation.reason)
+
+
+async def _message(validation: Validation, evaluator: Evaluator) -> str:
+    """What the expression for it makes, else what the policy says, else the expression that failed."""
+    message = ""
+    if validation.message_expression is not None:
+        try:
+            value = await evaluator.value(validation.message_expression)
+        except Failed:
+            value = ""
+        message = value.strip() if isinstance(value, str) else ""
+        if len(message.encode()) > MAX_MESSAGE_B or "\n" in message:
+            message = ""
+    return message or validation.message or f"failed expression: {validation.expression.text.strip()}"

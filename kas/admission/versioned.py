@@ -1,0 +1,135 @@
+"""The objects of a request in the versions that webhooks and policies want to see (upstream's ``admission.VersionedAttributes``)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+import orjson
+
+from kas.admission import Attributes
+from kas.admission.matching import GVK, Equivalents, Invocation, kind_of
+from kas.meta import errors, gojson
+from kas.types.defaults import apply_defaults
+from kas.types.scheme import BUILTIN, DecodeError, Kind, decode, encode_json
+
+Obj = dict[str, Any]
+
+
+class UnknownKindError(LookupError):
+    """Nobody serves objects of this kind."""
+
+
+class Versioned:
+    """``obj`` and ``old`` of a request, in ``kind``; both are None where there are none. They are not changed, but may be replaced
+    (``replace``); ``finish`` gives the object back to the request, in its version."""
+
+    def __init__(self, a: Attributes, equivalents: Equivalents) -> None:
+        self._a, self._equivalents = a, equivalents
+        self.own: GVK = kind_of(a)
+        self.kind, self.obj, self.old = self.own, a.obj, a.old
+        self.dirty = False
+        self._json: tuple[bytes | None, bytes | None] | None = None
+
+    async def to(self, kind: GVK) -> None:
+        """Show the objects as this kind. Raises ApiError for what does not convert, UnknownKindError."""
+        if kind == self.kind:
+            return
+        self.obj, old = await self._converted(self.obj, kind), self.old
+        # What is there already was converted from the request's objects.
+        self.old = self._a.old if kind == self.own else await self._converted(old, kind)
+        self.kind, self._json = kind, None
+
+    async def show(self, told: Invocation) -> None:
+        """Show the objects in the version somebody is told about. Raises ApiError."""
+        try:
+            await self.to(told.kind)
+        except UnknownKindError as e:
+            raise errors.internal(str(e)) from None
+
+    async def _converted(self, obj: Obj | None, kind: GVK) -> Obj | None:
+        if obj is None:
+            return None
+        a = self._a
+        served = next((s for s in self._equivalents(a.group, a.resource) if (s.group, s.version) == (a.group, a.version)), None)
+        if served is None:
+            raise UnknownKindError(f"unable to convert to {shown(kind)}: unknown kind")
+        found: list[Obj] | Awaitable[list[Obj]] = served.converter.convert([obj], kind)
+        return (found if isinstance(found, list) else await found)[0]
+
+    def kind_record(self) -> Kind:
+        """The scheme's record of ``kind``. Raises UnknownKindError."""
+        for served in self._equivalents(self._a.group, self._a.resource):
+            found: Kind = served.record.kind_record
+            if (found.group, found.version, found.kind) == self.kind:
+                return found
+        builtin = BUILTIN.kind(*self.kind)
+        if builtin is None:
+            raise UnknownKindError(f"no kind is registered for {shown(self.kind)}")
+        return builtin
+
+    def encoded(self) -> tuple[bytes | None, bytes | None]:
+        """The objects as JSON, made once."""
+        if self._json is None:
+            type_ = self.kind_record().type
+            one, other = (encode_json(type_, o) if o is not None else None for o in (self.obj, self.old))
+            self._json = one, other
+        return self._json
+
+    def plain(self) -> tuple[Obj | None, Obj | None]:
+        """The objects as their JSON says, as new dicts."""
+        one, other = (orjson.loads(text) if text is not None else None for text in self.encoded())
+        return one, other
+
+    def replace(self, value: Any) -> bool:
+        """Take this JSON value for the object, read as the kind and defaulted; whether that changed it.
+
+        Raises DecodeError for what is no object of the kind.
+        """
+        kind = self.kind_record()
+        before = self.encoded()[0]
+        obj = decoded(kind, value)
+        self.obj, self.dirty = obj, True
+        self._json = encode_json(kind.type, obj), self.encoded()[1]
+        return before != self._json[0]
+
+    async def finish(self) -> None:
+        """The request goes on with the object as it is now."""
+        if self.dirty:
+            await self.to(self.own)
+            self._a.obj, self.dirty = self.obj, False
+
+
+def decoded(kind: Kind, value: Any) -> Obj:
+    """A JSON value as a defaulted object of a kind; what the kind does not know is dropped. Raises DecodeError."""
+    if not isinstance(value, dict):
+        raise DecodeError(f"couldn't get version/kind; json parse error: {gojson.cannot_unmarshal(value, gojson.TYPE_META)}")
+    given = value.get("apiVersion") or kind.api_version, value.get("kind") or kind.kind
+    if given != (kind.api_version, kind.kind):
+        scheme = "pkg/api/legacyscheme/scheme.go:30"
+        raise DecodeError(f'no kind "{given[1]}" is registered for version "{given[0]}" in scheme "{scheme}"')
+    if kind.type.schema is not None:
+        obj = _custom(kind, value)
+    else:
+        obj, _ = decode(kind.type, value)
+        obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
+        apply_defaults(kind, obj)
+    obj.setdefault("metadata", {})
+    return obj
+
+
+def _custom(kind: Kind, obj: Obj) -> Obj:
+    from kas.apiextensions import customtypes  # brings CEL, which servers without custom resources never load
+    from kas.apiextensions.embeddedmeta import MetadataError
+
+    try:
+        customtypes.decode(kind.type, obj)
+    except MetadataError as e:
+        raise DecodeError(str(e)) from None
+    customtypes.default(kind.type, obj)
+    return obj
+
+
+def shown(kind: GVK) -> str:
+    """``GroupVersionKind.String``."""
+    return f"{kind[0]}/{kind[1]}, Kind={kind[2]}"

@@ -1,0 +1,165 @@
+"""Asking webhooks: whether a request is one's, what it says, and what that means to the client.
+
+Upstream: ``plugin/webhook/generic`` and the two ``dispatcher.go``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from time import monotonic
+from typing import Any
+
+from kas.admission import Attributes
+from kas.admission.initializer import Settings
+from kas.admission.matching import Invocation, Namespaces
+from kas.admission.versioned import Versioned
+from kas.admission.webhook import review
+from kas.admission.webhook.hooks import Hook, Hooks
+from kas.admission.webhook.metrics import CALLING_ERROR, NO_ERROR, SERVER_ERROR, WebhookMetrics
+from kas.auth.attributes import Authorizer
+from kas.client.hooks import HookClients, HookError
+from kas.client.kubeconfig import Users
+from kas.client.services import resolver
+from kas.informers import Informers, Objects
+from kas.meta import errors
+from kas.meta.errors import ApiError
+from kas.meta.field import go_quote
+from kas.observe.metrics import Registry as Metrics
+
+log = logging.getLogger("kas.admission.webhook")
+
+Obj = dict[str, Any]
+DEFAULT_AT_ONCE, LEAST_AT_ONCE = 100, 50
+
+
+def at_once(settings: Settings) -> int:
+    """How many calls one webhook may have in a worker: it leaves a quarter of the writes that the server has room for to others, whatever
+    hangs. What would be one more is answered by the failure policy."""
+    limit, workers = settings.max_mutating_requests_inflight, settings.workers or len(os.sched_getaffinity(0))
+    return max(LEAST_AT_ONCE, limit * 3 // 4 // workers) if limit else DEFAULT_AT_ONCE
+
+
+class CallError(Exception):
+    """A webhook gave no answer that could be used; what follows from that is its failure policy's to say. ``code`` is for the metrics."""
+
+    def __init__(self, hook: Hook, reason: str, code: int) -> None:
+        super().__init__(f"failed calling webhook {go_quote(hook.name)}: {reason}")
+        self.code = code
+
+
+class Rejection(Exception):
+    """A webhook said no; ``error`` is what the client gets."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Webhooks:
+    """The webhooks of one plug-in, and all it takes to ask them. ``users`` are whose credentials they are shown."""
+
+    def __init__(
+        self, hooks: Hooks, kind: str, informers: Informers, objects: Objects, authorizer: Authorizer, metrics: Metrics, settings: Settings,
+        users: Users | None,
+    ) -> None:  # fmt: skip
+        self.hooks, self.equivalents, self.mutating = hooks, hooks.equivalents, kind == "admit"
+        self.metrics = WebhookMetrics(metrics, kind)
+        self._authorizer = authorizer
+        self._spaces = Namespaces(informers, objects)
+        self.clients = HookClients(users or Users({}), resolver(objects, settings.enable_aggregator_routing), at_once(settings))
+
+    async def invocation(self, hook: Hook, a: Attributes, objects: Versioned) -> Invocation | None:
+        """In which version the webhook is asked about the request, None when it is not. Raises ApiError."""
+        found = hook.matcher.match(a, objects.obj, objects.old, self._spaces, self.equivalents)
+        if found is None or hook.conditions is None:
+            return found
+        from kas.admission.expressions import MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
+
+        await objects.show(found)
+        variables = activation(a, found, *objects.plain(), self._authorizer)
+        try:
+            matches = await hook.conditions.match(
+                Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: self.metrics.condition_failed(hook.name, a.operation)
+            )
+        except Failed as e:
+            if hook.ignore:
+                return None
+            log.warning("Failed evaluating match conditions, failing closed %s: %s", hook.name, e)
+            raise errors.forbidden(a.group, a.resource, a.name, str(e)) from None
+        if not matches:
+            self.metrics.excluded(hook.name, a.operation)
+        return found if matches else None
+
+    async def ask(self, hook: Hook, a: Attributes, told: Invocation, objects: Versioned) -> review.Response:
+        """What the webhook allows; ``objects`` are in the version it is ``told`` about. Raises CallError, Rejection and ApiError."""
+        if a.dry_run and not hook.dry_run:
+            if hook.dry_run is None:
+                raise CallError(hook, "Webhook SideEffects is nil", 400)
+            raise errors.bad_request(f"admission webhook {go_quote(hook.name)} does not support dry run")
+        if not hook.version:
+            raise CallError(hook, "could not create admission objects: webhook does not accept known AdmissionReview versions", 400)
+        uid = str(uuid.uuid4())
+        try:
+            sent = review.request(a, told, hook.version, uid, *objects.encoded())
+            client = self.clients.of(hook.client_config)
+            # The request's own end is somebody else's to watch: a late webhook has not failed then, nobody waits for it.
+            answer = await client.post(sent, hook.timeout_s, a.deadline - monotonic())
+            found = review.response(answer, hook.version, uid, self.mutating)
+        except HookError as e:
+            what = "could not get REST client" if e.client else "failed to call webhook"
+            raise CallError(hook, f"{what}: {e}", e.code) from None
+        except review.InvalidResponseError as e:
+            raise CallError(hook, f"received invalid webhook response: {e}", 503) from None
+        self._tell(hook, a, found)
+        if not found.allowed:
+            raise Rejection(rejection(hook.name, found.status))
+        return found
+
+    @staticmethod
+    def _tell(hook: Hook, a: Attributes, found: review.Response) -> None:
+        for key, value in found.annotations.items():
+            full = review.annotation_key(hook.name, key)
+            if full is None:
+                log.warning("Failed to set admission audit annotation %s/%s: it is no qualified name", hook.name, key)
+            else:
+                a.annotate(full, value)
+        for text in found.warnings:
+            a.warn(text)
+
+    def count(self, hook: Hook, a: Attributes, began: float, error: Exception | None) -> None:
+        """Count a call that ended with ``error``, or well."""
+        operation, code, why = a.operation, 200, ""
+        if isinstance(error, CallError):
+            code, why = error.code, "" if hook.ignore else CALLING_ERROR
+        elif isinstance(error, Rejection):
+            code, why = error.error.code, NO_ERROR
+        elif error is not None:
+            code, why = 0, SERVER_ERROR
+        self.metrics.called(hook.name, operation, monotonic() - began, code, bool(why))
+        if why:
+            self.metrics.rejected(hook.name, operation, why, code)
+
+    def failed(self, hook: Hook, a: Attributes, error: CallError, round_: int, index: int) -> ApiError | None:
+        """What a webhook that cannot be asked means to the request: its refusal, or None where it goes on without."""
+        if not hook.ignore:
+            log.warning("Failed calling webhook, failing closed %s: %s", hook.name, error)
+            return errors.internal(str(error))
+        log.warning("Failed calling webhook, failing open %s: %s", hook.name, error)
+        self.metrics.failed_open(hook.name)
+        prefix = "failed-open.mutation" if self.mutating else "failed-open.validating"
+        a.annotate(f"{prefix}.webhook.admission.k8s.io/round_{round_}_index_{index}", hook.name)
+        return None
+
+
+def rejection(name: str, status: Obj) -> ApiError:
+    """The refusal of a webhook as clients get it (``ToStatusErr``): its Status, with a code that is one of an error."""
+    code = status.get("code") or 0
+    denied = f"admission webhook {go_quote(name)} denied the request"
+    said = status.get("message") or status.get("reason")
+    details = status.get("details")
+    seconds = (details or {}).get("retryAfterSeconds") or 0
+    headers = {"retry-after": str(seconds)} if seconds > 0 else None
+    message = f"{denied}: {said}" if said else f"{denied} without explanation"
+    return ApiError(code if 400 <= code <= 599 else 400, status.get("reason") or "", message, details, headers)

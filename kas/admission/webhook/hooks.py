@@ -1,0 +1,105 @@
+"""The webhooks that are configured: each configuration compiled once, followed as it changes, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kas.admission import Attributes
+from kas.admission.matching import GROUP, Equivalents, Matcher, exempt
+from kas.informers import Informers
+from kas.informers.reflector import split_key
+from kas.meta.stored import object_of
+from kas.store import Event, Record
+
+if TYPE_CHECKING:
+    from kas.admission.expressions import MatchConditions
+
+Obj = dict[str, Any]
+REVIEW_VERSIONS = ("v1", "v1beta1")
+NO_SIDE_EFFECTS = frozenset(("None", "NoneOnDryRun"))
+DEFAULT_TIMEOUT_S = 10
+
+
+class Hook:
+    """One webhook of a configuration. ``uid`` tells it from all others; ``version`` is that of the review it is sent, "" when it speaks
+    none that is known; ``dry_run`` whether it may be asked in a dry run, None when it does not say."""
+
+    def __init__(self, configuration: str, uid: str, spec: Mapping[str, Any]) -> None:
+        self.configuration, self.uid, self.name = configuration, uid, spec.get("name") or ""
+        self.matcher = Matcher(spec, spec.get("rules") or ())
+        self.ignore = spec.get("failurePolicy") == "Ignore"
+        self.timeout_s = float(spec.get("timeoutSeconds") or DEFAULT_TIMEOUT_S)
+        effects = spec.get("sideEffects")
+        self.dry_run: bool | None = None if effects is None else effects in NO_SIDE_EFFECTS
+        self.version = next((v for v in spec.get("admissionReviewVersions") or () if v in REVIEW_VERSIONS), "")
+        self.client_config: Mapping[str, Any] = spec.get("clientConfig") or {}
+        self.if_needed = spec.get("reinvocationPolicy") == "IfNeeded"
+        self._conditions: Sequence[Mapping[str, Any]] = spec.get("matchConditions") or ()
+        self._compiled: MatchConditions | None = None
+
+    @property
+    def conditions(self) -> MatchConditions | None:
+        """The match conditions, None without any."""
+        if self._conditions and self._compiled is None:
+            from kas.admission.expressions import MatchConditions  # CEL is large, and few webhooks have conditions
+
+            self._compiled = MatchConditions(self._conditions)
+        return self._compiled
+
+
+class Hooks:
+    """All webhooks of one kind of configuration, by the configurations' names and then as they stand there. A reflector's target.
+
+    ``changed`` is called after each change.
+    """
+
+    def __init__(self, resource: str, informers: Informers, equivalents: Equivalents) -> None:
+        self._resource, self._informers, self.equivalents = resource, informers, equivalents
+        self._by_name: dict[str, tuple[Hook, ...]] = {}
+        self.all: tuple[Hook, ...] = ()
+        self.changed: Callable[[], None] = lambda: None
+        self._following = False
+
+    def handle(self, a: Attributes) -> bool:
+        """Whether any webhook may be about requests of this operation, group, resource and subresource. From the first question on the
+        configurations are followed."""
+        if not self._following:
+            self._following = True
+            self._informers.follow(GROUP, self._resource, self)
+        return not exempt(a) and any(hook.matcher.may_match(a, self.equivalents) for hook in self.all)
+
+    # --- the target
+
+    def replace(self, records: Sequence[Record]) -> None:
+        """Starts over with these configurations, which are all there are."""
+        self._by_name = dict(map(_compiled, records))
+        self._arrange()
+
+    def apply(self, events: Sequence[Event]) -> None:
+        """Takes in what was written and deleted, in order."""
+        for e in events:
+            if e.record is not None:
+                name, hooks = _compiled(e.record)
+                self._by_name[name] = hooks
+            else:
+                self._by_name.pop(split_key("", e.key)[1], None)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self.all = tuple(hook for _, hooks in sorted(self._by_name.items()) for hook in hooks)
+        self.changed()
+
+
+def _compiled(record: Record) -> tuple[str, tuple[Hook, ...]]:
+    obj = object_of(record)
+    configuration = obj["metadata"]["name"]
+    seen: Counter[str] = Counter()
+    hooks = []
+    for spec in obj.get("webhooks") or ():
+        name = spec.get("name") or ""
+        # Names may be there twice, in what was stored long ago.
+        hooks.append(Hook(configuration, f"{configuration}/{name}/{seen[name]}", spec))
+        seen[name] += 1
+    return configuration, tuple(hooks)

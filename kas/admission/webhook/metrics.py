@@ -1,0 +1,73 @@
+"""What is counted of webhooks, under upstream's names (``pkg/admission/metrics``)."""
+
+from __future__ import annotations
+
+from kas.observe.metrics import Registry
+
+# Why a request was refused.
+NO_ERROR, CALLING_ERROR, SERVER_ERROR = "no_error", "calling_webhook_error", "apiserver_internal_error"
+MAX_CODE = 600
+
+
+class WebhookMetrics:
+    """``kind`` is "admit" or "validating", as upstream calls the two."""
+
+    def __init__(self, metrics: Registry, kind: str) -> None:
+        self._kind = kind
+        self._seconds = metrics.histogram(
+            "apiserver_admission_webhook_admission_duration_seconds",
+            "Admission webhook latency histogram in seconds, identified by name and broken out for each operation and API resource and "
+            "type (validate or admit).",
+            ("name", "type", "operation", "rejected"), (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10, 25),
+        )  # fmt: skip
+        self._requests = metrics.counter(
+            "apiserver_admission_webhook_request_total",
+            "Admission webhook request total, identified by name and broken out for each admission type (validating or mutating) and "
+            "operation. Additional labels specify whether the request was rejected or not and an HTTP status code.",
+            ("name", "type", "operation", "code", "rejected"),
+        )
+        self._rejections = metrics.counter(
+            "apiserver_admission_webhook_rejection_count",
+            "Admission webhook rejection count, identified by name and broken out for each admission type (validating or admit) and "
+            "operation. Additional labels specify an error type and the code of the rejection.",
+            ("name", "type", "operation", "error_type", "rejection_code"),
+        )
+        self._open = metrics.counter(
+            "apiserver_admission_webhook_fail_open_count",
+            "Admission webhook fail open count, identified by name and broken out for each admission type (validating or mutating).",
+            ("name", "type"),
+        )
+        self._errors = metrics.counter(
+            "apiserver_admission_match_condition_evaluation_errors_total",
+            "Admission match condition evaluation errors count, identified by name of resource containing the match condition and broken "
+            "out for each kind containing matchConditions (webhook or policy), operation and admission type (validate or admit).",
+            ("name", "kind", "type", "operation"),
+        )
+        self._exclusions = metrics.counter(
+            "apiserver_admission_match_condition_exclusions_total",
+            "Admission match condition evaluation exclusions count, identified by name of resource containing the match condition and "
+            "broken out for each kind containing matchConditions (webhook or policy), operation and admission type (validate or admit).",
+            ("name", "kind", "type", "operation"),
+        )
+
+    def called(self, name: str, operation: str, seconds: float, code: int, rejected: bool) -> None:
+        """A webhook was asked; ``code`` is that of its answer, 0 where the fault is ours."""
+        said = "true" if rejected else "false"
+        self._requests.inc((name, self._kind, operation, str(min(code, MAX_CODE)), said))
+        self._seconds.observe((name, self._kind, operation, said), seconds)
+
+    def rejected(self, name: str, operation: str, why: str, code: int) -> None:
+        """A request was refused because of a webhook."""
+        self._rejections.inc((name, self._kind, operation, why, str(min(code, MAX_CODE))))
+
+    def failed_open(self, name: str) -> None:
+        """A webhook could not be asked, and the request goes on."""
+        self._open.inc((name, self._kind))
+
+    def condition_failed(self, name: str, operation: str) -> None:
+        """A match condition came to no value."""
+        self._errors.inc((name, "webhook", self._kind, operation))
+
+    def excluded(self, name: str, operation: str) -> None:
+        """A match condition did not hold."""
+        self._exclusions.inc((name, "webhook", self._kind, operation))

@@ -1,0 +1,58 @@
+"""Mutating webhooks asked about one request, one after the other (upstream ``plugin/webhook/mutating/dispatcher.go``)."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+import orjson
+
+from kas.admission import Attributes
+from kas.admission.matching import Invocation
+from kas.admission.rounds import Rounds
+from kas.admission.versioned import Versioned
+from kas.admission.webhook.calling import CallError, Rejection, Webhooks
+from kas.admission.webhook.hooks import Hook
+from kas.admission.webhook.patching import patch
+from kas.meta.errors import ApiError
+
+
+async def dispatch(webhooks: Webhooks, a: Attributes, plugin: str) -> None:
+    """Ask the webhooks that the request is for, and do what they want. Raises ApiError. ``plugin`` is who remembers the rounds."""
+    reinvocation = a.reinvoked()
+    rounds: Rounds = reinvocation.values.setdefault(plugin, Rounds())
+    objects = Versioned(a, webhooks.equivalents)
+    rounds.begin(reinvocation, objects)
+    for i, hook in enumerate(webhooks.hooks.all):
+        told = await webhooks.invocation(hook, a, objects)
+        if told is None or not rounds.due(reinvocation, hook.uid):
+            continue
+        await objects.show(told)
+        if await _ask(webhooks, hook, a, told, objects, int(reinvocation.again), i):
+            rounds.changed()
+            reinvocation.required = True
+        if hook.if_needed:
+            rounds.asked(hook.uid)
+    await objects.finish()
+    rounds.end(reinvocation, objects)
+
+
+async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, round_: int, index: int) -> bool:
+    """Whether the webhook changed the object. Raises ApiError."""
+    began, changed = monotonic(), False
+    about, place = {"configuration": hook.configuration, "webhook": hook.name}, f"round_{round_}_index_{index}"
+    error: Exception | None = None
+    try:
+        found = await webhooks.ask(hook, a, told, objects)
+        changed = patch(hook, objects, found)
+        if found.patch and a.bodies_recorded:
+            shown = {**about, "patch": orjson.Fragment(found.patch), "patchType": found.patch_type}
+            a.annotate(f"patch.webhook.admission.k8s.io/{place}", orjson.dumps(shown).decode())
+    except (CallError, Rejection, ApiError) as e:
+        error = e
+    webhooks.count(hook, a, began, error)
+    a.annotate(f"mutation.webhook.admission.k8s.io/{place}", orjson.dumps({**about, "mutated": changed}).decode())
+    if isinstance(error, CallError):
+        error = webhooks.failed(hook, a, error, round_, index)
+    if error is not None:
+        raise error.error if isinstance(error, Rejection) else error
+    return changed

@@ -1,0 +1,96 @@
+"""AdmissionReview v1 and v1beta1: what a webhook is sent, and what of its answer counts (upstream ``plugin/webhook/request``)."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from kas.admission import Attributes
+from kas.admission.description import operation_options, request_fields
+from kas.admission.matching import Invocation
+from kas.admission.webhook.hooks import REVIEW_VERSIONS
+from kas.client.hooks import HookError, read_review
+from kas.meta import names
+from kas.meta.field import go_quote
+from kas.types.scheme import BUILTIN
+
+Obj = dict[str, Any]
+KIND = "AdmissionReview"
+VERSIONS = {version: f"admission.k8s.io/{version}" for version in REVIEW_VERSIONS}
+_KNOWN = frozenset((api_version, KIND) for api_version in VERSIONS.values())
+JSON_PATCH = "JSONPatch"
+# Of one answer. Each is a header, and many clients take no more than a hundred; longer ones nobody is shown whole.
+MAX_WARNINGS, MAX_WARNING = 64, 4_097
+
+
+class InvalidResponseError(Exception):
+    """An answer that may not be believed."""
+
+
+@dataclass
+class Response:
+    """What a webhook decided. ``status`` is its metav1.Status, ``patch`` a JSON patch as text."""
+
+    allowed: bool
+    status: Obj
+    patch: bytes = b""
+    patch_type: str = ""
+    warnings: list[str] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+def request(a: Attributes, shown: Invocation, version: str, uid: str, obj: bytes | None, old: bytes | None) -> bytes:
+    """The review to send; ``obj`` and ``old`` are JSON, in the version that ``shown`` names."""
+    fields = {
+        "uid": uid, **request_fields(a, shown), "object": None if obj is None else orjson.Fragment(obj),
+        "oldObject": None if old is None else orjson.Fragment(old), "dryRun": a.dry_run, "options": operation_options(a),
+    }  # fmt: skip
+    return orjson.dumps({"kind": KIND, "apiVersion": VERSIONS[version], "request": fields})
+
+
+def response(body: bytes, version: str, uid: str, mutating: bool) -> Response:
+    """The decision in an answer. Raises HookError for what is no review, InvalidResponseError for one that is no answer to ours."""
+    kind = BUILTIN.known("admission.k8s.io", version, KIND)
+    review = read_review(body, (VERSIONS[version], KIND), _KNOWN, kind.type)
+    found = review.get("response")
+    if found is None:
+        raise InvalidResponseError("webhook response was absent")
+    patch, patch_type = base64.b64decode(found.get("patch") or ""), found.get("patchType")
+    if version == "v1":
+        _check(review, found, uid)
+        if mutating:
+            if patch and patch_type is None:
+                raise InvalidResponseError("webhook returned response.patch but not response.patchType")
+            if not patch and patch_type is not None:
+                raise InvalidResponseError("webhook returned response.patchType but not response.patch")
+        elif patch or patch_type is not None:
+            raise InvalidResponseError(f"validating webhook may not return response.{'patch' if patch else 'patchType'}")
+    else:
+        patch_type = JSON_PATCH if patch else ""
+    return Response(
+        bool(found.get("allowed")), found.get("status") or {}, patch if mutating else b"", patch_type or "",
+        [w[:MAX_WARNING] for w in (found.get("warnings") or ())[:MAX_WARNINGS] if w], found.get("auditAnnotations") or {},
+    )  # fmt: skip
+
+
+def _check(review: Obj, found: Obj, uid: str) -> None:
+    given = found.get("uid") or ""
+    if given != uid:
+        raise InvalidResponseError(f"expected response.uid={go_quote(uid)}, got {go_quote(given)}")
+    if not review["kind"] or not review["apiVersion"]:
+        group, _, version = review["apiVersion"].rpartition("/")
+        raise InvalidResponseError(
+            f"expected webhook response of admission.k8s.io/v1, Kind={KIND}, got {group}/{version}, Kind={review['kind']}"
+        )
+
+
+def annotation_key(hook: str, key: str) -> str | None:
+    """The key of an audit annotation of a webhook; None where it can be none."""
+    full = f"{hook}/{key}"
+    return None if names.is_qualified_name(full) else full
+
+
+__all__ = ["HookError", "InvalidResponseError", "Response", "annotation_key", "request", "response"]

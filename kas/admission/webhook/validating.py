@@ -1,0 +1,53 @@
+"""Validating webhooks asked about one request, all at once (upstream ``plugin/webhook/validating/dispatcher.go``)."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+from kas.admission import Attributes
+from kas.admission.matching import Invocation
+from kas.admission.versioned import Versioned
+from kas.admission.webhook.calling import CallError, Rejection, Webhooks
+from kas.admission.webhook.hooks import Hook
+from kas.meta.errors import ApiError
+
+
+async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
+    """Ask the webhooks that the request is for. Raises what the first of them, in their order, refuses with."""
+    own = Versioned(a, webhooks.equivalents)
+    versions = {own.kind: own}
+    asked: list[tuple[Hook, Invocation, int]] = []
+    for i, hook in enumerate(webhooks.hooks.all):
+        # Its conditions may want another version to be looked at than the next one's selectors.
+        told = await webhooks.invocation(hook, a, Versioned(a, webhooks.equivalents) if hook.conditions else own)
+        if told is None:
+            continue
+        asked.append((hook, told, i))
+        if told.kind not in versions:
+            versions[told.kind] = Versioned(a, webhooks.equivalents)
+            await versions[told.kind].show(told)
+    if len(asked) == 1:
+        hook, told, i = asked[0]
+        refused = [await _ask(webhooks, hook, a, told, versions[told.kind], i)]
+    else:
+        async with asyncio.TaskGroup() as group:
+            calls = [group.create_task(_ask(webhooks, hook, a, told, versions[told.kind], i)) for hook, told, i in asked]
+        refused = [call.result() for call in calls]
+    for error in refused:
+        if error is not None:
+            raise error
+
+
+async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, objects: Versioned, index: int) -> ApiError | None:
+    """The refusal, None when the request may go on."""
+    began = monotonic()
+    error: CallError | Rejection | ApiError | None = None
+    try:
+        await webhooks.ask(hook, a, told, objects)
+    except (CallError, Rejection, ApiError) as e:
+        error = e
+    webhooks.count(hook, a, began, error)
+    if isinstance(error, CallError):
+        return webhooks.failed(hook, a, error, 0, index)
+    return error.error if isinstance(error, Rejection) else error

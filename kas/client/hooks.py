@@ -1,0 +1,199 @@
+"""Webhooks that objects configure: upstream's ``apiserver/pkg/util/webhook`` (``ClientManager``), for admission and conversion.
+
+A ``clientConfig`` becomes a client, which is shared by all webhooks with the same one and keeps its connections. A call is bounded in
+time by who makes it, in size by ``MAX_ANSWER``, and in number by ``most``: what would wait beside that many others is refused at once, so
+that a webhook that hangs holds only a part of the writes a server has room for. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import orjson
+
+from kas.client.http import BackendError, Target
+from kas.client.kubeconfig import Credentials, KubeconfigError, Users, client_tls
+from kas.client.pool import Answer, Dial, Pool
+from kas.client.services import Resolve
+from kas.client.webhook import refusal
+from kas.meta import gojson
+from kas.meta.field import go_quote
+from kas.types.scheme import DecodeError, TypeDesc, decode
+
+MAX_ANSWER = 3 << 20
+MAX_CLIENTS = 200  # upstream's; of those beyond, the one that was not used for longest is forgotten
+RETRIES = 10  # of answers that ask for it with Retry-After
+DEFAULT_PORT = 443
+USER_AGENT = b"kube-apiserver-admission"
+_SCHEME = "k8s.io/apiserver/pkg/util/webhook/client.go:71"
+_UNAVAILABLE = 503
+
+
+class HookError(Exception):
+    """There is no answer that could be used. ``code`` is that of the answer, 503 when there was none; ``client`` says that it could not
+    even be asked."""
+
+    def __init__(self, message: str, code: int = _UNAVAILABLE, client: bool = False) -> None:
+        super().__init__(message)
+        self.code, self.client = code, client
+
+
+class HookClient:
+    """One place that is asked."""
+
+    def __init__(
+        self, target: Target, credentials: Credentials, most: int, dial: Dial | None = None,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+    ) -> None:  # fmt: skip
+        self._target, self._credentials, self._most, self._sleep = target, credentials, most, sleep
+        self._pool = Pool(dial)
+        self.running = 0
+
+    async def post(self, body: bytes, timeout_s: float, left_s: float = math.inf) -> bytes:
+        """The body of the answer. Raises HookError, also when ``timeout_s`` is over; cancelling it closes the connection.
+
+        The backend is told how many seconds it has; ``left_s`` may be less, when whoever asks will have given up by then.
+        """
+        target = replace(self._target, query=f"timeout={max(1, math.ceil(min(timeout_s, left_s)))}s")
+        if self.running >= self._most:
+            raise HookError(f'Post "{target.url}": {self.running} requests are waiting for it already')
+        self.running += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._ask(target, body)
+        except TimeoutError:
+            raise HookError(f'Post "{target.url}": context deadline exceeded') from None
+        except BackendError as e:
+            raise HookError(f'Post "{target.url}": {e}') from None
+        finally:
+            self.running -= 1
+        if not 200 <= answer.status <= 206:
+            kind = answer.content_type
+            raise HookError(refusal(answer.status, answer.body, not kind or kind.startswith("text/")), answer.status)
+        if len(answer.body) > MAX_ANSWER:
+            raise HookError(f"the answer is larger than {MAX_ANSWER} bytes")
+        if not answer.body:
+            raise HookError(f"0-length response with status code: {answer.status} and content type: {answer.content_type}")
+        return answer.body
+
+    async def _ask(self, target: Target, body: bytes) -> Answer:
+        headers = [
+            (b"accept", b"application/json, */*"), (b"content-type", b"application/json"), (b"user-agent", USER_AGENT),
+            *self._credentials.headers(),
+        ]  # fmt: skip
+        for left in reversed(range(RETRIES + 1)):
+            answer = await self._pool.post(target, headers, body, MAX_ANSWER)
+            if not left or not (answer.status == 429 or answer.status >= 500) or not answer.retry_after.isdigit():
+                return answer
+            await self._sleep(float(answer.retry_after[:9]))
+        raise AssertionError("the last try returns")
+
+    def close(self) -> None:
+        """Let go of the connections nobody uses; those in use close when they are done."""
+        self._pool.close()
+
+
+class HookClients:
+    """The clients of a server by what their ``clientConfig`` says. ``most`` is how many calls one of them has at once."""
+
+    def __init__(self, users: Users, resolve: Resolve, most: int) -> None:
+        self._users, self._resolve, self._most = users, resolve, most
+        self._clients: OrderedDict[bytes, HookClient] = OrderedDict()
+
+    def of(self, config: Mapping[str, Any]) -> HookClient:
+        """Raises HookError for a configuration nobody can be asked with."""
+        key = orjson.dumps(config, option=orjson.OPT_SORT_KEYS)
+        found = self._clients.get(key)
+        if found is None:
+            found = self._clients[key] = self._made(config)
+            if len(self._clients) > MAX_CLIENTS:
+                self._clients.popitem(last=False)[1].close()
+        else:
+            self._clients.move_to_end(key)
+        return found
+
+    def close(self) -> None:
+        """Let go of all connections nobody uses."""
+        for client in self._clients.values():
+            client.close()
+
+    def _made(self, config: Mapping[str, Any]) -> HookClient:
+        service = config.get("service")
+        if service:
+            name, namespace, port = service.get("name") or "", service.get("namespace") or "", service.get("port") or DEFAULT_PORT
+            host = f"{name}.{namespace}.svc"
+            target = Target("https", host, str(port), service.get("path") or "/", tls_name=host)
+            credentials = self._users.of(host, port)
+
+            async def dial() -> tuple[str, int]:
+                return self._resolve(namespace, name, port)
+
+            return HookClient(self._secured(target, credentials, config), credentials, self._most, dial)
+        if not config.get("url"):
+            raise HookError("webhook configuration must have either service or URL", client=True)
+        try:
+            url = urlsplit(config["url"])
+            host, port = url.hostname or "", url.port
+        except ValueError as e:
+            raise HookError(f"Unparsable URL: {e}", client=True) from None
+        target = Target("https", host, str(port or ""), unquote(url.path) or "/")
+        credentials = self._users.of(host, port or DEFAULT_PORT)
+        return HookClient(self._secured(target, credentials, config), credentials, self._most)
+
+    def _secured(self, target: Target, credentials: Credentials, config: Mapping[str, Any]) -> Target:
+        try:
+            bundle = base64.b64decode(config.get("caBundle") or "")
+            tls = client_tls(bundle, credentials)
+        except (ValueError, KubeconfigError):
+            raise HookError("unable to load root certificates: unable to parse bytes as PEM block", client=True) from None
+        tls.set_alpn_protocols(["http/1.1"])
+        return replace(target, tls=tls)
+
+
+def read_review(body: bytes, wanted: tuple[str, str], known: frozenset[tuple[str, str]], type_: TypeDesc) -> dict[str, Any]:
+    """An answer as an object of the kind ``wanted``, (apiVersion, kind); without either it is taken for one, and says so by leaving them
+    out. ``known`` are all the kinds such an answer may be of. Raises HookError."""
+    value = _document(body)
+    api_version, kind = value.get("apiVersion") or "", value.get("kind") or ""
+    if not isinstance(api_version, str) or not isinstance(kind, str):
+        name, bad = ("apiVersion", api_version) if not isinstance(api_version, str) else ("kind", kind)
+        why = f"json: cannot unmarshal {gojson.go_type(bad)} into Go struct field .{name} of type string"
+        raise HookError(f"couldn't get version/kind; json parse error: {why}")
+    given = api_version or wanted[0], kind or wanted[1]
+    if given not in known:
+        raise HookError(f"no kind {go_quote(given[1])} is registered for version {go_quote(given[0])} in scheme {go_quote(_SCHEME)}")
+    if given != wanted:
+        names = (f"({version.rpartition('/')[2]}.{kind})" for version, kind in (given, wanted))
+        raise HookError(f"converting {' to '.join(names)}: unknown conversion")
+    try:
+        obj, _ = decode(type_, value)
+    except DecodeError as e:
+        raise HookError(str(e)) from None
+    return {**obj, "apiVersion": api_version, "kind": kind}
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    if body.lstrip()[:1] == b"{":
+        try:
+            value = gojson.loads(body)
+        except gojson.JSONError as e:
+            raise HookError(f"couldn't get version/kind; json parse error: {e}") from None
+    else:
+        from kas.types import yaml_codec  # PyYAML is large, and an answer that is no JSON mostly is no answer
+
+        try:
+            value, _ = yaml_codec.decode(body)
+        except yaml_codec.YAMLError as e:
+            raise HookError(str(e)) from None
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        raise HookError(f"couldn't get version/kind; json parse error: {gojson.cannot_unmarshal(value, gojson.TYPE_META)}")
+    return value

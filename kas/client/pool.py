@@ -1,0 +1,94 @@
+"""Connections that stay open between questions to the same backend, as Go's ``http.Transport`` keeps them.
+
+HTTP/1.1 only: upstream asks webhooks so too, because streams of one HTTP/2 connection all reach the same of several backends
+(kubernetes#75791). No redirect is followed. What was sent and not answered is not sent again: only who asked knows whether it may be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import NamedTuple
+
+from kas.client.http import Connection, Headers, Target, connect
+
+MAX_IDLE = 25
+IDLE_S = 90.0
+
+# Where to connect to, found out anew for each connection. Raises BackendError.
+Dial = Callable[[], Awaitable[tuple[str, int]]]
+
+
+class Answer(NamedTuple):
+    """What the backend said. ``body`` has at most one byte more than was asked for."""
+
+    status: int
+    content_type: str
+    retry_after: str
+    body: bytes
+
+
+class Pool:
+    """The connections to one backend, with one set of credentials. Used on the loop's thread only."""
+
+    def __init__(self, dial: Dial | None = None, clock: Callable[[], float] = monotonic) -> None:
+        self._dial, self._clock = dial, clock
+        self._idle: list[tuple[float, Connection]] = []  # since when; the last one is taken first
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def post(self, target: Target, headers: Headers, body: bytes, limit: int) -> Answer:
+        """The answer, its body cut after ``limit + 1`` bytes. Raises BackendError; cancelling it closes the connection, and is how it
+        ends when it takes too long."""
+        connection = self._take()
+        if connection is None:
+            connection = await connect(target, address=await self._dial() if self._dial is not None else None)
+        reusable = False
+        try:
+            await connection.send("POST", target, headers, body)
+            await connection.head(None)
+            found = await connection.read(limit + 1)
+            reusable = len(found) <= limit and connection.persistent
+            said = connection.header
+            return Answer(
+                connection.status, said(b"content-type").decode("latin-1"), said(b"retry-after").decode("latin-1"), found
+            )  # fmt: skip
+        finally:
+            if reusable:
+                self._keep(connection)
+            else:
+                connection.close()
+
+    def close(self) -> None:
+        """Close what is idle, and keep nothing any more."""
+        self._closed = True
+        self._expire(float("inf"))
+
+    def _take(self) -> Connection | None:
+        while self._idle:
+            _, connection = self._idle.pop()
+            if connection.quiet:
+                return connection
+            connection.close()
+        return None
+
+    def _keep(self, connection: Connection) -> None:
+        if self._closed or len(self._idle) >= MAX_IDLE:
+            connection.close()
+            return
+        self._idle.append((self._clock(), connection))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        self._expire(self._clock() - IDLE_S)
+        if self._idle:
+            self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)
+
+    def _expire(self, before: float) -> None:
+        for since, connection in self._idle:
+            if since <= before:
+                connection.close()
+        self._idle = [(since, connection) for since, connection in self._idle if since > before]

@@ -1,0 +1,52 @@
+"""A configuration applied to an object without looking who owns what, as policies do (apiserver ``policy/mutating/patch/smd.go``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.patch._fieldsets import Mismatch, Node, merge, validate
+from kas.patch.fieldmanager.schema import Schema
+
+Obj = dict[str, Any]
+
+
+class UnfitError(Exception):
+    """A configuration that cannot be applied; ``str`` is upstream's text."""
+
+
+def apply_unowned(schema: Schema, live: Obj, config: Obj) -> Obj:
+    """``live`` with ``config`` merged into it; parts are shared. Raises UnfitError for what does not fit the schema, and for what could
+    only be replaced as a whole."""
+    root = schema.root
+    try:
+        found = [*validate(root, live, allow_duplicates=True), *validate(root, config)]
+        if found:
+            raise Mismatch(found)
+        whole = _atomic(root, config, "")
+        if whole:
+            raise UnfitError(
+                f"invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {', '.join(sorted(set(whole)))}"
+            )
+        return merge(root, live, config)
+    except Mismatch as e:
+        texts = [f"{path}: {message}" if path else message for path, message in e.errors]
+        raise UnfitError(texts[0] if len(texts) == 1 else "\n".join(["errors:", *(f"  {t}" for t in texts)])) from None
+
+
+def _atomic(node: Node | None, value: Any, path: str) -> list[str]:
+    """The paths of what in the value is atomic."""
+    if node is None or node.deduced:
+        return []
+    out: list[str] = []
+    if isinstance(value, dict) and node.is_map:
+        if node.map_atomic:
+            out.append(path)
+        for key, inner in value.items():
+            field = node.fields.get(key)
+            out += _atomic(field.node if field is not None else node.elem, inner, f"{path}.{key}")
+    elif isinstance(value, list) and node.is_list:
+        if node.list_atomic:
+            out.append(path)
+        for inner in value:
+            out += _atomic(node.item, inner, path)
+    return out

@@ -1,0 +1,180 @@
+"""Mutations, their order, and what a failed one means."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kas.admission.plugins import mutating_admission_policy as module
+from kas.types.scheme import BUILTIN
+from tests.admission.admission_fakes import refused
+from tests.admission.policy_objects import Governed
+from tests.admission.webhook.hook_server import rule
+
+
+@pytest.fixture
+def governed(server):
+    server.kinds["", "v1", "ConfigMap"] = [BUILTIN.resource("", "v1", "configmaps")]
+    return Governed(server, module, "mutating")
+
+
+def applies(text):
+    return {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}}
+
+
+def patches(text):
+    return {"patchType": "JSONPatch", "jsonPatch": {"expression": text}}
+
+
+def rounds(request):
+    """All turns of mutating admission, as a write has them: how many there were, and the object."""
+
+    async def run():
+        count = 0
+        while True:
+            count += 1
+            await request.chain.mutate(request.attributes)
+            if request.attributes.reinvocation is None or not request.attributes.reinvocation.due():
+                return count, request.attributes.obj
+
+    return asyncio.run(run())
+
+
+def test_mutations_build_on_one_another(governed):
+    governed.policy(mutations=[
+        applies("Object{metadata: Object.metadata{labels: {'a': object.data.k}}, data: {'b': 'x'}}"),
+        patches("[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('c/d'), value: object.metadata.labels.a + object.data.b}]"),
+        patches("[JSONPatch{op: 'test', path: '/data/b', value: 'y'}, JSONPatch{op: 'remove', path: '/data/b'}]"),
+    ])  # fmt: skip
+    governed.bind()
+    obj = governed.request().run()
+    assert obj["metadata"]["labels"] == {"a": "v"}
+    assert obj["data"] == {"k": "v", "b": "x", "c/d": "vx"}  # what a test stops is no error, and changes nothing
+
+
+def test_params_variables_and_conditions(governed, server):
+    server.add("", "configmaps", {
+        "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "ns1"}, "data": {"set": "from params"},
+    })  # fmt: skip
+    governed.policy(
+        paramKind={"apiVersion": "v1", "kind": "ConfigMap"}, variables=[{"name": "v", "expression": "params.data.set + '!'"}],
+        matchConditions=[{"name": "c", "expression": "object.metadata.name == 'a'"}],
+        mutations=[applies("Object{data: {'set': variables.v}}")],
+    )  # fmt: skip
+    governed.bind(paramRef={"name": "p", "parameterNotFoundAction": "Deny"})
+    assert governed.request().run()["data"]["set"] == "from params!"
+    other = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "other", "namespace": "ns1"}, "data": {}}
+    assert "set" not in governed.request(obj=other).run()["data"]
+
+
+def test_lists_merge_by_their_keys(governed):
+    containers = "Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, image: 'new'})}}"
+    init = "[JSONPatch{op: 'add', path: '/spec/initContainers', value: [Object.spec.initContainers{name: 'init', image: 'i'}]}]"
+    governed.policy(rules=[rule("pods")], mutations=[applies(containers), patches(init)])
+    governed.bind()
+    pod = {
+        "kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "ns1"},
+        "spec": {"containers": [{"name": "c", "image": "old", "env": [{"name": "E", "value": "1"}]}, {"name": "d", "image": "old"}]},
+    }  # fmt: skip
+    request = governed.request(obj=pod)
+    request.attributes.resource = "pods"
+    spec = request.run()["spec"]
+    assert [(c["name"], c["image"]) for c in spec["containers"]] == [("c", "new"), ("d", "new")]
+    assert spec["containers"][0]["env"] == [{"name": "E", "value": "1"}] and spec["initContainers"][0]["terminationMessagePath"]
+
+
+@pytest.mark.parametrize(("mutation", "text"), [
+    (applies("Object{data: {'x': object.nope}}"), "resulted in error: no such key: nope"),
+    (patches("[JSONPatch{op: 'remove', path: '/nope'}]"), "JSON Patch: error in remove for path: '/nope': Unable to remove nonexistent"),
+    (applies("Object{nobody: 'x'}"), "error applying patch: .nobody: field not declared in schema"),
+])  # fmt: skip
+def test_failures(governed, mutation, text):
+    governed.policy(mutations=[mutation, applies("Object{data: {'y': 'z'}}")])
+    governed.bind()
+    e = refused(governed.request())
+    assert (e.code, e.reason) == (403, "Invalid") and e.details["name"] == "a"
+    assert e.message.startswith("policy 'p' with binding 'b' denied request: ") and text in e.message
+    assert e.details["causes"] == [{"message": e.message}]
+    governed.policy(mutations=[mutation, applies("Object{data: {'y': 'z'}}")], failurePolicy="Ignore")
+    assert governed.request().run()["data"] == {"k": "v", "y": "z"}
+
+
+def test_atomic_parts_are_not_replaced(governed):
+    text = "Object{spec: Object.spec{tolerations: [Object.spec.tolerations{key: 'k', operator: 'Exists'}]}}"
+    governed.policy(rules=[rule("pods")], mutations=[applies(text)])
+    governed.bind()
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "ns1"}, "spec": spec}
+    request = governed.request(obj=pod)
+    request.attributes.resource = "pods"
+    why = "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.tolerations"
+    assert refused(request).message.endswith(f"denied request: error applying patch: {why}")
+
+
+def test_what_makes_something_else_of_the_object_is_an_error_whatever_the_policy_says(governed):
+    governed.policy(mutations=[patches("[JSONPatch{op: 'add', path: '/data/x', value: 5}]")], failurePolicy="Ignore")
+    governed.bind()
+    e = refused(governed.request())
+    why = "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
+    assert (e.code, e.message) == (500, f"Internal error occurred: {why}")
+
+
+def test_policies_that_are_not_configured_well(governed):
+    governed.policy(paramKind={"apiVersion": "x.example.com/v1", "kind": "X"}, mutations=[applies("Object{}")])
+    governed.bind()
+    e = refused(governed.request())
+    why = "failed to find resource referenced by paramKind: 'x.example.com/v1, Kind=X'"
+    assert e.message == f'policy "p" denied request: failed to configure policy: {why}'
+    assert (e.code, e.reason) == (403, "Forbidden")
+
+
+def test_who_is_evaluated_again(governed):
+    """Who wants to, when a later policy changed the object."""
+    count = "object.data.?n.hasValue() ? object.data.n + '+' : '1'"
+    governed.policy("a", mutations=[applies(f"Object{{data: {{'n': {count}}}}}")], reinvocationPolicy="IfNeeded")
+    governed.policy("b", mutations=[applies("Object{data: {'b': object.data.?b.orValue('') + 'x'}}")], reinvocationPolicy="Never")
+    governed.bind("b-a", "a")
+    governed.bind("b-b", "b")
+    turns, obj = rounds(governed.request())
+    assert turns == 2 and obj["data"] == {"k": "v", "n": "1+", "b": "x"}
+
+
+def test_deletes_have_nothing_to_change(governed):
+    governed.policy(mutations=[applies("Object{data: {'x': 'y'}}")])
+    governed.bind()
+    old = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}}
+    request = governed.request(operation="DELETE", obj=None, old=old)
+    request.run()
+    assert request.attributes.obj is None
+
+
+def test_another_version(governed):
+    scalers = rule("horizontalpodautoscalers", groups=("autoscaling",), versions=("v2",))
+    governed.policy(rules=[scalers], mutations=[applies("Object{spec: Object.spec{maxReplicas: object.spec.metrics.size() + 8}}")])
+    governed.bind()
+    obj = {
+        "kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1", "metadata": {"name": "a", "namespace": "ns1"},
+        "spec": {"scaleTargetRef": {"kind": "D", "name": "d"}, "maxReplicas": 2, "targetCPUUtilizationPercentage": 60}, "status": {},
+    }  # fmt: skip
+    request = governed.request(obj=obj)
+    request.attributes.group, request.attributes.resource = "autoscaling", "horizontalpodautoscalers"
+    obj = request.run()
+    assert obj["apiVersion"] == "autoscaling/v1" and obj["spec"]["maxReplicas"] == 9
+
+
+def test_values_become_json(governed):
+    text = (
+        "Object{data: {'time': string(timestamp('2024-01-02T03:04:05Z')), 'span': string(duration('90s'))}, "
+        "binaryData: {'b': b'hi'}, immutable: object.data.?none.hasValue(), ?kind: optional.none()}"
+    )
+    governed.policy(mutations=[applies(text)])
+    governed.bind()
+    obj = governed.request().run()
+    assert obj["data"] == {"k": "v", "time": "2024-01-02T03:04:05Z", "span": "90s"} and obj["binaryData"] == {"b": "aGk="}
+
+    from kas.admission.policy.mutating import to_json
+    from kas.cel.values import Duration, Optional, Timestamp, Uint
+
+    values = {"t": Timestamp(0), "d": Duration(90 * 10**9), "u": Uint(3), "o": Optional(1), "n": [None, True, 1.5], 1: "x"}
+    assert to_json(values) == {"t": "1970-01-01T00:00:00Z", "d": "1m30s", "u": 3, "o": 1, "n": [None, True, 1.5], "1": "x"}

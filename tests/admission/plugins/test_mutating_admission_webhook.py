@@ -1,0 +1,164 @@
+"""Webhooks that change what is written: their order, and who is asked again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kas.admission.plugins import mutating_admission_webhook as module
+from tests.admission.admission_fakes import refused
+from tests.admission.webhook.hook_server import HookServer, reviewed, rule, webhook
+from tests.admission.webhook.running import Hooked
+
+
+@pytest.fixture(scope="module")
+def hook_server(tmp_path_factory):
+    with HookServer(tmp_path_factory.mktemp("hook")) as running:
+        yield running
+
+
+@pytest.fixture
+def hook(hook_server):
+    hook_server.seen.clear()
+    hook_server.answers = reviewed
+    return hook_server
+
+
+@pytest.fixture
+def hooked(server):
+    made = Hooked(server, module, "mutatingwebhookconfigurations")
+    yield made
+    made.close()
+
+
+def adds(asked):
+    """Each webhook adds its own name to the object, once."""
+    name, data = asked["path"].partition("?")[0][1:], asked["request"]["object"]["data"]
+    return reviewed(asked, patch=[{"op": "add", "path": f"/data/{name}", "value": data.get(name, str(len(data)))}])
+
+
+def paths(hook):
+    return [s["path"].partition("?")[0][1:] for s in hook.seen]
+
+
+def test_in_order_each_after_the_other(hooked, hook):
+    hook.answers = adds
+    hooked.add(webhook(hook.client("/d")), name="b")
+    hooked.add(webhook(hook.client("/z")), webhook(hook.client("/y"), "y.example.com"), name="a")
+    obj = hooked.request().run()
+    assert paths(hook) == ["z", "y", "d"]
+    assert obj["data"] == {"k": "v", "z": "1", "y": "2", "d": "3"}
+
+
+def test_who_is_asked_again(hooked, hook, server):
+    """Who wants to, and only when somebody changed the object after him."""
+    hook.answers = lambda asked: adds(asked) if not asked["path"].startswith("/quiet") else reviewed(asked)
+    hooked.add(webhook(hook.client("/a"), "a.example.com", reinvocationPolicy="IfNeeded"), name="a")
+    hooked.add(webhook(hook.client("/b"), "b.example.com", reinvocationPolicy="Never"), name="b")
+    hooked.add(webhook(hook.client("/c"), "c.example.com", reinvocationPolicy="IfNeeded"), name="c")
+    hooked.add(webhook(hook.client("/quiet"), "q.example.com", reinvocationPolicy="IfNeeded"), name="d")
+    request = hooked.request()
+    again = []
+
+    async def rounds():
+        a = request.attributes
+        while True:
+            await request.chain.mutate(a)
+            again.append(paths(hook))
+            hook.seen.clear()
+            if not a.reinvocation.due():
+                return
+
+    hooked.loop.run_until_complete(rounds())
+    assert again == [["a", "b", "c", "quiet"], ["a"]]
+
+
+def test_other_plug_ins_count_too(hooked, hook):
+    """What one of them changes between the rounds is seen by those that want to."""
+    hook.answers = lambda asked: adds(asked) if asked["path"].startswith("/b") else reviewed(asked)
+    hooked.add(webhook(hook.client("/b"), "b.example.com"), name="a")
+    hooked.add(webhook(hook.client("/c"), "c.example.com", reinvocationPolicy="IfNeeded"), name="b")
+
+    class Follower:
+        name = "Follower"
+
+        def handles(self, a):
+            return True
+
+        def admit(self, a):
+            if a.reinvocation is not None and a.reinvocation.again:
+                a.obj["data"]["follower"] = "x"
+
+    request = hooked.request(Follower())
+
+    async def twice():
+        await request.chain.mutate(request.attributes)
+        first = paths(hook)
+        assert request.attributes.reinvocation.due()
+        await request.chain.mutate(request.attributes)
+        return first, paths(hook)[len(first):]
+
+    assert hooked.loop.run_until_complete(twice()) == (["b", "c"], ["c"])
+    assert hook.asked()[-1]["object"]["data"]["follower"] == "x"
+
+
+def test_annotations(hooked, hook):
+    hook.answers = lambda asked: adds(asked) if asked["path"].startswith("/a") else reviewed(asked)
+    down = webhook({"url": "https://127.0.0.1:1/"}, "down.example.com", failurePolicy="Ignore")
+    hooked.add(webhook(hook.client("/a")), down, name="conf")
+    request = hooked.request()
+    request.attributes.bodies_recorded = True
+    request.run()
+    told = json.loads(request.annotations["patch.webhook.admission.k8s.io/round_0_index_0"])
+    assert told["patch"] == [{"op": "add", "path": "/data/a", "value": "1"}] and told["patchType"] == "JSONPatch"
+    assert "patch.webhook.admission.k8s.io/round_0_index_1" not in request.annotations
+    prefix = "mutation.webhook.admission.k8s.io/round_0_index_"
+    assert json.loads(request.annotations[prefix + "0"]) == {"configuration": "conf", "webhook": "h.example.com", "mutated": True}
+    assert json.loads(request.annotations[prefix + "1"])["mutated"] is False
+    assert request.annotations[f"failed-open.{prefix}1"] == "down.example.com"
+
+
+def test_what_was_changed_decides_who_is_asked_next(hooked, hook):
+    label = [{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}]
+    hook.answers = lambda asked: reviewed(asked, patch=label) if asked["path"].startswith("/first") else reviewed(asked)
+    hooked.add(webhook(hook.client("/first")), webhook(hook.client("/then"), "t.example.com", objectSelector={"matchLabels": {"x": "y"}}))
+    hooked.request().run()
+    assert paths(hook) == ["first", "then"]
+
+
+@pytest.mark.parametrize(("patch", "kind", "policy", "says"), [
+    ([{"op": "add", "path": "/data/x", "value": "y"}], "MergePatch", "Fail", 'unsupported patch type "MergePatch"'),
+    ([{"op": "bogus", "path": "/data"}], "JSONPatch", "Ignore", "Unexpected kind: bogus"),
+    ([{"op": "replace", "path": "/kind", "value": "Pod"}], "JSONPatch", "Ignore", 'no kind "Pod" is registered for version "v1"'),
+])  # fmt: skip
+def test_patches_that_do_not_fit(hooked, hook, patch, kind, policy, says):
+    hook.answers = lambda asked: reviewed(asked, patch=patch, patchType=kind)
+    hooked.add(webhook(hook.client(), failurePolicy=policy))
+    e = refused(hooked.request())
+    assert e.code == 500 and says in e.message
+
+
+def test_there_is_nothing_to_change_in_a_delete(hooked, hook):
+    hook.answers = lambda asked: reviewed(asked, patch=[{"op": "remove", "path": "/data"}])
+    hooked.add(webhook(hook.client()))
+    old = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}}
+    e = refused(hooked.request(operation="DELETE", obj=None, old=old))
+    said = 'admission webhook "h.example.com" attempted to modify the object, which is not supported for this operation'
+    assert e.message == f"Internal error occurred: {said}"
+
+
+def test_another_version(hooked, hook, server):
+    """The object is patched in the version of the rule, and is the request's again after it."""
+    hook.answers = lambda asked: reviewed(asked, patch=[{"op": "replace", "path": "/spec/maxReplicas", "value": 9}])
+    hooked.add(webhook(hook.client(), rules=[rule("horizontalpodautoscalers", groups=("autoscaling",), versions=("v2",))]))
+    target = {"kind": "D", "name": "d"}
+    obj = {
+        "kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1", "metadata": {"name": "a", "namespace": "ns1"},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 2, "targetCPUUtilizationPercentage": 60}, "status": {},
+    }  # fmt: skip
+    request = hooked.request(obj=obj)
+    request.attributes.group, request.attributes.resource = "autoscaling", "horizontalpodautoscalers"
+    obj = request.run()
+    assert hook.asked()[0]["object"]["apiVersion"] == "autoscaling/v2"
+    assert obj["apiVersion"] == "autoscaling/v1" and obj["spec"]["maxReplicas"] == 9 and obj["spec"]["targetCPUUtilizationPercentage"] == 60

@@ -1,0 +1,259 @@
+"""Validations, what they see, and what a failed one means."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from kas.admission.plugins import validating_admission_policy as module
+from kas.auth.attributes import ALLOW
+from kas.auth.user import UserInfo
+from kas.types.scheme import BUILTIN
+from tests.admission.admission_fakes import refused
+from tests.admission.policy_objects import Governed
+from tests.admission.webhook.hook_server import rule
+
+
+@pytest.fixture
+def governed(server):
+    for kind, resource in (("ConfigMap", "configmaps"), ("Namespace", "namespaces")):
+        server.kinds["", "v1", kind] = [BUILTIN.resource("", "v1", resource)]
+    return Governed(server, module, "validating")
+
+
+def failing(**more):
+    return [{"expression": "false", "message": "never", **more}]
+
+
+def test_nothing_is_asked_unless_policy_and_binding_are_there(governed):
+    request = governed.request()
+    plan = request.chain._plan
+    assert plan(request.attributes) == ((), ())
+    governed.policy(validations=failing())
+    assert plan(request.attributes) == ((), ())
+    governed.bind(matchResources={"resourceRules": [rule("pods")]})
+    assert plan(request.attributes) == ((), ())
+    governed.bind()
+    assert len(plan(request.attributes)[1]) == 1
+    governed.drop("admissionpolicies", "p")
+    assert plan(request.attributes) == ((), ())
+
+
+@pytest.mark.parametrize(("reason", "code", "shown"), [
+    (None, 422, "Invalid"), ("Forbidden", 403, "Forbidden"), ("RequestEntityTooLarge", 413, "RequestEntityTooLarge"),
+    ("Unauthorized", 401, "Unauthorized"),
+])  # fmt: skip
+def test_a_refusal(governed, reason, code, shown):
+    governed.policy(validations=failing(**({"reason": reason} if reason else {})))
+    governed.bind()
+    e = refused(governed.request())
+    text = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: never"
+    assert (e.code, e.reason, e.message) == (code, shown, f'configmaps "a" is forbidden: {text}')
+    assert e.details == {"name": "a", "kind": "configmaps", "causes": [{"message": text}]}
+
+
+def test_messages(governed):
+    for more, text in (
+        ({"message": " m "}, "m"), ({"message": ""}, "failed expression: false"),
+        ({"messageExpression": "'k is ' + object.data.k"}, "k is v"), ({"messageExpression": "'  '"}, "never"),
+        ({"messageExpression": "'a\\nb'"}, "never"), ({"messageExpression": "object.nope"}, "never"),
+        ({"messageExpression": "'" + "x" * 6000 + "'"}, "never"),
+    ):  # fmt: skip
+        governed.policy(validations=failing(**more))
+        governed.bind()
+        assert refused(governed.request()).message.endswith(f"denied request: {text}"), more
+
+
+def test_actions(governed):
+    governed.policy(validations=[*failing(), {"expression": "object.data.k == 'x'"}])
+    governed.bind(validationActions=["Warn", "Audit"])
+    request = governed.request()
+    request.run()
+    start = "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': "
+    assert request.warnings == [start + "never", start + "failed expression: object.data.k == 'x'"]
+    noted = json.loads(request.annotations["validation.policy.admission.k8s.io/validation_failure"])
+    assert [(n["message"], n["expressionIndex"]) for n in noted] == [("never", 0), ("failed expression: object.data.k == 'x'", 1)]
+    assert noted[0]["validationActions"] == ["Warn", "Audit"] and (noted[0]["policy"], noted[0]["binding"]) == ("p", "b")
+
+
+def test_errors_and_the_failure_policy(governed):
+    governed.policy(validations=[{"expression": "object.nope == 1", "message": "m"}, {"expression": "true"}])
+    governed.bind()
+    text = "expression 'object.nope == 1' resulted in error: no such key: nope"
+    assert refused(governed.request()).message.endswith(f"denied request: {text}")
+    governed.policy(validations=[{"expression": "object.nope == 1"}], failurePolicy="Ignore")
+    governed.request().run()
+    governed.policy(validations=[{"expression": "object.nope == 1"}, *failing()], failurePolicy="Ignore")
+    assert refused(governed.request()).message.endswith("denied request: never")
+
+
+def test_variables_are_lazy_and_evaluated_once(governed):
+    variables = [
+        {"name": "keys", "expression": "object.data.map(k, k)"}, {"name": "n", "expression": "size(variables.keys)"},
+        {"name": "bad", "expression": "object.nope"},
+    ]  # fmt: skip
+    governed.policy(variables=variables, validations=[{"expression": "variables.n == 1 && variables.n < 2"}])
+    governed.bind()
+    governed.request().run()
+    governed.policy(variables=variables, validations=[{"expression": "variables.bad == 1"}])
+    assert refused(governed.request()).message.endswith('composited variable "bad" fails to evaluate: no such key: nope')
+    governed.policy(variables=variables, validations=[{"expression": "has(variables.n) && variables.keys == ['k']"}])
+    governed.request().run()
+
+
+def test_a_long_chain_of_variables_is_an_error_and_no_crash(governed):
+    chain = [{"name": "v0", "expression": "1"}, *({"name": f"v{i}", "expression": f"variables.v{i - 1} + 1"} for i in range(1, 400))]
+    governed.policy(variables=chain, validations=[{"expression": "variables.v399 == 400"}])
+    governed.bind()
+    e = refused(governed.request())
+    assert e.code == 422 and "recursion" in e.message
+
+
+def test_the_budget(governed):
+    """Everything together may cost so much; what would cost more is refused as a failure."""
+    heavy = "[1,2,3,4,5,6,7,8,9,10]"
+    text = f"{heavy}.all(a, {heavy}.all(b, {heavy}.all(c, {heavy}.all(d, a + b + c + d > 0))))"
+    governed.policy(validations=[{"expression": text}] * 200)
+    governed.bind()
+    assert "running out of cost budget" in refused(governed.request()).message
+    governed.policy(validations=[{"expression": text}] * 200, failurePolicy="Ignore")
+    governed.request().run()
+
+
+def test_conditions(governed):
+    def when(*texts):
+        return [{"name": f"c{i}", "expression": text} for i, text in enumerate(texts)]
+
+    for conditions, policy, asked in (
+        (when("object.data.k == 'v'"), "Fail", True), (when("object.data.k == 'w'"), "Fail", False),
+        (when("object.nope == 1", "false"), "Fail", False), (when("object.nope == 1"), "Ignore", False),
+    ):  # fmt: skip
+        governed.policy(validations=failing(), matchConditions=conditions, failurePolicy=policy)
+        governed.bind()
+        if asked:
+            assert refused(governed.request()).message.endswith("never")
+        else:
+            governed.request().run()
+    governed.policy(validations=failing(), matchConditions=when("object.nope == 1"))
+    assert refused(governed.request()).message.endswith("expression 'object.nope == 1' resulted in error: no such key: nope")
+
+
+def test_what_expressions_see(governed, server):
+    holds = [
+        "object.metadata.name == 'a' && oldObject == null", "request.operation == 'CREATE' && request.name == 'a'",
+        "request.kind.kind == 'ConfigMap' && request.kind.group == ''", "request.resource.resource == 'configmaps'",
+        "!has(request.subResource) && request.dryRun == false", "request.userInfo.username == 'jane' && 'g' in request.userInfo.groups",
+        "namespaceObject.metadata.labels.team == 'a' && namespaceObject.status.phase == 'Active'",
+        "authorizer.group('').resource('pods').namespace('ns1').name('x').check('get').allowed()",
+        "!authorizer.group('apps').resource('pods').subresource('status').check('get').allowed()",
+        "authorizer.requestResource.check('create').reason() == ''", "!authorizer.path('/healthz').check('get').errored()",
+        "!authorizer.serviceAccount('ns1', 'sa').group('').resource('pods').name('x').check('get').allowed()",
+    ]  # fmt: skip
+    server.grants.add(("jane", "get", "pods", "x"))
+    governed.policy(validations=[{"expression": text} for text in holds])
+    governed.bind()
+    governed.request(user=UserInfo("jane", ["g"])).run()
+
+
+def test_an_authorizer_that_waits(governed, server):
+    asked = []
+
+    class Slow:
+        async def answer(self, q):
+            await asyncio.sleep(0)
+            return ALLOW, "", ""
+
+        def authorize(self, q):
+            asked.append(q.verb)
+            return self.answer(q)
+
+    governed.plugin._authorizer = Slow()
+    text = "['get', 'list'].all(v, authorizer.group('').resource('pods').check(v).allowed())"
+    governed.policy(validations=[{"expression": text}, {"expression": text}])
+    governed.bind()
+    governed.request().run()
+    assert asked == ["get", "list"]  # each question once, however often the expression began anew
+
+
+# --- parameters
+
+PARAM_KIND = {"apiVersion": "v1", "kind": "ConfigMap"}
+
+
+def limit(server, name="limit", namespace="ns1", labels=None, **data):
+    server.add("", "configmaps", {
+        "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": namespace, "labels": labels or {}}, "data": data,
+    })  # fmt: skip
+
+
+def test_parameters_by_name(governed, server):
+    governed.policy(paramKind=PARAM_KIND, validations=[{"expression": "params.data.k == object.data.k", "message": "differs"}])
+    governed.bind(paramRef={"name": "limit", "parameterNotFoundAction": "Deny"})
+    start = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: "
+    why = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
+    assert refused(governed.request()).message.endswith(start + why)
+    limit(server, k="w")
+    assert refused(governed.request()).message.endswith(start + "differs")
+    limit(server, k="v")
+    governed.request().run()
+    governed.bind(paramRef={"name": "limit", "namespace": "elsewhere", "parameterNotFoundAction": "Allow"})
+    governed.request().run()
+    limit(server, namespace="elsewhere", k="x")
+    assert refused(governed.request()).message.endswith(start + "differs")
+
+
+def test_parameters_by_selector(governed, server):
+    same = {"expression": "params.data.k == object.data.k", "messageExpression": "params.data.k"}
+    governed.policy(paramKind=PARAM_KIND, validations=[same])
+    governed.bind(paramRef={"selector": {"matchLabels": {"x": "y"}}, "parameterNotFoundAction": "Deny"})
+    assert "no params found" in refused(governed.request()).message
+    limit(server, "one", labels={"x": "y"}, k="v")
+    limit(server, "other", k="w")
+    governed.request().run()
+    limit(server, "two", labels={"x": "y"}, k="z")
+    assert refused(governed.request()).message.endswith("denied request: z")
+
+
+def test_parameters_that_cannot_be_had(governed):
+    governed.policy(paramKind={"apiVersion": "nope.example.com/v1", "kind": "Nope"}, validations=failing())
+    governed.bind(paramRef={"name": "x"})
+    why = "failed to find resource referenced by paramKind: 'nope.example.com/v1, Kind=Nope'"
+    assert refused(governed.request()).message.endswith(f"ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: {why}")
+    governed.policy(paramKind={"apiVersion": "v1", "kind": "Namespace"}, validations=failing())
+    governed.bind(paramRef={"name": "x", "namespace": "ns1"})
+    assert "must not be provided for a cluster-scoped `paramKind`" in refused(governed.request()).message
+    governed.policy(paramKind=PARAM_KIND, rules=[rule("nodes")], validations=failing())
+    governed.bind(paramRef={"name": "x"})
+    obj = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}
+    request = governed.request(obj=obj, namespace="")
+    request.attributes.resource = "nodes"
+    assert "cannot use namespaced paramRef" in refused(request).message
+    # A binding without a reference gives none.
+    governed.policy(paramKind=PARAM_KIND, validations=[{"expression": "params == null"}])
+    governed.bind()
+    governed.request().run()
+
+
+def test_annotations(governed):
+    annotations = [
+        {"key": "k", "valueExpression": "' data: ' + object.data.k"}, {"key": "none", "valueExpression": "null"},
+        {"key": "empty", "valueExpression": "''"}, {"key": "long", "valueExpression": "'" + "x" * 4000 + "' + '" + "y" * 9000 + "'"},
+    ]  # fmt: skip
+    governed.policy(auditAnnotations=annotations)
+    governed.bind()
+    governed.bind("b2")
+    request = governed.request()
+    request.run()
+    assert request.annotations.pop("p/long") == "x" * 4000 + "y" * 6240
+    assert request.annotations == {"p/k": "data: v"}
+    governed.policy(auditAnnotations=[{"key": "bad", "valueExpression": "object.nope"}])
+    assert refused(governed.request()).message.endswith("resulted in error: no such key: nope")
+
+
+def test_of_several_the_first_refuses(governed):
+    for name in ("z", "a"):
+        governed.policy(name, validations=failing(message=name))
+        governed.bind(f"b-{name}", name)
+    assert refused(governed.request()).message.endswith("ValidatingAdmissionPolicy 'a' with binding 'b-a' denied request: a")

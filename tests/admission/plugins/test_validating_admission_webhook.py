@@ -1,0 +1,166 @@
+"""Webhooks that say yes or no: who is asked, at once, and what a no is."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kas.admission.plugins import validating_admission_webhook as module
+from kas.meta.errors import ApiError
+from tests.admission.admission_fakes import refused
+from tests.admission.webhook.hook_server import HookServer, reviewed, rule, webhook
+from tests.admission.webhook.running import Hooked
+
+RESOURCE = "validatingwebhookconfigurations"
+
+
+@pytest.fixture(scope="module")
+def hook_server(tmp_path_factory):
+    with HookServer(tmp_path_factory.mktemp("hook")) as running:
+        yield running
+
+
+@pytest.fixture
+def hook(hook_server):
+    hook_server.seen.clear()
+    hook_server.answers = reviewed
+    return hook_server
+
+
+@pytest.fixture
+def hooked(server):
+    made = Hooked(server, module, RESOURCE)
+    yield made
+    made.close()
+
+
+def test_nobody_is_asked_for_what_nobody_is_configured_for(hooked, hook):
+    request = hooked.request()
+    steps = request.chain._plan(request.attributes)
+    assert steps == ((), ())
+    hooked.add(webhook(hook.client(), rules=[rule("pods")]))
+    assert request.chain._plan(request.attributes) == ((), ())
+    name = hooked.add(webhook(hook.client()))
+    assert [step[0] for step in request.chain._plan(request.attributes)[1]] == ["ValidatingAdmissionWebhook"]
+    hooked.remove(name)
+    assert request.chain._plan(request.attributes) == ((), ())
+
+
+def test_what_a_no_is(hooked, hook):
+    hooked.add(webhook(hook.client()))
+    for status, code, reason, text in (
+        ({}, 400, "", "without explanation"), ({"message": "m", "reason": "Forbidden"}, 400, "Forbidden", ": m"),
+        ({"reason": "R"}, 400, "R", ": R"), ({"code": 302}, 400, "", "without explanation"),
+        ({"code": 403, "message": "m"}, 403, "", ": m"), ({"code": 600}, 400, "", "without explanation"),
+    ):  # fmt: skip
+        hook.answers = lambda asked, status=status: reviewed(asked, False, status=status)
+        e = refused(hooked.request())
+        joint = "" if text.startswith(":") else " "
+        assert (e.code, e.reason, e.message) == (code, reason, f'admission webhook "h.example.com" denied the request{joint}{text}')
+    hook.answers = lambda asked: reviewed(asked, False, status={"code": 429, "details": {"retryAfterSeconds": 7, "name": "x"}})
+    e = refused(hooked.request())
+    assert e.headers == {"retry-after": "7"} and e.details == {"name": "x", "retryAfterSeconds": 7}
+
+
+def test_all_at_once(hooked, hook):
+    """Each answers only when all have been asked."""
+    meet = threading.Barrier(4, timeout=60)
+
+    def answer(asked):
+        meet.wait()
+        return reviewed(asked, not asked["path"].startswith("/no"), status={"message": asked["path"][:3]})
+
+    hook.answers = answer
+    hooked.add(webhook(hook.client("/a")), webhook(hook.client("/no2"), "n2.example.com"), name="b")
+    hooked.add(webhook(hook.client("/no1"), "n1.example.com"), webhook(hook.client("/b"), "b.example.com"), name="a")
+    # Of several refusals that of the first in the order of configurations counts.
+    assert refused(hooked.request()).message == 'admission webhook "n1.example.com" denied the request: /no'
+
+
+def test_warnings_and_annotations(hooked, hook):
+    hook.answers = lambda asked: reviewed(asked, warnings=["w"], auditAnnotations={"k": "v", "a/b": "no key"})
+    hooked.add(webhook(hook.client()))
+    request = hooked.request()
+    request.run()
+    assert (request.warnings, request.annotations) == (["w"], {"h.example.com/k": "v"})
+
+
+def test_failing_open_is_noted(hooked):
+    hooked.add(webhook({"url": "https://127.0.0.1:1/"}, failurePolicy="Ignore"))
+    request = hooked.request()
+    request.run()
+    assert request.annotations == {"failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "h.example.com"}
+
+
+def test_dry_run(hooked, hook):
+    hooked.add(webhook(hook.client("/none")), name="a")
+    hooked.request(dry_run=True).run()
+    assert hook.asked()[0]["dryRun"] is True
+    hooked.add(webhook(hook.client("/some"), "some.example.com", sideEffects="Some", failurePolicy="Ignore"), name="b")
+    e = refused(hooked.request(dry_run=True))
+    assert (e.code, e.message) == (400, 'admission webhook "some.example.com" does not support dry run')
+    hooked.request().run()
+    assert [s["path"] for s in hook.seen if s["path"].startswith("/some")] == ["/some?timeout=10s"]
+
+
+def test_match_conditions(hooked, hook):
+    def conditions(*texts):
+        return [{"name": f"c{i}", "expression": text} for i, text in enumerate(texts)]
+
+    yes, no, bad = "request.operation == 'CREATE' && object.data.k == 'v'", "request.userInfo.username == 'jane'", "object.nope == 1"
+    for policy, texts, asked in (
+        ("Fail", (yes,), True), ("Fail", (yes, no), False), ("Fail", (bad, no), False), ("Ignore", (yes, bad), False),
+        ("Fail", ("authorizer.group('').resource('pods').check('list').allowed()",), True), ("Fail", ("namespaceObject == null",), True),
+        ("Fail", ("authorizer.requestResource.check('create').reason() == ''",), True),
+    ):  # fmt: skip
+        name = hooked.add(webhook(hook.client(), matchConditions=conditions(*texts), failurePolicy=policy))
+        hook.seen.clear()
+        hooked.request().run()
+        assert bool(hook.seen) is asked, texts
+        hooked.remove(name)
+    hooked.add(webhook(hook.client(), matchConditions=conditions(yes, bad)))
+    hook.seen.clear()
+    e = refused(hooked.request())
+    text = f"configmaps \"a\" is forbidden: expression '{bad}' resulted in error: no such key: nope"
+    assert (e.code, e.message, hook.seen) == (403, text, [])
+
+
+def test_a_delete_and_a_review_of_the_first_version(hooked, hook):
+    hooked.add(webhook(hook.client(), admissionReviewVersions=["v9", "v1beta1", "v1"]))
+    old = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}}
+    hooked.request(operation="DELETE", obj=None, old=old).run()
+    assert hook.seen[0]["body"]["apiVersion"] == "admission.k8s.io/v1beta1"
+    (request,) = hook.asked()
+    assert request["object"] is None and request["oldObject"]["metadata"]["name"] == "a"
+    assert request["options"] == {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}
+
+
+def test_credentials(server, tmp_path):
+    from kas.admission.configuration import ConfigurationError, Section
+    from tests.admission.policy_backend import certificate
+
+    cert, key = certificate(tmp_path, "client")
+    with HookServer(tmp_path, client_ca=cert) as hook:
+        (tmp_path / "users").write_text(
+            f"{{users: [{{name: '127.0.0.1:{hook.port}', user: {{client-certificate: {cert}, client-key: {key}, token: t}}}}]}}"
+        )
+        said = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration"}
+        said["kubeConfigFile"] = str(tmp_path / "users")
+        hooked = Hooked(server, module, RESOURCE, section=Section("ValidatingAdmissionWebhook", "", said))
+        hooked.add(webhook(hook.client()))
+        hooked.request().run()
+        (seen,) = hook.seen
+        assert seen["headers"]["authorization"] == "Bearer t" and seen["headers"]["user-agent"] == "kube-apiserver-admission"
+        assert seen["peer"]["subject"][0][0][1] == "client"
+        hooked.close()
+    with pytest.raises(ConfigurationError, match="must be an absolute file path"):
+        server.plugin(module, Section("x", "", {**said, "kubeConfigFile": "users"}))
+    with pytest.raises(ConfigurationError, match="error loading config file"):
+        server.plugin(module, Section("x", "", {**said, "kubeConfigFile": "/no/such"}))
+
+
+def test_a_certificate_of_nobody(hooked, hook):
+    hooked.add(webhook({"url": hook.url + "/x"}))
+    assert refused(hooked.request()).message.endswith("tls: failed to verify certificate: x509: certificate signed by unknown authority")
+    assert isinstance(refused(hooked.request()), ApiError)

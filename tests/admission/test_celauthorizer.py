@@ -1,0 +1,75 @@
+"""``authorizer`` in expressions: what becomes of each call in the question that is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas import cel
+from kas.admission.celauthorizer import AuthorizerValue
+from kas.auth.attributes import ALLOW, DENY, NO_OPINION
+from kas.auth.user import UserInfo
+from kas.cel.admission import environment
+
+
+class Asked:
+    def __init__(self, outcome=(ALLOW, "because", "")):
+        self.outcome, self.questions = outcome, []
+
+    def authorize(self, question):
+        self.questions.append(question)
+        return self.outcome
+
+
+def evaluate(text, asked):
+    value = AuthorizerValue(asked, UserInfo("jane"))
+    return cel.compile(text, environment(False)).run({"authorizer": value})[0]
+
+
+def test_a_resource():
+    asked = Asked()
+    resource = "authorizer.group('g').resource('r').subresource('s').namespace('n').name('x')"
+    assert evaluate(f"{resource}.fieldSelector('a=b').labelSelector('c').check('get').allowed()", asked) is True
+    (q,) = asked.questions
+    assert (q.user.name, q.verb, q.api_group, q.api_version, q.resource) == ("jane", "get", "g", "*", "r")
+    assert (q.subresource, q.namespace, q.name, q.resource_request) == ("s", "n", "x", True)
+    assert len(q.field_requirements) == len(q.label_requirements) == 1
+
+
+def test_selectors_that_do_not_parse_are_told():
+    asked = Asked()
+    evaluate("authorizer.group('').resource('r').fieldSelector('a').labelSelector('!!').check('list').allowed()", asked)
+    assert asked.questions[0].field_error and asked.questions[0].label_error
+
+
+def test_a_path_and_an_account():
+    asked = Asked()
+    assert evaluate("authorizer.serviceAccount('n', 'sa').path('/x').check('get').reason()", asked) == "because"
+    (q,) = asked.questions
+    assert (q.user.name, q.path, q.verb, q.resource_request) == ("system:serviceaccount:n:sa", "/x", "get", False)
+    assert q.user.groups == ("system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated")
+
+
+@pytest.mark.parametrize(("outcome", "allowed", "errored", "error"), [
+    ((ALLOW, "", ""), True, False, ""), ((DENY, "", ""), False, False, ""), ((NO_OPINION, "", "broken"), False, True, "broken"),
+])  # fmt: skip
+def test_decisions(outcome, allowed, errored, error):
+    check = "authorizer.path('/x').check('get')"
+    got = [evaluate(f"{check}.{part}()", Asked(outcome)) for part in ("allowed", "errored", "error")]
+    assert got == [allowed, errored, error]
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("authorizer.path('').check('get')", "path must not be empty"), ("authorizer.group('').resource('').check('get')", "must not be empty"),
+    ("authorizer.serviceAccount('N', 'sa').path('/').check('get')", "Invalid service account namespace"),
+    ("authorizer.serviceAccount('n', 'S').path('/').check('get')", "Invalid service account name"),
+])  # fmt: skip
+def test_questions_that_are_none(text, says):
+    asked = Asked()
+    found = evaluate(f"{text}.allowed()", asked)
+    assert says in str(found) and not asked.questions
+
+
+def test_a_question_is_asked_once():
+    asked = Asked()
+    check = "authorizer.path('/x').check('get').allowed()"
+    assert evaluate(f"{check} && {check}", asked) is True and len(asked.questions) == 1

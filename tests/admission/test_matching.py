@@ -1,0 +1,145 @@
+"""Rules, selectors, and which version an object is shown in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from kas.admission import Attributes
+from kas.admission.matching import Matcher, Namespaces, exempt, namespace_of
+from kas.meta.errors import ApiError
+from tests.admission.admission_fakes import ADMIN
+from tests.admission.webhook.hook_server import rule
+
+
+def about(resource="pods", group="", version="v1", operation="CREATE", subresource="", namespace="ns1", name="a", obj=None, old=None):
+    return Attributes(
+        operation, group, version, resource, subresource, "Kind", namespace, name, obj, old, ADMIN, {}, False, "", print, print
+    )
+
+
+def none(group, resource):
+    return []
+
+
+@pytest.fixture
+def spaces(server):
+    server.add("", "namespaces", {"metadata": {"name": "ns1", "labels": {"team": "a"}}})
+    return Namespaces(server.registries, server.registries)
+
+
+def matches(spaces, a, *rules, equivalents=none, **spec):
+    matcher = Matcher(spec, rules)
+    found = matcher.match(a, a.obj, a.old, spaces, equivalents)
+    # What can match is never overlooked.
+    assert found is None or matcher.may_match(a, equivalents)
+    return found is not None
+
+
+@pytest.mark.parametrize(("given", "yes"), [
+    (rule("pods"), True), (rule("*"), True), (rule("*/*"), True), (rule("pods/*"), True), (rule("pods/status"), False),
+    (rule("*/exec"), False),
+    (rule("services", "pods"), True), (rule("pods", groups=("apps",)), False), (rule("pods", groups=("*",)), True),
+    (rule("pods", versions=("v2",)), False), (rule("pods", versions=("*",)), True), (rule("pods", operations=["UPDATE", "DELETE"]), False),
+    (rule("pods", operations=["UPDATE", "CREATE"]), True), (rule("pods", scope="Namespaced"), True), (rule("pods", scope="Cluster"), False),
+    (rule("pods", resourceNames=["a"]), True), (rule("pods", resourceNames=["b"]), False),
+])  # fmt: skip
+def test_rules(spaces, given, yes):
+    assert matches(spaces, about(), given) is yes
+
+
+@pytest.mark.parametrize(("given", "yes"), [
+    (rule("pods"), False), (rule("*"), False), (rule("*/*"), True), (rule("pods/*"), True), (rule("pods/exec"), True),
+    (rule("*/exec"), True), (rule("*/attach"), False), (rule("services/*"), False),
+])  # fmt: skip
+def test_rules_of_subresources(spaces, given, yes):
+    assert matches(spaces, about(subresource="exec", operation="CONNECT"), given) is yes
+
+
+def test_scope_of_namespaces(spaces):
+    for name, yes in (("Cluster", True), ("Namespaced", False), ("*", True)):
+        assert matches(spaces, about("namespaces", namespace="", name="ns1"), rule("*", scope=name)) is yes
+
+
+def test_what_is_excluded(spaces):
+    assert not matches(spaces, about(), rule("*"), excludeResourceRules=[rule("pods")])
+    assert matches(spaces, about("services"), rule("*"), excludeResourceRules=[rule("pods")])
+    assert Matcher({}, (), open=True).match(about(), None, None, spaces, none) is not None
+    assert Matcher({}, ()).match(about(), None, None, spaces, none) is None
+
+
+def labelled(**labels):
+    return {"metadata": {"labels": labels}}
+
+
+def test_object_selector_looks_at_both_objects(spaces):
+    selector = {"matchLabels": {"x": "y"}}
+    for obj, old, yes in (
+        (labelled(x="y"), None, True), (labelled(), labelled(x="y"), True), (None, labelled(x="y"), True), (labelled(), None, False),
+        (labelled(), labelled(), False), (None, None, False),
+    ):  # fmt: skip
+        assert matches(spaces, about(obj=obj, old=old), rule("*"), objectSelector=selector) is yes
+    # No labels may be what is looked for.
+    absent = {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}
+    assert matches(spaces, about(obj=labelled()), rule("*"), objectSelector=absent)
+
+
+def test_namespace_selector(spaces):
+    a, b = ({"matchLabels": {"team": team}} for team in "ab")
+    assert matches(spaces, about(), rule("*"), namespaceSelector=a) and not matches(spaces, about(), rule("*"), namespaceSelector=b)
+    # Cluster-scoped objects match them all; a Namespace by the labels it is about to have, or has when it goes.
+    assert matches(spaces, about("nodes", namespace=""), rule("*"), namespaceSelector=b)
+    new = about("namespaces", namespace="", name="ns9", obj=labelled(team="b"))
+    assert matches(spaces, new, rule("*"), namespaceSelector=b) and not matches(spaces, new, rule("*"), namespaceSelector=a)
+    gone = about("namespaces", namespace="", name="ns1", operation="DELETE", old=labelled(team="b"))
+    assert matches(spaces, gone, rule("*"), namespaceSelector=a)
+    assert (namespace_of(gone), namespace_of(about())) == ("ns1", "ns1")
+
+
+def test_a_namespace_that_is_not_there(spaces, server):
+    lost = about(namespace="lost")
+    assert not matches(spaces, lost, rule("services"), namespaceSelector={"matchLabels": {"a": "b"}})
+    with pytest.raises(ApiError) as e:
+        matches(spaces, lost, rule("pods"), namespaceSelector={"matchLabels": {"a": "b"}})
+    assert (e.value.code, e.value.message) == (404, 'namespaces "lost" not found')
+    assert matches(spaces, lost, rule("pods"))
+
+
+def test_a_selector_that_is_none_fails_what_matches(spaces):
+    bad = {"matchExpressions": [{"key": "a", "operator": "Nonsense"}]}
+    assert not matches(spaces, about(), rule("services"), objectSelector=bad)
+    with pytest.raises(ApiError) as e:
+        matches(spaces, about(), rule("pods"), objectSelector=bad)
+    assert e.value.code == 500
+
+
+def equivalents(group, resource):
+    parts = {"scale": SimpleNamespace(group="autoscaling", version="v1", kind="Scale")}
+    return [
+        SimpleNamespace(group=g, version=v, resource=resource, kind="Thing", record=SimpleNamespace(subresources=parts))
+        for g, v in (("g", "v1"), ("g", "v2"), ("old", "v1"))
+    ]
+
+
+def test_equivalent_resources(spaces):
+    a = about("things", "g", "v2")
+    found = Matcher({}, [rule("things", groups=("g",))]).match(a, None, None, spaces, equivalents)
+    assert found == ("g", "v1", "things", ("g", "v1", "Thing"))
+    assert Matcher({"matchPolicy": "Exact"}, [rule("things", groups=("g",))]).match(a, None, None, spaces, equivalents) is None
+    # An exact rule comes before an equivalent one, whatever their order.
+    both = [rule("things", groups=("old",)), rule("things", groups=("g",), versions=("v2",))]
+    assert Matcher({}, both).match(a, None, None, spaces, equivalents)[:2] == ("g", "v2")
+    assert Matcher({}, [rule("things", groups=("old",))]).match(a, None, None, spaces, equivalents)[:2] == ("old", "v1")
+    assert Matcher({}, [rule("things", groups=("old",))]).may_match(a, equivalents)
+    scaled = about("things", "g", "v2", subresource="scale", operation="UPDATE")
+    found = Matcher({}, [rule("things/scale", groups=("g",))]).match(scaled, None, None, spaces, equivalents)
+    assert found == ("g", "v1", "things", ("autoscaling", "v1", "Scale"))
+    nothing = about("things", "g", "v2", subresource="status", operation="UPDATE")
+    assert Matcher({}, [rule("things/*", groups=("g",))]).match(nothing, None, None, spaces, equivalents) is None
+
+
+def test_configurations_of_admission_are_exempt():
+    group = "admissionregistration.k8s.io"
+    assert exempt(about("validatingwebhookconfigurations", group)) and exempt(about("mutatingadmissionpolicybindings", group))
+    assert not exempt(about("validatingwebhookconfigurations")) and not exempt(about("pods", group))

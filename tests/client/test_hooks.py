@@ -1,0 +1,189 @@
+"""Clients of configured webhooks: what they are made of, and what bounds a call."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+
+import pytest
+
+from kas.client.hooks import MAX_CLIENTS, RETRIES, HookClient, HookClients, HookError
+from kas.client.http import BackendError
+from kas.client.kubeconfig import ANONYMOUS, Credentials, KubeconfigError, Users, load_users
+from kas.client.pool import Answer
+
+
+class Script:
+    """A pool that answers from a list: Answers, errors, or events to wait for."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    async def post(self, target, headers, body, limit):
+        self.asked.append((target, headers, body))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, asyncio.Event):
+            await answer.wait()
+            return OK
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+OK = Answer(200, "application/json", "", b"{}")
+
+
+def client(*answers, most=10, credentials=ANONYMOUS):
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    made = HookClients(Users({"*": credentials}), None, most).of({"url": "https://hook.example.com:8443/a%20b"})
+    found = HookClient(made._target, credentials, most, sleep=sleep)
+    found._pool = Script(*answers)
+    return found, found._pool, slept
+
+
+def post(found, *args):
+    return asyncio.run(found.post(b"body", *args))
+
+
+def test_a_call():
+    found, pool, _ = client(OK, credentials=Credentials(token="t"))
+    assert post(found, 9.2) == b"{}"
+    (target, headers, body), = pool.asked
+    assert target.url == "https://hook.example.com:8443/a%20b?timeout=10s" and body == b"body"
+    assert (b"authorization", b"Bearer t") in headers and (b"accept", b"application/json, */*") in headers
+    assert post(found, 9.2, 3.4) == b"{}" and pool.asked[1][0].query == "timeout=4s"
+
+
+@pytest.mark.parametrize(("answer", "says", "code"), [
+    (Answer(500, "application/json", "", b"broken"), 'an error on the server ("unknown") has prevented the request from succeeding', 500),
+    (Answer(500, "text/plain", "", b"broken\n"), 'an error on the server ("broken") has prevented the request from succeeding', 500),
+    (Answer(404, "", "", b""), "the server could not find the requested resource", 404),
+    (Answer(302, "", "", b""), "the server responded with the status code 302 but did not return more information", 302),
+    (Answer(409, "application/json", "", b'{"kind":"Status","message":"said so"}'), "said so", 409),
+    (Answer(200, "a/b", "", b""), "0-length response with status code: 200 and content type: a/b", 503),
+    (Answer(200, "", "", b"x" * (3 << 20) + b"x"), "the answer is larger than 3145728 bytes", 503),
+    (BackendError("EOF"), 'Post "https://hook.example.com:8443/a%20b?timeout=5s": EOF', 503),
+])  # fmt: skip
+def test_what_is_no_answer(answer, says, code):
+    found, _, _ = client(answer)
+    with pytest.raises(HookError) as e:
+        post(found, 5.0)
+    assert (str(e.value), e.value.code, found.running) == (says, code, 0)
+
+
+def test_an_answer_may_ask_for_patience():
+    busy = Answer(429, "", "3", b"")
+    found, pool, slept = client(busy, replace_status(busy, 503), OK)
+    assert post(found, 5.0) == b"{}" and slept == [3.0, 3.0]
+    found, pool, slept = client(busy)
+    with pytest.raises(HookError):
+        post(found, 5.0)
+    assert len(pool.asked) == RETRIES + 1
+    found, pool, slept = client(Answer(503, "", "", b""))
+    with pytest.raises(HookError):
+        post(found, 5.0)
+    assert len(pool.asked) == 1
+
+
+def replace_status(answer, status):
+    return answer._replace(status=status)
+
+
+def test_time_is_over():
+    async def run():
+        found, _, _ = client(asyncio.Event())
+        with pytest.raises(HookError) as e:
+            await found.post(b"", 0.01)
+        assert str(e.value).endswith("context deadline exceeded") and found.running == 0
+
+    asyncio.run(run())
+
+
+def test_more_than_so_many_do_not_wait():
+    async def run():
+        release = asyncio.Event()
+        found, pool, _ = client(release, most=3)
+        tasks = [asyncio.create_task(found.post(b"", 60.0)) for _ in range(3)]
+        for _ in range(3):
+            await asyncio.sleep(0)  # each task gets as far as to the backend
+        assert len(pool.asked) == 3
+        with pytest.raises(HookError, match="3 requests are waiting for it already"):
+            await found.post(b"", 60.0)
+        release.set()
+        assert await asyncio.gather(*tasks) == [b"{}"] * 3
+        assert await found.post(b"", 60.0) == b"{}"
+
+    asyncio.run(run())
+
+
+def test_clients_are_shared_and_bounded():
+    clients = HookClients(Users({}), None, 1)
+    first = clients.of({"url": "https://a/"})
+    assert clients.of({"url": "https://a/"}) is first
+    for i in range(MAX_CLIENTS):
+        clients.of({"service": {"name": f"s{i}", "namespace": "n"}})
+    assert clients.of({"url": "https://a/"}) is not first
+
+
+def test_a_service():
+    asked = []
+
+    def resolve(namespace, name, port):
+        asked.append((namespace, name, port))
+        return "10.0.0.1", 8443
+
+    found = HookClients(Users({}), resolve, 1).of({"service": {"name": "s", "namespace": "n", "path": "/p", "port": 8443}})
+    assert found._target.url == "https://s.n.svc:8443/p" and found._target.tls_name == "s.n.svc"
+    assert asyncio.run(found._pool._dial()) == ("10.0.0.1", 8443) and asked == [("n", "s", 8443)]
+    assert HookClients(Users({}), resolve, 1).of({"service": {"name": "s", "namespace": "n"}})._target.url == "https://s.n.svc:443/"
+
+
+@pytest.mark.parametrize(("config", "says"), [
+    ({}, "webhook configuration must have either service or URL"), ({"url": "https://[x"}, "Unparsable URL: "),
+    ({"url": "https://a", "caBundle": base64.b64encode(b"nonsense").decode()}, "unable to parse bytes as PEM block"),
+])  # fmt: skip
+def test_configurations_nobody_can_be_asked_with(config, says):
+    with pytest.raises(HookError, match=says) as e:
+        HookClients(Users({}), None, 1).of(config)
+    assert e.value.client
+
+
+# --- whose credentials
+
+
+def test_users_are_named_after_servers():
+    names = ("a.b.c:8443", "*.b.c:8443", "*.c", "s.n.svc", "*")
+    users = Users({name: Credentials(name) for name in names}, Credentials("default"))
+    for host, port, name in (
+        ("a.b.c", 8443, "a.b.c:8443"), ("x.b.c", 8443, "*.b.c:8443"), ("x.b.c", 443, "*.c"), ("x.b.c", 9, "*"), ("s.n.svc", 443, "s.n.svc"),
+        ("other", 443, "*"),
+    ):  # fmt: skip
+        assert users.of(host, port).token == name
+    assert Users({}, Credentials("default")).of("x", 1).token == "default"
+
+
+def test_users_of_a_kubeconfig(tmp_path):
+    path = tmp_path / "k"
+    users = "[{name: u, user: {token: t}}, {name: h:1, user: {token: x}}]"
+    path.write_text(f"{{current-context: c, contexts: [{{name: c, context: {{user: u}}}}], users: {users}}}")
+    users = load_users(str(path))
+    assert users.of("h", 1).headers() == [(b"authorization", b"Bearer x")]
+    assert users.of("i", 1).headers() == [(b"authorization", b"Bearer t")]
+    assert load_users("").of("h", 1).headers() == []
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("{users: [{name: u, user: {exec: {command: x}}}]}", "exec plug-ins are not supported"), ("{users: {a: b}}", "users is not a list"),
+    ("{users: [{name: u, user: {token: [1]}}]}", "token is not a string"), ("[]", "no configuration has been provided"),
+    ("{users: [{name: u, user: {client-certificate-data: aGk=}}]}", "client-certificate and client-key go together"),
+])  # fmt: skip
+def test_users_that_cannot_be_used(tmp_path, text, says):
+    (tmp_path / "k").write_text(text)
+    with pytest.raises(KubeconfigError, match=says):
+        load_users(str(tmp_path / "k"))
+
+

@@ -1,0 +1,190 @@
+"""Connections that stay open."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from kas.client.http import BackendError, Target
+from kas.client.pool import IDLE_S, MAX_IDLE, Pool
+
+KEPT = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/x\r\nRetry-After: 7\r\n\r\nok"
+
+
+class Backend:
+    """Answers each request with the next of ``answers``, the last one again and again."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self.answers, self.connections, self.requests = list(answers), 0, 0
+        self.open: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.open.append(writer)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+                await reader.readexactly(length)
+                self.requests += 1
+                writer.write(self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])
+                await writer.drain()
+        except (asyncio.IncompleteReadError, OSError):
+            writer.close()
+
+
+async def until(true):
+    """Wait for what the other side of a connection does."""
+    async with asyncio.timeout(60):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+def play(story, *answers, pool=None):
+    """Run ``story(backend, pool, target)`` with a backend that gives these answers."""
+
+    async def run():
+        backend = Backend(*answers)
+        server = await asyncio.start_server(backend.serve, "127.0.0.1", 0)
+        mine = pool or Pool()
+        try:
+            return await story(backend, mine, Target("http", "127.0.0.1", str(server.sockets[0].getsockname()[1]), "/x"))
+        finally:
+            mine.close()
+            for writer in backend.open:
+                writer.close()
+            server.close()
+            await server.wait_closed()
+
+    return asyncio.run(run())
+
+
+def test_one_connection_for_many_questions():
+    async def story(backend, pool, target):
+        for _ in range(5):
+            answer = await pool.post(target, [], b"body", 10)
+            assert answer == (200, "text/x", "7", b"ok")
+        assert backend.connections == 1
+
+    play(story, KEPT)
+
+
+def test_questions_at_once_have_their_own_connections_and_only_some_are_kept():
+    async def story(backend, pool, target):
+        await asyncio.gather(*(pool.post(target, [], b"", 10) for _ in range(MAX_IDLE + 5)))
+        assert 1 < backend.connections <= MAX_IDLE + 5
+        assert len(pool._idle) <= MAX_IDLE
+
+    play(story, KEPT)
+
+
+@pytest.mark.parametrize("answer", [
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+])  # fmt: skip
+def test_who_closes_is_not_asked_again(answer):
+    async def story(backend, pool, target):
+        for _ in range(2):
+            assert (await pool.post(target, [], b"", 10)).body == b"ok"
+        assert backend.connections == 2
+
+    play(story, answer)
+
+
+def test_an_answer_that_is_too_long_is_cut_and_its_connection_closed():
+    async def story(backend, pool, target):
+        assert len((await pool.post(target, [], b"", 10)).body) == 11
+        assert not pool._idle
+
+    play(story, b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000)
+
+
+def test_chunks_keep_the_connection():
+    async def story(backend, pool, target):
+        for _ in range(2):
+            assert (await pool.post(target, [], b"", 10)).body == b"ok"
+        assert backend.connections == 1
+
+    play(story, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
+
+
+def test_a_connection_the_peer_has_closed_is_not_used():
+    async def story(backend, pool, target):
+        await pool.post(target, [], b"", 10)
+        (_, connection), = pool._idle
+        backend.open[0].close()
+        await until(connection.reader.at_eof)
+        assert (await pool.post(target, [], b"", 10)).body == b"ok"
+        assert backend.connections == 2
+
+    play(story, KEPT)
+
+
+def test_what_was_said_unasked_is_no_answer_to_the_next_question():
+    async def story(backend, pool, target):
+        assert (await pool.post(target, [], b"", 10)).body == b"ok"
+        for _, connection in pool._idle:
+            await until(lambda connection=connection: not connection.quiet)
+        assert (await pool.post(target, [], b"", 10)).body == b"ok"
+        assert backend.connections == 2
+
+    play(story, KEPT + b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad", KEPT)
+
+
+def test_idle_ones_go_after_a_while():
+    now = 0.0
+    pool = Pool(clock=lambda: now)
+
+    async def story(backend, pool, target):
+        nonlocal now
+        await pool.post(target, [], b"", 10)
+        now = IDLE_S / 2
+        pool._sweep()
+        assert len(pool._idle) == 1
+        now = IDLE_S
+        pool._sweep()
+        assert not pool._idle and pool._timer is None
+
+    play(story, KEPT, pool=pool)
+
+
+def test_a_closed_pool_keeps_nothing():
+    async def story(backend, pool, target):
+        pool.close()
+        await pool.post(target, [], b"", 10)
+        assert not pool._idle
+
+    play(story, KEPT)
+
+
+def test_who_gives_up_closes_the_connection():
+    async def story(backend, pool, target):
+        task = asyncio.create_task(pool.post(target, [], b"", 10))
+        await until(lambda: backend.requests)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not pool._idle
+
+    play(story, b"")
+
+
+def test_dialling_elsewhere():
+    async def story(backend, pool, target):
+        port = int(target.port)
+
+        async def dial():
+            return "127.0.0.1", port
+
+        mine = Pool(dial)
+        assert (await mine.post(replace(target, host="name.of.a.service", port="443"), [], b"", 10)).body == b"ok"
+        mine.close()
+
+        async def fail():
+            raise BackendError("nowhere")
+
+        with pytest.raises(BackendError, match="nowhere"):
+            await Pool(fail).post(target, [], b"", 10)
+
+    play(story, KEPT)

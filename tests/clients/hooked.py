@@ -1,0 +1,121 @@
+"""Conversations in which the server calls somebody: webhooks that answer by the rules of the conversation.
+
+A step ``{"method": "HOOK", "path": P, "reply": RULE}`` says what ``${hook}/${ns}P`` answers, ``{"method": "CALLS"}`` gives what has arrived
+for the conversation since the last such step (``sort`` where calls come at once, ``fields`` for parts of the bodies). A RULE for a review:
+``allowed``, ``patch``, ``patchType``, ``warnings``, ``auditAnnotations``, ``result`` (a Status), ``uid``, ``apiVersion``, ``kind``,
+``response`` (null leaves it out), ``code``, ``raw`` (body), ``delay`` (seconds); of ``cases`` the first whose ``when`` fits the review
+counts.
+
+What was recorded waited for the reference's caches (``wait``); these conversations do not. Webhooks that were given 5 seconds get all that
+one may have, so that nothing depends on how fast this machine is.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.admission.webhook.hook_server import Answer as HookAnswer
+from tests.admission.webhook.hook_server import HookServer, said
+from tests.clients.conversation import Aliases, Answer, Connection, Conversation, Step, as_text
+
+SHORT, LONG = 5, 30
+SHOWN_HEADERS = ("content-type", "accept", "authorization", "impersonate-user", "x-forwarded-for", "x-custom")
+
+
+def part(value: Any, path: str) -> Any:
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+class Hooks(HookServer):
+    """Answers by rules, each under its path."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.rules: dict[str, dict[str, Any]] = {}
+        self.answers = self._by_rule
+
+    def _by_rule(self, asked: dict[str, Any]) -> HookAnswer:
+        rule, body = self.rules.get(asked["path"].partition("?")[0]), asked["body"]
+        if rule is None:
+            return said(b"no rule\n", 404)
+        for case in rule.get("cases", ()):
+            if all(part(body, path) == value for path, value in case["when"].items()):
+                rule = case
+                break
+        time.sleep(rule.get("delay", 0))
+        answer = rule["raw"].encode() if "raw" in rule else json.dumps(_review(rule, body)).encode()
+        return said(answer, rule.get("code", 200))
+
+
+def _review(rule: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    response = {"uid": rule.get("uid", body["request"]["uid"]), "allowed": rule.get("allowed", True)}
+    if "patch" in rule:
+        text = rule["patch"] if isinstance(rule["patch"], str) else json.dumps(rule["patch"])
+        response |= {"patch": base64.b64encode(text.encode()).decode(), "patchType": "JSONPatch"}
+    response |= {k: rule[k] for k in ("patchType", "warnings", "auditAnnotations") if k in rule}
+    if "result" in rule:
+        response["status"] = rule["result"]
+    out = {
+        "apiVersion": rule.get("apiVersion", body["apiVersion"]), "kind": rule.get("kind", "AdmissionReview"),
+        "response": rule.get("response", response),
+    }  # fmt: skip
+    return {k: v for k, v in out.items() if v is not None}
+
+
+class HookedAliases(Aliases):
+    """Also of the hooks' address, port and certificate."""
+
+    def __init__(self, namespace: str, port: str, hooks: Hooks) -> None:
+        super().__init__(namespace, port)
+        self._hooks = hooks
+
+    def text(self, s: str) -> str:
+        s = s.replace(self._hooks.ca_bundle, "<hookca>")
+        s = re.sub(rf"\b(localhost|127\.0\.0\.1):{self._hooks.port}\b", "<hook>", s)
+        return super().text(s.replace(f"?timeout={LONG}s", f"?timeout={SHORT}s"))
+
+
+class HookedConversation(Conversation):
+    def __init__(self, connection: Connection, name: str, hooks: Hooks, me: str) -> None:
+        super().__init__(connection, name)
+        self.hooks, self.me = hooks, me
+        self.aliases = HookedAliases(self.namespace, self.aliases.port, hooks)
+
+    def fill(self, text: str) -> str:
+        for name, value in (("hookca", self.hooks.ca_bundle), ("hookport", str(self.hooks.port)), ("hook", self.hooks.url)):
+            text = text.replace(f"${{{name}}}", value)
+        return super().fill(text)
+
+    def play(self, step: Step) -> Answer:
+        if step["method"] == "HOOK":
+            self.hooks.rules[f"/{self.namespace}{step['path']}"] = json.loads(self.fill(json.dumps(step["reply"])))
+            return {"set": True}
+        if step["method"] == "CALLS":
+            return {"calls": self._calls(step)}
+        step = {k: v for k, v in step.items() if k != "wait"}
+        for hook in step["body"].get("webhooks") or () if isinstance(step.get("body"), dict) else ():
+            if hook.get("timeoutSeconds") == SHORT and "${hook}" in str(hook.get("clientConfig")):
+                hook["timeoutSeconds"] = LONG
+        return super().play(step)
+
+    def _calls(self, step: Step) -> list[Answer]:
+        mine = [s for s in self.hooks.seen if self.namespace in s["path"]]
+        self.hooks.seen[:] = [s for s in self.hooks.seen if self.namespace not in s["path"]]
+        out = []
+        for call in mine:
+            body = call["body"]
+            user = part(body, "request.userInfo")
+            if user is not None and user.get("username") == self.me:
+                body = {**body, "request": {**body["request"], "userInfo": "<self>"}}
+            if step.get("fields"):
+                body = {f: part(body, f) for f in step["fields"] if part(body, f) is not None}
+            headers = {k: self.aliases.text(v) for k, v in call["headers"].items() if k in SHOWN_HEADERS}
+            out.append({"method": "POST", "path": self.aliases.text(call["path"]), "headers": headers, "body": self.aliases.value(body)})
+        return sorted(out, key=lambda c: (c["path"], as_text(c["body"]))) if step.get("sort") else out
