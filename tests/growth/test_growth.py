@@ -26,6 +26,9 @@ from tests.growth.named import FAMILIES
 from tests.growth.serving import InProcess, Sent
 
 MOST_EXPONENT = 1.2
+# What is above that is measured again, and fails from here on: near the limit of size a busy machine's caches alone can look like n^1.25,
+# while what has a loop within a loop was at n^1.45 and more wherever it was found.
+WRONG_EXPONENT = 1.4
 LIMIT_BYTES = 3 << 20
 # Sizes are doubled until one costs so much: enough to be told from what every request costs.
 ENOUGH_S, TOO_LONG_S = 0.012, 0.5
@@ -111,7 +114,7 @@ class Ladder:
                 return ""
         for _ in range(AGAIN):
             self.again()
-            if self.exponent(4) <= MOST_EXPONENT:
+            if self.exponent(4) <= WRONG_EXPONENT:
                 return ""
         shown = ", ".join(f"{n}: {size} bytes, {cost * 1000:.1f} ms" for (n, size), cost in zip(self.sizes, self.costs, strict=True))
         return f"n^{self.exponent(4):.2f} ({shown})"
