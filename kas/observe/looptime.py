@@ -48,8 +48,9 @@ class LoopTime:
     def start(self) -> None:
         """Begin, in the running loop."""
         self._thread_id = threading.get_ident()
-        self._arm(asyncio.get_running_loop())
-        threading.Thread(target=self._look_on, name="kas-loop-time", daemon=True).start()
+        loop = asyncio.get_running_loop()
+        self._arm(loop)
+        threading.Thread(target=self._look_on, args=(loop,), name="kas-loop-time", daemon=True).start()
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         self._due, self._cpu = time.monotonic() + TICK_S, time.process_time()
@@ -67,9 +68,9 @@ class LoopTime:
         self._tick()
         self._arm(loop)
 
-    def _look_on(self) -> None:
+    def _look_on(self, loop: asyncio.AbstractEventLoop) -> None:
         said = 0.0
-        while True:
+        while not loop.is_closed():
             time.sleep(HELD_S / 4)
             due, late = self._due, time.monotonic() - self._due
             if late < HELD_S / 2:

@@ -216,9 +216,7 @@ def test_a_front_without_its_supervisor_ends(world, kas_server):
     world.server = server = kas_server(*world.flags)
     front, workers = server.front_pid(), server.worker_pids()
     os.kill(server.pid, signal.SIGKILL)
-    until(lambda: not os.path.exists(f"/proc/{front}"), "the end of the front")
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
+    until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in (front, *workers)), "the end of the front and the workers")
     server.process.wait()
 
 
