@@ -224,6 +224,41 @@ async def audit_rejections(m: Metered) -> None:
     assert m.value("apiserver_audit_requests_rejected_total") == 1
 
 
+async def unavailable(m: Metered, sample: str, was_available: bool, **labels: str) -> None:
+    """An APIService of a Service that is not there, and the loop that finds out."""
+    spec = {
+        "group": "gone.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10, "insecureSkipTLSVerify": True,
+        "service": {"namespace": "default", "name": "none"},
+    }  # fmt: skip
+    path, name = "/apis/apiregistration.k8s.io/v1/apiservices", "v1.gone.example.com"
+    made = await m("POST", path, {"metadata": {"name": name}, "spec": spec})
+    assert made.status == 201
+    was = {"type": "Available", "status": "True", "reason": "Passed", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+    if was_available:
+        assert (await m("PUT", f"{path}/{name}/status", {**json.loads(made.body), "status": {"conditions": [was]}})).status == 200
+    loop = next(c for c in m.server.controllers() if c.name == "apiservice-status-remote-available-controller")
+    task = asyncio.create_task(loop.run())
+    try:
+        for _ in range(3000):
+            if m.value(sample, name=name, **labels) == 1:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"{sample} did not move")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@of("aggregator_unavailable_apiservice")
+async def unavailable_backends(m: Metered) -> None:
+    await unavailable(m, "aggregator_unavailable_apiservice", False)
+
+
+@of("aggregator_unavailable_apiservice_total")
+async def backends_that_became_unavailable(m: Metered) -> None:
+    await unavailable(m, "aggregator_unavailable_apiservice_total", True, reason="ServiceNotFound")
+
+
 @of("kubernetes_healthcheck")
 async def health(m: Metered) -> None:
     assert m.value("kubernetes_healthcheck", "/metrics/slis", type="readyz", name="shutdown") == 1

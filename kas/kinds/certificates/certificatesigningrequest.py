@@ -149,7 +149,11 @@ def _validate(obj: Obj, options: _Options) -> list[FieldError]:
     if not options.unknown_usages:
         errs += [unsupported(field.index("spec.usages", i), usage, USAGES) for i, usage in enumerate(usages) if usage not in USAGES]
     if not options.duplicate_usages:
-        errs += [field.duplicate(field.index("spec.usages", i), u) for i, u in enumerate(usages) if u in usages[:i]]
+        seen: set[str] = set()
+        for i, usage in enumerate(usages):
+            if usage in seen:
+                errs.append(field.duplicate(field.index("spec.usages", i), usage))
+            seen.add(usage)
     signer = spec.get("signerName") or ""
     if signer == LEGACY_SIGNER and not options.legacy_signer:
         errs.append(field.invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version"))
