@@ -28,10 +28,12 @@ class BodyError(errors.ApiError):
         self.why = why
 
 
-def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool = False, any_version: bool = False) -> dict[str, Any] | None:
+def decode_body(
+    req: Request, kind, *, field_validation: str = "", allow_empty: bool = False, any_version: bool = False
+) -> dict[str, Any] | None:
     """The body as an object of ``kind`` (a scheme Kind), constant and computed defaults applied.
 
-    ``strictness`` is fieldValidation: Strict refuses unknown and duplicate fields, Warn (and "") warns, Ignore is silent. With
+    ``field_validation`` is fieldValidation: Strict refuses unknown and duplicate fields, Warn (and "") warns, Ignore is silent. With
     ``any_version`` the body may say it is of any group and version. None for an empty body where that is allowed. Raises 400
     (``BodyError``) and 415.
     """
@@ -42,15 +44,15 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
     if kind.type.custom:
         from kas.endpoints.custom.bodies import decode_custom
 
-        return decode_custom(body, form, kind, strictness, req.warn)
+        return decode_custom(body, form, kind, field_validation, req.warn)
     if form == PROTOBUF:
         return _decode_protobuf(req, body, kind, any_version)
     if form == YAML:
         value, findings = _from_yaml(kind, body)
-        return _typed(req, value, kind, strictness, findings, body, None, any_version)
+        return _typed(req, value, kind, field_validation, findings, body, None, any_version)
     obj = decode_plain(kind.type, body)
     if obj is not None:
-        # No unknown and no repeated fields: strictness has nothing to say.
+        # No unknown and no repeated fields: field_validation has nothing to say.
         check_type_meta(obj, kind, body, any_version)
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
         if b"managedFields" in body and not (obj.get("metadata") or {}).get("managedFields"):
@@ -61,8 +63,8 @@ def decode_body(req: Request, kind, *, strictness: str = "", allow_empty: bool =
         value = gojson.loads(body)
     except gojson.JSONError as e:
         raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
-    findings = duplicates(body) if strictness != "Ignore" else []
-    return _typed(req, value, kind, strictness, findings, body, body, any_version)
+    findings = duplicates(body) if field_validation != "Ignore" else []
+    return _typed(req, value, kind, field_validation, findings, body, body, any_version)
 
 
 def _from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
@@ -75,7 +77,7 @@ def _from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
 
 
 def _typed(
-    req: Request, value: Any, kind, strictness: str, findings: list[str], body: bytes, text: bytes | None, any_version: bool
+    req: Request, value: Any, kind, field_validation: str, findings: list[str], body: bytes, text: bytes | None, any_version: bool
 ) -> dict[str, Any]:
     """A parsed body as an object of ``kind``; ``text`` is the body where it is JSON. A null leaves everything as it is in Go: unset."""
     if value is None:
@@ -88,14 +90,14 @@ def _typed(
         obj, unknown = decode(kind.type, value, text)
     except DecodeError as e:
         raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, str(e)) from None
-    if strictness != "Ignore":
+    if field_validation != "Ignore":
         if unknown or findings:
             # Both sorts, in the order of the document. YAML is JSON with sorted keys by the time its fields are looked at.
             if text is not None:
                 unknown = strict_errors(kind.type, text, unknown + findings)
             else:
                 unknown = findings + (strict_errors(kind.type, write_json(value), unknown) if unknown else [])
-            if unknown and strictness == "Strict":
+            if unknown and field_validation == "Strict":
                 why = "strict decoding error: " + ", ".join(unknown)
                 raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, why)
             for found in unknown:

@@ -32,7 +32,7 @@ def delete_options(req: Request, custom: bool = False) -> dict[str, Any]:
     if req.body:
         try:
             # Clients send them under any group version they know.
-            options = decode_body(req, OPTIONS, strictness="Ignore", any_version=True) or {}
+            options = decode_body(req, OPTIONS, field_validation="Ignore", any_version=True) or {}
         except BodyError as e:
             if custom:
                 raise errors.bad_request(e.why.replace('"pkg/apis/', '"k8s.io/apimachinery/pkg/apis/')) from None

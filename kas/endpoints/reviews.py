@@ -31,7 +31,7 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
     async def create(req: Request, served: Virtual, namespace: str, name: str) -> Response:
         respond.media_without_table(req)
         o = write_options(req.params, "CreateOptions")
-        read = functools.partial(decode_body, req, kind, strictness=o.field_validation)
+        read = functools.partial(decode_body, req, kind, field_validation=o.field_validation)
         obj: dict[str, Any] | None = await awaited(POOL.run(read) if len(req.body) >= LARGE else read())
         assert obj is not None
         meta = obj["metadata"] = obj.get("metadata") or {}

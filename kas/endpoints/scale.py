@@ -89,7 +89,7 @@ class Scale:
         """Serve PUT of /scale: of a Scale only the replicas, and who manages them, reach the object."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions")
-        given = await step(len(req.body) >= LARGE, decode_body, req, SCALE, strictness=o.field_validation)
+        given = await step(len(req.body) >= LARGE, decode_body, req, SCALE, field_validation=o.field_validation)
         assert given is not None
         check_name(given, namespace, name)
         ctx = self.writer.context(req, namespace, o.dry_run, SUBRESOURCE)

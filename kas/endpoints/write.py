@@ -56,7 +56,7 @@ class Writer:
     @staticmethod
     def _posted(req: Request, served: Served, ctx: Context, o: WriteOptions) -> Obj:
         """The body as a new object of the sender's."""
-        obj = decode_body(req, served.kind_record, strictness=o.field_validation)
+        obj = decode_body(req, served.kind_record, field_validation=o.field_validation)
         assert obj is not None
         meta = _metadata(obj)
         pipeline.match_namespace(served.record, meta, ctx.namespace)
@@ -68,7 +68,7 @@ class Writer:
         """Serve PUT: 200 with the object as it was stored, or 201 where that creates one."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions") if req.query else NO_WRITE_OPTIONS
-        given = await step(len(req.body) >= LARGE, decode_body, req, served.kind_record, strictness=o.field_validation)
+        given = await step(len(req.body) >= LARGE, decode_body, req, served.kind_record, field_validation=o.field_validation)
         assert given is not None
         check_name(given, namespace if served.record.namespaced else "", name)
         ctx = self.context(req, namespace, o.dry_run, subresource)
@@ -104,7 +104,7 @@ class Replace(Update):
         # The strategies change what they are given, so a lost race starts from the body again.
         obj, self._given = self._given, None
         if obj is None:
-            obj = decode_body(self.req, self.served.kind_record, strictness="Ignore")
+            obj = decode_body(self.req, self.served.kind_record, field_validation="Ignore")
             assert obj is not None
         dedup_owner_references(_metadata(obj), self.req.warn)
         if live is not None:

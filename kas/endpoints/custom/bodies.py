@@ -22,8 +22,8 @@ Obj = dict[str, Any]
 Warn = Callable[[str], None]
 
 
-def decode_custom(body: bytes, form: str, kind: Any, strictness: str, warn: Warn) -> Obj:
-    """The body as an object of ``kind``, pruned and defaulted. ``strictness`` is fieldValidation. Raises 400 and 415."""
+def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn: Warn) -> Obj:
+    """The body as an object of ``kind``, pruned and defaulted. ``field_validation`` is fieldValidation. Raises 400 and 415."""
     if form == PROTOBUF:
         raise unsupported(SUPPORTED)
     repeated: list[str] = []
@@ -39,7 +39,7 @@ def decode_custom(body: bytes, form: str, kind: Any, strictness: str, warn: Warn
             value = gojson.loads(body)
         except gojson.JSONError as e:
             raise errors.bad_request(f"error decoding JSON: {e}") from None
-        if strictness != "Ignore":
+        if field_validation != "Ignore":
             repeated = duplicates(body)
     if not isinstance(value, dict):
         raise errors.bad_request("not an object")
@@ -49,8 +49,8 @@ def decode_custom(body: bytes, form: str, kind: Any, strictness: str, warn: Warn
     except (MetadataError, DecodeError) as e:
         raise _cannot(kind, _words(e)) from None
     findings = [*repeated, *_unknown(unknown)]
-    if findings and strictness != "Ignore":
-        if strictness == "Strict":
+    if findings and field_validation != "Ignore":
+        if field_validation == "Strict":
             raise _cannot(kind, f"strict decoding error: {', '.join(findings)}")
         for text in findings:
             warn(text)
@@ -79,7 +79,7 @@ def check_type(value: Obj, kind: Any) -> None:
     raise errors.bad_request(f"the API version in the data ({given_version}) does not match the expected API version ({kind.api_version})")
 
 
-def decode_custom_patched(served: Any, patched: Any, strictness: str, repeated: Sequence[str], warn: Warn) -> Obj:
+def decode_custom_patched(served: Any, patched: Any, field_validation: str, repeated: Sequence[str], warn: Warn) -> Obj:
     """The patched document as an object of the served version, pruned and defaulted. Raises 422."""
     def invalid(why: str) -> errors.ApiError:
         return errors.invalid("", "", "", [field.invalid("patch", write_json(patched).decode("utf-8", "replace"), why)])
@@ -98,8 +98,8 @@ def decode_custom_patched(served: Any, patched: Any, strictness: str, repeated: 
     except (MetadataError, DecodeError) as e:
         raise invalid(_words(e)) from None
     findings = [*repeated, *_unknown(unknown)]
-    if findings and strictness != "Ignore":
-        if strictness == "Strict":
+    if findings and field_validation != "Ignore":
+        if field_validation == "Strict":
             raise invalid("strict decoding error: " + ", ".join(findings))
         for text in findings:
             warn(text)

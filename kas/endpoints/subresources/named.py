@@ -41,7 +41,7 @@ async def read(
     """The posted object of ``kind``, admitted. ``keep_system``: uid and its like stay, as preconditions. Raises what a create raises."""
     respond.media_without_table(req)
     o = write_options(req.params, "CreateOptions")
-    obj = await step(len(req.body) >= LARGE, decode_body, req, kind, strictness=o.field_validation)
+    obj = await step(len(req.body) >= LARGE, decode_body, req, kind, field_validation=o.field_validation)
     assert obj is not None
     meta = obj.get("metadata")
     if meta is None:

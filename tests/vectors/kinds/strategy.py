@@ -36,7 +36,7 @@ def sent(resource, obj: dict) -> dict:
     """The object as a request brings it, in the version it is stored as. Raises BodyError."""
     request = Request("POST", "/", "", [JSON_TYPE], json.dumps(obj).encode())
     kind = BUILTIN.kind(resource.group, resource.version, resource.kind)
-    return pipeline.to_storage(resource, decode_body(request, kind, strictness="Ignore"))
+    return pipeline.to_storage(resource, decode_body(request, kind, field_validation="Ignore"))
 
 
 def written(resource, given: dict, ctx: Context) -> dict:
