@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kas.aggregator.apiservices import GROUP, APIServices, GroupVersion
 from kas.aggregator.discovery import Discovery
@@ -14,11 +14,13 @@ from kas.aggregator.proxy import Proxy
 from kas.aggregator.resolver import ServiceResolver
 from kas.aggregator.transport import ProxyCertificate, TLSContexts
 from kas.endpoints.discovery import Version
-from kas.endpoints.openapi import Document, OpenAPI
 from kas.informers import Informers, Objects, Source
 from kas.informers.reflector import Reflector
 from kas.observe.metrics import Registry as Metrics
 from kas.request.http import Handler, Request, Result
+
+if TYPE_CHECKING:
+    from kas.endpoints.openapi import Document, OpenAPI
 
 REFRESH_S = 60.0
 

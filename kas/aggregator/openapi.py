@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -22,9 +22,10 @@ from kas.aggregator.apiservices import APIService, APIServices
 from kas.aggregator.proxy import Proxy
 from kas.auth.user import UserInfo
 from kas.client.http import BackendError
-from kas.endpoints import openapi
-from kas.endpoints.openapi import Document, gnostic
 from kas.request.http import Request, Result
+
+if TYPE_CHECKING:
+    from kas.endpoints.openapi import Document, OpenAPI
 
 log = logging.getLogger("kas.aggregator")
 
@@ -49,7 +50,7 @@ class OpenAPIs:
     """Merges what the backends of ``services`` publish into ``local``, which gives this server's own documents as they are now."""
 
     def __init__(
-        self, services: APIServices, proxy: Proxy, local: Callable[[], openapi.OpenAPI], clock: Callable[[], float] = monotonic
+        self, services: APIServices, proxy: Proxy, local: Callable[[], OpenAPI], clock: Callable[[], float] = monotonic
     ) -> None:
         self._services, self._proxy, self._local, self._clock = services, proxy, local, clock
         self._kept: dict[tuple[str, str], _Kept] = {}  # (name of an APIService, path)
@@ -73,6 +74,8 @@ class OpenAPIs:
 
     async def v3_index(self) -> Document:
         """The index with the group versions of backends."""
+        from kas.endpoints import openapi  # large, and wanted by the first kubectl only
+
         found = await self._all(V3, MOST_INDEX, _read_index)
         paths: dict[str, Any] = orjson.loads(self._local().v3_index().body)["paths"]
         for service, kept in found:
@@ -84,7 +87,7 @@ class OpenAPIs:
                     paths.setdefault(group, kept.value[group])
         body = orjson.dumps({"paths": dict(sorted(paths.items()))})
         tag = hashlib.sha512(body).hexdigest().upper()
-        return Document(gzip.compress(body, 6, mtime=0), openapi.INDEX_TYPE, f'"{tag}"')
+        return openapi.Document(gzip.compress(body, 6, mtime=0), openapi.INDEX_TYPE, f'"{tag}"')
 
     def v3(self, path: str, req: Request) -> Result | None:
         """The answer for a path below ``/openapi/v3/`` that is a backend's, None when it is none's."""
@@ -100,6 +103,8 @@ class OpenAPIs:
 
     async def v2(self, content_type: str) -> Document:
         """The document of this server and of every backend that has one."""
+        from kas.endpoints import openapi  # large, and wanted by the first kubectl only
+
         found = await self._all(V2, MOST_SPEC, _read_spec)
         local = self._local().v2()
         if not found:
@@ -110,7 +115,7 @@ class OpenAPIs:
             return known[1]
         tag = hashlib.sha512(orjson.dumps([content_type, *sources])).hexdigest().upper()
         body = await asyncio.to_thread(_merged, local, [kept.value for _, kept in found], content_type)
-        document = Document(body, content_type, f'"{tag}"')
+        document = openapi.Document(body, content_type, f'"{tag}"')
         self._merged[content_type] = (sources, document)
         return document
 
@@ -174,6 +179,8 @@ def _read_spec(body: bytes) -> dict[str, Any]:
     wanted = _closure(paths, definitions)
     shared = obj.get("parameters") if isinstance(obj.get("parameters"), dict) else {}
     spec = {"paths": paths, "definitions": {k: v for k, v in definitions.items() if k in wanted}, "parameters": shared}
+    from kas.endpoints.openapi import gnostic  # as above
+
     try:
         # What cannot be written must not get among the others: their document would be lost with it.
         orjson.dumps(spec)
@@ -185,10 +192,12 @@ def _read_spec(body: bytes) -> dict[str, Any]:
 
 def _merged(local: Document, specs: list[dict[str, Any]], content_type: str) -> bytes:
     """The merged document, compressed."""
+    from kas.endpoints import openapi  # as above
+
     merged: dict[str, Any] = orjson.loads(local.body)
     for spec in specs:
         merge(merged, spec)
-    body = orjson.dumps(merged, option=orjson.OPT_SORT_KEYS) if content_type == openapi.JSON else gnostic.encode_v2(merged)
+    body = orjson.dumps(merged, option=orjson.OPT_SORT_KEYS) if content_type == openapi.JSON else openapi.gnostic.encode_v2(merged)
     return gzip.compress(body, 6, mtime=0)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kas.apiextensions import celrules, embeddedmeta, listtypes, traits
+from kas.apiextensions import embeddedmeta, listtypes, traits
 from kas.apiextensions.schemachecks import schema_check
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, SchemaValidator
 from kas.checks import Check
@@ -86,6 +86,8 @@ def errors(type: TypeDesc, obj: Obj, old: Any = ABSENT, found: Sequence[FieldErr
 
     ``found`` is what is wrong with its metadata, and comes first. When there are errors of types or sizes, rules are not asked.
     """
+    from kas.apiextensions import celrules  # CEL is large, and wanted once there are custom resources
+
     errs = list(found)
     passes = check(type).passes(obj)
     if not passes:
