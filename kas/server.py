@@ -187,7 +187,7 @@ class Server:
         raw = self.options.raw
         initializer = Initializer(
             objects=self.registries, informers=self.registries, registries=self.registries, authorizer=self.authorizer, rules=self.rbac,
-            mapper=self._of_kind, metrics=self.metrics, equivalents=lambda group, resource: self.rest.equivalents(group, resource),
+            mapper=self._of_kind, metrics=self.metrics, equivalents=self._equivalents,
             run_dir=self.options.run_dir, settings=raw,
         )  # fmt: skip
         plugins = admission_order.build(
@@ -236,6 +236,9 @@ class Server:
 
     def _of_kind(self, group: str, version: str, kind: str) -> list[Any]:
         return self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)
+
+    def _equivalents(self, group: str, resource: str) -> list[Any]:
+        return [*self.rest.equivalents(group, resource), *self.custom.equivalents(group, resource)]
 
     def _issuer(self) -> Issuer:
         """Of the tokens of service accounts; its key is there once the supervisor has made it."""

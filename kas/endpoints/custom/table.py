@@ -67,6 +67,11 @@ class CustomResources:
         """The records of the served resources of a kind."""
         return [served.record for served in (self.served.get((group, version)) or {}).values() if served.kind == kind]
 
+    def equivalents(self, group: str, resource: str) -> list[CustomServed]:
+        """The versions in which a resource is served."""
+        state = self._states.get(f"{resource}.{group}")
+        return list(state.versions.values()) if state is not None else []
+
     def record(self, name: str) -> Stored:
         """A definition as it is stored now. Raises 404."""
         rec = self._registries.store.get(self._root + name)
