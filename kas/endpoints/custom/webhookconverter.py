@@ -31,7 +31,8 @@ MAX_SENT = 1 << 20  # bytes of objects in one review of several
 _KNOWN = frozenset((api_version, KIND) for api_version in VERSIONS.values())
 _SAME = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
 _GO_TYPES = {
-    type(None): "<nil>", bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}", dict: "map[string]interface {}",
+    type(None): "<nil>", bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}",
+    dict: "map[string]interface {}",
 }  # fmt: skip
 
 
@@ -131,7 +132,7 @@ def _checked(original: Obj, value: Any, api_version: str, index: int | None) -> 
     """What an object was converted to, with the metadata it had; ``index`` is its place in a list that was sent. Raises ApiError."""
     returned = f"conversion webhook for {_gvk(original)} returned invalid"
     what = f"{returned} object at index 0" if index is None else f"{returned} converted object at index {index}"
-    if not isinstance(value, dict) or not all(isinstance(value.get(k) or "", str) for k in ("apiVersion", "kind")) or not value.get("kind"):
+    if not isinstance(value, dict) or not isinstance(value.get("apiVersion"), str | None) or not _is_text(value.get("kind")):
         why = f"Object 'Kind' is missing in '{write_json(value).decode()[:256]}'"
         raise _failure(why if index is None else f"{what}: {why}")
     given = value.get("apiVersion") or ""
@@ -143,7 +144,7 @@ def _checked(original: Obj, value: Any, api_version: str, index: int | None) -> 
     told = meta if isinstance(meta, dict) else {}
     for key, shown in _SAME:
         before, after = had.get(key) or "", told.get(key)
-        after = after if isinstance(after, str) else ""
+        after = after if _is_text(after) else ""
         if before != after:
             raise _failure(f"{returned} object: must have the same {shown}: {before} != {after}" if index is None
                            else f"{what}: must have the same {shown}: {before} != {after}")  # fmt: skip
@@ -151,6 +152,10 @@ def _checked(original: Obj, value: Any, api_version: str, index: int | None) -> 
         return {**value, "metadata": _restored(had, value)}
     except _BadAnswerError as e:
         raise _failure(f"{returned} metadata: {e}" if index is None else f"{returned} metadata in object at index {index}: {e}") from None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 def _restored(had: Obj, value: Obj) -> Obj:
