@@ -15,6 +15,7 @@ from kas.endpoints.custom import webhookconverter
 from kas.endpoints.custom.webhookconverter import WebhookConverter, converters
 from kas.meta.errors import ApiError
 from tests.admission.webhook.hook_server import HookServer, said
+from tests.endpoints.customs import Customs, definition, version
 
 V1, V2 = "example.com/v1", "example.com/v2"
 TARGET = ("example.com", "v2", "Widget")
@@ -183,3 +184,21 @@ def test_reviews_nobody_can_ask_with(hook):
     assert says(made_of({"strategy": "Webhook", "conversionReviewVersions": ["v1"]})) == (
         f"{FOR} failed: webhook configuration must have either service or URL"
     )
+
+
+def test_managed_fields_do_not_wait_for_a_webhook(client, namespace, hook):
+    """An update in another version goes through and leaves nobody's fields; nothing is left waiting."""
+    crd = definition(f"{namespace}.example.com", version("v1"), version("v2", storage=False))
+    webhook = {"clientConfig": hook.client(), "conversionReviewVersions": ["v1"]}
+    crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    customs = Customs(client, crd).install()
+    try:
+        customs.create("a")
+        status, found = client("GET", customs.path("a", "v2"))
+        assert status == 200 and found["apiVersion"] == f"{customs.group}/v2"
+        found["metadata"]["labels"] = {"l": "x"}
+        status, found = client("PUT", customs.path("a", "v2"), found)
+        assert status == 200 and found["metadata"]["labels"] == {"l": "x"} and "managedFields" not in found["metadata"]
+        assert client("GET", customs.path("a"))[1]["metadata"]["labels"] == {"l": "x"}
+    finally:
+        customs.remove()
