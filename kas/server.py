@@ -15,6 +15,7 @@ from kas import __version__, controllers, kinds
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
+from kas.admission.webhook.calling import at_once
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
@@ -24,6 +25,9 @@ from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
+from kas.client.hooks import HookClients
+from kas.client.kubeconfig import Users
+from kas.client.services import resolver
 from kas.config import capabilities, features
 from kas.config.options import Completed
 from kas.config.runtime import enabled_versions
@@ -34,6 +38,7 @@ from kas.endpoints import discovery, openid, respond, translate
 from kas.endpoints.custom.handler import CustomHandler
 from kas.endpoints.custom.scale import CustomScale
 from kas.endpoints.custom.table import CustomResources
+from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.delete import Deleter
 from kas.endpoints.documents import Documents
 from kas.endpoints.health import Health
@@ -182,7 +187,7 @@ class Server:
         raw = self.options.raw
         initializer = Initializer(
             objects=self.registries, informers=self.registries, registries=self.registries, authorizer=self.authorizer, rules=self.rbac,
-            mapper=self._of_kind, metrics=self.metrics, equivalents=lambda group, resource: self.rest.equivalents(group, resource),
+            mapper=self._of_kind, metrics=self.metrics, equivalents=self._equivalents,
             run_dir=self.options.run_dir, settings=raw,
         )  # fmt: skip
         plugins = admission_order.build(
@@ -198,8 +203,9 @@ class Server:
         self.watches = Watches(self.store, raw.min_request_timeout, events)
         self.rest = Rest(self.writer, deleter, self.watches)
         self.custom = CustomResources(
-            self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh()
-        )
+            self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
+            converters(HookClients(Users({}), resolver(self.registries, raw.enable_aggregator_routing), at_once(raw))),
+        )  # fmt: skip
         self.served: list[Any] = []
         answers = review_answers(
             self.authorizer, self.authorizer, lambda token, audiences: self.credentials.tokens.review(token, audiences), self.audiences
@@ -230,6 +236,9 @@ class Server:
 
     def _of_kind(self, group: str, version: str, kind: str) -> list[Any]:
         return self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)
+
+    def _equivalents(self, group: str, resource: str) -> list[Any]:
+        return [*self.rest.equivalents(group, resource), *self.custom.equivalents(group, resource)]
 
     def _issuer(self) -> Issuer:
         """Of the tokens of service accounts; its key is there once the supervisor has made it."""

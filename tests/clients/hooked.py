@@ -1,10 +1,12 @@
 """Conversations in which the server calls somebody: webhooks that answer by the rules of the conversation.
 
 A step ``{"method": "HOOK", "path": P, "reply": RULE}`` says what ``${hook}/${ns}P`` answers, ``{"method": "CALLS"}`` gives what has arrived
-for the conversation since the last such step (``sort`` where calls come at once, ``fields`` for parts of the bodies). A RULE for a review:
+for the conversation since the last such step (``sort`` where calls come at once, ``distinct`` where how often is nobody's promise,
+``fields`` for parts of the bodies). A RULE for a review:
 ``allowed``, ``patch``, ``patchType``, ``warnings``, ``auditAnnotations``, ``result`` (a Status), ``uid``, ``apiVersion``, ``kind``,
 ``response`` (null leaves it out), ``code``, ``raw`` (body), ``delay`` (seconds); of ``cases`` the first whose ``when`` fits the review
-counts.
+counts. A RULE for a conversion: ``convert`` (the last part of a version -> changes: ``move`` a path to another, ``set`` one to a value,
+``drop`` one), ``lose`` (one object too few), ``version`` (of the objects), ``fail`` (message), ``uid``, ``response``.
 
 What was recorded waited for the reference's caches (``wait``); these conversations do not. Webhooks that were given 5 seconds get all that
 one may have, so that nothing depends on how fast this machine is.
@@ -21,9 +23,12 @@ from typing import Any
 
 from tests.admission.webhook.hook_server import Answer as HookAnswer
 from tests.admission.webhook.hook_server import HookServer, said
-from tests.clients.conversation import Aliases, Answer, Connection, Conversation, Step, as_text
+from tests.clients.conversation import Aliases, Answer, Connection, Step, as_text
+from tests.clients.patient import Patient
 
 SHORT, LONG = 5, 30
+# How the names of such conversations begin.
+HOOKED = re.compile("(webhook|policy|mutating-policy|conversion)/")
 SHOWN_HEADERS = ("content-type", "accept", "authorization", "impersonate-user", "x-forwarded-for", "x-custom")
 
 
@@ -50,7 +55,8 @@ class Hooks(HookServer):
                 rule = case
                 break
         time.sleep(rule.get("delay", 0))
-        answer = rule["raw"].encode() if "raw" in rule else json.dumps(_review(rule, body)).encode()
+        review = _conversion if "convert" in rule or "fail" in rule else _review
+        answer = rule["raw"].encode() if "raw" in rule else json.dumps(review(rule, body)).encode()
         return said(answer, rule.get("code", 200))
 
 
@@ -69,20 +75,50 @@ def _review(rule: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in out.items() if v is not None}
 
 
+def _conversion(rule: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    request = body["request"]
+    wanted = request["desiredAPIVersion"]
+    response = {"uid": rule.get("uid", request["uid"]), "convertedObjects": [], "result": {"status": "Success"}}
+    if "fail" in rule:
+        response["result"] = {"status": "Failure", "message": rule["fail"]}
+    else:
+        changes = rule["convert"].get(wanted.rpartition("/")[2], [])
+        objects = [_changed(obj | {"apiVersion": rule.get("version", wanted)}, changes) for obj in request["objects"]]
+        response["convertedObjects"] = objects[:-1] if rule.get("lose") else objects
+    out = {"apiVersion": body["apiVersion"], "kind": "ConversionReview", "response": rule.get("response", response)}
+    return {k: v for k, v in out.items() if v is not None}
+
+
+def _changed(obj: dict[str, Any], changes: list[list[Any]]) -> dict[str, Any]:
+    for what, path, *more in changes:
+        *parents, last = path.split(".")
+        place: Any = obj
+        for key in parents:
+            place = place.setdefault(key, {})
+        if what == "set":
+            place[last] = more[0]
+        elif last in place:
+            value = place.pop(last)
+            if what == "move":
+                _changed(obj, [["set", more[0], value]])
+    return obj
+
+
 class HookedAliases(Aliases):
     """Also of the hooks' address, port and certificate."""
 
     def __init__(self, namespace: str, port: str, hooks: Hooks) -> None:
         super().__init__(namespace, port)
         self._hooks = hooks
+        self.lengthened = False  # webhooks were given LONG for SHORT
 
     def text(self, s: str) -> str:
         s = s.replace(self._hooks.ca_bundle, "<hookca>")
         s = re.sub(rf"\b(localhost|127\.0\.0\.1):{self._hooks.port}\b", "<hook>", s)
-        return super().text(s.replace(f"?timeout={LONG}s", f"?timeout={SHORT}s"))
+        return super().text(s.replace(f"?timeout={LONG}s", f"?timeout={SHORT}s") if self.lengthened else s)
 
 
-class HookedConversation(Conversation):
+class HookedConversation(Patient):
     def __init__(self, connection: Connection, name: str, hooks: Hooks, me: str) -> None:
         super().__init__(connection, name)
         self.hooks, self.me = hooks, me
@@ -103,6 +139,7 @@ class HookedConversation(Conversation):
         for hook in step["body"].get("webhooks") or () if isinstance(step.get("body"), dict) else ():
             if hook.get("timeoutSeconds") == SHORT and "${hook}" in str(hook.get("clientConfig")):
                 hook["timeoutSeconds"] = LONG
+                self.aliases.lengthened = True
         return super().play(step)
 
     def _calls(self, step: Step) -> list[Answer]:
@@ -118,4 +155,6 @@ class HookedConversation(Conversation):
                 body = {f: part(body, f) for f in step["fields"] if part(body, f) is not None}
             headers = {k: self.aliases.text(v) for k, v in call["headers"].items() if k in SHOWN_HEADERS}
             out.append({"method": "POST", "path": self.aliases.text(call["path"]), "headers": headers, "body": self.aliases.value(body)})
+        if step.get("distinct"):
+            out = list({as_text(c): c for c in out}.values())
         return sorted(out, key=lambda c: (c["path"], as_text(c["body"]))) if step.get("sort") else out

@@ -368,7 +368,7 @@ def test_custom_resources_survive_a_restart(kas_server, connect):
 
 
 def test_versions_that_only_a_webhook_converts(client, define, namespace):
-    """Nobody asks the webhook yet: what is of the stored version is served, the rest is an error and not the wrong object."""
+    """While nobody answers, what is of the stored version is served, the rest is an error and not the wrong object."""
     hook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}}
     crd = definition(f"{namespace}.example.com", version("v1"), version("v2", storage=False))
     crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": hook}

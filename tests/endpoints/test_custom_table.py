@@ -7,6 +7,7 @@ import asyncio
 import orjson
 import pytest
 
+from kas.apiextensions.nopconverter import NOP
 from kas.endpoints.custom.table import GROUP, RESOURCE, CustomResources
 from kas.meta.errors import ApiError
 from kas.registry.registries import Registries
@@ -30,7 +31,7 @@ class Table:
         registries.add_stored(scheme.resources, scheme.resource, 3600, {})
         self.root = registries.of(GROUP, RESOURCE).root
         self.changed, self.refreshed = [], 0
-        self.custom = CustomResources(scheme, registries, self.changed.append, self._refresh)
+        self.custom = CustomResources(scheme, registries, self.changed.append, self._refresh, lambda _: NOP)
         self.registries, self.scheme = registries, scheme
 
     def _refresh(self) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from kas.apiextensions import definition as definitions
 from kas.apiextensions.definition import DefinedVersion, Definition
-from kas.apiextensions.nopconverter import NONE, NOP
 from kas.endpoints.custom.served import CustomServed, State
 from kas.informers.reflector import Reflector
 from kas.kinds.apiextensions.conversion import to_v1
@@ -33,10 +32,6 @@ _LIST: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields
 Listener = Callable[[Definition, "State | None"], None]
 
 
-def _converter(d: Definition) -> Converter:
-    return NONE if d.conversion.get("strategy") == "Webhook" else NOP
-
-
 class CustomResources:
     """Follows the definitions from ``start`` on. ``converter_of`` gives what converts the objects of a definition.
 
@@ -46,10 +41,10 @@ class CustomResources:
 
     def __init__(
         self, scheme: Scheme, registries: Registries, changed: Callable[[State], None], refresh: Callable[[], None],
-        converter_of: Callable[[Definition], Converter] | None = None,
+        converter_of: Callable[[Definition], Converter],
     ) -> None:  # fmt: skip
         self._scheme, self._registries, self._changed, self._refresh = scheme, registries, changed, refresh
-        self._converter_of = converter_of or _converter
+        self._converter_of = converter_of
         self._root = registries.of(GROUP, RESOURCE).root
         self._reflector = Reflector(registries.store, self._root, self, lists=False)
         self.definitions: dict[str, Definition] = {}
@@ -71,6 +66,11 @@ class CustomResources:
     def of_kind(self, group: str, version: str, kind: str) -> list[Resource]:
         """The records of the served resources of a kind."""
         return [served.record for served in (self.served.get((group, version)) or {}).values() if served.kind == kind]
+
+    def equivalents(self, group: str, resource: str) -> list[CustomServed]:
+        """The versions in which a resource is served."""
+        state = self._states.get(f"{resource}.{group}")
+        return list(state.versions.values()) if state is not None else []
 
     def record(self, name: str) -> Stored:
         """A definition as it is stored now. Raises 404."""

@@ -1,0 +1,196 @@
+"""Conversion strategy Webhook: versions of custom resources are converted by asking (ConversionReview v1 and v1beta1).
+
+Upstream: apiextensions-apiserver ``pkg/apiserver/conversion/webhook_converter.go``. That asks for one object at a time where it reads the
+store; here a batch is one review, or several in a row where it is large, so that each answer fits what is read of one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from kas.apiextensions.definition import Definition
+from kas.apiextensions.nopconverter import NOP
+from kas.client.hooks import HookClients, HookError, read_review
+from kas.meta import errors
+from kas.meta.errors import ApiError
+from kas.meta.field import go_quote
+from kas.meta.labelselectors import labels as validate_labels
+from kas.meta.objectmeta import validate_annotations
+from kas.registry.versions import GVK, Converter
+from kas.types.scheme import BUILTIN, write_json
+
+Obj = dict[str, Any]
+GROUP, KIND = "apiextensions.k8s.io", "ConversionReview"
+VERSIONS = {version: f"{GROUP}/{version}" for version in ("v1", "v1beta1")}
+TIMEOUT_S = 30.0
+MAX_SENT = 1 << 20  # bytes of objects in one review of several
+_KNOWN = frozenset((api_version, KIND) for api_version in VERSIONS.values())
+_SAME = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
+_GO_TYPES = {
+    type(None): "<nil>", bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}",
+    dict: "map[string]interface {}",
+}  # fmt: skip
+
+
+class _BadAnswerError(Exception):
+    """Why an answer cannot be used."""
+
+
+class WebhookConverter:
+    """A ``kas.registry.versions.Converter`` for the objects of one definition whose strategy is Webhook."""
+
+    total = False
+
+    def __init__(self, d: Definition, clients: HookClients) -> None:
+        self._clients = clients
+        # As a definition is stored (v1beta1), or as one wrote it directly (v1).
+        webhook = d.conversion.get("webhook") or {}
+        self._config: Obj = d.conversion.get("webhookClientConfig") or webhook.get("clientConfig") or {}
+        versions = d.conversion.get("conversionReviewVersions") or webhook.get("conversionReviewVersions") or ()
+        self._version = next((v for v in versions if v in VERSIONS), None)
+
+    def convert(self, objects: Sequence[Obj], target: GVK) -> list[Obj] | Awaitable[list[Obj]]:
+        """The objects in the target version, in their order; those that are of it already are not sent. Of metadata the webhook may
+        change labels and annotations. Raises ApiError (500) for a webhook that cannot be asked, fails or answers with anything else."""
+        api_version = f"{target[0]}/{target[1]}"
+        places = [i for i, obj in enumerate(objects) if obj["apiVersion"] != api_version]
+        return self._convert(objects, places, api_version) if places else list(objects)
+
+    async def _convert(self, objects: Sequence[Obj], places: Sequence[int], api_version: str) -> list[Obj]:
+        out = list(objects)
+        done = 0
+        for sent in _parts(objects, places):
+            originals = [objects[i] for i in places[done : done + len(sent)]]
+            found = await self._ask(originals, sent, api_version)
+            for n, (original, value) in enumerate(zip(originals, found, strict=True)):
+                out[places[done + n]] = _checked(original, value, api_version, None if len(places) == 1 else done + n)
+            done += len(sent)
+        return out
+
+    async def _ask(self, originals: Sequence[Obj], sent: list[bytes], api_version: str) -> list[Any]:
+        """What a webhook makes of some objects; ``sent`` are their JSON."""
+        if self._version is None:
+            raise _failure("no supported conversion review versions")
+        uid, gvk = str(uuid.uuid4()), _gvk(originals[0])
+        request = {"uid": uid, "desiredAPIVersion": api_version, "objects": [orjson.Fragment(text) for text in sent]}
+        review = orjson.dumps({"kind": KIND, "apiVersion": VERSIONS[self._version], "request": request})
+        try:
+            answer = await self._clients.of(self._config).post(review, TIMEOUT_S)
+            found = _converted(answer, self._version, uid)
+        except (HookError, _BadAnswerError) as e:
+            raise _failure(f"conversion webhook for {gvk} failed: {e}") from None
+        if len(found) != len(sent):
+            raise _failure(f"conversion webhook for {gvk} returned {len(found)} objects, expected {len(sent)}")
+        return found
+
+
+def converters(clients: HookClients) -> Callable[[Definition], Converter]:
+    """What gives the converter of a definition by its strategy; webhooks are asked by ``clients``."""
+    return lambda d: WebhookConverter(d, clients) if d.conversion.get("strategy") == "Webhook" else NOP
+
+
+def _parts(objects: Sequence[Obj], places: Sequence[int]) -> Iterator[list[bytes]]:
+    """The JSON of the objects at these places, as many together as one review takes; at least one."""
+    part: list[bytes] = []
+    size = 0
+    for i in places:
+        text = write_json(objects[i])
+        if part and size + len(text) > MAX_SENT:
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += len(text)
+    yield part
+
+
+def _converted(answer: bytes, version: str, uid: str) -> list[Any]:
+    """The objects of an answer, whatever they are. Raises HookError for what is no review, _BadAnswerError for a failure and for one that
+    does not answer the review ``uid``."""
+    wanted = VERSIONS[version], KIND
+    review = read_review(answer, wanted, _KNOWN, BUILTIN.known(GROUP, version, KIND).type)
+    found = review.get("response")
+    # v1beta1 believes whatever came.
+    if version == "v1" and (review["apiVersion"], review["kind"]) != wanted:
+        group, _, given = review["apiVersion"].rpartition("/")
+        raise _BadAnswerError(f"expected webhook response of {wanted[0]}, Kind={KIND}, got {group}/{given}, Kind={review['kind']}")
+    if found is None:
+        raise _BadAnswerError("no response provided")
+    if version == "v1" and (found.get("uid") or "") != uid:
+        raise _BadAnswerError(f"expected response.uid={go_quote(uid)}, got {go_quote(found.get('uid') or '')}")
+    result = found.get("result") or {}
+    status = result.get("status") or ""
+    if status != "Success":
+        raise _BadAnswerError(result.get("message") or f"response.result.status was '{status}', not 'Success'")
+    return found.get("convertedObjects") or []
+
+
+def _checked(original: Obj, value: Any, api_version: str, index: int | None) -> Obj:
+    """What an object was converted to, with the metadata it had; ``index`` is its place in a list that was sent. Raises ApiError."""
+    returned = f"conversion webhook for {_gvk(original)} returned invalid"
+    what = f"{returned} object at index 0" if index is None else f"{returned} converted object at index {index}"
+    if not isinstance(value, dict) or not isinstance(value.get("apiVersion"), str | None) or not _is_text(value.get("kind")):
+        why = f"Object 'Kind' is missing in '{write_json(value).decode()[:256]}'"
+        raise _failure(why if index is None else f"{what}: {why}")
+    given = value.get("apiVersion") or ""
+    if given != api_version:
+        raise _failure(f"{what}: invalid groupVersion (expected {api_version}, received {given})")
+    if value["kind"] != original["kind"]:
+        raise _failure(f"{what}: invalid kind (expected {original['kind']}, received {value['kind']})")
+    meta, had = value.get("metadata"), original.get("metadata") or {}
+    told = meta if isinstance(meta, dict) else {}
+    for key, shown in _SAME:
+        before, after = had.get(key) or "", told.get(key)
+        after = after if _is_text(after) else ""
+        if before != after:
+            raise _failure(f"{returned} object: must have the same {shown}: {before} != {after}" if index is None
+                           else f"{what}: must have the same {shown}: {before} != {after}")  # fmt: skip
+    try:
+        return {**value, "metadata": _restored(had, value)}
+    except _BadAnswerError as e:
+        raise _failure(f"{returned} metadata: {e}" if index is None else f"{returned} metadata in object at index {index}: {e}") from None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _restored(had: Obj, value: Obj) -> Obj:
+    """The metadata an object had, with the labels and annotations that ``value``, what it was converted to, has."""
+    if "metadata" not in value:
+        raise _BadAnswerError("missing metadata in converted object")
+    told = value["metadata"]
+    if not isinstance(told, dict):
+        raise _BadAnswerError(f"invalid metadata of type {_go_type(told)} in converted object")
+    out = {k: v for k, v in had.items() if k not in ("labels", "annotations")}
+    for name in ("labels", "annotations"):
+        new = told.get(name)
+        if new is None:
+            continue
+        if not isinstance(new, dict):
+            raise _BadAnswerError(f"invalid metadata.{name} of type {_go_type(new)} in converted object")
+        for key, text in new.items():
+            if not isinstance(text, str):
+                raise _BadAnswerError(f"metadata.{name}[{key}] must be a string, but is {_go_type(text)} in converted object")
+        if new != (had.get(name) or {}):  # what was there before stays, whatever it is
+            labels = name == "labels"
+            wrong = validate_labels(new, "metadata.labels") if labels else validate_annotations(new, "metadata.annotation")
+            if wrong:
+                raise _BadAnswerError(errors.aggregate(wrong))
+        out[name] = new
+    return out
+
+
+def _gvk(obj: Obj) -> str:
+    return f"{obj['apiVersion']}, Kind={obj['kind']}"
+
+
+def _go_type(value: Any) -> str:
+    return _GO_TYPES[type(value)]
+
+
+def _failure(message: str) -> ApiError:
+    return ApiError(500, "", message)

@@ -1,0 +1,204 @@
+"""Conversion by webhooks: what they are sent, and what of their answers is believed. The webhook is a TLS server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from kas.apiextensions.nopconverter import NOP
+from kas.client.hooks import HookClients
+from kas.client.kubeconfig import Users
+from kas.endpoints.custom import webhookconverter
+from kas.endpoints.custom.webhookconverter import WebhookConverter, converters
+from kas.meta.errors import ApiError
+from tests.admission.webhook.hook_server import HookServer, said
+from tests.endpoints.customs import Customs, definition, version
+
+V1, V2 = "example.com/v1", "example.com/v2"
+TARGET = ("example.com", "v2", "Widget")
+LEFT_OUT = object()
+FOR = "conversion webhook for example.com/v1, Kind=Widget"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with HookServer(tmp_path_factory.mktemp("hook")) as running:
+        yield running
+
+
+@pytest.fixture
+def hook(server):
+    server.seen.clear()
+    server.answers = answer
+    return server
+
+
+def obj(name: str = "a", api_version: str = V1, **spec) -> dict:
+    return {"apiVersion": api_version, "kind": "Widget", "metadata": {"name": name, "uid": f"u-{name}", "generation": 3}, "spec": spec}
+
+
+def answer(asked, change=lambda o: o, objects=lambda found: found, review=None, **response):
+    """The review's answer: every object in the wanted version and as ``change`` leaves it."""
+    request = asked["request"]
+    found = objects([change({**o, "apiVersion": request["desiredAPIVersion"]}) for o in request["objects"]])
+    response = {"uid": request["uid"], "convertedObjects": found, "result": {"status": "Success"}, **response}
+    body = {"apiVersion": asked["body"]["apiVersion"], "kind": "ConversionReview", "response": response, **(review or {})}
+    return said(json.dumps({k: v for k, v in body.items() if v is not LEFT_OUT}).encode())
+
+
+def converter(hook, *versions: str) -> WebhookConverter:
+    """Of a definition as it is stored."""
+    conversion = {"strategy": "Webhook", "webhookClientConfig": hook.client(), "conversionReviewVersions": versions or ("v1",)}
+    return made_of(conversion)
+
+
+def made_of(conversion: dict):
+    return converters(HookClients(Users({}), None, 10))(SimpleNamespace(conversion=conversion))
+
+
+def convert(made: WebhookConverter, *objects: dict) -> list[dict]:
+    async def run():
+        found = made.convert(objects, TARGET)
+        return found if isinstance(found, list) else await found
+
+    return asyncio.run(run())
+
+
+def says(made: WebhookConverter, *objects: dict) -> str:
+    with pytest.raises(ApiError) as e:
+        convert(made, *(objects or (obj(),)))
+    assert (e.value.code, e.value.reason) == (500, "")
+    return e.value.message
+
+
+def test_a_converter_for_each_strategy(hook):
+    assert made_of({}) is NOP and made_of({"strategy": "None"}) is NOP
+    webhook = {"clientConfig": hook.client(), "conversionReviewVersions": ["v1"]}
+    assert convert(made_of({"strategy": "Webhook", "webhook": webhook}), obj())[0]["apiVersion"] == V2
+
+
+@pytest.mark.parametrize(("versions", "used"), [(("v1",), "v1"), (("v2", "v1beta1", "v1"), "v1beta1")])
+def test_a_batch_is_one_review(hook, versions, used):
+    objects = [obj("a", size=1), obj("b", V2, length=2), obj("c", size=3)]
+    found = convert(converter(hook, *versions), *objects)
+    assert [o["metadata"]["name"] for o in found] == ["a", "b", "c"] and {o["apiVersion"] for o in found} == {V2}
+    assert [o["spec"] for o in found] == [{"size": 1}, {"length": 2}, {"size": 3}]
+    [asked] = hook.seen
+    request = asked["request"]
+    assert asked["path"] == "/hook?timeout=30s"
+    assert (asked["body"]["apiVersion"], asked["body"]["kind"]) == (f"apiextensions.k8s.io/{used}", "ConversionReview")
+    assert request == {"uid": request["uid"], "desiredAPIVersion": V2, "objects": [objects[0], objects[2]]}
+    assert [o["apiVersion"] for o in objects] == [V1, V2, V1]
+
+
+def test_nobody_is_asked_about_what_is_of_the_version(hook):
+    objects = [obj("a", V2), obj("b", V2)]
+    assert convert(converter(hook), *objects) == objects and not hook.seen
+
+
+def test_a_large_batch_is_several_reviews(hook, monkeypatch):
+    monkeypatch.setattr(webhookconverter, "MAX_SENT", 1000)
+    objects = [obj(f"o{i}", text="x" * 300) for i in range(7)] + [obj("large", text="x" * 2000)]
+    found = convert(converter(hook), *objects)
+    assert [o["metadata"]["name"] for o in found] == [o["metadata"]["name"] for o in objects]
+    assert [len(asked["request"]["objects"]) for asked in hook.seen] == [2, 2, 2, 1, 1]
+    assert len({asked["request"]["uid"] for asked in hook.seen}) == 5
+
+
+def test_of_metadata_labels_and_annotations_may_change(hook):
+    def change(o):
+        o["metadata"] |= {"labels": {"l": "new"}, "generation": 99, "finalizers": ["x/y"], "resourceVersion": "7"}
+        del o["metadata"]["annotations"]
+        return o
+
+    hook.answers = lambda asked: answer(asked, change)
+    given = obj()
+    given["metadata"] |= {"labels": {"l": "old"}, "annotations": {"a": "b"}}
+    [found] = convert(converter(hook), given)
+    assert found["metadata"] == {"name": "a", "uid": "u-a", "generation": 3, "labels": {"l": "new"}}
+
+
+META = "returned invalid metadata: "
+
+
+@pytest.mark.parametrize(("how", "message"), [
+    ({"result": {"status": "Failure", "message": "no"}}, "failed: no"),
+    ({"result": {"status": "Failure"}}, "failed: response.result.status was 'Failure', not 'Success'"),
+    ({"result": {}}, "failed: response.result.status was '', not 'Success'"),
+    ({"convertedObjects": []}, "returned 0 objects, expected 1"),
+    ({"convertedObjects": None}, "returned 0 objects, expected 1"),
+    ({"objects": lambda found: found * 2}, "returned 2 objects, expected 1"),
+    ({"review": {"response": LEFT_OUT}}, "failed: no response provided"),
+    ({"review": {"apiVersion": LEFT_OUT}},
+     "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind=ConversionReview"),
+    ({"review": {"kind": "Pod"}}, 'failed: no kind "Pod" is registered for version "apiextensions.k8s.io/v1" in scheme'),
+    ({"change": lambda o: o | {"apiVersion": V1}},
+     "returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received example.com/v1)"),
+    ({"change": lambda o: o | {"kind": "Other"}}, "returned invalid object at index 0: invalid kind (expected Widget, received Other)"),
+    ({"change": lambda o: o | {"metadata": o["metadata"] | {"name": "b"}}}, "returned invalid object: must have the same name: a != b"),
+    ({"change": lambda o: o | {"metadata": o["metadata"] | {"namespace": "n"}}},
+     "returned invalid object: must have the same namespace:  != n"),
+    ({"change": lambda o: o | {"metadata": o["metadata"] | {"uid": 1}}}, "returned invalid object: must have the same UID: u-a != "),
+    ({"change": lambda o: o | {"metadata": o["metadata"] | {"labels": []}}},
+     META + "invalid metadata.labels of type []interface {} in converted object"),
+    ({"change": lambda o: o | {"metadata": o["metadata"] | {"labels": {"a": 1}}}},
+     META + "metadata.labels[a] must be a string, but is int64 in converted object"),
+    ({"change": lambda o: o | {"metadata": o["metadata"] | {"labels": {"a": "-"}}}}, META + 'metadata.labels: Invalid value: "-": '),
+    ({"change": lambda o: o | {"metadata": o["metadata"] | {"annotations": {"a b": ""}}}},
+     META + 'metadata.annotation: Invalid value: "a b": '),
+])  # fmt: skip
+def test_answers_that_are_not_believed(hook, how, message):
+    hook.answers = lambda asked: answer(asked, **how)
+    assert says(converter(hook)).startswith(f"{FOR} {message}")
+
+
+@pytest.mark.parametrize("thing", [None, "x", 1, [], {}, {"kind": 1}, {"kind": "Widget", "apiVersion": []}])
+def test_converted_things_that_are_no_objects(hook, thing):
+    hook.answers = lambda asked: answer(asked, convertedObjects=[thing])
+    assert says(converter(hook)).startswith("Object 'Kind' is missing in ")
+
+
+def test_an_object_of_several_is_named_by_its_place(hook):
+    def change(o):
+        return o | {"kind": "Other"} if o["metadata"]["name"] == "c" else o
+
+    hook.answers = lambda asked: answer(asked, change)
+    assert says(converter(hook), obj("a"), obj("b", V2), obj("c")) == (
+        f"{FOR} returned invalid converted object at index 1: invalid kind (expected Widget, received Other)"
+    )
+
+
+def test_the_review_is_told_by_its_uid_in_v1_only(hook):
+    hook.answers = lambda asked: answer(asked, uid="wrong")
+    assert says(converter(hook)).startswith(f"{FOR} failed: expected response.uid=")
+    assert convert(converter(hook, "v1beta1"), obj())[0]["apiVersion"] == V2
+
+
+def test_reviews_nobody_can_ask_with(hook):
+    assert says(converter(hook, "v7")) == "no supported conversion review versions"
+    hook.answers = lambda asked: said(b"oops", 503)
+    assert says(converter(hook)).startswith(f"{FOR} failed: ")
+    assert says(made_of({"strategy": "Webhook", "conversionReviewVersions": ["v1"]})) == (
+        f"{FOR} failed: webhook configuration must have either service or URL"
+    )
+
+
+def test_managed_fields_do_not_wait_for_a_webhook(client, namespace, hook):
+    """An update in another version goes through and leaves nobody's fields; nothing is left waiting."""
+    crd = definition(f"{namespace}.example.com", version("v1"), version("v2", storage=False))
+    webhook = {"clientConfig": hook.client(), "conversionReviewVersions": ["v1"]}
+    crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    customs = Customs(client, crd).install()
+    try:
+        customs.create("a")
+        status, found = client("GET", customs.path("a", "v2"))
+        assert status == 200 and found["apiVersion"] == f"{customs.group}/v2"
+        found["metadata"]["labels"] = {"l": "x"}
+        status, found = client("PUT", customs.path("a", "v2"), found)
+        assert status == 200 and found["metadata"]["labels"] == {"l": "x"} and "managedFields" not in found["metadata"]
+        assert client("GET", customs.path("a"))[1]["metadata"]["labels"] == {"l": "x"}
+    finally:
+        customs.remove()
