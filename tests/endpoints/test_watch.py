@@ -207,7 +207,7 @@ def test_an_old_revision_ends_in_the_stream(kas_server, connect):
     client = connect(kas_server("--history-window", "1s", "--unsafe-no-fsync"))
     path = "/api/v1/namespaces/default/configmaps"
     rv = client("GET", path)[1]["metadata"]["resourceVersion"]
-    until = time.monotonic() + 25
+    until = time.monotonic() + 60
     found = []
     while time.monotonic() < until and not (found and found[0]["type"] == "ERROR"):
         client("POST", path, {"metadata": {"generateName": "z"}, "data": {"x": "y" * 900_000}})  # more than is kept in memory

@@ -123,7 +123,7 @@ class Recorder:
         for t in self._threads[:WRITERS]:
             t.join(30)
         end, listed = self._list()
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         # A bookmark before each session's end brings every client to the list's revision, whatever happens.
         while time.monotonic() < until and not all(c.reached() >= end for c in list(self.current.values())):
             time.sleep(0.1)
