@@ -51,7 +51,7 @@ def used(api: Client, namespace: str) -> dict[str, str]:
     return api("GET", f"/api/v1/namespaces/{namespace}/resourcequotas/q")[1]["status"]["used"]
 
 
-def eventually(check: Any, deadline_s: float = 10.0) -> None:
+def eventually(check: Any, deadline_s: float = 60.0) -> None:
     end = time.monotonic() + deadline_s
     while not check():
         assert time.monotonic() < end

@@ -157,7 +157,7 @@ def test_lightkube(server, api, name):
 # --- kopf
 
 
-def eventually(condition, log: Path, seconds: float = 30):
+def eventually(condition, log: Path, seconds: float = 60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, log.read_text()[-4000:]

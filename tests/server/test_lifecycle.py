@@ -21,7 +21,7 @@ def serve(*flags: str, timeout: float = 60) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-m", "kas.cli", "serve", *flags], capture_output=True, text=True, timeout=timeout, check=False)
 
 
-def wait_for(condition, what: str, timeout: float = 30.0) -> None:
+def wait_for(condition, what: str, timeout: float = 60.0) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
