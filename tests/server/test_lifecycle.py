@@ -216,7 +216,7 @@ def test_sigterm_ends_it_with_open_watches(kas_server, connect):
 
 
 def test_sigterm_waits_for_a_list_on_its_way(kas_server, connect):
-    server = kas_server("--workers", "1")
+    server = kas_server("--workers", "1", "--shutdown-grace", "120s")
     api, path = connect(server), "/api/v1/namespaces/default/configmaps"
     for i in range(48):  # far more than the buffers between the two hold
         assert api("POST", path, {"metadata": {"name": f"c{i}", "labels": {"big": "1"}}, "data": {"a": "x" * 900_000}})[0] == 201

@@ -9,7 +9,7 @@ import copy
 import json
 import re
 
-from kas.apiextensions import customtypes, mergeschema
+from kas.apiextensions import celrules, customtypes, mergeschema
 from kas.apiextensions.schema import RULES, walk
 from kas.meta.field import FieldError
 from kas.types.scheme import schema_type
@@ -33,7 +33,7 @@ def check(vector, group):
     types = {name: schema_type(f"{name}.{crd['names']['kind']}", v["schema"]["openAPIV3Schema"]) for name, v in versions.items()}
     for name, type in types.items():
         mergeschema.crd_schema(type, f"{crd['group']}/{name}", crd["names"]["kind"])
-        assert (customtypes.celrules.of_type(type) is None) is not any(s.get(RULES) for s in walk(type.schema))
+        assert (celrules.of_type(type) is None) is not any(s.get(RULES) for s in walk(type.schema))
     for sample in vector["samples"]:
         version = sample["in"]["apiVersion"].rpartition("/")[2]
         if version not in types or sample["out"]["status"] not in (201, 422):
