@@ -424,7 +424,7 @@ class _Supervisor:
                         grace = time.monotonic() + self._grace_s()
                         self._signal_all(signal.SIGTERM)
                     elif s == signal.SIGHUP:
-                        self._signal_all(signal.SIGHUP)
+                        self._reload()
             if grace is not None and time.monotonic() >= grace:
                 print("kas: workers did not end in time and were killed", file=sys.stderr)
                 return EXIT_FAILED
@@ -535,6 +535,12 @@ class _Supervisor:
     def _signal_all(self, s: int) -> None:
         for w in self.workers.values():
             self._signal(w, s)
+
+    def _reload(self) -> None:
+        """The front looks at its files. Workers have nothing to read again, and the signal would end them."""
+        for w in self.workers.values():
+            if w.index == FRONT:
+                self._signal(w, signal.SIGHUP)
 
     def _kill_all(self) -> None:
         self._signal_all(signal.SIGKILL)

@@ -287,3 +287,13 @@ def test_it_restarts_where_it_was(kas_server, connect):
     server.start()
     assert (server.token, Path(server.ca).read_bytes()) == (token, ca)
     assert connect(server)("GET", "/api/v1/namespaces/default/configmaps/c") == (200, made)
+
+
+def test_sighup_ends_no_worker(kas_server, connect):
+    server = kas_server("--workers", "2")
+    before = server.worker_pids()
+    for _ in range(3):
+        server.process.send_signal(signal.SIGHUP)
+        threading.Event().wait(0.3)  # a worker that got it would be gone by then
+    assert connect(server)("GET", "/version")[0] == 200
+    assert server.worker_pids() == before and "starting it again" not in server.output
