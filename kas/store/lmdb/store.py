@@ -247,6 +247,31 @@ class LMDBStore(Store):
             _check_keys(ops)
         self._commit_now(ops, revision)
 
+    def apply_many(self, revisions: Sequence[tuple[int, list[Op]]]) -> None:
+        """``apply`` of several revisions, ascending, as few transactions; a delete of a key that is not there is passed over. Raises what
+        the first that failed met; those after it are not applied then."""
+        self.start()
+        ended: SimpleQueue[StoreError | None] = SimpleQueue()
+        for revision, ops in revisions:
+            there = [op for op in ops if op.draft is not None or self._env.get(op.key) is not None]
+            self._seal(there)
+            self._committer.submit(Unit(there, ended.put, revision, direct=True))
+        for error in [ended.get() for _ in revisions]:
+            if error is not None:
+                raise error
+
+    def load(self, ops: list[Op], states: list[tuple[int, int, int]]) -> None:
+        """Takes in records as they stand elsewhere, before anybody reads: ``states`` has the mod revision, the create revision and the
+        version of each. ``loaded`` ends it."""
+        self._seal(ops)
+        _engine.load_batch(self._env, ops, states)
+
+    def loaded(self, revision: int) -> None:
+        """What was loaded is everything as of ``revision``; nothing before it can be read."""
+        self.apply(revision, [])
+        while not self.compact(revision):
+            pass
+
     def _commit_now(self, ops: list[Op], at: int) -> None:
         self._seal(ops)
         self.start()
