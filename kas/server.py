@@ -113,6 +113,7 @@ class Server:
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
+            getattr(store, "fresh", None),
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 

@@ -34,7 +34,7 @@ from kas.observe.looptime import LoopTime
 from kas.observe.process import age_s, spare_descriptors
 from kas.request.http import Request
 from kas.server import Server
-from kas.store import StoreError, open_store
+from kas.store import Store, StoreError, open_store
 from kas.store.shared import Shared
 from kas.warmup import warm_up
 
@@ -45,11 +45,11 @@ EXIT_DEAF = 3
 
 def work(
     options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
-    rendezvous: Rendezvous | None = None,
+    rendezvous: Rendezvous | None = None, ask: int = -1,
 ) -> None:  # fmt: skip
     """Runs worker number ``index`` until it is told to stop. ``report_fd`` gets "ready" or the reason of a failure;
     ``go_fd`` reads end of file once certificates and keys exist; ``sockets`` are bound descriptors to listen on, by the name of the port's
-    option. With ``rendezvous`` a TLS front holds the secure port."""
+    option. With ``rendezvous`` a TLS front holds the secure port; ``ask`` is the replicator's ear, on etcd."""
     import uvloop
 
     setup_logging(options.raw.v, options.raw.logging_format)
@@ -58,7 +58,7 @@ def work(
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
         loop = uvloop.new_event_loop()
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets, rendezvous))
+        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets, rendezvous, ask))
     except (StoreError, OSError, ValueError) as e:
         os.write(report_fd, str(e).encode())
         os.close(report_fd)
@@ -70,8 +70,9 @@ def work(
 
 
 async def _serve(
-    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int], rendezvous: Rendezvous | None
-) -> None:
+    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
+    rendezvous: Rendezvous | None, ask: int,
+) -> None:  # fmt: skip
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for s in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +80,7 @@ async def _serve(
     shared = Shared.attach(shared_spec, index)
     raw = options.raw
     step = _steps()
-    store = open_store(str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared)
+    store = _open(options, shared, ask)
     step("store open")
     server = Server(options, store, shared, index)
     step("server built")
@@ -120,6 +121,16 @@ async def _serve(
     await stop.wait()
     warming.cancel()
     await _shut_down(server, listeners, runner)
+
+
+def _open(options: Completed, shared: Shared, ask: int) -> Store:
+    """The store of ``--storage-backend``."""
+    if options.etcd:
+        from kas.replicator import open_etcd_store
+
+        return open_etcd_store(options, shared, ask)
+    raw = options.raw
+    return open_store(str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared)
 
 
 def _steps() -> Callable[[str], None]:

@@ -85,6 +85,12 @@ class Options:
     enable_logs_handler: bool
     enable_swagger_ui: bool
     endpoint_reconciler_type: str
+    etcd_cafile: str
+    etcd_certfile: str
+    etcd_compaction_interval: float
+    etcd_keyfile: str
+    etcd_prefix: str
+    etcd_servers: list[str]
     event_ttl: float
     external_hostname: str
     feature_gates: dict[str, list[str]]
@@ -161,6 +167,8 @@ class Options:
             flag = BY_NAME[name]
             if flag.effect.kind == "no effect" and getattr(self, flag.attribute) not in flag.effect.same:
                 out.append(f"--{name} has no effect: {flag.effect.why}")
+            elif name.startswith("etcd-") and self.storage_backend != "etcd3":
+                out.append(f"--{name} has no effect: objects are kept in a file in --data-dir, as --storage-backend says")
         idle = features.without_effect(self.feature_gates)
         if idle:
             out.append(f"--feature-gates: nothing here depends on {', '.join(idle)}")
@@ -185,6 +193,7 @@ class Completed:
     endpoint_address: str
     external_host: str
     tls_min: str
+    etcd: bool  # the store is an etcd cluster
     front: bool  # a process of its own ends TLS at the secure port
     client_cas: list[Path]  # whose clients are users: --client-ca-file, and this server's own for the administrator
     run_dir: Path = field(default_factory=Path)
@@ -233,6 +242,7 @@ def complete(o: Options) -> Completed:
         external_host=o.external_hostname or advertise,
         tls_min=validation.TLS_VERSIONS[o.tls_min_version],
         # The HTTP server's own TLS knows neither client certificates nor a choice of certificates or suites.
+        etcd=o.storage_backend == "etcd3",
         front=bool(o.secure_port and (o.client_ca_file or o.requestheader_client_ca_file or o.tls_sni_cert_key or o.tls_cipher_suites)),
         client_cas=[Path(o.client_ca_file), data_dir / "pki" / "ca.crt"] if o.client_ca_file else [],
     )

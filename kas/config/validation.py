@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import importlib.util
 import ipaddress
 import re
 from collections.abc import Iterator
@@ -101,8 +102,13 @@ def _ports(o: Options) -> Iterator[str]:
 
 
 def _storage(o: Options) -> Iterator[str]:
-    if o.storage_backend != "lmdb":
-        yield f"--storage-backend invalid, allowed values: lmdb: kas does not have {quote(o.storage_backend)} yet"
+    if o.storage_backend not in ("lmdb", "etcd3"):
+        yield f"--storage-backend invalid, allowed values: lmdb, etcd3: kas does not have {quote(o.storage_backend)} yet"
+    elif o.storage_backend == "etcd3":
+        if not o.etcd_servers:
+            yield "--etcd-servers must be specified"
+        if importlib.util.find_spec("grpc") is None:
+            yield "--storage-backend=etcd3 needs the extra kas[etcd]: pip install 'kas[etcd]'"
 
 
 def _files(o: Options) -> Iterator[str]:

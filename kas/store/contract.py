@@ -19,6 +19,8 @@ class Store(Protocol):
     """One worker's handle on the objects of a cluster."""
 
     hub: Hub
+    # How many operations a transaction may have.
+    most_ops: int
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Begins writes, and on the loop the watches. Idempotent."""

@@ -21,7 +21,7 @@ import grpc
 from kas.store._engine import Op
 from kas.store.errors import Compacted, FutureRevision, StoreError
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import RANGE, STATUS, Client, prefix_end
+from kas.store.etcd.client import RANGE, Client, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
 from kas.store.etcd.replica import Note, discard, read_note, write_note
 from kas.store.lmdb import LMDBStore
@@ -54,9 +54,13 @@ def ordered_progress(version: str) -> bool:
 class Replicator:
     """Follows the cluster into one replica."""
 
-    def __init__(self, client: Client, values: Values, keys: Keys, path: Path, open_replica: Callable[[], LMDBStore]) -> None:
-        """``open_replica`` opens (or makes) the environment in ``path``; it is called by ``begin``."""
-        self._client, self._values, self._keys, self._path, self._open = client, values, keys, path, open_replica
+    def __init__(
+        self, client: Client, values: Callable[[LMDBStore], Values], keys: Keys, path: Path, open_replica: Callable[[], LMDBStore]
+    ) -> None:
+        """``open_replica`` opens (or makes) the environment in ``path``; it is called by ``begin``. ``values(replica)`` are those of its
+        objects."""
+        self._client, self._values_of, self._keys, self._path, self._open = client, values, keys, path, open_replica
+        self._values: Values
         self._requests: queue.SimpleQueue[pb.WatchRequest | None] = queue.SimpleQueue()
         self._stream: Any = None
         self._stopping = threading.Event()
@@ -84,8 +88,11 @@ class Replicator:
             self.replica = self._open()
             self.replica.start()
             have = 0
+        self._values = self._values_of(self.replica)
         if not have:
             self._load()
+        else:
+            self._decode_first()
         self._take_note(now)
         self.synced_at = time.monotonic()
         return self.replica
@@ -100,13 +107,16 @@ class Replicator:
             pass
         return False
 
+    def _decode_first(self) -> None:
+        for prefix in self._values.first:
+            for kv in self._client.range(self._keys.to_etcd(prefix)).kvs:
+                self._put(kv)
+
     def _load(self) -> None:
         """Fills an empty replica with everything, at one revision."""
         began, revision, n = time.monotonic(), 0, 0
         start, end = self._keys.root, prefix_end(self._keys.root)
-        for prefix in self._values.first:
-            for kv in self._client.range(self._keys.to_etcd(prefix)).kvs:
-                self._put(kv)
+        self._decode_first()
         while True:
             page = self._client.call(RANGE, pb.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision), timeout=60.0)
             revision = revision or page.header.revision
@@ -157,10 +167,6 @@ class Replicator:
     def request_progress(self) -> None:
         """Asks etcd up to which revision everything was sent. From any thread."""
         self._requests.put(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
-
-    def progress_is_ordered(self) -> bool:
-        """Whether all servers asked so far tell their progress in order; see ``ordered_progress``."""
-        return ordered_progress(self._client.call(STATUS, pb.StatusRequest()).version)
 
     def _check(self) -> None:
         """Whether the cluster is still the one, and has not gone back."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from kas.store._engine import Op, Record
+from kas.store.contract import Store
 from kas.store.errors import Busy, Compacted, Conflict, StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config
@@ -36,11 +37,13 @@ T = TypeVar("T")
 class EtcdStore(LMDBStore):
     """One worker's handle. The replica in ``path`` is complete and followed by a replicator, here or in another process."""
 
+    most_ops = 128  # etcd's --max-txn-ops, unless somebody changed it
+
     def __init__(
         self,
         path: str,
         config: Config,
-        values: Values,
+        values: Callable[[Store], Values],
         *,
         keys: Keys,
         max_size: int,
@@ -52,7 +55,7 @@ class EtcdStore(LMDBStore):
         """``ask_progress()`` lets the replicator ask etcd how far it is; without ``ordered_progress`` that answer may come too early, and
         a read that must be new writes a key and waits for it instead."""
         super().__init__(path, max_size=max_size, sync=False, shared=shared, transformers=transformers)
-        self._config, self._values, self._keys = config, values, keys
+        self._config, self._values, self._keys = config, values(self), keys
         self._ask_progress, self._ordered = ask_progress, ordered_progress
         self._client = Client(config)
         self._async: AsyncClient | None = None

@@ -19,7 +19,7 @@ from kas.store.contract import EVENTS_BYTES, Store, Wrap
 from kas.store.errors import Busy, Closed, Compacted, Conflict, Corrupt, Full, FutureRevision, KeyTooLong, StoreError, TransformError
 from kas.store.hub import Hub, Watcher
 from kas.store.lmdb.committed import Committed
-from kas.store.lmdb.committer import EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
+from kas.store.lmdb.committer import BATCH_OPS, EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
 from kas.store.lmdb.compaction import HistoryPolicy, trim
 from kas.store.shared import Shared
 from kas.store.transform import Transformers
@@ -43,6 +43,8 @@ def _check_keys(ops: Sequence[Op]) -> None:
 
 class LMDBStore(Store):
     """The store contract (``kas.store``) over one LMDB environment."""
+
+    most_ops = BATCH_OPS
 
     def __init__(
         self, path: str, *, max_size: int, sync: bool = True, shared: Shared | None = None, transformers: Transformers | None = None
