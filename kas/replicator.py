@@ -18,7 +18,7 @@ from kas.config.options import Completed
 from kas.meta import clock
 from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
-from kas.store import Store, open_store
+from kas.store import Store, StoreError, open_store
 from kas.store.etcd.client import STATUS, Client, Config
 from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.etcd_pb2 import StatusRequest
@@ -71,21 +71,25 @@ def open_etcd_store(o: Completed, shared: Shared, ask: int) -> EtcdStore:
     )  # fmt: skip
 
 
-def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int) -> int:
+def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int, alone: bool) -> int:
     """Runs the replicator until SIGTERM. ``report`` gets "ready" or the reason of a failure; ``ask`` is read for requests of progress.
-    Returns the exit code."""
+    ``alone``: no worker reads the replica yet, so that it may be thrown away. Returns the exit code."""
     kinds.install()
     shared = Shared.attach(shared_spec, index)
     path = replica_path(o)
     client = Client(cluster(o))
     keys = Keys(o.raw.etcd_prefix)
-    replicator = Replicator(
-        client, values, keys, path, lambda: open_store(str(path), max_size=o.store_max_size, sync=False, shared=shared)
-    )
-    replica = replicator.begin()
+    replicator = Replicator(client, values, keys, path, lambda: open_store(str(path), max_size=o.store_max_size, sync=False, shared=shared))
+    try:
+        replica = replicator.begin() if alone else replicator.resume()
+    except Lost:
+        return EXIT_LOST
+    except StoreError as e:
+        os.write(report, f"--etcd-servers: {e}".encode())
+        return 1
     compactor = Compactor(client, o.raw.etcd_compaction_interval)
     for s in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(s, lambda *_: (compactor.stop(), replicator.stop()))
+        signal.signal(s, lambda *_: replicator.stop())
 
     def asked() -> None:
         while os.read(ask, 65536):

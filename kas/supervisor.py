@@ -407,8 +407,9 @@ class _Supervisor:
         from kas.replicator import serve
 
         setup_logging(self.options.raw.v, self.options.raw.logging_format)
+        Path("/proc/self/comm").write_text("kas-replicator")
         os.close(self.ask_writer)
-        code = serve(self.options, self.shared.spec, self.options.workers, report, self.ask)
+        code = serve(self.options, self.shared.spec, self.options.workers, report, self.ask, alone=self.waiting_for_replica)
         sys.stderr.flush()
         os._exit(code)
 
@@ -547,7 +548,7 @@ class _Supervisor:
                 continue
             if w.index >= 0:
                 self.shared.memory.reap(w.index)
-            if self.renewing or code == EXIT_LOST and w.index == REPLICATOR:
+            if self.renewing or (code == EXIT_LOST and w.index == REPLICATOR):
                 self._renew()
                 continue
             now = time.monotonic()

@@ -93,7 +93,8 @@ def parts(
     fresh: Fresh | None = None,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
-    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh()`` waits until reads are as new as the cluster."""
+    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh()`` waits until reads are
+    as new as the cluster."""
     return Parts(
         state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh, latency(metrics),
         max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics), audit(auditor),

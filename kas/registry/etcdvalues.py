@@ -1,7 +1,7 @@
 """The values of etcd's keys: what kube-apiserver stores of an object, to the byte, and back (upstream's storage codecs).
 
-Built-in kinds are protobuf messages of their storage version in the envelope ``k8s\\0``; custom resources, their definitions and APIServices
-are JSON. Values are read in whatever served version and form they were written. resourceVersion and selfLink are not stored.
+Built-in kinds are protobuf messages of their storage version in the envelope ``k8s\\0``; custom resources, their definitions and
+APIServices are JSON. Values are read in whatever served version and form they were written. resourceVersion and selfLink are not stored.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ class StoredValues:
         registry = self.registry(key)
         try:
             if registry is None:
-                return _custom(value, self._paths.get(_of_definition(key), ()))
+                return custom(value, self._paths.get(_of_definition(key), ()))
             obj = _read(registry, value)
             if registry is self._definitions:
                 self._paths[obj["spec"]["group"], obj["spec"]["names"]["plural"]] = _selectable(obj)
             # Labels and the like of what is read are as good as those of what is written.
             registry.strategy.as_read(obj)
             return registry.draft(obj)
-        except (DecodeError, EncodeError, ApiError, ValueError, KeyError, TypeError, AttributeError) as e:
+        except (DecodeError, EncodeError, ApiError, ValueError, LookupError, TypeError, AttributeError) as e:
             raise Undecodable(f"{type(e).__name__}: {e}") from e
 
 
@@ -128,12 +128,14 @@ def _of_definition(key: str) -> tuple[str, str]:
 
 
 def _selectable(definition: Obj) -> tuple[str, ...]:
-    """The paths by which any version of a definition lets its objects be selected, without the leading dot."""
-    versions = (definition.get("spec") or {}).get("versions") or ()
-    return tuple(sorted({field["jsonPath"].lstrip(".") for v in versions for field in v.get("selectableFields") or ()}))
+    """The paths by which any version of a definition lets its objects be selected, without the leading dot. A definition is stored as
+    v1beta1, where what all versions have in common stands above them."""
+    spec = definition.get("spec") or {}
+    given = [spec, *(spec.get("versions") or ())]
+    return tuple(sorted({field["jsonPath"].lstrip(".") for part in given for field in part.get("selectableFields") or ()}))
 
 
-def _custom(value: bytes, paths: Sequence[str]) -> Draft:
+def custom(value: bytes, paths: Sequence[str]) -> Draft:
     """A custom resource, or what the server keeps for itself: JSON."""
     text = value.rstrip()
     if text.startswith(NO_METADATA):

@@ -34,12 +34,11 @@ OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 3_000),
 )
-DIAL_TIMEOUT_S = 20.0
 # A member that is cut off from the majority refuses instead of answering with what it last knew.
 HAS_LEADER = (("hasleader", "true"),)
 
-Q = TypeVar("Q")
-A = TypeVar("A")
+Q = TypeVar("Q", bound=Any)
+A = TypeVar("A", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def prefix_end(prefix: bytes) -> bytes:
 
 def translate(e: grpc.RpcError, call: Call[Any, Any]) -> NoReturn:
     """Raises the store's error for gRPC's. The texts are etcd's (rpctypes)."""
-    code, details = e.code(), e.details() or ""  # type: ignore[attr-defined]
+    code, details = e.code(), e.details() or ""
     text = details if details.startswith("etcdserver") else f"etcdserver: {details or code.name.lower()}"
     if code == grpc.StatusCode.OUT_OF_RANGE and "compacted" in details:
         raise Compacted(0, 0) from None
@@ -109,8 +108,18 @@ def translate(e: grpc.RpcError, call: Call[Any, Any]) -> NoReturn:
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "space exceeded" in details:
         raise Full(text) from None
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN):
-        raise (Unavailable if call.safe else Unknown)(text) from None
+        raise (Unavailable if call.safe or _never_sent(e) else Unknown)(text) from None
     raise StoreError(text) from None
+
+
+def _never_sent(e: grpc.RpcError) -> bool:
+    """Whether a call failed before anything of it left: gRPC could not connect."""
+    return e.code() == grpc.StatusCode.UNAVAILABLE and "failed to connect" in (e.details() or "")
+
+
+def _retry(e: grpc.RpcError, call: Call[Any, Any]) -> bool:
+    """Whether another server may be asked."""
+    return _never_sent(e) or (call.safe and e.code() == grpc.StatusCode.UNAVAILABLE)
 
 
 class Client:
@@ -123,42 +132,32 @@ class Client:
         ]
         self._turn = 0
 
-    def call(self, call: Call[Q, A], request: Q, timeout: float = 10.0) -> A:
+    def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
         """The answer. Raises ``StoreError`` and what derives from it; of a write ``Unknown`` when it may have happened."""
-        until = time.monotonic() + timeout
+        until = time.monotonic() + within_s
         for attempt in itertools.count(1):
-            channel = self._reachable(until)
-            method = channel.unary_unary(
-                call.path, request_serializer=call.request.SerializeToString, response_deserializer=call.answer.FromString  # type: ignore[attr-defined]
+            method = self._channel().unary_unary(
+                call.path,
+                request_serializer=call.request.SerializeToString,
+                response_deserializer=call.answer.FromString,
             )
             try:
                 answer: A = method(request, timeout=max(0.001, until - time.monotonic()), metadata=HAS_LEADER)
                 return answer
             except grpc.RpcError as e:
                 self._turn += 1
-                retry = call.safe and e.code() == grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
-                if not retry or time.monotonic() >= until:
+                pause = min(0.05 * attempt, 1.0)
+                if not _retry(e, call) or time.monotonic() + pause >= until:
                     translate(e, call)
-                time.sleep(min(0.05 * attempt, max(0.0, until - time.monotonic())))
+                time.sleep(pause)
         raise AssertionError("unreachable")
 
-    def _reachable(self, until: float) -> grpc.Channel:
-        """The channel of the server whose turn it is, or of the first after it that can be reached."""
-        for i in range(len(self._channels)):
-            channel = self._channels[(self._turn + i) % len(self._channels)]
-            share = max(0.05, until - time.monotonic()) / (len(self._channels) - i)
-            try:
-                grpc.channel_ready_future(channel).result(timeout=share)
-            except grpc.FutureTimeoutError:
-                continue
-            self._turn += i
-            return channel
-        raise Unavailable("etcdserver: no server can be reached")
+    def _channel(self) -> grpc.Channel:
+        return self._channels[self._turn % len(self._channels)]
 
-    def watch(self, requests: Iterator[pb.WatchRequest], timeout: float = DIAL_TIMEOUT_S) -> tuple[Iterable[pb.WatchResponse], Any]:
+    def watch(self, requests: Iterator[pb.WatchRequest]) -> tuple[Iterable[pb.WatchResponse], Any]:
         """A stream of answers to ``requests``, and the call, whose ``cancel()`` ends it. Iterating raises ``grpc.RpcError``."""
-        channel = self._reachable(time.monotonic() + timeout)
-        method = channel.stream_stream(
+        method = self._channel().stream_stream(
             WATCH.path, request_serializer=pb.WatchRequest.SerializeToString, response_deserializer=pb.WatchResponse.FromString
         )
         stream = method(requests, metadata=HAS_LEADER)
@@ -170,7 +169,7 @@ class Client:
 
     def range(self, prefix: bytes, **more: Any) -> pb.RangeResponse:
         """A range of the keys that begin with ``prefix``."""
-        return self.call(RANGE, pb.RangeRequest(key=prefix, range_end=prefix_end(prefix), **more), timeout=60.0)
+        return self.call(RANGE, pb.RangeRequest(key=prefix, range_end=prefix_end(prefix), **more), within_s=60.0)
 
     def close(self) -> None:
         """Ends the connections. Idempotent."""
@@ -189,22 +188,24 @@ class AsyncClient:
         self._turn = 0
         self._methods: dict[tuple[str, int], Any] = {}
 
-    async def call(self, call: Call[Q, A], request: Q, timeout: float = 10.0) -> A:
+    async def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
         """As ``Client.call``."""
-        until = time.monotonic() + timeout
+        until = time.monotonic() + within_s
         for attempt in itertools.count(1):
             at = await self._reachable(until)
             method = self._methods.get((call.path, at))
             if method is None:
                 method = self._methods[call.path, at] = self._channels[at].unary_unary(
-                    call.path, request_serializer=call.request.SerializeToString, response_deserializer=call.answer.FromString  # type: ignore[attr-defined]
+                    call.path,
+                    request_serializer=call.request.SerializeToString,
+                    response_deserializer=call.answer.FromString,
                 )
             try:
                 answer: A = await method(request, timeout=max(0.001, until - time.monotonic()), metadata=HAS_LEADER)
                 return answer
             except grpc.RpcError as e:
                 self._turn = at + 1
-                if not (call.safe and e.code() == grpc.StatusCode.UNAVAILABLE) or time.monotonic() >= until:  # type: ignore[attr-defined]
+                if not _retry(e, call) or time.monotonic() >= until:
                     translate(e, call)
                 await asyncio.sleep(min(0.05 * attempt, max(0.0, until - time.monotonic())))
         raise AssertionError("unreachable")

@@ -22,7 +22,9 @@ class Values(Protocol):
 
     ``first`` are prefixes (the store's) whose values have to be decoded before others can be."""
 
-    first: tuple[str, ...]
+    @property
+    def first(self) -> tuple[str, ...]:
+        """See above."""
 
     def encode(self, key: str, draft: Draft) -> bytes:
         """The value of ``key`` (with the store's own prefix) for a draft."""

@@ -6,15 +6,14 @@ same form, and the cluster still has the history since; else it is thrown away.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 FORMAT = 1
-NOTE = "replica.json"
+NOTE = "replica.of"
 
 log = logging.getLogger("kas.store.etcd")
 
@@ -38,15 +37,16 @@ class Note:
 def read_note(path: Path) -> Note | None:
     """The note of a copy that was finished; None when there is none or it is not understood."""
     try:
-        return Note(**json.loads((path / NOTE).read_bytes()))
-    except (OSError, ValueError, TypeError):
+        cluster_id, raft_term, form, prefix = (path / NOTE).read_text().rstrip("\n").split(" ", 3)
+        return Note(int(cluster_id), prefix, int(raft_term), int(form))
+    except (OSError, ValueError):
         return None
 
 
 def write_note(path: Path, note: Note) -> None:
     """The copy in ``path`` is complete, and whose it is."""
     new = path / (NOTE + ".new")
-    new.write_text(json.dumps(asdict(note)))
+    new.write_text(f"{note.cluster_id} {note.raft_term} {note.format} {note.prefix}\n")
     os.replace(new, path / NOTE)
 
 

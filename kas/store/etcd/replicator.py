@@ -74,11 +74,12 @@ class Replicator:
     def begin(self) -> LMDBStore:
         """Opens the replica, complete up to some revision: the one that is there when it still fits, else a new one. Raises
         ``StoreError`` when the cluster cannot be asked."""
-        first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), timeout=30.0)
+        first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
         now = Note(first.header.cluster_id, self._keys.prefix, first.header.raft_term)
         before = read_note(self._path)
         if before is None or not now.fits(before):
-            discard(self._path, "it is not finished" if before is None else "it belongs to another cluster, or to a later state of this one")
+            why = "it is not finished" if before is None else "it belongs to another cluster, or to a later state of this one"
+            discard(self._path, why)
         self.replica = self._open()
         self.replica.start()
         have = self.replica.revision
@@ -91,10 +92,19 @@ class Replicator:
         self._values = self._values_of(self.replica)
         if not have:
             self._load()
-        else:
-            self._decode_first()
         self._take_note(now)
         self.synced_at = time.monotonic()
+        return self.replica
+
+    def resume(self) -> LMDBStore:
+        """Opens the replica that others read already; whether it can be continued is ``run``'s to find out. Raises ``Lost`` when it was not
+        even finished."""
+        self._note = read_note(self._path)
+        if self._note is None:
+            raise Lost("the replica was not finished")
+        self.replica = self._open()
+        self.replica.start()
+        self._values = self._values_of(self.replica)
         return self.replica
 
     def _compacted(self, revision: int) -> bool:
@@ -118,7 +128,7 @@ class Replicator:
         start, end = self._keys.root, prefix_end(self._keys.root)
         self._decode_first()
         while True:
-            page = self._client.call(RANGE, pb.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision), timeout=60.0)
+            page = self._client.call(RANGE, pb.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision), within_s=60.0)
             revision = revision or page.header.revision
             ops, states = [], []
             for kv in page.kvs:
@@ -143,11 +153,12 @@ class Replicator:
         while not self._stopping.is_set():
             try:
                 self._check()
+                self._decode_first()
                 if self._follow():
                     pause = RETRY_S
             except grpc.RpcError as e:
                 if not self._stopping.is_set():
-                    log.warning("the watch on etcd ended: %s", e.details())  # type: ignore[attr-defined]
+                    log.warning("the watch on etcd ended: %s", e.details())
             except Lost:
                 raise
             except StoreError as e:

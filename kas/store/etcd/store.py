@@ -11,11 +11,11 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kas.store._engine import Op, Record
 from kas.store.contract import Store
-from kas.store.errors import Busy, Compacted, Conflict, StoreError, Unavailable, Unknown
+from kas.store.errors import Busy, Compacted, Conflict, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config
 from kas.store.etcd.layout import Keys, Values
@@ -60,15 +60,11 @@ class EtcdStore(LMDBStore):
         self._client = Client(config)
         self._async: AsyncClient | None = None
         self._leases: Leases | None = None
-        self._writes: set[asyncio.Task[object]] = set()
+        self._writes: set[asyncio.Task[Any]] = set()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
         self._fresh: asyncio.Task[int] | None = None  # the round that answers those who wait now
         self._next_fresh: asyncio.Task[int] | None = None
-
-    def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """See the contract."""
-        super().start(loop)
 
     def close(self) -> None:
         """See the contract; writes that wait for etcd are let go: their outcome is not known."""
@@ -95,8 +91,8 @@ class EtcdStore(LMDBStore):
         if len(self._writes) >= MOST_WRITES:
             raise Busy(f"{MOST_WRITES} writes are waiting")
         task: asyncio.Task[T] = loop.create_task(self._write(ops, outcome))
-        self._writes.add(task)  # type: ignore[arg-type]
-        task.add_done_callback(self._writes.discard)  # type: ignore[arg-type]
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
         return asyncio.shield(task)
 
     async def _write(self, ops: list[Op], outcome: T) -> T:
@@ -255,9 +251,6 @@ def lease_of(op: Op) -> int:
 
 def _holds(op: Op, mod_revision: int) -> bool:
     """Whether an operation's precondition holds for a key at this revision (0: it is not there)."""
-    if not op.check and op.draft is None and not mod_revision:
+    if not op.check and op.draft is None and not (mod_revision and op.expected != 0):
         return False
-    return op.expected is None or op.expected == mod_revision and not (op.draft is None and not op.check and not op.expected)
-
-
-__all__ = ["EtcdStore", "StoreError"]
+    return op.expected is None or op.expected == mod_revision
