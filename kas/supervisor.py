@@ -191,7 +191,7 @@ class _Supervisor:
         with self._run_dir() as run_dir:
             self.options = opts = replace(opts, run_dir=run_dir)
             self._block_signals()
-            self.shared = Shared.create(opts.workers + opts.etcd)  # the replicator's place is behind the workers'
+            self._share()
             self.ask, self.ask_writer = os.pipe() if opts.etcd else (-1, -1)
             self.go, self.go_writer = os.pipe()
             self.rendezvous = Rendezvous(run_dir / "front") if opts.front else None
@@ -327,6 +327,9 @@ class _Supervisor:
         return True
 
     # --- workers
+
+    def _share(self) -> None:
+        self.shared = Shared.create(self.options.workers + self.options.etcd)  # the replicator's place is behind the workers'
 
     def _spawn_workers(self) -> None:
         for i in range(self.options.workers):
@@ -570,6 +573,8 @@ class _Supervisor:
             self._signal_all(signal.SIGKILL)
         if not self.workers:
             self.renewing, self.waiting_for_replica = False, True
+            self.shared.close()
+            self._share()  # the revision in the old memory does not go back
             self._spawn(REPLICATOR)
 
     def _give_up(self) -> None:
