@@ -318,7 +318,17 @@ class Server:
         initializer = controllers.Initializer(
             self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator
         )
-        return [initializer.make(name) for name in (*self.own, *self.chosen)]
+        if not o.etcd:
+            return [initializer.make(name) for name in (*self.own, *self.chosen)]
+        from kas.controllers.election import LeaderElection
+        from kas.controllers.masterleases import MasterLeases
+
+        out = [initializer.make(name) for name in self.own]
+        if raw.endpoint_reconciler_type == "lease":
+            out.append(MasterLeases(self.registries, o.endpoint_address, self.bootstrapper.forget))
+        if self.chosen:
+            out.append(LeaderElection(self.registries, lambda: [initializer.make(name) for name in self.chosen], self.hooks))
+        return out
 
     def runner(self, more: Sequence[Periodic] = ()) -> Runner:
         """The tasks of this worker beside its requests, and ``more``."""
@@ -340,12 +350,21 @@ class Server:
         self.bootstrapper.write(self.options.run_dir / "bootstrap.lock")
         self.hooks.done(*WRITTEN)
 
+    def _addresses(self) -> list[str]:
+        """Of all API servers of the cluster, as far as the kubernetes Service shows them."""
+        own, kind = self.options.endpoint_address, self.options.raw.endpoint_reconciler_type
+        if kind == "lease" and self.options.etcd:
+            from kas.controllers import masterleases
+
+            return sorted({own, *masterleases.addresses(self.store)})
+        return [] if kind == "none" else [own]
+
     def _wanted(self) -> list[Entry]:
         o = self.options
         service_ip = str(o.service_ranges[0].network_address + 1)
         groups = sorted({(r.group, r.version) for r in self.served})
         cidrs, port = [str(n) for n in o.service_ranges], o.secure_port or o.insecure_port or 443
-        addresses = [] if o.raw.endpoint_reconciler_type == "none" else [o.endpoint_address]
+        addresses = self._addresses()
         client_ca, proxies = o.raw.client_ca_file, self.proxies
         vouching = {
             "request_header_ca": Path(proxies.ca_file).read_text(), "username_headers": proxies.username_headers,

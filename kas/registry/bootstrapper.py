@@ -46,6 +46,10 @@ class Bootstrapper:
         """The names of the bootstrap objects of a resource."""
         return {e.name for e in self._of(frozenset((resource,)))}
 
+    def forget(self) -> None:
+        """What is wanted has changed."""
+        self._kept.clear()
+
     def missing(self, resources: frozenset[str]) -> list[list[Op]]:
         """The writes, each group for itself, that bring bootstrap objects of these resources back to what they have to be."""
         kept = self._kept.get(resources)

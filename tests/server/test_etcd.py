@@ -173,3 +173,32 @@ def test_a_restart_uses_the_replica_it_has(tmp_path: Path) -> None:
             assert (tmp_path / "kas" / "data" / "replica" / "replica.of").read_text().split()[0] == note.split()[0]
         finally:
             server.stop()
+
+
+def test_one_server_runs_the_controllers_and_another_takes_over(tmp_path: Path) -> None:
+    def leader(client: Client) -> str:
+        status, lease = client("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kas-controllers")
+        return lease["spec"].get("holderIdentity", "") if status == 200 else ""
+
+    def addresses(client: Client) -> list[str]:
+        return [a["ip"] for s in client("GET", "/api/v1/namespaces/default/endpoints/kubernetes")[1]["subsets"] for a in s["addresses"]]
+
+    with Etcd(tmp_path) as etcd:
+        one_at, two_at = ([*flags(etcd)[:2], f"--advertise-address=192.0.2.{n}"] for n in (1, 2))
+        first = KasServer(tmp_path / "one", *one_at).start()
+        try:
+            one = Client(first)
+            before = eventually(lambda: leader(one))
+            with KasServer(tmp_path / "two", *two_at) as second:
+                two = Client(second)
+                eventually(lambda: addresses(two) == ["192.0.2.1", "192.0.2.2"])
+                assert leader(two) == before
+                first.stop()
+                eventually(lambda: leader(two) not in ("", before))
+                eventually(lambda: addresses(two) == ["192.0.2.2"])
+                # The namespace controller works there now.
+                assert two("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})[0] == 201
+                assert two("DELETE", "/api/v1/namespaces/gone")[0] == 200
+                eventually(lambda: two("GET", "/api/v1/namespaces/gone")[0] == 404)
+        finally:
+            first.stop()
