@@ -83,6 +83,7 @@ log = logging.getLogger("kas")
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
+PROBE_EVERY_S = 1.0
 ANY = 4096  # requests in flight where no limit is set
 
 
@@ -227,6 +228,7 @@ class Server:
         self.checks = HealthChecks(
             self.store, self.hooks, self.heartbeat, lambda: self.shared.memory.revision - self.store.hub.revision,
             [f"{services}{version}.{group}" for group, version in groups], lambda: self.shutting_down,
+            getattr(self.store, "unreachable", None), (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
         )  # fmt: skip
         kubelet = KubeletAccess(
             raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority
@@ -339,6 +341,8 @@ class Server:
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
             ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean), *more,
         ]  # fmt: skip
+        if o.etcd:
+            periodic.append(("etcd", PROBE_EVERY_S, self.store.probe))  # type: ignore[attr-defined]
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)

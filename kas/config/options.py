@@ -88,8 +88,10 @@ class Options:
     etcd_cafile: str
     etcd_certfile: str
     etcd_compaction_interval: float
+    etcd_healthcheck_timeout: float
     etcd_keyfile: str
     etcd_prefix: str
+    etcd_readycheck_timeout: float
     etcd_servers: list[str]
     event_ttl: float
     external_hostname: str

@@ -8,6 +8,7 @@ import ipaddress
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from kas.config import auditing, ciphers, features, unserved
 from kas.config.flagtypes import quote
@@ -107,6 +108,10 @@ def _storage(o: Options) -> Iterator[str]:
     elif o.storage_backend == "etcd3":
         if not o.etcd_servers:
             yield "--etcd-servers must be specified"
+        for server in o.etcd_servers:
+            url = urlsplit(server if "://" in server else f"http://{server}")
+            if url.scheme not in ("http", "https") or not url.hostname:
+                yield f"--etcd-servers: {server} is not the URL of a server"
         if importlib.util.find_spec("grpc") is None:
             yield "--storage-backend=etcd3 needs the extra kas[etcd]: pip install 'kas[etcd]'"
 

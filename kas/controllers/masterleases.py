@@ -50,6 +50,7 @@ class MasterLeases:
 
     def _endpoints(self) -> dict[str, object]:
         return {
-            "kind": "Endpoints", "apiVersion": "v1", "metadata": {"name": self._address, "namespace": "kube-system", "creationTimestamp": self._registry.now()},
+            "kind": "Endpoints", "apiVersion": "v1",
+            "metadata": {"name": self._address, "namespace": "kube-system", "creationTimestamp": self._registry.now()},
             "subsets": [{"addresses": [{"ip": self._address}]}],
         }  # fmt: skip

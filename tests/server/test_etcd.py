@@ -39,9 +39,9 @@ def etcd(tmp_path_factory) -> Iterator[Etcd]:
 
 @pytest.fixture(scope="module")
 def pair(etcd: Etcd, tmp_path_factory) -> Iterator[tuple[KasServer, KasServer]]:
-    with KasServer(tmp_path_factory.mktemp("one"), *flags(etcd), workers=2) as one:
-        with KasServer(tmp_path_factory.mktemp("two"), *flags(etcd)) as two:
-            yield one, two
+    first, second = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
+    with KasServer(first, *flags(etcd), workers=2) as one, KasServer(second, *flags(etcd)) as two:
+        yield one, two
 
 
 def config_map(name: str, **data: str) -> dict:
@@ -134,8 +134,12 @@ def test_etcd_gone_and_back(pair, etcd: Etcd) -> None:
     assert (status, body["kind"]) in ((503, "Status"), (504, "Status"))
     assert one("GET", f"{CONFIG_MAPS}/before?resourceVersion=0")[0] == 200  # what may be old is served
     assert one("GET", f"{CONFIG_MAPS}/before")[0] in (503, 504)
+    for path in ("/healthz", "/livez", "/readyz"):
+        eventually(lambda path=path: one.raw("GET", path).status_code == 500)
+        assert "[-]etcd failed" in one.raw("GET", f"{path}?verbose").text
     etcd.start()
     eventually(lambda: one("GET", f"{CONFIG_MAPS}/before")[0] == 200)
+    eventually(lambda: one.raw("GET", "/readyz").status_code == 200)
     eventually(lambda: two("POST", CONFIG_MAPS, config_map("after"))[0] in (201, 409))
     assert one("GET", f"{CONFIG_MAPS}/after")[0] == 200
     for name in ("before", "after", "lost"):

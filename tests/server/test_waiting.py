@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -142,7 +143,7 @@ def test_a_body_arrives_whenever_it_is_sent(sent, tmp_path):
                 if sent == "after the wait":
                     w.waits.gate.set()
                     await until(lambda: w.waits.now == 0)
-                for begin, end in zip(halves, halves[1:]):
+                for begin, end in itertools.pairwise(halves):
                     writer.write(body[begin:end])
                     await asyncio.sleep(0.05)
                     w.waits.gate.set()

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from kas.store._engine import Op, Record
 from kas.store.contract import Store
-from kas.store.errors import Busy, Compacted, Conflict, Unavailable, Unknown
+from kas.store.errors import Busy, Compacted, Conflict, StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config
 from kas.store.etcd.layout import Keys, Values
@@ -30,6 +30,7 @@ MOST_WRITES = 4096
 WRITE_TIMEOUT_S = 10.0
 # How long a write waits for the replica, and a read for being as new as etcd (upstream's waitUntilFreshTimeout).
 CATCH_UP_S, FRESH_S = 10.0, 3.0
+PROBE_S = 10.0
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ class EtcdStore(LMDBStore):
         self._order = itertools.count()
         self._fresh: asyncio.Task[int] | None = None  # the round that answers those who wait now
         self._next_fresh: asyncio.Task[int] | None = None
+        self._probed_at, self._probe_failed = 0.0, ""
 
     def close(self) -> None:
         """See the contract; writes that wait for etcd are let go: their outcome is not known."""
@@ -233,6 +235,26 @@ class EtcdStore(LMDBStore):
         return revision
 
     # -- upkeep
+
+    async def probe(self) -> None:
+        """Asks etcd whether it answers; ``unreachable`` tells. For a loop of the worker's, every few seconds."""
+        self._probed_at = time.monotonic()
+        try:
+            if self._async is None:
+                self._async = AsyncClient(self._config)
+                self._leases = Leases(self._async)
+            await self._async.call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), PROBE_S)
+            self._probe_failed = ""
+        except StoreError as e:
+            self._probe_failed = f"error getting data from etcd: {e}"
+        finally:
+            self._probed_at = 0.0
+
+    def unreachable(self, limit_s: float) -> str:
+        """Why etcd does not answer, as the last probe found; a probe that takes longer than ``limit_s`` counts as failed."""
+        if self._probed_at and time.monotonic() - self._probed_at > limit_s:
+            return "error getting data from etcd: context deadline exceeded"
+        return self._probe_failed
 
     def expire(self, now_s: int, limit: int = 500) -> int:
         """etcd ends what has a lease."""
