@@ -138,7 +138,7 @@ class Write:
         if ctx.dry_run:
             if registry.store.get(key) is not None:
                 raise Conflict(None, key)
-            return registry.not_stored(obj, 0)
+            return await step(self.large, registry.not_stored, obj, 0)
         if given and given.isascii() and given.isdigit() and given.strip("0"):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -287,7 +287,7 @@ class Update(Write):
         if registry.is_stored(encoded, rec):
             return rec
         if ctx.dry_run:
-            return registry.not_stored(obj, rec.revision)
+            return await step(self.large, registry.not_stored, obj, rec.revision)
         encoded = registry.bounded(ctx, obj, encoded, len(rec.json))
         more = registry.allocator.ops(ctx, obj, old) if registry.allocator is not None and not self.subresource else []
         return await registry.commit(self.key, obj, rec.revision, more, encoded, old)
