@@ -11,14 +11,16 @@ from typing import Any
 
 from kas.observe.caches import CHARACTER_BYTES, Cache
 
-# RE2 keeps a pattern and what it learns when it searches within these bytes: what 50 ms of compiling may come to (some 100,000 instructions,
-# which hold \\pL{1,80}), and what is enough for those that are kept.
+# RE2 keeps a pattern and what it learns when it searches within these bytes: what 50 ms of compiling may come to (some 100,000
+# instructions, which hold \pL{1,80}), and what is enough for those that are kept.
 MOST_BYTES, KEPT_BYTES = 3 << 19, 128 << 10
-# Before that bound is looked at a pattern is parsed, which takes 34 kB and 0.1 ms for each Unicode class: those of 60 kB of \\pL took 680 MB.
+MOST_INSTRUCTIONS = 100_000  # what that comes to
+# Before that bound is looked at a pattern is parsed, which takes 34 kB and 0.1 ms for each Unicode class: 60 kB of \pL took 680 MB.
 MOST_CHARACTERS, MOST_CLASSES = 128 << 10, 200
-# Instructions times characters: where RE2 cannot make states of a pattern each takes some 5 ns, in which nobody can interrupt it.
+# Instructions times characters: where RE2 cannot make states of a pattern each takes some 5 ns, and nobody can interrupt it.
 MOST_STEPS = 1_000_000_000
-_kept: Cache[str, Pattern] = Cache("patterns", "compiled patterns of schemas and expressions", 32 << 20, 1024 + KEPT_BYTES // CHARACTER_BYTES)
+LONGEST = 1024 + KEPT_BYTES // CHARACTER_BYTES
+_kept: Cache[str, Pattern] = Cache("patterns", "compiled patterns of schemas and expressions", 32 << 20, LONGEST)
 SHOWN = 100  # characters of a pattern that is too large
 TOO_LARGE = "pattern too large - compile failed"
 
@@ -49,11 +51,12 @@ class RegexError(ValueError):
 class Pattern:
     """A compiled pattern. Both methods raise RegexError for a text that may take ``MOST_STEPS`` and more."""
 
-    __slots__ = ("_longest", "_regexp")
+    __slots__ = ("_longest", "_regexp", "instructions")
 
     def __init__(self, regexp: Any) -> None:
         self._regexp = regexp
-        self._longest = MOST_STEPS // max(1, regexp.programsize)
+        self.instructions: int = max(1, regexp.programsize)
+        self._longest = MOST_STEPS // self.instructions
 
     def search(self, text: str) -> Any:
         """The first match, or None."""

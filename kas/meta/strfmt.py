@@ -74,8 +74,8 @@ def is_duration(text: str) -> bool:
     return known
 
 
-# Letters and symbols of any script; RE2 knows the classes, so the pattern runs there. Lengths are for the caller: counted in the pattern, they
-# would make it take 100 ms to compile.
+# Letters and symbols of any script; RE2 knows the classes, so the pattern runs there. Lengths are for the caller: counted in the pattern,
+# they would make it take 100 ms to compile.
 _NAME = r"[a-zA-Z0-9\p{S}\p{L}]"
 _HOSTNAME = rf"^({_NAME}(-?{_NAME}*)?|({_NAME}([a-zA-Z0-9\-\p{{S}}\p{{L}}]*{_NAME})?\.)+[a-zA-Z\p{{L}}]{{2,}})$"
 

@@ -17,6 +17,7 @@ Every step may wait (a webhook that admits or converts), none holds a transactio
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,9 @@ class Write:
         self.warnings: list[str] = []
         self.large = False  # what a request brought is worked on beside the loop
 
+    def _costly(self) -> bool:
+        return self.admission is not None and self.registry.strategy.costly
+
     def tell(self, warnings: list[str]) -> None:
         """Warn the client although the write comes to nothing."""
         if self.admission is not None:
@@ -123,8 +127,8 @@ class Write:
         ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
         given = obj["metadata"].pop("resourceVersion", None)
         allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
-        # What allocates looks at what others have taken, and what is custom has its own types: on the loop.
-        aside = self.large and allocate is None and not self.own
+        # What allocates looks at what others have taken: on the loop.
+        aside = (self.large or self._costly()) and allocate is None
         try:
             obj, self.warnings = await step(aside, pipeline.build_create, self.resource, obj, ctx, allocate)
         except errors.ApiError:
@@ -255,7 +259,7 @@ class Update(Write):
             obj = wanted if self.native else await self.to_storage(wanted, old)
         # validate
         self._check_revision(obj.setdefault("metadata", {}), rec)
-        aside = self.large and self.registry.allocator is None and not self.own
+        aside = (self.large or self._costly()) and self.registry.allocator is None
         obj, self.warnings = await step(aside, self.validate, obj, before)
         obj = keep_timestamps(before, obj)
         # admit
@@ -408,4 +412,13 @@ def _fragment(value: Any) -> orjson.Fragment:
 
 def _template(obj: Obj) -> bytes:
     """The object as it is tried first, to begin anew from."""
-    return orjson.dumps(obj, default=_fragment)
+    try:
+        return orjson.dumps(obj, default=_fragment)
+    except TypeError:  # nested deeper than it writes
+        return json.dumps(obj, default=_parsed).encode()
+
+
+def _parsed(value: Any) -> Any:
+    if type(value) is RawJSON:
+        return orjson.loads(value)
+    raise TypeError
