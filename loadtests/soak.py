@@ -420,7 +420,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--watchers", type=int, default=500)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--pause", type=float, default=0.005, help="seconds between two writes of a writer, and half as long as bystanders wait")
+    parser.add_argument("--pause", type=float, default=0.005, help="seconds between two writes of one writer")
     parser.add_argument("--verbose", action="store_true", help="a line of numbers with each sample")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:

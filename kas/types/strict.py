@@ -124,7 +124,7 @@ def read_pairs(raw: bytes) -> Any:
     decoder = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
     if len(raw) >= LARGE:
         # The compiled scanner would keep the interpreter to itself for a tenth of a second and more; this one takes longer.
-        decoder.scan_once = py_make_scanner(decoder)
+        decoder.scan_once = py_make_scanner(decoder)  # type: ignore[attr-defined]
     return decoder.decode(raw.decode("utf-8", "replace"))
 
 

@@ -54,7 +54,7 @@ def _(a: Attacker) -> None:
     a.many((("GET", f"{a.maps}?resourceVersion=99999999999&timeoutSeconds=1") for _ in range(60)), 20)
 
 
-@row("lists: large ones, unread", 201, mb=160)
+@row("lists: large ones, unread", 201)
 def _(a: Attacker) -> None:
     a.many(("POST", a.maps, {"metadata": {"name": f"l{i}"}, "data": {"a": "x" * 500_000}}) for i in range(20))
     a.raw(20, a.head("GET", a.maps, "Accept-Encoding: gzip"), a.head("GET", a.maps))
