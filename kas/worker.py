@@ -31,7 +31,7 @@ from kas.edge.silent import LOOK_EVERY_S, Silent
 from kas.endpoints.healthchecks import STORAGE
 from kas.observe.logs import setup_logging
 from kas.observe.looptime import LoopTime
-from kas.observe.process import age_s, spare_descriptors
+from kas.observe.process import age_s, bound_heaps, spare_descriptors
 from kas.request.http import Request
 from kas.server import Server
 from kas.store import Store, StoreError, open_store
@@ -52,6 +52,7 @@ def work(
     option. With ``rendezvous`` a TLS front holds the secure port; ``ask`` is the replicator's ear, on etcd."""
     import uvloop
 
+    bound_heaps()
     setup_logging(options.raw.v, options.raw.logging_format)
     log.info("start: worker %d imported %.0f ms after its fork", index, age_s() * 1000)
     try:

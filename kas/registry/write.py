@@ -17,6 +17,7 @@ Every step may wait (a webhook that admits or converts), none holds a transactio
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,9 @@ class Write:
         self.warnings: list[str] = []
         self.large = False  # what a request brought is worked on beside the loop
 
+    def _costly(self) -> bool:
+        return self.admission is not None and self.registry.strategy.costly
+
     def tell(self, warnings: list[str]) -> None:
         """Warn the client although the write comes to nothing."""
         if self.admission is not None:
@@ -123,8 +127,8 @@ class Write:
         ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
         given = obj["metadata"].pop("resourceVersion", None)
         allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
-        # What allocates looks at what others have taken, and what is custom has its own types: on the loop.
-        aside = self.large and allocate is None and not self.own
+        # What allocates looks at what others have taken: on the loop.
+        aside = (self.large or self._costly()) and allocate is None
         try:
             obj, self.warnings = await step(aside, pipeline.build_create, self.resource, obj, ctx, allocate)
         except errors.ApiError:
@@ -138,7 +142,7 @@ class Write:
         if ctx.dry_run:
             if registry.store.get(key) is not None:
                 raise Conflict(None, key)
-            return registry.not_stored(obj, 0)
+            return await step(self.large, registry.not_stored, obj, 0)
         if given and given.isascii() and given.isdigit() and given.strip("0"):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -255,7 +259,7 @@ class Update(Write):
             obj = wanted if self.native else await self.to_storage(wanted, old)
         # validate
         self._check_revision(obj.setdefault("metadata", {}), rec)
-        aside = self.large and self.registry.allocator is None and not self.own
+        aside = (self.large or self._costly()) and self.registry.allocator is None
         obj, self.warnings = await step(aside, self.validate, obj, before)
         obj = keep_timestamps(before, obj)
         # admit
@@ -287,7 +291,7 @@ class Update(Write):
         if registry.is_stored(encoded, rec):
             return rec
         if ctx.dry_run:
-            return registry.not_stored(obj, rec.revision)
+            return await step(self.large, registry.not_stored, obj, rec.revision)
         encoded = registry.bounded(ctx, obj, encoded, len(rec.json))
         more = registry.allocator.ops(ctx, obj, old) if registry.allocator is not None and not self.subresource else []
         return await registry.commit(self.key, obj, rec.revision, more, encoded, old)
@@ -408,4 +412,13 @@ def _fragment(value: Any) -> orjson.Fragment:
 
 def _template(obj: Obj) -> bytes:
     """The object as it is tried first, to begin anew from."""
-    return orjson.dumps(obj, default=_fragment)
+    try:
+        return orjson.dumps(obj, default=_fragment)
+    except TypeError:  # nested deeper than it writes
+        return json.dumps(obj, default=_parsed).encode()
+
+
+def _parsed(value: Any) -> Any:
+    if type(value) is RawJSON:
+        return orjson.loads(value)
+    raise TypeError

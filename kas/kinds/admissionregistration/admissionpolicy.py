@@ -36,6 +36,8 @@ _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 
 
 class _PolicyStrategy(Strategy):
+    costly = True
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         return self._validate(obj, skip_match_conditions=False)
 
