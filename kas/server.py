@@ -19,11 +19,14 @@ from kas.admission.webhook.calling import at_once
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
-from kas.auth.authz import modes, rbac_informer
+from kas.auth.authz import rbac_informer
+from kas.auth.authz.configuration import from_flags
+from kas.auth.authz.modes import Union
 from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
+from kas.auth.authz.reload import LOOK_EVERY_S, Builder, Reloading
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
 from kas.client.hooks import HookClients
 from kas.client.kubeconfig import Users
@@ -144,7 +147,10 @@ class Server:
             abac = load_policy_file(raw.authorization_policy_file)
         prefixes = {r: reg.root for (_, r), reg in self.registries.by_resource() if r in SOURCES}
         node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes), bootstrap.role_rules("system:node"))
-        self.authorizer = modes.build(raw.authorization_mode, rbac=self.rbac, node=node, abac=abac)
+        builder = Builder(self.metrics, self.rbac, node, abac)
+        self.authorizer: Union | Reloading = builder.build(from_flags(raw)) if not raw.authorization_config else Reloading(
+            raw.authorization_config, builder, self.metrics, bootstrap.identity() if self.index == 0 else ""
+        )
         self.keys = ServiceAccountKeys(
             raw.service_account_issuer, Path(raw.service_account_signing_key_file or o.data_dir / "pki" / "sa.key"),
             [Path(p) for p in raw.service_account_key_file],
@@ -328,6 +334,8 @@ class Server:
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
             ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean), *more,
         ]  # fmt: skip
+        if isinstance(self.authorizer, Reloading):
+            periodic.append(("authorization configuration", LOOK_EVERY_S, self.authorizer.look))
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)

@@ -101,7 +101,7 @@ def unusable(o: Options) -> list[str]:
         lambda: controllers.chosen(o.controllers),
         lambda: order.enabled(o.enable_admission_plugins, o.disable_admission_plugins),
         lambda: _credentials(o),
-        lambda: _policy(o),
+        lambda: _authorization(o),
     ):
         try:
             check()
@@ -137,17 +137,27 @@ def _credentials(o: Options) -> None:
                 ) from None
 
 
-def _policy(o: Options) -> None:
+def _authorization(o: Options) -> None:
     from kas.auth.authz.abac import PolicyError, load_policy_file
+    from kas.auth.authz.configuration import VERSIONS, from_flags, load_file
+    from kas.client.kubeconfig import load as load_kubeconfig
+    from kas.config.flagtypes import quote
 
+    authorizers = load_file(o.authorization_config) if o.authorization_config else from_flags(o)
     path = o.authorization_policy_file
-    if path and "ABAC" in o.authorization_mode:
-        try:
+    try:
+        if any(a.type == "ABAC" for a in authorizers) and (path or o.authorization_config):
             load_policy_file(path)
-        except OSError as e:
-            raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
-        except PolicyError as e:
-            raise ValueError(f"invalid authorization config: {e}") from None
+        for hook in filter(None, (a.webhook for a in authorizers)):
+            if hook.kubeconfig:
+                load_kubeconfig(hook.kubeconfig)
+            if hook.version not in VERSIONS:
+                known = ", ".join(map(quote, VERSIONS))
+                raise ValueError(f"unsupported webhook authorizer version {quote(hook.version)}, supported versions are {known}")
+    except OSError as e:
+        raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
+    except (PolicyError, ValueError) as e:
+        raise ValueError(f"invalid authorization config: {e}") from None
 
 
 def run(options: Completed) -> int:

@@ -68,8 +68,13 @@ class Options:
     audit_webhook_truncate_max_batch_size: int
     audit_webhook_truncate_max_event_size: int
     audit_webhook_version: str
+    authorization_config: str
     authorization_mode: list[str]
     authorization_policy_file: str
+    authorization_webhook_cache_authorized_ttl: float
+    authorization_webhook_cache_unauthorized_ttl: float
+    authorization_webhook_config_file: str
+    authorization_webhook_version: str
     bind_address: str
     client_ca_file: str
     controllers: list[str]

@@ -44,11 +44,3 @@ def _webhooks(o: Options) -> Iterator[str]:
     if _value(o, "authentication-token-webhook-config-file") and version not in WEBHOOK_VERSIONS:
         known = ", ".join(map(quote, WEBHOOK_VERSIONS))
         yield f"unsupported authentication webhook version {quote(version)}, supported versions are {known}"
-    asked, file = "Webhook" in o.authorization_mode, _value(o, "authorization-webhook-config-file")
-    if asked and not file:
-        yield "authorization-mode Webhook's authorization config file not passed"
-    if file and not asked:
-        yield "cannot specify --authorization-webhook-config-file without mode Webhook"
-    others = (name == "authorization-mode" or name.startswith("authorization-webhook-") for name in o.given)
-    if _value(o, "authorization-config") and any(others):
-        yield "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined"
