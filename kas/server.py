@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
 from kas.admission.webhook.calling import at_once
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
+from kas.auth import external
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
 from kas.auth.authz import modes, rbac_informer
@@ -151,6 +153,7 @@ class Server:
         )  # fmt: skip
         self.audiences = raw.api_audiences or raw.service_account_issuer
         self.token_use = TokenUse(self.registries)
+        self.external: external.External | None = None
         self.proxies = Proxies(
             raw.requestheader_client_ca_file, [n for n in raw.requestheader_allowed_names if n], raw.requestheader_username_headers,
             raw.requestheader_group_headers, raw.requestheader_extra_headers_prefix, raw.requestheader_uid_headers,
@@ -162,8 +165,11 @@ class Server:
         )  # fmt: skip
 
     def load_credentials(self) -> None:
-        """Reads the token files; after the supervisor has made them."""
-        self.credentials.load()
+        """Reads the token files; after the supervisor has made them. Needs a running loop."""
+        if external.wanted(self.options.raw):
+            identity = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
+            self.external = external.External(self.options.raw, self.audiences, self.metrics, self.revocation.tell, identity)
+        self.credentials.load(self.external)
         self.revocation.listeners.append(self.credentials.bearer.invalidate)
 
     def load_derived(self) -> None:
@@ -326,7 +332,8 @@ class Server:
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
-            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean), *more,
+            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
+            *(self.external.periodic if self.external is not None else ()), *more,
         ]  # fmt: skip
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
