@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +18,15 @@ from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
 from kas.admission.webhook.calling import at_once
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
+from kas.auth import external
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
 from kas.auth.authz import rbac_informer
-from kas.auth.authz.configuration import from_flags
-from kas.auth.authz.modes import Union
 from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
-from kas.auth.authz.reload import LOOK_EVERY_S, Builder, Reloading
+from kas.auth.authz.reload import LOOK_EVERY_S, Reloading, authorizer_of
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
 from kas.client.hooks import HookClients
 from kas.client.kubeconfig import Users
@@ -140,23 +140,17 @@ class Server:
         o, raw = self.options, self.options.raw
         self.rbac = RbacIndex()
         self.revocation = Revocation(self.store, [self.registries.of("", resource).root for resource in revocation.RESOURCES])
-        abac = None
-        if raw.authorization_policy_file:
-            from kas.auth.authz.abac import load_policy_file
-
-            abac = load_policy_file(raw.authorization_policy_file)
         prefixes = {r: reg.root for (_, r), reg in self.registries.by_resource() if r in SOURCES}
         node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes), bootstrap.role_rules("system:node"))
-        builder = Builder(self.metrics, self.rbac, node, abac)
-        self.authorizer: Union | Reloading = builder.build(from_flags(raw)) if not raw.authorization_config else Reloading(
-            raw.authorization_config, builder, self.metrics, bootstrap.identity() if self.index == 0 else ""
-        )
+        name = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
+        self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, name)
         self.keys = ServiceAccountKeys(
             raw.service_account_issuer, Path(raw.service_account_signing_key_file or o.data_dir / "pki" / "sa.key"),
             [Path(p) for p in raw.service_account_key_file],
         )  # fmt: skip
         self.audiences = raw.api_audiences or raw.service_account_issuer
         self.token_use = TokenUse(self.registries)
+        self.external: external.External | None = None
         self.proxies = Proxies(
             raw.requestheader_client_ca_file, [n for n in raw.requestheader_allowed_names if n], raw.requestheader_username_headers,
             raw.requestheader_group_headers, raw.requestheader_extra_headers_prefix, raw.requestheader_uid_headers,
@@ -168,8 +162,11 @@ class Server:
         )  # fmt: skip
 
     def load_credentials(self) -> None:
-        """Reads the token files; after the supervisor has made them."""
-        self.credentials.load()
+        """Reads the token files; after the supervisor has made them. Needs a running loop."""
+        if external.wanted(self.options.raw):
+            identity = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
+            self.external = external.External(self.options.raw, self.audiences, self.metrics, self.revocation.tell, identity)
+        self.credentials.load(self.external)
         self.revocation.listeners.append(self.credentials.bearer.invalidate)
 
     def load_derived(self) -> None:
@@ -332,7 +329,8 @@ class Server:
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
-            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean), *more,
+            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
+            *(self.external.periodic if self.external is not None else ()), *more,
         ]  # fmt: skip
         if isinstance(self.authorizer, Reloading):
             periodic.append(("authorization configuration", LOOK_EVERY_S, self.authorizer.look))

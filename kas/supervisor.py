@@ -68,7 +68,10 @@ def preflight(o: Options) -> list[str]:
     """What is wrong with names in flags, and with files they name, that only modules know which the supervisor does not load: they are
     asked in a child."""
     chosen = o.controllers not in (["*"], ["none"])
-    files = o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+    files = (
+        o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+        or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file
+    )  # fmt: skip
     if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
         return []
     r, w = os.pipe()
@@ -76,13 +79,13 @@ def preflight(o: Options) -> list[str]:
     if not pid:
         code = EXIT_FAILED
         try:
-            os.write(w, "\n".join(unusable(o)).encode())
+            _write(w, "\0".join(unusable(o)).encode())  # one may have several lines
             code = 0
         finally:
             os._exit(code)
     os.close(w)
     with os.fdopen(r) as pipe:
-        errors = pipe.read().splitlines()
+        errors = [text for text in pipe.read().split("\0") if text]
     _, status = os.waitpid(pid, 0)
     if status:
         errors.append("the flags could not be checked")
@@ -101,6 +104,7 @@ def unusable(o: Options) -> list[str]:
         lambda: controllers.chosen(o.controllers),
         lambda: order.enabled(o.enable_admission_plugins, o.disable_admission_plugins),
         lambda: _credentials(o),
+        lambda: _authentication(o),
         lambda: _authorization(o),
     ):
         try:
@@ -135,6 +139,22 @@ def _credentials(o: Options) -> None:
                 raise ValueError(
                     f"failed to parse service-account-issuer-key-file: error reading private key file {path}: {why}"
                 ) from None
+
+
+def _authentication(o: Options) -> None:
+    from kas.auth.authn.oidc.configuration import load
+    from kas.client.kubeconfig import load as load_kubeconfig
+
+    load(o)
+    path = o.authentication_token_webhook_config_file
+    if path:
+        load_kubeconfig(path)
+
+
+def _write(fd: int, data: bytes) -> None:
+    """All of it, however much a pipe takes at once."""
+    with os.fdopen(fd, "wb", closefd=False) as f:
+        f.write(data)
 
 
 def _authorization(o: Options) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,8 @@ LEGACY_ISSUER = "kubernetes/serviceaccount"
 WARN_AFTER_S = 3607
 EXTENDED_EXPIRATION_S = 365 * 24 * 3600
 MAX_TOKEN = 16 << 10
+MAX_NUMBER = 1 << 62  # of seconds: beyond is no time
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]*\Z")
 _EC_ALGORITHMS = {256: "ES256", 384: "ES384", 521: "ES512"}
 
 
@@ -180,6 +183,13 @@ def key_id(public: Any) -> str:
 
     der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return base64.urlsafe_b64encode(hashlib.sha256(der).digest()).rstrip(b"=").decode()
+
+
+def b64decoded(text: str) -> bytes:
+    """Base64url without padding (RFC 7515 2). Raises ValueError for anything else."""
+    if not _BASE64URL.match(text):
+        raise ValueError("illegal base64 data")
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def issuer_of(token: str) -> str | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kas.config import auditing, ciphers, features, unserved
+from kas.config import auditing, authentication, ciphers, features
 from kas.config.flagtypes import quote
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ FILES = (
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
     checks = (
-        _serving, _limits, _ports, _storage, _files, _clients, _identity, _authorization, auditing.problems, _network, _api,
-        unserved.findings,
+        _serving, _limits, _ports, _storage, _files, _clients, _identity, authentication.problems, _authorization, auditing.problems,
+        _network, _api,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -266,15 +265,15 @@ def api_services(now: str, group_versions: Iterable[tuple[str, str]] | None = No
     return [api_service(now, g, v) for g, v in group_versions if g != REGISTRATION]
 
 
-def identity(hostname: str = "") -> str:
-    """The name of this API server among those of its cluster; ``hostname`` is this host's."""
-    digest = hashlib.sha256((hostname or socket.gethostname().lower()).encode()).digest()[:16]
+def server_name(hostname: str) -> str:
+    """By what API servers on this host are known to others."""
+    digest = hashlib.sha256(hostname.encode()).digest()[:16]
     return "apiserver-" + base64.b32encode(digest).decode().rstrip("=").lower()
 
 
 def identity_lease(now: str, now_micro: str, hostname: str) -> Entry:
     """The Lease by which API servers know one another."""
-    name = identity(hostname)
+    name = server_name(hostname)
     labels = {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": hostname}
     fields: Obj = {"f:spec": {"f:holderIdentity": {}, "f:leaseDurationSeconds": {}, "f:renewTime": {}}}
     obj = _object("Lease", "coordination.k8s.io/v1", name, now, "kube-system", labels, fields=fields)

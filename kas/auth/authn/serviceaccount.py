@@ -15,7 +15,7 @@ from typing import Any
 
 from kas.auth.authn import AuthenticationError
 from kas.auth.authz.rules import go_list
-from kas.auth.tokens import LEGACY_ISSUER, Claims, Verifier
+from kas.auth.tokens import LEGACY_ISSUER, MAX_NUMBER, Claims, Verifier
 from kas.auth.user import (
     CREDENTIAL_ID,
     NODE_NAME,
@@ -36,7 +36,6 @@ INVALID_SINCE_LABEL = "kubernetes.io/legacy-token-invalid-since"
 NoteUse = Callable[[str, str], None]
 # Clock skew allowed when times are compared, and how long a deleted object's tokens live on.
 LEEWAY_S = 60
-MAX_NUMBER = 1 << 62  # of seconds: beyond is no time
 
 
 class JWTTokens:

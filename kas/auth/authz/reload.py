@@ -6,18 +6,22 @@ the first one had them in. A file that cannot be used changes nothing. Upstream:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 from kas.auth.attributes import DENY, NO_OPINION, Attributes, Authorizer, Outcome
-from kas.auth.authz.configuration import SECOND, WEBHOOK, Authorizers, AuthorizerSettings, conditions_of, load
+from kas.auth.authz.configuration import SECOND, WEBHOOK, Authorizers, AuthorizerSettings, conditions_of, from_flags, load
 from kas.auth.authz.modes import Union, build
 from kas.auth.user import UserInfo
 from kas.observe.metrics import Registry
+from kas.observe.reloads import Reloads
 from kas.types.configfile import ConfigurationError, read_file
+
+if TYPE_CHECKING:
+    from kas.config.options import Options
 
 log = logging.getLogger("kas.auth")
 
@@ -56,20 +60,19 @@ class Builder:
 
 
 class Reloading:
-    """The authorizer of the file at ``path``. ``look`` is called now and then. Only one worker of a server counts its reloads, the one
-    with ``identity``, the server's name. Raises ValueError for a file that cannot be used."""
+    """The authorizer of the file at ``path``. ``look`` is called now and then. ``reloads`` is None in workers that do not count. Raises
+    ValueError for a file that cannot be used."""
 
-    def __init__(self, path: str, builder: Builder, metrics: Registry, identity: str = "", clock: Callable[[], float] = time.time) -> None:
-        self._path, self._builder, self._clock = path, builder, clock
-        self._counts = _Counts(metrics, identity) if identity else None
+    def __init__(self, path: str, builder: Builder, reloads: Reloads | None = None) -> None:
+        self._path, self._builder, self._reloads = path, builder, reloads
         self._wrong = ""  # what was said last of a file that cannot be used
         self._stamp = self._stat()
         self._data = read_file(path)
         self._loaded = load(self._data)
         self._needed = {s.type for s in self._loaded if s.type in KEPT}
         self._current = builder.build(self._loaded)
-        if self._counts is not None:
-            self._counts.info(self._data)
+        if reloads is not None:
+            reloads.applied(self._data)
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
         """As the newest configuration that can be used says."""
@@ -95,15 +98,12 @@ class Reloading:
             if self._wrong != str(e):
                 self._wrong = str(e)
                 log.error("reloading authorization config: %s", e)
-                if self._counts is not None:
-                    self._counts.reloaded("failure", self._clock())
+                self._done(False)
             return
         self._wrong = ""
         if changed:
             log.warning("reloaded authz config")
-            if self._counts is not None:
-                self._counts.reloaded("success", self._clock())
-                self._counts.info(data)
+            self._done(True)
 
     def _read(self, data: bytes) -> bool:
         loaded = load(data, self._needed)
@@ -117,6 +117,12 @@ class Reloading:
         before.close()
         return True
 
+    def _done(self, good: bool) -> None:
+        if self._reloads is not None:
+            self._reloads.done(good, time.time())
+            if good:
+                self._reloads.applied(self._data)
+
     def _stat(self) -> tuple[int, int, int]:
         try:
             s = os.stat(self._path)
@@ -125,32 +131,15 @@ class Reloading:
         return s.st_mtime_ns, s.st_size, s.st_ino
 
 
-class _Counts:
-    def __init__(self, metrics: Registry, identity: str) -> None:
-        name, by = "apiserver_authorization_config_controller_", ("apiserver_id_hash", "status")
-        self._reloads = metrics.counter(
-            f"{name}automatic_reloads_total",
-            "Total number of automatic reloads of authorization configuration split by status and apiserver identity.", by,
-        )  # fmt: skip
-        self._last = metrics.gauge(
-            f"{name}automatic_reload_last_timestamp_seconds",
-            "Timestamp of the last automatic reload of authorization configuration split by status and apiserver identity.", by,
-        )  # fmt: skip
-        self._info = metrics.gauge(
-            f"{name}last_config_info",
-            "Information about the last applied authorization configuration with hash as label, split by apiserver identity.",
-            ("apiserver_id_hash", "hash"),
-        )  # fmt: skip
-        self._identity = _hash(identity.encode())
+def authorizer_of(o: Options, metrics: Registry, rbac: Authorizer, node: Authorizer, server: str) -> Union | Reloading:
+    """The authorizer that the flags ask for. ``server`` is the name of a server whose reloads are counted here, "" for none. Raises
+    ValueError for files that cannot be used, OSError for a policy file that cannot be read."""
+    abac = None
+    if o.authorization_policy_file:
+        from kas.auth.authz.abac import load_policy_file
 
-    def reloaded(self, status: str, now: float) -> None:
-        self._reloads.inc((self._identity, status))
-        self._last.set((self._identity, status), now)
-
-    def info(self, data: bytes) -> None:
-        self._info.values.clear()
-        self._info.set((self._identity, _hash(data)), 1)
-
-
-def _hash(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+        abac = load_policy_file(o.authorization_policy_file)
+    builder = Builder(metrics, rbac, node, abac)
+    if not o.authorization_config:
+        return builder.build(from_flags(o))
+    return Reloading(o.authorization_config, builder, Reloads(metrics, "authorization", server) if server else None)
