@@ -70,7 +70,8 @@ def preflight(o: Options) -> list[str]:
     chosen = o.controllers not in (["*"], ["none"])
     files = (
         o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
-        or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file
+        or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
+        or o.authorization_webhook_config_file
     )  # fmt: skip
     if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
         return []
