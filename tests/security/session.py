@@ -18,32 +18,55 @@ import jwt
 from kas.testing.server import KasServer
 from tests.security.files import Files
 from tests.security.normal import HEADERS, Normal, parts
+from tests.security.stubs import AUTHORITY, SERVING, Stub
 
 ADMIN = {"token": "admin-token"}
 LIMIT_S = 120.0
+READY_TRIES = 300
 PAUSE_S = 0.2  # between tries of a step that is tried again, as recorded
 
 
 class Session:
-    """``start(*flags)`` starts a server; ``directory`` is for its files."""
+    """``start(*flags)`` starts a server; ``directory`` is for its files. A context manager: the stubs the server asks end with it."""
 
     def __init__(self, setup: dict[str, Any], directory: Path, start) -> None:
         self.files = Files(directory)
         self._contexts: dict[str | None, ssl.SSLContext] = {}
         self._saved: dict[str, Any] = {}
         self._namespace = "none"
-        for name, what in setup["files"].items():
-            self.files.put(name, what, self.fill)
+        self._stubs: dict[str, Stub] = {}
+        stubs, files = setup.get("stubs") or {}, {**setup["files"]}
+        if stubs:
+            files = {"stub-ca.crt": AUTHORITY, "stub.crt": SERVING, **files}
+        late = [name for name, what in files.items() if "${url" in json.dumps(what)]  # they say where the stubs are
+        for name in (n for n in files if n not in late):
+            self.files.put(name, files[name], self.fill)
+        self._stubs = {name: Stub(spec, self.files) for name, spec in stubs.items()}
+        for name in late:
+            self.files.put(name, files[name], self.fill)
         self.server: KasServer = start(*map(self.fill, setup["flags"]))
+        for step in setup.get("ready") or ():
+            self._step({"poll": READY_TRIES, **step}, Normal({}))
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stub in self._stubs.values():
+            stub.close()
 
     def fill(self, text: str) -> str:
-        """Puts in what ``${…}`` stands for: dir, url, ns, the base64 of a file, or a path into what was saved."""
+        """Puts in what ``${…}`` stands for: dir, url (also of a stub), ns, a file as base64 or as text, or a path into what was saved."""
 
         def value(match: re.Match[str]) -> str:
             key = match.group(1)
             if key in ("dir", "ns", "url"):
                 return {"dir": str(self.files.directory), "ns": self._namespace, "url": self.server.url if key == "url" else ""}[key]
             name, _, path = key.partition(":")
+            if name == "url":
+                return self._stubs[path].url
+            if name == "pem1":  # as the inside of a JSON string
+                return json.dumps(self.files.path(path).read_text())[1:-1]
             if name == "b64":
                 return base64.b64encode(self.files.path(path).read_bytes()).decode()
             if name not in self._saved:
@@ -60,13 +83,17 @@ class Session:
         self._namespace = "s" + hashlib.sha1(case["id"].encode()).hexdigest()[:8]
         self._saved = {}
         normal = Normal({
-            self._namespace: "<ns>", str(self.files.directory): "<dir>", f"127.0.0.1:{self.server.port}": "<server>",
+            **{stub.url: f"<url:{name}>" for name, stub in self._stubs.items()}, self._namespace: "<ns>",
+            str(self.files.directory): "<dir>", f"127.0.0.1:{self.server.port}": "<server>",
         })  # fmt: skip
         return [self._step(step, normal) for step in case["in"]["steps"]]
 
     def _step(self, step: dict[str, Any], normal: Normal) -> dict[str, Any]:
         if "sleep" in step:
             time.sleep(step["sleep"])
+        if "take" in step:
+            asked = self._stubs[step["take"]].take()
+            return {} if step.get("drain") else {"asked": [normal.value(a) for a in asked]}
         for left in range(step.get("poll", 1) - 1, -1, -1):
             status, headers, data = self._request(step)
             if left == 0 or status == step.get("until", 200):

@@ -114,7 +114,7 @@ class ServiceAccountTokens:
         private = claims.get("kubernetes.io")
         if not isinstance(private, dict):
             raise AuthenticationError("service account token has no kubernetes.io claims")
-        if now > _number(claims, "exp", 0.0) + LEEWAY_S:
+        if "exp" in claims and now > _number(claims, "exp", 0.0) + LEEWAY_S:
             raise AuthenticationError("service account token has expired")
         if now < _number(claims, "nbf", 0.0) - LEEWAY_S:
             raise AuthenticationError("service account token is not valid yet")

@@ -7,7 +7,7 @@ from kas.config.flags.row import Flag, no_effect, refuses
 AUTHENTICATION = (
     Flag("anonymous-auth", "bool", True, "Requests without credentials are system:anonymous instead of 401."),
     Flag("api-audiences", "strings", (), "Audiences of the API server.", shown="the service-account issuers"),
-    Flag("authentication-config", "path", "", "AuthenticationConfiguration file."),
+    Flag("authentication-config", "path", "", "AuthenticationConfiguration file; its issuers are read again when it changes."),
     Flag("authentication-token-webhook-cache-ttl", "duration", 120.0, "How long the webhook's answers are kept."),
     Flag("authentication-token-webhook-config-file", "path", "", "Kubeconfig of the webhook that is asked about tokens."),
     Flag("authentication-token-webhook-version", "string", "v1beta1", "Version of TokenReview the webhook is sent."),

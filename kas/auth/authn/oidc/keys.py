@@ -8,15 +8,15 @@ but what a key's kind can do is tried with it, whatever a token's header says.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
-import warnings
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, NamedTuple, cast
+from typing import Any
 
+from kas.auth import jws
 from kas.auth.authn import AuthenticationError
+from kas.auth.jws import Key
 from kas.client.fetch import Fetched
 from kas.client.http import BackendError
 from kas.meta.waiting import awaited, eager
@@ -27,21 +27,10 @@ MAX_DOCUMENT = 1 << 20
 MAX_KEYS = 256
 MAX_WAITING = 256
 EVERY_S = 1.0  # between the starts of two fetches
-_RSA = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"))
-_CURVES = {"P-256": frozenset(("ES256",)), "P-384": frozenset(("ES384",)), "P-521": frozenset(("ES512",))}
-
 # Gets the document at a URL. Raises BackendError.
 Get = Callable[[str], Awaitable[Fetched]]
 # Told of each fetch whether it gave keys.
 Note = Callable[[bool], None]
-
-
-class Key(NamedTuple):
-    """A public key, and the algorithms it can verify."""
-
-    id: str
-    algorithms: frozenset[str]
-    public: Any
 
 
 def parse(document: bytes) -> list[Key]:
@@ -64,43 +53,17 @@ def _key(jwk: Any) -> Key | None:
 
     if not isinstance(jwk, dict):
         return None
-    # A private key has no place here; of one that is shown nevertheless the public half is taken.
+    # Of a private key, which has no place here, the public half is taken.
     public = {name: jwk[name] for name in ("kty", "n", "e", "crv", "x", "y") if isinstance(jwk.get(name), str)}
-    kid = jwk.get("kid")
+    readers: dict[str, Callable[[Any], Any]] = {"RSA": RSAAlgorithm.from_jwk, "EC": ECAlgorithm.from_jwk}
+    read, kid = readers.get(public.get("kty", "")), jwk.get("kid")
+    if read is None:
+        return None
     try:
-        if public.get("kty") == "RSA":
-            algorithms, key = _RSA, cast(Any, RSAAlgorithm.from_jwk(public))
-        elif public.get("kty") == "EC" and public.get("crv") in _CURVES:
-            algorithms, key = _CURVES[public["crv"]], ECAlgorithm.from_jwk(public)
-        else:
-            return None
+        return jws.key(read(public), kid if isinstance(kid, str) else "")
     except (InvalidKeyError, ValueError, KeyError) as e:
         log.warning("oidc authenticator: a key of the set cannot be used: %s", e)
         return None
-    return Key(kid if isinstance(kid, str) else "", algorithms, key)
-
-
-def verified(token: str, keys: list[Key], allowed: frozenset[str] | tuple[str, ...]) -> bytes | None:
-    """The payload of a compact JWS that one of ``keys`` signed, None when none did. Raises AuthenticationError for what is no such thing,
-    or is signed in a way that is not ``allowed``."""
-    from jwt.api_jws import PyJWS
-    from jwt.exceptions import InvalidTokenError
-
-    jws = PyJWS()
-    try:
-        header = jws.get_unverified_header(token)
-    except InvalidTokenError as e:
-        raise AuthenticationError(f"oidc: malformed jwt: {e}") from None
-    algorithm, kid = header.get("alg"), header.get("kid") or ""
-    if algorithm not in allowed:
-        raise AuthenticationError(f"oidc: malformed jwt: unexpected signature algorithm {algorithm!r:.40}; expected {list(allowed)}")
-    for key in keys:
-        if algorithm not in key.algorithms or (kid and key.id != kid):
-            continue
-        with contextlib.suppress(InvalidTokenError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of keys that are short: the issuer's choice
-            return bytes(jws.decode(token, key.public, algorithms=[algorithm]))
-    return None
 
 
 class RemoteKeys:
@@ -114,17 +77,23 @@ class RemoteKeys:
         self._waiting = 0
 
     @eager
-    async def payload(self, token: str, allowed: frozenset[str] | tuple[str, ...]) -> bytes:
+    async def payload(self, token: str, allowed: tuple[str, ...]) -> bytes:
         """The payload of a token that was signed with one of the keys. Raises AuthenticationError."""
-        found = verified(token, self._keys, allowed)
+        found = self._verified(token, allowed)
         if found is None:
             why = await awaited(self._refresh())
             if why:
                 raise AuthenticationError(f"failed to verify signature: fetching keys {why}")
-            found = verified(token, self._keys, allowed)
+            found = self._verified(token, allowed)
         if found is None:
             raise AuthenticationError("failed to verify signature: failed to verify id token signature")
         return found
+
+    def _verified(self, token: str, allowed: tuple[str, ...]) -> bytes | None:
+        try:
+            return jws.verified(token, self._keys, allowed)
+        except jws.JWSError as e:
+            raise AuthenticationError(f"oidc: malformed jwt: {e}") from None
 
     def _refresh(self) -> str | Awaitable[str]:
         """Why there are no newer keys, "" when there may be."""

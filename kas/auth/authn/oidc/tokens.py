@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from kas.auth.authn import AuthenticationError
 from kas.auth.authz.rules import go_list
-from kas.auth.tokens import MAX_NUMBER, MAX_TOKEN, b64decoded
+from kas.auth.jws import b64decoded
+from kas.auth.tokens import MAX_NUMBER, MAX_TOKEN
 from kas.meta import gojson
 from kas.meta.waiting import awaited, eager
 
