@@ -315,11 +315,14 @@ class Server:
 
     def controllers(self) -> list[controllers.Controller]:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``."""
+        from kas.controllers.signing import Authority
+
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
         initializer = controllers.Initializer(
-            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator
-        )
+            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
+            self.authorizer, Authority(o.data_dir / "pki" / "ca.crt", o.data_dir / "pki" / "ca.key"),
+        )  # fmt: skip
         return [initializer.make(name) for name in (*self.own, *self.chosen)]
 
     def runner(self, more: Sequence[Periodic] = ()) -> Runner:

@@ -59,7 +59,7 @@ class Session:
             stub.close()
 
     def fill(self, text: str) -> str:
-        """Puts in what ``${…}`` stands for: dir, url (also of a stub), ns, long, a file as base64 or as text, or a path into what was saved."""
+        """Puts in what ``${…}`` stands for: dir, url (of a stub, too), ns, long, a file as base64 or text, a path into what was saved."""
 
         def value(match: re.Match[str]) -> str:
             key = match.group(1)
