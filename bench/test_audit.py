@@ -54,7 +54,7 @@ def test_a_request(benchmark, level, tmp_path):
         def one() -> None:
             req = Request("GET", "/api/v1/namespaces/ns/configmaps/c", "", HEADERS, b"")
             info.before(req)
-            req.user, req.audit_id = JANE, f"{next(numbers):036d}"
+            req.user, req.client, req.audit_id = JANE, "127.0.0.1", f"{next(numbers):036d}"
             if recorder.before is not None:
                 recorder.before(req)
             if recorder.after is not None:
