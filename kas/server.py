@@ -80,6 +80,7 @@ from kas.types.scheme import Scheme
 
 if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
+    from kas.edge.streams import Streams
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")
@@ -98,6 +99,7 @@ class Server:
         self.metrics = Metrics()
         self.started = self.shutting_down = self.not_accepting = False
         self.ending: Any = None  # what ends the worker before its time
+        self.streams: Streams | None = None  # behind the TLS front, where SPDY is taken
         features.DEFAULT.set(raw.feature_gates)
         self.features = features.DEFAULT.on
         capabilities.CURRENT.allow_privileged = raw.allow_privileged
