@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,15 @@ from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
 from kas.admission.webhook.calling import at_once
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
+from kas.auth import external
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
-from kas.auth.authz import modes, rbac_informer
+from kas.auth.authz import rbac_informer
 from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
+from kas.auth.authz.reload import LOOK_EVERY_S, Reloading, authorizer_of
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
 from kas.client.hooks import HookClients
 from kas.client.kubeconfig import Users
@@ -77,6 +80,7 @@ from kas.types.scheme import Scheme
 
 if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
+    from kas.edge.streams import Streams
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")
@@ -96,6 +100,7 @@ class Server:
         self.metrics = Metrics()
         self.started = self.shutting_down = self.not_accepting = False
         self.ending: Any = None  # what ends the worker before its time
+        self.streams: Streams | None = None  # behind the TLS front, where SPDY is taken
         features.DEFAULT.set(raw.feature_gates)
         self.features = features.DEFAULT.on
         capabilities.CURRENT.allow_privileged = raw.allow_privileged
@@ -139,20 +144,17 @@ class Server:
         o, raw = self.options, self.options.raw
         self.rbac = RbacIndex()
         self.revocation = Revocation(self.store, [self.registries.of("", resource).root for resource in revocation.RESOURCES])
-        abac = None
-        if raw.authorization_policy_file:
-            from kas.auth.authz.abac import load_policy_file
-
-            abac = load_policy_file(raw.authorization_policy_file)
         prefixes = {r: reg.root for (_, r), reg in self.registries.by_resource() if r in SOURCES}
         node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes), bootstrap.role_rules("system:node"))
-        self.authorizer = modes.build(raw.authorization_mode, rbac=self.rbac, node=node, abac=abac)
+        name = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
+        self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, name)
         self.keys = ServiceAccountKeys(
             raw.service_account_issuer, Path(raw.service_account_signing_key_file or o.data_dir / "pki" / "sa.key"),
             [Path(p) for p in raw.service_account_key_file],
         )  # fmt: skip
         self.audiences = raw.api_audiences or raw.service_account_issuer
         self.token_use = TokenUse(self.registries)
+        self.external: external.External | None = None
         self.proxies = Proxies(
             raw.requestheader_client_ca_file, [n for n in raw.requestheader_allowed_names if n], raw.requestheader_username_headers,
             raw.requestheader_group_headers, raw.requestheader_extra_headers_prefix, raw.requestheader_uid_headers,
@@ -164,8 +166,11 @@ class Server:
         )  # fmt: skip
 
     def load_credentials(self) -> None:
-        """Reads the token files; after the supervisor has made them."""
-        self.credentials.load()
+        """Reads the token files; after the supervisor has made them. Needs a running loop."""
+        if external.wanted(self.options.raw):
+            identity = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
+            self.external = external.External(self.options.raw, self.audiences, self.metrics, self.revocation.tell, identity)
+        self.credentials.load(self.external)
         self.revocation.listeners.append(self.credentials.bearer.invalidate)
 
     def load_derived(self) -> None:
@@ -315,11 +320,14 @@ class Server:
 
     def controllers(self) -> list[controllers.Controller]:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``."""
+        from kas.controllers.signing import Authority
+
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
         initializer = controllers.Initializer(
-            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator
-        )
+            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
+            self.authorizer, Authority(o.data_dir / "pki" / "ca.crt", o.data_dir / "pki" / "ca.key"),
+        )  # fmt: skip
         if not o.etcd:
             return [initializer.make(name) for name in (*self.own, *self.chosen)]
         from kas.controllers.election import LeaderElection
@@ -339,10 +347,13 @@ class Server:
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
-            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean), *more,
+            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
+            *(self.external.periodic if self.external is not None else ()), *more,
         ]  # fmt: skip
         if o.etcd:
             periodic.append(("etcd", PROBE_EVERY_S, self.store.probe))  # type: ignore[attr-defined]
+        if isinstance(self.authorizer, Reloading):
+            periodic.append(("authorization configuration", LOOK_EVERY_S, self.authorizer.look))
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)

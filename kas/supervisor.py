@@ -70,7 +70,11 @@ def preflight(o: Options) -> list[str]:
     """What is wrong with names in flags, and with files they name, that only modules know which the supervisor does not load: they are
     asked in a child."""
     chosen = o.controllers not in (["*"], ["none"])
-    files = o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+    files = (
+        o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+        or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
+        or o.authorization_webhook_config_file
+    )  # fmt: skip
     if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
         return []
     r, w = os.pipe()
@@ -78,13 +82,13 @@ def preflight(o: Options) -> list[str]:
     if not pid:
         code = EXIT_FAILED
         try:
-            os.write(w, "\n".join(unusable(o)).encode())
+            _write(w, "\0".join(unusable(o)).encode())  # one may have several lines
             code = 0
         finally:
             os._exit(code)
     os.close(w)
     with os.fdopen(r) as pipe:
-        errors = pipe.read().splitlines()
+        errors = [text for text in pipe.read().split("\0") if text]
     _, status = os.waitpid(pid, 0)
     if status:
         errors.append("the flags could not be checked")
@@ -103,7 +107,8 @@ def unusable(o: Options) -> list[str]:
         lambda: controllers.chosen(o.controllers),
         lambda: order.enabled(o.enable_admission_plugins, o.disable_admission_plugins),
         lambda: _credentials(o),
-        lambda: _policy(o),
+        lambda: _authentication(o),
+        lambda: _authorization(o),
     ):
         try:
             check()
@@ -139,17 +144,43 @@ def _credentials(o: Options) -> None:
                 ) from None
 
 
-def _policy(o: Options) -> None:
-    from kas.auth.authz.abac import PolicyError, load_policy_file
+def _authentication(o: Options) -> None:
+    from kas.auth.authn.oidc.configuration import load
+    from kas.client.kubeconfig import load as load_kubeconfig
 
+    load(o)
+    path = o.authentication_token_webhook_config_file
+    if path:
+        load_kubeconfig(path)
+
+
+def _write(fd: int, data: bytes) -> None:
+    """All of it, however much a pipe takes at once."""
+    with os.fdopen(fd, "wb", closefd=False) as f:
+        f.write(data)
+
+
+def _authorization(o: Options) -> None:
+    from kas.auth.authz.abac import PolicyError, load_policy_file
+    from kas.auth.authz.configuration import VERSIONS, from_flags, load_file
+    from kas.client.kubeconfig import load as load_kubeconfig
+    from kas.config.flagtypes import quote
+
+    authorizers = load_file(o.authorization_config) if o.authorization_config else from_flags(o)
     path = o.authorization_policy_file
-    if path and "ABAC" in o.authorization_mode:
-        try:
+    try:
+        if any(a.type == "ABAC" for a in authorizers) and (path or o.authorization_config):
             load_policy_file(path)
-        except OSError as e:
-            raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
-        except PolicyError as e:
-            raise ValueError(f"invalid authorization config: {e}") from None
+        for hook in filter(None, (a.webhook for a in authorizers)):
+            if hook.kubeconfig:
+                load_kubeconfig(hook.kubeconfig)
+            if hook.version not in VERSIONS:
+                known = ", ".join(map(quote, VERSIONS))
+                raise ValueError(f"unsupported webhook authorizer version {quote(hook.version)}, supported versions are {known}")
+    except OSError as e:
+        raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
+    except (PolicyError, ValueError) as e:
+        raise ValueError(f"invalid authorization config: {e}") from None
 
 
 def run(options: Completed) -> int:

@@ -28,6 +28,7 @@ from kas.edge.front.introduction import Introductions
 from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.listener import HTTP, Listener, TLSFiles
 from kas.edge.silent import LOOK_EVERY_S, Silent
+from kas.edge.streams import Streams
 from kas.endpoints.healthchecks import STORAGE
 from kas.observe.logs import setup_logging
 from kas.observe.looptime import LoopTime
@@ -105,6 +106,8 @@ async def _serve(
     gate = Gate(held, spare_descriptors(), lambda: _give_up(server))
     for listener in listeners:
         listener.start(index)
+    if server.streams is not None:
+        await server.streams.start()
     for bound in held:
         wait_for_words(bound)
     LoopTime(server.metrics, _whose, gate.look).start()
@@ -165,6 +168,7 @@ def _listeners(server: Server, sockets: dict[str, int], silent: Silent, rendezvo
         free(address)
         app = App(server.chain, introductions=introductions, bounds=bounds)
         out.append(Listener(app, "", 0, uds=address, http=http, connections=connections))
+        server.streams = Streams(server.chain, rendezvous.streams(server.index), introductions)
     for name, fd in sockets.items():
         tls = None
         if name == "secure_port":
@@ -207,6 +211,8 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         if not server.watches.open:
             break
         await asyncio.sleep(0.01)
+    if server.streams is not None:
+        await server.streams.stop()
     for listener in listeners:
         listener.stop()
     with contextlib.suppress(TimeoutError):

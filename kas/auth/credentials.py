@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken
@@ -18,6 +19,9 @@ from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAcc
 from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
 from kas.auth.tokens import LEGACY_ISSUER, Signer, Verifier
+
+if TYPE_CHECKING:
+    from kas.auth.external import External
 
 
 class ServiceAccountKeys:
@@ -77,17 +81,21 @@ class Credentials:
         self.bearer: BearerToken
         self.authenticators: Authenticators
 
-    def load(self) -> None:
-        """Reads the token files; after the supervisor has made them."""
+    def load(self, external: External | None = None) -> None:
+        """Reads the token files; after the supervisor has made them. ``external`` are others who are asked about tokens."""
         members: list[TokenAuthenticator] = [admin_token(self._admin_token.read_text().strip())]
         if self._token_file:
             members.append(load_token_file(self._token_file))
         members.append(JWTTokens(self._service_accounts))
         if self._bootstrap_tokens:
             members.append(BootstrapTokens(self._get))
+        if external is not None:
+            members += external.members
         self.tokens = TokenUnion(members, self._audiences)
         self.bearer = BearerToken(self.tokens)
-        self.authenticators = Authenticators([*self._by_certificate(), self.bearer], anonymous=self._anonymous)
+        said = external.anonymous if external is not None else None
+        anonymous, paths = (self._anonymous, None) if said is None else (said.enabled, said.paths)
+        self.authenticators = Authenticators([*self._by_certificate(), self.bearer], anonymous, paths)
 
     def _by_certificate(self) -> list[RequestAuthenticator]:
         """Proxies come first: their certificate is no user's."""

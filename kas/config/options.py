@@ -68,8 +68,17 @@ class Options:
     audit_webhook_truncate_max_batch_size: int
     audit_webhook_truncate_max_event_size: int
     audit_webhook_version: str
+    authentication_config: str
+    authentication_token_webhook_cache_ttl: float
+    authentication_token_webhook_config_file: str
+    authentication_token_webhook_version: str
+    authorization_config: str
     authorization_mode: list[str]
     authorization_policy_file: str
+    authorization_webhook_cache_authorized_ttl: float
+    authorization_webhook_cache_unauthorized_ttl: float
+    authorization_webhook_config_file: str
+    authorization_webhook_version: str
     bind_address: str
     client_ca_file: str
     controllers: list[str]
@@ -110,6 +119,15 @@ class Options:
     max_mutating_requests_inflight: int
     max_requests_inflight: int
     min_request_timeout: int
+    oidc_ca_file: str
+    oidc_client_id: str
+    oidc_groups_claim: str
+    oidc_groups_prefix: str
+    oidc_issuer_url: str
+    oidc_required_claim: dict[str, str]
+    oidc_signing_algs: list[str]
+    oidc_username_claim: str
+    oidc_username_prefix: str
     profiling: bool
     proxy_client_cert_file: str
     proxy_client_key_file: str

@@ -15,7 +15,7 @@ from typing import Any
 
 from kas.auth.authn import AuthenticationError
 from kas.auth.authz.rules import go_list
-from kas.auth.tokens import LEGACY_ISSUER, Claims, Verifier
+from kas.auth.tokens import LEGACY_ISSUER, MAX_NUMBER, Claims, Verifier
 from kas.auth.user import (
     CREDENTIAL_ID,
     NODE_NAME,
@@ -36,7 +36,6 @@ INVALID_SINCE_LABEL = "kubernetes.io/legacy-token-invalid-since"
 NoteUse = Callable[[str, str], None]
 # Clock skew allowed when times are compared, and how long a deleted object's tokens live on.
 LEEWAY_S = 60
-MAX_NUMBER = 1 << 62  # of seconds: beyond is no time
 
 
 class JWTTokens:
@@ -115,7 +114,7 @@ class ServiceAccountTokens:
         private = claims.get("kubernetes.io")
         if not isinstance(private, dict):
             raise AuthenticationError("service account token has no kubernetes.io claims")
-        if now > _number(claims, "exp", 0.0) + LEEWAY_S:
+        if "exp" in claims and now > _number(claims, "exp", 0.0) + LEEWAY_S:
             raise AuthenticationError("service account token has expired")
         if now < _number(claims, "nbf", 0.0) - LEEWAY_S:
             raise AuthenticationError("service account token is not valid yet")
