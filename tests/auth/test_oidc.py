@@ -34,7 +34,10 @@ def as_(server: KasServer, token: str) -> Client:
 
 def who(server: KasServer, token: str):
     """The user a token is of, None for a 401."""
-    status, body = as_(server, token)("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", REVIEW)
+    for _ in range(3):
+        status, body = as_(server, token)("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", REVIEW)
+        if status != 408:  # a machine so busy that our body comes late
+            break
     assert status in (201, 401), body
     return body["status"]["userInfo"] if status == 201 else None
 
@@ -247,7 +250,8 @@ def replace(path, text):
 
 def everywhere(server, token, name):
     """Whether all workers know the token's user by this name, None for nobody."""
-    return all((user := who(server, token)) is None if name is None else user and user["username"] == name for _ in range(12))
+    found = [who(server, token) for _ in range(12)]
+    return all(user is None if name is None else user is not None and user["username"] == name for user in found)
 
 
 def test_the_file_is_read_again(configured, place, issuer, ca):
@@ -261,7 +265,8 @@ def test_the_file_is_read_again(configured, place, issuer, ca):
         ))  # fmt: skip
         until(lambda: everywhere(server, token, "two:jane") and everywhere(server, other.token(), "other:jane"))
         replace(path, configuration({"issuer": {"url": "http://x"}}))
-        until(lambda: "failed to reload authentication configuration" in server.output)
+        until(lambda: _metrics(server, 'status="failure"} 1'))
+        assert "failed to reload authentication configuration" in server.output
         assert everywhere(server, token, "two:jane")
         replace(path, configuration(entry(other, place / "stub-ca.crt", {"claim": "sub", "prefix": ""})))
         until(lambda: everywhere(server, other.token(), "jane") and everywhere(server, token, None))
