@@ -21,6 +21,7 @@ from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.auth import external
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
+from kas.auth.authn.serviceaccount import TokenCounts
 from kas.auth.authz import modes, rbac_informer
 from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import SOURCES
@@ -162,6 +163,7 @@ class Server:
             o.data_dir / "admin.token", raw.token_auth_file, self.keys, self.audiences,
             lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
             client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
+            counts=TokenCounts(self.metrics),
         )  # fmt: skip
 
     def load_credentials(self) -> None:

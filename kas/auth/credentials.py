@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.authn.bootstrap import BootstrapTokens
-from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAccountTokens
+from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAccountTokens, TokenCounts
 from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
 from kas.auth.tokens import LEGACY_ISSUER, Signer, Verifier
@@ -72,11 +72,12 @@ class Credentials:
     def __init__(
         self, admin_token: Path, token_file: str, keys: ServiceAccountKeys, audiences: Sequence[str], get: Getter, anonymous: bool,
         note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = Proxies(), bootstrap_tokens: bool = False,
+        counts: TokenCounts | None = None,
     ) -> None:  # fmt: skip
         self._client_cas, self._proxies, self._bootstrap_tokens = client_cas, proxies, bootstrap_tokens
         self._admin_token, self._token_file = admin_token, token_file
         self._keys, self._audiences, self._get, self._anonymous = keys, audiences, get, anonymous
-        self._note_use = note_use
+        self._note_use, self._counts = note_use, counts
         self.tokens: TokenUnion
         self.bearer: BearerToken
         self.authenticators: Authenticators
@@ -115,4 +116,4 @@ class Credentials:
         return out
 
     def _service_accounts(self) -> ServiceAccountTokens:
-        return ServiceAccountTokens(self._keys.verifier, self._audiences, self._get, note_use=self._note_use)
+        return ServiceAccountTokens(self._keys.verifier, self._audiences, self._get, note_use=self._note_use, counts=self._counts)

@@ -91,7 +91,7 @@ def test_all_wait_for_one_fetch_and_not_too_many():
         fake.gate.clear()
         token = jwt.encode({}, key, "RS256")
         tasks = [asyncio.create_task(fake.payload(token)) for _ in range(MAX_WAITING + 5)]
-        while sum(t.done() for t in tasks) < 5:
+        while sum(t.done() for t in tasks) < 5:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert [t for t in tasks if t.done() and "too many requests" not in str(t.exception())] == []
         tasks[0].cancel()  # who leaves takes nothing from the others
