@@ -163,7 +163,7 @@ class Server:
             o.data_dir / "admin.token", raw.token_auth_file, self.keys, self.audiences,
             lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
             client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
-            counts=TokenCounts(self.metrics),
+            counts=TokenCounts(self.metrics), basic_file=raw.basic_auth_file,
         )  # fmt: skip
 
     def load_credentials(self) -> None:

@@ -74,6 +74,7 @@ class Options:
     authentication_token_webhook_version: str
     authorization_mode: list[str]
     authorization_policy_file: str
+    basic_auth_file: str
     bind_address: str
     client_ca_file: str
     controllers: list[str]
