@@ -11,7 +11,7 @@ from kas.auth.authn import AuthenticationError
 from kas.auth.authn.oidc.configuration import Issuer
 from kas.auth.authn.oidc.distributed import DistributedClaim
 from kas.auth.authn.oidc.keys import EVERY_S, MAX_KEYS, MAX_WAITING, RemoteKeys, parse
-from kas.auth.authn.oidc.provider import getter
+from kas.auth.authn.oidc.provider import trusting
 from kas.auth.authn.oidc.validation import Mapper
 from kas.client.fetch import Fetched, get
 from kas.client.http import BackendError
@@ -116,7 +116,7 @@ def issuer(tmp_path):
 def expanded(made, ca, claims):
     async def run():
         described = Issuer(made.url, "", ca, ("client",), ("RS256", "ES256"), Mapper())
-        claim = DistributedClaim("groups", described, getter(ca))
+        claim = DistributedClaim("groups", described, trusting(ca))
         found = claim.expand(claims)
         return found if isinstance(found, dict) else await found
 
