@@ -22,11 +22,12 @@ from kas.auth import external
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
 from kas.auth.authn.serviceaccount import TokenCounts
-from kas.auth.authz import modes, rbac_informer
+from kas.auth.authz import rbac_informer
 from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
+from kas.auth.authz.reload import LOOK_EVERY_S, Reloading, authorizer_of
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
 from kas.client.hooks import HookClients
 from kas.client.kubeconfig import Users
@@ -140,14 +141,10 @@ class Server:
         o, raw = self.options, self.options.raw
         self.rbac = RbacIndex()
         self.revocation = Revocation(self.store, [self.registries.of("", resource).root for resource in revocation.RESOURCES])
-        abac = None
-        if raw.authorization_policy_file:
-            from kas.auth.authz.abac import load_policy_file
-
-            abac = load_policy_file(raw.authorization_policy_file)
         prefixes = {r: reg.root for (_, r), reg in self.registries.by_resource() if r in SOURCES}
         node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes), bootstrap.role_rules("system:node"))
-        self.authorizer = modes.build(raw.authorization_mode, rbac=self.rbac, node=node, abac=abac)
+        name = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
+        self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, name)
         self.keys = ServiceAccountKeys(
             raw.service_account_issuer, Path(raw.service_account_signing_key_file or o.data_dir / "pki" / "sa.key"),
             [Path(p) for p in raw.service_account_key_file],
@@ -320,11 +317,14 @@ class Server:
 
     def controllers(self) -> list[controllers.Controller]:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``."""
+        from kas.controllers.signing import Authority
+
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
         initializer = controllers.Initializer(
-            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator
-        )
+            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
+            self.authorizer, Authority(o.data_dir / "pki" / "ca.crt", o.data_dir / "pki" / "ca.key"),
+        )  # fmt: skip
         return [initializer.make(name) for name in (*self.own, *self.chosen)]
 
     def runner(self, more: Sequence[Periodic] = ()) -> Runner:
@@ -337,6 +337,8 @@ class Server:
             ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
             *(self.external.periodic if self.external is not None else ()), *more,
         ]  # fmt: skip
+        if isinstance(self.authorizer, Reloading):
+            periodic.append(("authorization configuration", LOOK_EVERY_S, self.authorizer.look))
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)

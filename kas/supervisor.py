@@ -70,7 +70,8 @@ def preflight(o: Options) -> list[str]:
     chosen = o.controllers not in (["*"], ["none"])
     files = (
         o.token_auth_file or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
-        or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file
+        or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
+        or o.authorization_webhook_config_file
     )  # fmt: skip
     if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
         return []
@@ -105,7 +106,7 @@ def unusable(o: Options) -> list[str]:
         lambda: order.enabled(o.enable_admission_plugins, o.disable_admission_plugins),
         lambda: _credentials(o),
         lambda: _authentication(o),
-        lambda: _policy(o),
+        lambda: _authorization(o),
     ):
         try:
             check()
@@ -159,17 +160,27 @@ def _write(fd: int, data: bytes) -> None:
         f.write(data)
 
 
-def _policy(o: Options) -> None:
+def _authorization(o: Options) -> None:
     from kas.auth.authz.abac import PolicyError, load_policy_file
+    from kas.auth.authz.configuration import VERSIONS, from_flags, load_file
+    from kas.client.kubeconfig import load as load_kubeconfig
+    from kas.config.flagtypes import quote
 
+    authorizers = load_file(o.authorization_config) if o.authorization_config else from_flags(o)
     path = o.authorization_policy_file
-    if path and "ABAC" in o.authorization_mode:
-        try:
+    try:
+        if any(a.type == "ABAC" for a in authorizers) and (path or o.authorization_config):
             load_policy_file(path)
-        except OSError as e:
-            raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
-        except PolicyError as e:
-            raise ValueError(f"invalid authorization config: {e}") from None
+        for hook in filter(None, (a.webhook for a in authorizers)):
+            if hook.kubeconfig:
+                load_kubeconfig(hook.kubeconfig)
+            if hook.version not in VERSIONS:
+                known = ", ".join(map(quote, VERSIONS))
+                raise ValueError(f"unsupported webhook authorizer version {quote(hook.version)}, supported versions are {known}")
+    except OSError as e:
+        raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
+    except (PolicyError, ValueError) as e:
+        raise ValueError(f"invalid authorization config: {e}") from None
 
 
 def run(options: Completed) -> int:

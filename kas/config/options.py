@@ -72,8 +72,13 @@ class Options:
     authentication_token_webhook_cache_ttl: float
     authentication_token_webhook_config_file: str
     authentication_token_webhook_version: str
+    authorization_config: str
     authorization_mode: list[str]
     authorization_policy_file: str
+    authorization_webhook_cache_authorized_ttl: float
+    authorization_webhook_cache_unauthorized_ttl: float
+    authorization_webhook_config_file: str
+    authorization_webhook_version: str
     basic_auth_file: str
     bind_address: str
     client_ca_file: str

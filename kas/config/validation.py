@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kas.config import auditing, authentication, ciphers, features, unserved
+from kas.config import auditing, authentication, ciphers, features
 from kas.config.flagtypes import quote
 
 if TYPE_CHECKING:
     from kas.config.options import Options
 
-AUTHORIZERS = ("Node", "RBAC", "ABAC", "AlwaysAllow", "AlwaysDeny")
+AUTHORIZERS = ("Node", "RBAC", "ABAC", "Webhook", "AlwaysAllow", "AlwaysDeny")
 # What each name means to the listener, which knows none older than 1.2.
 TLS_VERSIONS = {"VersionTLS10": "tls1.2", "VersionTLS11": "tls1.2", "VersionTLS12": "tls1.2", "VersionTLS13": "tls1.3"}
 RECONCILERS = ("master-count", "lease", "none")
@@ -41,7 +41,7 @@ def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
     checks = (
         _serving, _limits, _ports, _storage, _files, _clients, _identity, authentication.problems, _authorization, auditing.problems,
-        _network, _api, unserved.findings,
+        _network, _api,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
 
@@ -172,20 +172,27 @@ def _identity(o: Options) -> Iterator[str]:
 
 
 def _authorization(o: Options) -> Iterator[str]:
-    modes = o.authorization_mode
+    """Upstream's ``BuiltInAuthorizationOptions.Validate``; what a configuration file says is read later."""
+    if o.authorization_config:
+        if any(name == "authorization-mode" or name.startswith("authorization-webhook-") for name in o.given):
+            yield "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined"
+        return
+    modes, webhook = o.authorization_mode, o.authorization_webhook_config_file
     if not modes:
         yield "at least one authorization-mode must be passed"
     for mode in modes:
-        if mode == "Webhook":
-            yield "--authorization-mode: kas does not have a webhook that authorizes yet"
-        elif mode not in AUTHORIZERS:
+        if mode not in AUTHORIZERS:
             yield f"authorization-mode {quote(mode)} is not a valid mode"
-    if len(set(modes)) != len(modes):
-        yield f"authorization-mode [{' '.join(map(quote, modes))}] has mode specified more than once"
-    if "ABAC" in modes and not o.authorization_policy_file:
-        yield "authorization-mode ABAC's authorization policy file not passed"
+        if mode == "ABAC" and not o.authorization_policy_file:
+            yield "authorization-mode ABAC's authorization policy file not passed"
+        if mode == "Webhook" and not webhook:
+            yield "authorization-mode Webhook's authorization config file not passed"
     if o.authorization_policy_file and "ABAC" not in modes:
         yield "cannot specify --authorization-policy-file without mode ABAC"
+    if webhook and "Webhook" not in modes:
+        yield "cannot specify --authorization-webhook-config-file without mode Webhook"
+    if len(set(modes)) != len(modes):
+        yield f"authorization-mode [{' '.join(map(quote, modes))}] has mode specified more than once"
 
 
 def _network(o: Options) -> Iterator[str]:

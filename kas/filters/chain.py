@@ -125,5 +125,5 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         p.audit,  # from here on it is known whom the record is about
         impersonation(p.authorizer),  # after audit: the record shows who really asked
         p.max_in_flight,  # counts against the user whose request it has become, before the costly part
-        authorization(p.authorizer, metrics),  # last: it needs the final user
+        authorization(p.authorizer),  # last: it needs the final user
     ]

@@ -111,9 +111,14 @@ async def dropped(m: Metered) -> None:
 
 @of("apiserver_authorization_decisions_total")
 async def decisions(m: Metered) -> None:
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"nonResourceAttributes": {}}}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    # Who may do everything is not asked about, and no opinion is no decision.
     await m("GET", PODS)
     assert (await m("GET", PODS, token="")).status == 403
-    assert [m.value("apiserver_authorization_decisions_total", decision=d) for d in ("allowed", "denied")] == [1, 1]
+    assert (await m("GET", "/healthz", token="")).status == 200
+    assert (await m("POST", path, review)).status == 201
+    assert m.value("apiserver_authorization_decisions_total", type="RBAC", name="rbac", decision="allowed") == 1
 
 
 @of("authentication_attempts", anonymous_auth=False)

@@ -16,6 +16,7 @@ from typing import Any
 import jwt
 
 from kas.testing.server import KasServer
+from tests.security import audited
 from tests.security.files import Files
 from tests.security.normal import HEADERS, Normal, parts
 from tests.security.stubs import AUTHORITY, SERVING, Stub
@@ -23,6 +24,7 @@ from tests.security.stubs import AUTHORITY, SERVING, Stub
 ADMIN = {"token": "admin-token"}
 LIMIT_S = 120.0
 READY_TRIES = 300
+LONG = "x" * 450_000
 PAUSE_S = 0.2  # between tries of a step that is tried again, as recorded
 
 
@@ -34,6 +36,7 @@ class Session:
         self._contexts: dict[str | None, ssl.SSLContext] = {}
         self._saved: dict[str, Any] = {}
         self._namespace = "none"
+        self._audited: bool = setup.get("audited", False)
         self._stubs: dict[str, Stub] = {}
         stubs, files = setup.get("stubs") or {}, {**setup["files"]}
         if stubs:
@@ -46,7 +49,7 @@ class Session:
             self.files.put(name, files[name], self.fill)
         self.server: KasServer = start(*map(self.fill, setup["flags"]))
         for step in setup.get("ready") or ():
-            self._step({"poll": READY_TRIES, **step}, Normal({}))
+            self._step({"poll": READY_TRIES, **step}, Normal({}), "")
 
     def __enter__(self) -> Session:
         return self
@@ -56,12 +59,14 @@ class Session:
             stub.close()
 
     def fill(self, text: str) -> str:
-        """Puts in what ``${…}`` stands for: dir, url (also of a stub), ns, a file as base64 or as text, or a path into what was saved."""
+        """Puts in what ``${…}`` stands for: dir, url (of a stub, too), ns, long, a file as base64 or text, a path into what was saved."""
 
         def value(match: re.Match[str]) -> str:
             key = match.group(1)
             if key in ("dir", "ns", "url"):
                 return {"dir": str(self.files.directory), "ns": self._namespace, "url": self.server.url if key == "url" else ""}[key]
+            if key == "long":
+                return LONG
             name, _, path = key.partition(":")
             if name == "url":
                 return self._stubs[path].url
@@ -86,16 +91,30 @@ class Session:
             **{stub.url: f"<url:{name}>" for name, stub in self._stubs.items()}, self._namespace: "<ns>",
             str(self.files.directory): "<dir>", f"127.0.0.1:{self.server.port}": "<server>",
         })  # fmt: skip
-        return [self._step(step, normal) for step in case["in"]["steps"]]
+        ids, out = audited.AuditIDs(case["id"], self.files.directory), []
+        for i, step in enumerate(case["in"]["steps"]):
+            done = self._looked(step, ids, normal)
+            own = "" if done is not None or not step.get("aid", self._audited) else ids.of(i)
+            out.append(self._step(step, normal, own) if done is None else done)
+        return out
 
-    def _step(self, step: dict[str, Any], normal: Normal) -> dict[str, Any]:
+    def _looked(self, step: dict[str, Any], ids: audited.AuditIDs, normal: Normal) -> dict[str, Any] | None:
+        """What a step that is no request looks at; None for a request."""
         if "sleep" in step:
             time.sleep(step["sleep"])
         if "take" in step:
-            asked = self._stubs[step["take"]].take()
+            take = self._stubs[step["take"]].take
+            if step.get("events"):
+                return ids.sent(take, step, normal)
+            asked = audited.asked_at_least(take, step.get("atLeast", 0))
             return {} if step.get("drain") else {"asked": [normal.value(a) for a in asked]}
+        if step.get("audit"):
+            return ids.file(self.files.path("audit.log"), step, normal)
+        return audited.files(self.files.directory, step["files"]) if "files" in step else None
+
+    def _step(self, step: dict[str, Any], normal: Normal, audit_id: str) -> dict[str, Any]:
         for left in range(step.get("poll", 1) - 1, -1, -1):
-            status, headers, data = self._request(step)
+            status, headers, data = self._request(step, audit_id)
             if left == 0 or status == step.get("until", 200):
                 break
             time.sleep(PAUSE_S)
@@ -121,7 +140,7 @@ class Session:
             out["jwt"] = normal.jwt(token)
         return out
 
-    def _request(self, step: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    def _request(self, step: dict[str, Any], audit_id: str) -> tuple[int, dict[str, str], bytes]:
         cred = step.get("cred", ADMIN) or {}
         headers = [("Accept", step.get("accept", "application/json"))]
         if "token" in cred:
@@ -135,6 +154,8 @@ class Session:
         elif step["method"] in ("POST", "PUT", "PATCH"):
             headers.append(("Content-Length", "0"))
         headers += [("User-Agent", "replay"), *((k, self.fill(v)) for k, v in step.get("headers", ()))]
+        if audit_id:
+            headers.append(("Audit-ID", audit_id))
         c = http.client.HTTPSConnection("127.0.0.1", self.server.port, context=self._context(cred.get("cert")), timeout=LIMIT_S)
         try:
             c.putrequest(step["method"], self.fill(step["path"]), skip_accept_encoding=True)
@@ -145,7 +166,8 @@ class Session:
             got: dict[str, str] = {}
             for name, value in r.getheaders():
                 got[name.lower()] = f"{got[name.lower()]} || {value}" if name.lower() in got else value
-            return r.status, got, r.read()
+            # Of what does not end, the first lines, and then the client goes.
+            return r.status, got, b"".join(r.readline() for _ in range(step["lines"])) if "lines" in step else r.read()
         finally:
             c.close()
 

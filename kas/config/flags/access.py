@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from kas.config.flags.row import Flag, no_effect, refuses
 
-_AUTHZ_WEBHOOK = refuses("a webhook that authorizes")
-_NO_AUTHZ_WEBHOOK = no_effect("there is no webhook that authorizes yet")
-
 AUTHENTICATION = (
     Flag("anonymous-auth", "bool", True, "Requests without credentials are system:anonymous instead of 401."),
     Flag("api-audiences", "strings", (), "Audiences of the API server.", shown="the service-account issuers"),
@@ -44,14 +41,14 @@ AUTHENTICATION = (
 )  # fmt: skip
 
 AUTHORIZATION = (
-    Flag("authorization-config", "path", "", "AuthorizationConfiguration file.", refuses("an authorization configuration")),
-    Flag("authorization-mode", "strings", ("Node", "RBAC"), "Authorizers in order: Node, RBAC, ABAC, AlwaysAllow, AlwaysDeny.",
+    Flag("authorization-config", "path", "", "AuthorizationConfiguration file, instead of the modes; read again when it changes."),
+    Flag("authorization-mode", "strings", ("Node", "RBAC"), "Authorizers in order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny.",
          upstream=""),
     Flag("authorization-policy-file", "path", "", "ABAC policy, one JSON object a line."),
-    Flag("authorization-webhook-cache-authorized-ttl", "duration", 300.0, "How long a webhook's yes is kept.", _NO_AUTHZ_WEBHOOK),
-    Flag("authorization-webhook-cache-unauthorized-ttl", "duration", 30.0, "How long a webhook's no is kept.", _NO_AUTHZ_WEBHOOK),
-    Flag("authorization-webhook-config-file", "path", "", "Kubeconfig of the webhook that authorizes.", _AUTHZ_WEBHOOK),
-    Flag("authorization-webhook-version", "string", "v1beta1", "Version of SubjectAccessReview the webhook is sent.", _NO_AUTHZ_WEBHOOK),
+    Flag("authorization-webhook-cache-authorized-ttl", "duration", 300.0, "How long a webhook's yes is kept."),
+    Flag("authorization-webhook-cache-unauthorized-ttl", "duration", 30.0, "How long a webhook's no is kept."),
+    Flag("authorization-webhook-config-file", "path", "", "Kubeconfig of the webhook that authorizes."),
+    Flag("authorization-webhook-version", "string", "v1beta1", "Version of SubjectAccessReview the webhook is sent."),
 )  # fmt: skip
 
 ADMISSION = (
