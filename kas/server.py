@@ -21,6 +21,7 @@ from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.auth import external
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
+from kas.auth.authn.serviceaccount import TokenCounts
 from kas.auth.authz import rbac_informer
 from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import SOURCES
@@ -163,6 +164,7 @@ class Server:
             o.data_dir / "admin.token", raw.token_auth_file, self.keys, self.audiences,
             lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
             client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
+            counts=TokenCounts(self.metrics), basic_file=raw.basic_auth_file,
         )  # fmt: skip
 
     def load_credentials(self) -> None:

@@ -71,7 +71,7 @@ def preflight(o: Options) -> list[str]:
     asked in a child."""
     chosen = o.controllers not in (["*"], ["none"])
     files = (
-        o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+        o.token_auth_file or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
         or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
         or o.authorization_webhook_config_file
     )  # fmt: skip
@@ -125,12 +125,14 @@ def unusable(o: Options) -> list[str]:
 
 
 def _credentials(o: Options) -> None:
+    from kas.auth.authn.basicfile import load_basic_file
     from kas.auth.authn.tokenfile import load_token_file
     from kas.auth.tokens import Signer
 
-    if o.token_auth_file:
-        with contextlib.suppress(OSError):
-            load_token_file(o.token_auth_file)
+    for path, load_file in ((o.token_auth_file, load_token_file), (o.basic_auth_file, load_basic_file)):
+        if path:
+            with contextlib.suppress(OSError):
+                load_file(path)
     path = o.service_account_signing_key_file
     if path:
         with contextlib.suppress(OSError):

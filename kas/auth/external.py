@@ -41,7 +41,10 @@ class External:
         configuration = load(o)
         self.anonymous = configuration.anonymous
         authenticators = JWTAuthenticators(metrics)
-        authenticators.use(authenticators.made(configuration.issuers))
+        made = authenticators.made(configuration.issuers)
+        for authenticator in made.values():
+            authenticator.provider.start()
+        authenticators.use(made)
         self.members.append(authenticators)
         if o.authentication_config:
             from kas.auth.authn.oidc.reload import LOOK_EVERY_S, Reload

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-EC = {256: ("ES256",), 384: ("ES384",), 521: ("ES512",)}  # by the bits of the curve
+EC = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}  # by the curve
 ALL = frozenset((*RSA, *(name for names in EC.values() for name in names)))
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*\Z")
 
@@ -36,8 +36,8 @@ def key(public: Any, id: str) -> Key:
 
     if isinstance(public, rsa.RSAPublicKey):
         return Key(id, RSA, public)
-    if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.key_size in EC:
-        return Key(id, EC[public.curve.key_size], public)
+    if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name in EC:
+        return Key(id, EC[public.curve.name], public)
     raise ValueError("unknown public key type, must be RSA or ECDSA on P-256, P-384 or P-521")
 
 

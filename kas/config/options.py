@@ -79,6 +79,7 @@ class Options:
     authorization_webhook_cache_unauthorized_ttl: float
     authorization_webhook_config_file: str
     authorization_webhook_version: str
+    basic_auth_file: str
     bind_address: str
     client_ca_file: str
     controllers: list[str]

@@ -35,7 +35,7 @@ CORS_HELP = (
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "service-account-signing-key-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
-    "admission-control-config-file", "client-ca-file", "requestheader-client-ca-file",
+    "admission-control-config-file", "basic-auth-file", "client-ca-file", "requestheader-client-ca-file",
 )  # fmt: skip
 
 

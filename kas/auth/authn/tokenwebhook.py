@@ -104,6 +104,8 @@ class TokenWebhook:
         return orjson.dumps({"kind": KIND, "apiVersion": self._api_version, "metadata": {}, "spec": spec, "status": {"user": {}}})
 
     def _verdict(self, body: bytes, wanted: tuple[str, ...]) -> Verdict:
+        if not body:
+            raise HookError("0-length response")
         known = frozenset((f"{GROUP}/{version}", KIND) for version in WEBHOOK_VERSIONS)
         status = read_review(body, (self._api_version, KIND), known, self._type).get("status") or {}
         given = status.get("audiences") or self._audiences

@@ -47,7 +47,7 @@ class JWTAuthenticator:
         self._mapper = issuer.mapper
         self.provider = Provider(issuer, self._fetched)
         groups = issuer.mapper.groups.claim
-        self._distributed = DistributedClaim(groups, issuer, self.provider.get) if groups else None
+        self._distributed = DistributedClaim(groups, issuer, self.provider.tls) if groups else None
 
     @eager
     async def authenticate_token(self, token: str) -> UserInfo | None:
@@ -84,11 +84,8 @@ class JWTAuthenticators:
         self._by_issuer: dict[str, JWTAuthenticator] = {}
 
     def made(self, issuers: Sequence[Issuer]) -> dict[str, JWTAuthenticator]:
-        """Authenticators of these issuers, for ``use``; each begins to ask its issuer for its keys. Needs a running loop."""
-        out = {issuer.url: JWTAuthenticator(issuer, self._metrics) for issuer in issuers}
-        for authenticator in out.values():
-            authenticator.provider.start()
-        return out
+        """Authenticators of these issuers, for ``use`` once they are started. Reads authorities, so it may run beside the loop."""
+        return {issuer.url: JWTAuthenticator(issuer, self._metrics) for issuer in issuers}
 
     def use(self, authenticators: dict[str, JWTAuthenticator]) -> None:
         """From now on these are asked, and no others."""

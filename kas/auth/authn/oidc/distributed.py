@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable
 from typing import Any
 
 from kas.auth.authn import AuthenticationError
 from kas.auth.authn.oidc.configuration import Issuer
-from kas.auth.authn.oidc.keys import MAX_DOCUMENT, Get, RemoteKeys
-from kas.auth.authn.oidc.provider import HEADERS, TIMEOUT_S, discovered
+from kas.auth.authn.oidc.keys import MAX_DOCUMENT, RemoteKeys
+from kas.auth.authn.oidc.provider import HEADERS, TIMEOUT_S, discovered, getter
 from kas.auth.authn.oidc.tokens import Claims, Verifier
 from kas.auth.tokens import issuer_of
 from kas.client import fetch
 from kas.client.http import BackendError
-from kas.client.kubeconfig import client_tls
 from kas.meta.waiting import awaited
 
 MAX_ISSUERS = 16
@@ -26,9 +26,8 @@ class DistributedClaim:
     """Looks up the claim ``name`` of tokens of ``issuer``. The token that is fetched has to be signed by whoever it says it is of, for the
     same audiences. So many lookups at once."""
 
-    def __init__(self, name: str, issuer: Issuer, get: Get) -> None:
-        self._name, self._issuer, self._get = name, issuer, get
-        self._tls = client_tls(issuer.ca.encode())
+    def __init__(self, name: str, issuer: Issuer, tls: ssl.SSLContext) -> None:
+        self._name, self._issuer, self._tls, self._get = name, issuer, tls, getter(tls)
         self._verifiers: OrderedDict[str, Verifier] = OrderedDict()
         self._running = 0
 

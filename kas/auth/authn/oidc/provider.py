@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -25,9 +26,14 @@ MAX_QUOTED = 200  # of an answer in the log
 HEADERS = [(b"accept", b"application/json, */*"), (b"user-agent", f"kas/{__version__}".encode())]
 
 
-def getter(ca: str) -> Get:
-    """Gets documents from whom ``ca`` (PEM; the system's authorities without) vouches for."""
-    return partial(fetch.get, tls=client_tls(ca.encode()), headers=HEADERS, limit=MAX_DOCUMENT, timeout_s=TIMEOUT_S)
+def trusting(ca: str) -> ssl.SSLContext:
+    """A context that believes whom ``ca`` (PEM; the system's authorities without) vouches for. Reads those, which takes a while."""
+    return client_tls(ca.encode())
+
+
+def getter(tls: ssl.SSLContext) -> Get:
+    """Gets documents of issuers."""
+    return partial(fetch.get, tls=tls, headers=HEADERS, limit=MAX_DOCUMENT, timeout_s=TIMEOUT_S)
 
 
 async def discovered(get: Get, issuer: str, url: str = "") -> str:
@@ -53,7 +59,8 @@ class Provider:
 
     def __init__(self, issuer: Issuer, note: Note = lambda good: None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._issuer, self._note, self._sleep = issuer, note, sleep
-        self.get = getter(issuer.ca)
+        self.tls = trusting(issuer.ca)
+        self.get = getter(self.tls)
         self.verifier: Verifier | None = None
         self.error = "oidc: authenticator not initialized"
         self._keys: RemoteKeys | None = None

@@ -59,7 +59,9 @@ class Reload:
 
     async def _use(self, data: bytes) -> None:
         configuration = await asyncio.to_thread(load_file, self._options, data)
-        made = self._authenticators.made(configuration.issuers)
+        made = await asyncio.to_thread(self._authenticators.made, configuration.issuers)
+        for authenticator in made.values():
+            authenticator.provider.start()
         try:
             await _ready(made)
         except BaseException:
