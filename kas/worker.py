@@ -110,9 +110,9 @@ async def _serve(
     runner.start()
     # What was made so far lives as long as the process. Requests make many small dicts and no cycles, so looking for cycles
     # after every 700 of them finds nothing and costs up to a third of a pod's create.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
     os.write(report_fd, b"ready\n")
     warming = loop.create_task(warm_up(server.registries))
     if raw.v >= 4:

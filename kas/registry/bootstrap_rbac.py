@@ -35,7 +35,9 @@ def reconcile(resource: str, wanted: Obj, old: Obj) -> tuple[str, Obj]:
             out = {**out, "subjects": [*(old.get("subjects") or ()), *missing]}
         return ("update", out) if out is not old else ("", old)
     out = _merge_meta(wanted, old)
-    if not (wanted.get("aggregationRule") and old.get("aggregationRule")):
+    # A start finds nearly all roles as it left them, and looking for what covers what costs more than the rest of it.
+    as_wanted = old.get("rules") == wanted.get("rules")
+    if not (as_wanted or (wanted.get("aggregationRule") and old.get("aggregationRule"))):
         missing_rules = covers(old.get("rules") or [], wanted.get("rules") or [])
         if missing_rules:
             out = {**out, "rules": [*(old.get("rules") or ()), *missing_rules]}
