@@ -5,7 +5,7 @@ from typing import Any
 
 from kas.auth.user import UserInfo
 from kas.meta.selectors import FieldTerm, Requirement
-from kas.request.http import AuditEvent, Connection, Incoming
+from kas.request.http import AuditEvent, Connection, Headers, Incoming, Stream
 from kas.request.requestinfo import Query
 
 Outcome = tuple[int, str, str]
@@ -76,8 +76,20 @@ class Request:
     def warn(self, text: str) -> None: ...
     def annotate(self, key: str, value: str) -> None: ...
 
+def request_of(scope: dict[str, Any], read_only: bool = False) -> Request: ...
+
+class Response:
+    status: int
+    headers: Headers
+    body: bytes
+    stream: Stream | None
+    finish: Callable[[], None] | None
+    def __init__(self, status: int, headers: Headers, body: bytes = b"", stream: Stream | None = None) -> None: ...
+
 def reseed() -> None: ...
 def audit_id() -> str: ...
+def take_audit_id(req: Request) -> None: ...
+def show_audit_id(req: Request, resp: Response) -> None: ...
 
 class Attributes:
     user: UserInfo

@@ -255,9 +255,7 @@ class Server:
             lambda: self.documents.openapi, lambda: self.documents.refresh_discovery(), self._for_one_backend(),
             "RemoteRequestHeaderUID" in self.features, self.metrics,
         )  # fmt: skip
-        self.director = Director(
-            self.rest.handle, lambda group, version: (group, version) in self.rest.resources, self.aggregator.claims
-        )  # fmt: skip
+        self.director = Director(self.rest.handle, self.rest.resources, self.aggregator.claims)
         self.director.fallback(CustomHandler(self.custom, self.rest, CustomScale(self.writer)))
         versions = discovery.builtin_versions(self.served, self.scheme.groups)
         version = f"v{__version__}"

@@ -105,7 +105,7 @@ async def _serve(
         listener.start(index)
     for bound in held:
         wait_for_words(bound)
-    LoopTime(server.metrics, _whose, gate.look).start()
+    LoopTime(server.metrics, _whose, gate.glance).start()
     runner = server.runner([("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look))])
     runner.start()
     # What was made so far lives as long as the process. Requests make many small dicts and no cycles, so looking for cycles
