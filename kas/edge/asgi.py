@@ -92,8 +92,8 @@ class App:
         finally:
             if resp.finish is not None:
                 resp.finish()
-        source.release()
         if not source.ended and not req.has_header(b"expect"):
+            source.release()  # what nobody reads any more must not wait for the rest of it
             await source.drain()
         source.close()
 

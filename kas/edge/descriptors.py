@@ -36,8 +36,8 @@ def wait_for_words(s: socket.socket) -> None:
 
 
 class Gate:
-    """Shuts out new connections while more than ``most`` descriptors are open. ``glance`` is called some twenty times a second, in the loop;
-    ``give_up`` once, when a listener does not accept any more. The ``sockets`` are the listeners'."""
+    """Shuts out new connections while more than ``most`` descriptors are open. ``glance`` is called some twenty times a second, in
+    the loop; ``give_up`` once, when a listener does not accept any more. The ``sockets`` are the listeners'."""
 
     def __init__(self, sockets: Sequence[socket.socket], most: int, give_up: Callable[[], None]) -> None:
         self._sockets, self._most, self._give_up = sockets, most, give_up

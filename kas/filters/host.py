@@ -5,7 +5,6 @@ from __future__ import annotations
 from kas.filters.handler import Filter
 from kas.request.http import Request, Response
 
-
 _SPACE = ord(" ")  # a number is looked for in a quarter of the time of bytes
 
 

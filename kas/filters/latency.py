@@ -5,7 +5,6 @@ from __future__ import annotations
 from kas._fastpath import Tally
 from kas.filters.handler import Filter
 from kas.observe.metrics import Registry
-from kas.request.http import Request, Response
 
 BUCKETS = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60,

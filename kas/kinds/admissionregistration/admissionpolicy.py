@@ -82,6 +82,8 @@ class _PolicyStrategy(Strategy):
 
 @strategy_for(GROUP, "validatingadmissionpolicies")
 class ValidatingAdmissionPolicyStrategy(_PolicyStrategy):
+    """Policies that refuse, warn or annotate; the type check of their expressions stands in the status."""
+
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """Look at the warnings of the type check, which need a text and a field, and at the conditions; not at the spec."""
         status = obj.get("status") or {}
@@ -117,6 +119,8 @@ class ValidatingAdmissionPolicyStrategy(_PolicyStrategy):
 
 @strategy_for(GROUP, "mutatingadmissionpolicies")
 class MutatingAdmissionPolicyStrategy(_PolicyStrategy):
+    """Policies that change what is written; their mutations are expressions, too."""
+
     def _constraints(self, constraints: dict[str, Any]) -> list[FieldError]:
         return mutating_operations(constraints, "spec.matchConstraints")
 

@@ -102,6 +102,8 @@ def _annotate(obj: Obj, generation: int) -> None:
 
 @strategy_for("apps", "daemonsets")
 class DaemonSetStrategy(Workload):
+    """A Workload with a second generation, that of its template."""
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status, start the generation; the template generation is at least 1."""
         super().prepare_for_create(ctx, obj)

@@ -131,6 +131,8 @@ def _spec(spec: dict[str, Any], options: Options, created: bool, whole: bool = T
 
 @strategy_for("apps", "statefulsets")
 class StatefulSetStrategy(Workload):
+    """A Workload of whose spec only some fields may change; it has templates of claims beside that of pods."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateStatefulSet``; the name is a DNS label, for the pods' host names begin with it."""
         return object_meta(obj["metadata"], True, names.dns_label) + _spec(obj.get("spec") or {}, DEFAULT, True)

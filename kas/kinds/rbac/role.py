@@ -12,6 +12,8 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 @strategy_for(rbac.GROUP, "roles")
 class RoleStrategy(Strategy):
+    """Rules about resources only: a namespace has no paths."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateRole``: the name is any path segment, and no rule is about URLs."""
         errs = object_meta(obj["metadata"], True, rbac.minimal_name)
@@ -24,6 +26,8 @@ class RoleStrategy(Strategy):
 
 @strategy_for(rbac.GROUP, "clusterroles")
 class ClusterRoleStrategy(Strategy):
+    """Rules about resources and paths, own ones or gathered from other roles by their labels."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateClusterRole`` without tolerance for selector values that are refused today."""
         return self._validate(obj, allow_invalid_values=False)
