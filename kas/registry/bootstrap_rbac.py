@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kas.auth.authz.rules import covers
-from kas.meta.labelselectors import convertible, matches
+from kas.meta.labelselectors import converted
 
 Obj = dict[str, Any]
 
@@ -66,14 +66,15 @@ def aggregate(cluster_roles: Sequence[Obj]) -> list[tuple[str, list[Obj]]]:
         rule = role.get("aggregationRule")
         if not rule:
             continue
-        if any(map(convertible, rule.get("clusterRoleSelectors") or ())):
+        selectors = [converted(selector) for selector in rule.get("clusterRoleSelectors") or ()]
+        if None in selectors:
             # A selector that means nothing gathers nothing, and takes nothing away.
             continue
         name = role["metadata"]["name"]
         gathered: list[Obj] = []
-        for selector in rule.get("clusterRoleSelectors") or ():
+        for selector in filter(None, selectors):
             for other in by_name:
-                if other["metadata"]["name"] == name or not matches(selector, other["metadata"].get("labels")):
+                if other["metadata"]["name"] == name or not selector.matches(other["metadata"].get("labels")):
                     continue
                 gathered.extend(r for r in other.get("rules") or () if r not in gathered)
         if gathered != (role.get("rules") or []):

@@ -6,7 +6,7 @@ from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.rbac import validation as rbac
 from kas.meta import field
 from kas.meta.field import FieldError
-from kas.meta.labelselectors import convertible, label_selector
+from kas.meta.labelselectors import converted, label_selector
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 
@@ -55,6 +55,6 @@ def _selector_errors(obj: Obj, allow_invalid_values: bool, convert: bool = False
     for i, selector in enumerate((obj.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()):
         path = field.index("aggregationRule.clusterRoleSelectors", i)
         errs += label_selector(selector, path, allow_invalid_values)
-        if convert and convertible(selector):
+        if convert and converted(selector) is None:
             errs.append(field.invalid(path, None, "invalid label selector."))
     return errs
