@@ -35,8 +35,6 @@ from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
 from kas.endpoints import discovery, openid, respond, translate
-from kas.endpoints.custom.handler import CustomHandler
-from kas.endpoints.custom.scale import CustomScale
 from kas.endpoints.custom.table import CustomResources
 from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.delete import Deleter
@@ -63,6 +61,7 @@ from kas.kinds.core.namespace.storage import NamespaceRegistry
 from kas.kinds.core.pod.storage import PodRegistry
 from kas.kinds.core.service import storage as service_storage
 from kas.meta import clock
+from kas.meta.lazy import Lazy
 from kas.observe.heartbeat import Heartbeat
 from kas.observe.hooks import Hooks
 from kas.observe.metrics import Registry as Metrics
@@ -77,6 +76,7 @@ from kas.types.scheme import Scheme
 
 if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
+    from kas.endpoints.custom.handler import CustomHandler
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")
@@ -256,7 +256,7 @@ class Server:
             "RemoteRequestHeaderUID" in self.features, self.metrics,
         )  # fmt: skip
         self.director = Director(self.rest.handle, self.rest.resources, self.aggregator.claims)
-        self.director.fallback(CustomHandler(self.custom, self.rest, CustomScale(self.writer)))
+        self.director.fallback(Lazy(self._custom_handler))
         versions = discovery.builtin_versions(self.served, self.scheme.groups)
         version = f"v{__version__}"
         address = f"{self.options.external_host}:{self.options.secure_port}"
@@ -295,6 +295,13 @@ class Server:
         ]  # fmt: skip
         listed = self.aggregator.listed
         self.documents.index_paths = lambda: sorted({*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *extra})
+
+    def _custom_handler(self) -> CustomHandler:
+        """Loaded with the first path that nothing built in answers."""
+        from kas.endpoints.custom.handler import CustomHandler
+        from kas.endpoints.custom.scale import CustomScale
+
+        return CustomHandler(self.custom, self.rest, CustomScale(self.writer))
 
     def _for_one_backend(self) -> int:
         """How many requests of a worker one aggregated server may keep waiting: half of its share of what may be in flight."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from kas.cel.words import LITERALS, RESERVED
 from kas.kinds.admissionregistration.webhooks import FAILURE_POLICIES, match_conditions, match_resources, mutating_operations
 from kas.meta import field, names
 from kas.meta.age import age
@@ -187,6 +186,8 @@ def _param_kind(kind: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def _variable(variable: dict[str, Any], path: str, expressions: PolicyExpressions) -> list[FieldError]:
+    from kas.cel.words import LITERALS, RESERVED  # with all of CEL
+
     errs: list[FieldError] = []
     name = variable.get("name") or ""
     if not name.strip():
