@@ -203,6 +203,17 @@ def test_every_public_class_says_what_it_is():
     assert not wrong, "\n".join(wrong)
 
 
+def test_functions_and_files_are_of_a_size_to_read():
+    """80 lines a function, 700 a file (tables of flags, kinds and types are no functions)."""
+    wrong = [f"{path.relative_to(ROOT)} is long" for path in MODULES.values() if path.read_text().count("\n") > 700 and path.suffix == ".py"]
+    for path in MODULES.values():
+        if path.suffix == ".py":
+            for n in ast.walk(ast.parse(path.read_text())):
+                if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.end_lineno - n.lineno >= 80:
+                    wrong.append(f"{path.relative_to(ROOT)}:{n.lineno} {n.name}: {n.end_lineno - n.lineno + 1} lines")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_store_parses_no_object():
     for path in (KAS / "store").rglob("*.py"):
         assert not any(name.split(".")[0] in ("orjson", "json", "msgspec") for name, _ in imported(path)), path
