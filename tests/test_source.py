@@ -205,9 +205,11 @@ def test_every_public_class_says_what_it_is():
 
 def test_functions_and_files_are_of_a_size_to_read():
     """80 lines a function, 700 a file (tables of flags, kinds and types are no functions)."""
-    wrong = [f"{path.relative_to(ROOT)} is long" for path in MODULES.values() if path.read_text().count("\n") > 700 and path.suffix == ".py"]
+    wrong = []
     for path in MODULES.values():
         if path.suffix == ".py":
+            if path.read_text().count("\n") > 700:
+                wrong.append(f"{path.relative_to(ROOT)} is long")
             for n in ast.walk(ast.parse(path.read_text())):
                 if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.end_lineno - n.lineno >= 80:
                     wrong.append(f"{path.relative_to(ROOT)}:{n.lineno} {n.name}: {n.end_lineno - n.lineno + 1} lines")
