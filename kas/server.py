@@ -39,8 +39,6 @@ from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
 from kas.endpoints import discovery, openid, respond, translate
-from kas.endpoints.custom.handler import CustomHandler
-from kas.endpoints.custom.scale import CustomScale
 from kas.endpoints.custom.table import CustomResources
 from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.delete import Deleter
@@ -67,6 +65,7 @@ from kas.kinds.core.namespace.storage import NamespaceRegistry
 from kas.kinds.core.pod.storage import PodRegistry
 from kas.kinds.core.service import storage as service_storage
 from kas.meta import clock
+from kas.meta.lazy import Lazy
 from kas.observe.heartbeat import Heartbeat
 from kas.observe.hooks import Hooks
 from kas.observe.metrics import Registry as Metrics
@@ -82,6 +81,7 @@ from kas.types.scheme import Scheme
 if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
     from kas.edge.streams import Streams
+    from kas.endpoints.custom.handler import CustomHandler
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")
@@ -265,10 +265,8 @@ class Server:
             lambda: self.documents.openapi, lambda: self.documents.refresh_discovery(), self._for_one_backend(),
             "RemoteRequestHeaderUID" in self.features, self.metrics,
         )  # fmt: skip
-        self.director = Director(
-            self.rest.handle, lambda group, version: (group, version) in self.rest.resources, self.aggregator.claims
-        )  # fmt: skip
-        self.director.fallback(CustomHandler(self.custom, self.rest, CustomScale(self.writer)))
+        self.director = Director(self.rest.handle, self.rest.resources, self.aggregator.claims)
+        self.director.fallback(Lazy(self._custom_handler))
         versions = discovery.builtin_versions(self.served, self.scheme.groups)
         version = f"v{__version__}"
         address = f"{self.options.external_host}:{self.options.secure_port}"
@@ -307,6 +305,13 @@ class Server:
         ]  # fmt: skip
         listed = self.aggregator.listed
         self.documents.index_paths = lambda: sorted({*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *extra})
+
+    def _custom_handler(self) -> CustomHandler:
+        """Loaded with the first path that nothing built in answers."""
+        from kas.endpoints.custom.handler import CustomHandler
+        from kas.endpoints.custom.scale import CustomScale
+
+        return CustomHandler(self.custom, self.rest, CustomScale(self.writer))
 
     def _for_one_backend(self) -> int:
         """How many requests of a worker one aggregated server may keep waiting: half of its share of what may be in flight."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gc
 import json
 import os
 import secrets
@@ -414,6 +415,7 @@ class _Supervisor:
             if index == REPLICATOR:
                 self._replicator(report)
                 return
+            gc.disable()  # until it is ready: what a start makes stays, and looking for cycles in it took a seventh of the time
             from kas.worker import work as serve
 
             sockets_of_child = {name: s.detach() for name, s in sockets.items()}

@@ -110,14 +110,14 @@ async def _serve(
         await server.streams.start()
     for bound in held:
         wait_for_words(bound)
-    LoopTime(server.metrics, _whose, gate.look).start()
+    LoopTime(server.metrics, _whose, gate.glance).start()
     runner = server.runner([("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look))])
     runner.start()
     # What was made so far lives as long as the process. Requests make many small dicts and no cycles, so looking for cycles
     # after every 700 of them finds nothing and costs up to a third of a pod's create.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
     os.write(report_fd, b"ready\n")
     warming = loop.create_task(warm_up(server.registries))
     if raw.v >= 4:

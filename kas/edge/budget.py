@@ -60,6 +60,7 @@ class Pace:
     LOOK_S = 1.0
 
     def __init__(self) -> None:
+        self._coming: dict[asyncio.Task[Any], Inlet] = {}  # since the last look; nearly all are there before the next
         self._reading: dict[asyncio.Task[Any], _Reading] = {}
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -68,14 +69,15 @@ class Pace:
 
     def add(self, task: asyncio.Task[Any], body: Inlet) -> None:
         """``task`` reads ``body`` from now on, until ``drop``."""
-        self._reading[task] = _Reading(body, self._now)
+        self._coming[task] = body
         if self._timer is None:
             self._looked_at = monotonic()
             self._timer = asyncio.get_running_loop().call_later(self.LOOK_S, self._look)
 
     def drop(self, task: asyncio.Task[Any]) -> bool:
         """Whether the task was cancelled because of its body's pace; the cancellation is taken back then."""
-        self._reading.pop(task, None)
+        if self._coming.pop(task, None) is None:
+            self._reading.pop(task, None)
         if not self._late or task not in self._late:
             return False
         self._late.discard(task)
@@ -91,6 +93,8 @@ class Pace:
                 del self._reading[task]
                 self._late.add(task)
                 task.cancel()
+        self._reading.update((task, _Reading(body, self._now)) for task, body in self._coming.items())
+        self._coming.clear()
         if self._reading:
             self._timer = asyncio.get_running_loop().call_later(self.LOOK_S, self._look)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from kas.auth.attributes import Authorizer
-from kas.filters.audit import audit
 from kas.filters.audit_id import audit_id
 from kas.filters.authentication import Authenticator, authentication
 from kas.filters.authorization import authorization
@@ -95,9 +94,14 @@ def parts(
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
     its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh()`` waits until reads are
     as new as the cluster."""
+    recording = Filter("audit")
+    if auditor is not None:
+        from kas.filters.audit import audit  # with its events, which few servers have
+
+        recording = audit(auditor)
     return Parts(
         state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh, latency(metrics),
-        max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics), audit(auditor),
+        max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics), recording,
     )  # fmt: skip
 
 

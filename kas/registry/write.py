@@ -25,7 +25,7 @@ import orjson
 
 from kas._codecs import RawJSON
 from kas.meta import errors, field
-from kas.meta.aside import LARGE, step
+from kas.meta.aside import LARGE, POOL, step
 from kas.meta.scalars import parse_uint64
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import keep_timestamps, restore_after_admission
@@ -146,7 +146,7 @@ class Write:
         if given and given.isascii() and given.isdigit() and given.strip("0"):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
-        encoded = await step(self.large, registry.encoded, obj)
+        encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
         encoded = registry.bounded(ctx, obj, encoded, 0)
         more = allocator.ops(ctx, obj, None) if allocator is not None else []
         return await registry.commit(key, obj, 0, more, encoded)
@@ -244,11 +244,11 @@ class Update(Write):
     async def _update(self, rec: Record) -> Shown:
         # prepare
         self.large = self.large or (self.admission is not None and len(rec.json) >= LARGE)
-        old = await step(self.large, object_of, rec)
+        old = await POOL.run(object_of, rec) if self.large else object_of(rec)
         self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)
         # mutate
-        wanted = await step(self.large, self.mutate, live)
+        wanted = await POOL.run(self.mutate, live) if self.large else self.mutate(live)
         # admit
         if self.admission is not None:
             wanted = await admit(self.admission, UPDATE, wanted, live)
@@ -260,7 +260,7 @@ class Update(Write):
         # validate
         self._check_revision(obj.setdefault("metadata", {}), rec)
         aside = (self.large or self._costly()) and self.registry.allocator is None
-        obj, self.warnings = await step(aside, self.validate, obj, before)
+        obj, self.warnings = await POOL.run(self.validate, obj, before) if aside else self.validate(obj, before)
         obj = keep_timestamps(before, obj)
         # admit
         await self.admit_valid(UPDATE, obj, live)
@@ -287,7 +287,7 @@ class Update(Write):
             # The update took away the last finalizer of an object being deleted: it goes instead of being written.
             revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, obj, rec.revision)
             return registry.not_stored(obj, revision)
-        encoded = await step(self.large, registry.encoded, obj)
+        encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
         if registry.is_stored(encoded, rec):
             return rec
         if ctx.dry_run:

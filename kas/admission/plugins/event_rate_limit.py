@@ -62,6 +62,8 @@ class Limit:
 
 
 class Plugin:
+    """Counts in files of the run directory, so that all workers of a server count together."""
+
     name = "EventRateLimit"
 
     def __init__(self, run_dir: Path, section: Section | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -57,6 +57,8 @@ def _seconds(value: int, bounds: tuple[int, int, int], default: int) -> float:
 
 
 class Plugin:
+    """Sees pods and their ephemeral containers, and asks the service of its configuration about the images."""
+
     name = "ImagePolicyWebhook"
 
     def __init__(self, section: Section | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -42,6 +42,8 @@ def parse(text: str) -> Labels:
 
 
 class Plugin:
+    """Sees new pods, and asks for their namespace's annotation."""
+
     name = "PodNodeSelector"
 
     def __init__(self, objects: Objects, section: Section | None = None) -> None:

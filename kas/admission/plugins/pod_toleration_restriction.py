@@ -33,6 +33,8 @@ KINDS = {
 
 
 class Plugin:
+    """Sees pods that are created or updated, and asks for their namespace's annotations."""
+
     name = "PodTolerationRestriction"
 
     def __init__(self, objects: Objects, section: Section | None = None) -> None:

@@ -9,21 +9,21 @@ import asyncio
 import functools
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.apiextensions import definition as definitions
 from kas.apiextensions.definition import DefinedVersion, Definition
-from kas.endpoints.custom.served import CustomServed, State
 from kas.informers.reflector import Reflector
-from kas.kinds.apiextensions.conversion import to_v1
-from kas.kinds.apiextensions.customresource.storage import CustomRegistry, Guard
-from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
 from kas.meta import errors
 from kas.meta.stored import Stored, object_of
 from kas.registry.registries import Registries
 from kas.registry.versions import Converter
 from kas.store import Event, Record
 from kas.types.scheme import Resource, Scheme, TypeDesc, lazy_schema_type, schema_type
+
+if TYPE_CHECKING:  # most servers define nothing, and need none of this; ``_install`` loads it
+    from kas.endpoints.custom.served import CustomServed, State
+    from kas.kinds.apiextensions.customresource.storage import Guard
 
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
 PAGE = 64
@@ -137,6 +137,10 @@ class CustomResources:
     # --- installing
 
     def _install(self, d: Definition) -> None:
+        from kas.endpoints.custom.served import CustomServed, State
+        from kas.kinds.apiextensions.customresource.storage import CustomRegistry
+        from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
+
         group, plural, kind = d.group, d.names["plural"], d.names["kind"]
         list_kind = d.names.get("listKind") or f"{kind}List"
         types = {v.name: self._type(d, v, kind) for v in d.versions}
@@ -161,6 +165,8 @@ class CustomResources:
 
     def _guard(self, state: State) -> Guard | None:
         d = state.definition
+        from kas.kinds.apiextensions.customresource.storage import Guard
+
         return Guard(self._root + d.name, d.revision, not d.deleting) if self._states.get(d.name) is state else None
 
     def _type(self, d: Definition, v: DefinedVersion, kind: str) -> TypeDesc:
@@ -228,6 +234,7 @@ class CustomResources:
 
     def _described(self, name: str, version: str) -> Any:
         from kas.endpoints.openapi import custom  # large, and rarely asked for
+        from kas.kinds.apiextensions.conversion import to_v1
 
         return custom.describe(to_v1(object_of(self.record(name))), version)
 
