@@ -41,7 +41,7 @@ class Applied:
         """``live`` with the configuration applied to it, a new object where there is none. Raises 400, 409 and 500."""
         o, req = self.options, self.req
         merged = apply(
-            managedfields.schema(served), live, self.value, o.field_manager, now=ctx.now, subresource=ctx.subresource, force=bool(o.force),
+            managedfields.schema(served, ctx), live, self.value, o.field_manager, now=ctx.now, subresource=ctx.subresource, force=bool(o.force),
             reset_fields=managedfields.reset_fields(served, ctx.subresource),
         )  # fmt: skip
         obj = _of_merged(served, merged, self.value)

@@ -244,6 +244,7 @@ class _View:
         self.api_version, self.type, self.kind_record = "autoscaling/v1", SCALE.type, SCALE
         self.record = served.record if served is not None else None
         self.schema: Any = None
+        self.answered = None
         self.reset_sets: dict[str, dict[str, Any]] = {"": {}}
         self.columns = None
         self.go_type = "*autoscaling.Scale"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kas.patch.fieldmanager import Schema, builtin
+from kas.patch.fieldmanager import Answers, Schema, builtin
 from kas.registry.generic import Registry
 from kas.registry.versions import BUILT_IN, Converter, Shown, Version
 from kas.types import deprecated
@@ -33,6 +33,8 @@ class Served(Version):
         self.deprecation = deprecated.WARNINGS.get((record.group, record.version, record.kind), "")
         self.kind_record = record.kind_record
         self.schema: Any = None  # merge schema of server-side apply, made on first use
+        # The same of a write that has answers, where versions are converted by waiting.
+        self.answered: Callable[[Answers], Schema] | None = None
         self.reset_sets: dict[str, dict[str, Any]] = {}
         self.unowned: dict[str, dict[str, Any]] = {}  # of each, what a create through it leaves to nobody
         # What frames of its events are kept under.

@@ -27,7 +27,7 @@ from kas.meta import errors, field
 from kas.meta.aside import LARGE, step
 from kas.meta.scalars import parse_uint64
 from kas.meta.stored import object_of
-from kas.patch.fieldmanager import keep_timestamps, restore_after_admission
+from kas.patch.fieldmanager import Unanswered, keep_timestamps, restore_after_admission
 from kas.registry import pipeline
 from kas.registry.admission import Admission, dedup_owner_references
 from kas.registry.deletion import Step
@@ -192,6 +192,7 @@ class Update(Write):
     allow_create = False
     created = False
     uid = ""
+    _mutated: Obj | None = None
 
     def __init__(
         self, registry: Registry, ctx: Context, name: str, version: Version | None = None, admission: Admission | None = None
@@ -203,6 +204,25 @@ class Update(Write):
         """The object wanted instead of ``live`` (None: there is none). Called again after a lost race, with the newer object. ``live`` is
         not changed, but parts of it may be shared."""
         raise NotImplementedError
+
+    def managed(self, live: Obj | None, obj: Obj) -> Obj:
+        """What ``mutate`` gave, with who manages its fields. As ``mutate`` it may raise ``Unanswered``, and is called again then."""
+        return obj
+
+    def _wanted(self, live: Obj | None) -> Obj:
+        obj = self.mutate(live) if self._mutated is None else self._mutated
+        self._mutated = obj  # an answer may be missing
+        obj = self.managed(live, obj)
+        self._mutated = None
+        return obj
+
+    async def _answered(self, live: Obj | None) -> Obj:
+        """``mutate`` and ``managed``; begun anew with each conversion they had to wait for."""
+        while True:
+            try:
+                return await step(self.large, self._wanted, live)
+            except Unanswered as e:
+                await e.wait()
 
     async def run(self) -> Shown:
         """Raises 404 for a name that is not there, and what the steps raise."""
@@ -221,7 +241,7 @@ class Update(Write):
 
     async def _create(self) -> Shown:
         self._check_uid("")
-        wanted = self.mutate(None)
+        wanted = await self._answered(None)
         if self.admission is not None:
             wanted = await admit(self.admission, CREATE, wanted, None)
         obj = wanted if self.native or self.own else await self.to_storage(wanted, None)
@@ -244,7 +264,7 @@ class Update(Write):
         self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)
         # mutate
-        wanted = await step(self.large, self.mutate, live)
+        wanted = await self._answered(live)
         # admit
         if self.admission is not None:
             wanted = await admit(self.admission, UPDATE, wanted, live)

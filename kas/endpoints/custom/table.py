@@ -12,6 +12,7 @@ from typing import Any
 
 from kas.apiextensions import definition as definitions
 from kas.apiextensions.definition import DefinedVersion, Definition
+from kas.endpoints.custom.merging import MergeSchemas
 from kas.endpoints.custom.served import CustomServed, State
 from kas.informers.reflector import Reflector
 from kas.kinds.apiextensions.conversion import to_v1
@@ -138,7 +139,8 @@ class CustomResources:
         list_kind = d.names.get("listKind") or f"{kind}List"
         types = {v.name: self._type(d, v, kind) for v in d.versions}
         list_type = schema_type(list_kind, _LIST)
-        state = State(d, types, self._is_clean(d))
+        converter = self._converter_of(d)
+        state = State(d, types, self._is_clean(d), MergeSchemas(group, kind, types, d.keeps_unknown, converter))
         stored = d.stored.name
         records: dict[str, Resource] = {}
         for v in d.versions:
@@ -148,7 +150,6 @@ class CustomResources:
         store, now = self._registries.store, self._registries.now
         registry = CustomRegistry(records[stored], store, now, tuple(selectable), lambda: self._guard(state))
         self._registries.put(registry, records)
-        converter = self._converter_of(d)
         for v in d.versions:
             records[v.name].strategy = CustomResourceStrategy(records[v.name], v)
             if v.served:

@@ -255,7 +255,8 @@ def settle(
             continue
         at = found.get(m.api_version)
         if at is None:
-            old_at, new_at = schema.at(live, m.api_version), schema.at(new, m.api_version)
+            old_at = schema.at(live, m.api_version, "failed to convert old object")
+            new_at = schema.at(new, m.api_version, "failed to convert new object")
             if old_at is None or new_at is None:
                 continue
             at = found[m.api_version] = _filtered(compare(old_at[0].root, old_at[1], new_at[1]), reset)
