@@ -66,7 +66,13 @@ def on_create(served: Served, obj: Obj, manager: str, ctx: Context) -> None:
 def on_update(served: Served, live: Obj, obj: Obj, manager: str, ctx: Context) -> None:
     """``live`` and ``obj`` are in the served version; ``live`` is not changed."""
     entries = update(
-        schema(served, ctx), live, obj, manager, now=ctx.now, subresource=ctx.subresource, reset_fields=reset_fields(served, ctx.subresource)
+        schema(served, ctx),
+        live,
+        obj,
+        manager,
+        now=ctx.now,
+        subresource=ctx.subresource,
+        reset_fields=reset_fields(served, ctx.subresource),
     )
     _put(obj, entries)
 

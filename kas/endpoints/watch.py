@@ -31,6 +31,8 @@ BOOKMARK_BEFORE_END_S = 2.0
 LONGEST_S = 10 * 365 * 86400.0
 # A write carries about so much; a client that stalls holds one write and a queue that is bounded in the hub.
 WRITE_BYTES, FIRST_TAKE, MOST_EVENTS = 1 << 20, 32, 512
+# How long a watch whose initial events cannot be converted waits before it tries again.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
 WATCH_TYPES = {"application/json": b"application/json", PROTOBUF: b"application/vnd.kubernetes.protobuf;stream=watch"}
 
@@ -85,8 +87,8 @@ class WatchStream:
     """
 
     __slots__ = (
-        "_bookmark_due", "_encoder", "_ended", "_matcher", "_namespace", "_options", "_rv", "_served", "_take", "_target", "_wake",
-        "_watcher", "_watches",
+        "_begun", "_bookmark_due", "_encoder", "_ended", "_matcher", "_namespace", "_options", "_rv", "_served", "_take", "_target",
+        "_wake", "_watcher", "_watches",
     )  # fmt: skip
 
     def __init__(self, watches: Watches, served: Served, namespace: str, name: str, o: ListOptions, rv: int, encoder: Encoder) -> None:
@@ -96,7 +98,7 @@ class WatchStream:
         self._take = FIRST_TAKE
         self._matcher = matcher_of(o)
         self._wake: asyncio.Future | None = None
-        self._ended = self._bookmark_due = False
+        self._ended = self._bookmark_due = self._begun = False
         self._watcher: Any = None
 
     async def run(self, write: Write) -> None:
@@ -157,7 +159,7 @@ class WatchStream:
                     await fresh(store, self._rv)
                 except ApiError:
                     raise FutureRevision(self._rv, store.revision) from None
-            after = await self._send_current(write, store, prefix)
+            after = await self._once_converted(write, store, prefix)
             if o.send_initial_events and o.allow_bookmarks and not self._ended:
                 await write(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"}))
         elif after == 0:
@@ -166,6 +168,26 @@ class WatchStream:
         self._watcher = store.watch(prefix, min(after, store.revision), self._signal, self._target)
         self._rv = after
 
+    async def _once_converted(self, write: Write, store, prefix: str) -> int:
+        """``_send_current``; while the current objects cannot be converted nothing is sent, as upstream, whose cache is not ready then. A
+        client that waits for the end of the initial events is told."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._send_current(write, store, prefix)
+            except ApiError:
+                if self._begun or self._options.allow_bookmarks:
+                    raise
+            loop = asyncio.get_running_loop()
+            self._wake = loop.create_future()
+            timer = loop.call_later(pause, self._signal)
+            if not self._ended:
+                await self._wake
+            timer.cancel()
+            if self._ended:
+                return store.revision
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
     async def _send_current(self, write: Write, store, prefix: str) -> int:
         """The current objects as ADDED events, in pages at one revision; returns that revision."""
         if self._target is not None:
@@ -173,7 +195,9 @@ class WatchStream:
             rec = store.get(self._target)
             if rec is not None and (self._matcher is None or self._matcher.matches(rec)):
                 revision = max(revision, rec.revision)
-                await write(b"".join(await self._initial_frames([rec])))
+                piece = b"".join(await self._initial_frames([rec]))
+                self._begun = True
+                await write(piece)
             return revision
         start, revision, items = "", 0, FIRST_TAKE
         while True:
@@ -182,6 +206,7 @@ class WatchStream:
             if page.records:
                 piece = b"".join(await self._initial_frames(page.records))
                 items = _bounded(len(piece), page.count)
+                self._begun = True
                 await write(piece)
             if not page.more:
                 return revision

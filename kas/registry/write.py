@@ -76,6 +76,7 @@ class Write:
         self.own = version is not None and version.own_strategy
         self.resource = version.record if version is not None and self.own else registry.resource
         self.warnings: list[str] = []
+        self.changed = False  # by admission
         self.large = False  # what a request brought is worked on beside the loop
 
     def tell(self, warnings: list[str]) -> None:
@@ -95,6 +96,12 @@ class Write:
         return obj if self.version is None else await self.version.to_storage(obj)
 
     # --- admission
+
+    async def admit(self, admission: Admission, operation: str, obj: Obj, live: Obj | None) -> Obj:
+        """Mutating admission; ``changed`` says afterwards whether another object came of it."""
+        found = await admit(admission, operation, obj, live)
+        self.changed = found is not obj
+        return found
 
     async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
         """Validating admission of the object as it would be stored; ``live`` is in the request's version."""
@@ -131,7 +138,7 @@ class Write:
             self.tell(ctx.warnings)
             raise
         await self.admit_valid(CREATE, obj, None)
-        if self.own and not self.native:
+        if self.own and (self.changed or not self.native):
             obj = await self.to_storage(obj, None)
         meta = obj["metadata"]
         key = registry.key(meta.get("namespace", ""), meta["name"])
@@ -154,7 +161,7 @@ class Create(Write):
     async def run(self, obj: Obj) -> Shown:
         """Stores ``obj``: decoded, defaulted, with managed fields, in the request's version; it is used up. Raises 409 when it exists."""
         if self.admission is not None:
-            obj = await admit(self.admission, CREATE, obj, None)
+            obj = await self.admit(self.admission, CREATE, obj, None)
         if not self.native and not self.own:
             obj = await self.to_storage(obj, None)
         generated = bool(obj["metadata"].get("generateName")) and not obj["metadata"].get("name")
@@ -243,7 +250,7 @@ class Update(Write):
         self._check_uid("")
         wanted = await self._answered(None)
         if self.admission is not None:
-            wanted = await admit(self.admission, CREATE, wanted, None)
+            wanted = await self.admit(self.admission, CREATE, wanted, None)
         obj = wanted if self.native or self.own else await self.to_storage(wanted, None)
         meta = obj.setdefault("metadata", {})
         revision_of(meta.pop("resourceVersion", ""))  # says nothing about an object that is not there
@@ -267,7 +274,7 @@ class Update(Write):
         wanted = await self._answered(live)
         # admit
         if self.admission is not None:
-            wanted = await admit(self.admission, UPDATE, wanted, live)
+            wanted = await self.admit(self.admission, UPDATE, wanted, live)
         before = old
         if self.own:
             obj, before = wanted, live
@@ -280,7 +287,7 @@ class Update(Write):
         obj = keep_timestamps(before, obj)
         # admit
         await self.admit_valid(UPDATE, obj, live)
-        if self.own and not self.native:
+        if self.own and (self.changed or not self.native):
             obj = await self.to_storage(obj, old)
         return await self._commit(rec, obj, old)
 

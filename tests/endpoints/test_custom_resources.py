@@ -96,6 +96,46 @@ def test_scale(client, widgets):
     assert client("DELETE", widgets.path("a") + "/scale")[0] == 405
 
 
+def test_a_scale_without_replicas(client, define, namespace):
+    """What a path leads to need not be there: reading is an error, a write makes it."""
+    scale = {"specReplicasPath": ".spec.sizing.replicas", "statusReplicasPath": ".status.replicas"}
+    spec = {"sizing": {"type": "object", "properties": {"replicas": {"type": "integer"}}}}
+    widgets = define(definition(f"{namespace}.example.com", version(spec=spec, subresources={"scale": scale}))).install()
+    widgets.create("a")
+    path, missing = widgets.path("a") + "/scale", 'the spec replicas field ".spec.sizing.replicas" '
+    assert (500, missing + "does not exist") == (lambda s, b: (s, b["message"]))(*client("GET", path))
+    status, body = client("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, MERGE)
+    assert (status, body["message"]) == (400, missing + "cannot be empty")
+    status, body = client("PATCH", path, {"spec": {"replicas": 2}}, MERGE)
+    assert (status, body["spec"], body["status"]) == (200, {"replicas": 2}, {"replicas": 0})
+    stored = client("GET", widgets.path("a"))[1]
+    assert stored["spec"] == {"sizing": {"replicas": 2}} and stored["metadata"]["generation"] == 2
+    put = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": -1}}
+    status, body = client("PUT", path, put)
+    assert status == 422 and [c["field"] for c in body["details"]["causes"]] == [".spec.sizing.replicas"]
+    assert client("PUT", path, {**put, "spec": {}})[1]["spec"] == {}
+    assert client("GET", widgets.path("a"))[1]["spec"] == {"sizing": {"replicas": 0}}
+    stale = {**put, "metadata": {"name": "a", "resourceVersion": stored["metadata"]["resourceVersion"]}, "spec": {"replicas": 3}}
+    assert client("PUT", path, stale)[0] == 409
+
+
+def test_applying_a_scale(client, widgets):
+    """As upstream: as long as nobody manages the replicas a Scale cannot be applied."""
+    widgets.create("a")
+    widgets.create("b", {"replicas": 1})
+    applied = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 4}}
+    client("PATCH", widgets.path("a") + "?fieldManager=x", [{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}], JSON_PATCH)
+    status, body = client("PATCH", widgets.path("a") + "/scale?fieldManager=x", applied, APPLY)
+    assert status == 500 and body["message"].startswith("failed to create manager for existing fields: failed to convert live object (/; ")
+    applied["metadata"]["name"] = "b"
+    status, body = client("PATCH", widgets.path("b") + "/scale?fieldManager=x", applied, APPLY)
+    assert status == 409 and [c["field"] for c in body["details"]["causes"]] == [".spec.replicas"]
+    status, body = client("PATCH", widgets.path("b") + "/scale?fieldManager=x&force=true", applied, APPLY)
+    assert (status, body["spec"]) == (200, {"replicas": 4})
+    [owner] = [e for e in client("GET", widgets.path("b"))[1]["metadata"]["managedFields"] if "f:replicas" in e["fieldsV1"].get("f:spec", {})]
+    assert (owner["manager"], owner["operation"], owner["subresource"]) == ("x", "Apply", "scale")
+
+
 def test_apply_knows_the_schema(client, widgets):
     one = widgets.path("a") + "?fieldManager=one"
     status, body = client("PATCH", one, widgets.obj("a", {"color": "red"}), APPLY)

@@ -214,8 +214,11 @@ def lengths(client, namespace, hook):
 
 def managers(found) -> dict:
     """The fields of spec each manager has: (manager, version) -> names."""
-    fields = ((e["manager"], e["apiVersion"].rpartition("/")[2], e["fieldsV1"].get("f:spec", {})) for e in found["metadata"]["managedFields"])
-    return {(manager, v): {k.removeprefix("f:") for k in names} - {"."} for manager, v, names in fields}
+    out = {}
+    for e in found["metadata"]["managedFields"]:
+        names = {k.removeprefix("f:") for k in e["fieldsV1"].get("f:spec", {})}
+        out[e["manager"], e["apiVersion"].rpartition("/")[2]] = names - {"."}
+    return out
 
 
 def test_managed_fields_of_another_version_are_converted(client, lengths):

@@ -1,7 +1,7 @@
 """Managed fields of a custom resource in several versions: the merge schemas of a definition, and objects between its versions.
 
-Who manages which fields is worked out at once (``kas.patch.fieldmanager``), a webhook has to be waited for. So a write keeps what it has had
-converted: where something is missing the work ends with ``Unanswered`` and begins anew with the answer. Upstream: apimachinery
+Who manages which fields is worked out at once (``kas.patch.fieldmanager``), a webhook has to be waited for. So a write keeps what it has
+had converted: where something is missing the work ends with ``Unanswered`` and begins anew with the answer. Upstream: apimachinery
 ``pkg/util/managedfields/internal/versionconverter.go`` over apiextensions-apiserver's ``pkg/apiserver/conversion/converter.go``.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from kas.apiextensions import mergeschema
+from kas.apiextensions import customtypes, mergeschema
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.patch.fieldmanager.schema import Answers, Schema, Unanswered
@@ -32,8 +32,10 @@ class MergeSchemas:
         """The schema of one of the versions, made on first use."""
         found = self._schemas.get(version)
         if found is None:
-            api_version = f"{self._group}/{version}"
-            found = mergeschema.crd_schema(self._types[version], api_version, self._kind, self._preserve, partial(self._convert, None))
+            type_ = self._types[version]
+            convert = partial(self._convert, None)
+            found = mergeschema.crd_schema(type_, f"{self._group}/{version}", self._kind, self._preserve, convert)
+            found.certain = customtypes.check(type_).passes
             self._schemas[version] = found
         return found
 

@@ -119,8 +119,10 @@ class CustomServed(Served):
         return (found if isinstance(found, list) else await found)[0]
 
     async def to_storage(self, obj: Obj) -> Obj:
-        """An object of this version as it is stored, with what reading it would fill in."""
+        """An object of this version as it is stored, with what reading it would fill in; what admission left in it that the schema does
+        not know is gone."""
         if self.stores:
+            customtypes.decode(self.type, obj)
             return obj
         found = self.converter.convert([obj], self.stored)
         stored = _pruned(self.registry.type, found if isinstance(found, list) else await found)[0]

@@ -144,13 +144,12 @@ def _prune(schema: Schema, merged: Obj, managers: Managers, ident: Ident, last: 
     root = last_schema.root
     pruned = remove_items(root, whole, with_named_members(root, last.fields)) or {}
     pruned_at, pruned = _add_back_owned(last_schema, whole, pruned, managers)
-    back = pruned_at.at(pruned, last.api_version, f"{_PRUNE}failed add back dangling items: failed to convert merged object to last applied version")
+    failed = "failed add back dangling items: failed to convert merged object to last applied version"
+    back = pruned_at.at(pruned, last.api_version, _PRUNE + failed)
     if back is None:
         return merged
     pruned = back[1]
-    dangling = intersection(
-        difference(_named_set(root, whole), _named_set(root, pruned)), with_named_members(root, last.fields)
-    )
+    dangling = intersection(difference(_named_set(root, whole), _named_set(root, pruned)), with_named_members(root, last.fields))
     pruned = remove_items(root, whole, dangling) or {}
     result = last_schema.at(pruned, schema.api_version, _PRUNE.removesuffix(": "))
     return pruned if result is None else result[1]

@@ -52,9 +52,10 @@ class Schema:
 
     ``convert(obj, api_version)`` gives (Schema, object) in another version of the kind, or None for a version nobody knows any more:
     entries of such versions are dropped, as upstream does for built-in kinds. It raises ApiError for what does not convert.
+    ``certain(obj)`` says of an object that it certainly fits; of built-in kinds all do, once they are decoded.
     """
 
-    __slots__ = ("api_version", "convert", "kind", "root", "structured")
+    __slots__ = ("api_version", "certain", "convert", "kind", "root", "structured")
 
     def __init__(
         self,
@@ -63,15 +64,21 @@ class Schema:
         kind: str,
         convert: Callable[[Obj, str], tuple[Schema, Obj] | None] | None = None,
         structured: bool = False,
+        certain: Callable[[Obj], bool] | None = None,
     ) -> None:
         self.root, self.api_version, self.kind, self.convert, self.structured = root, api_version, kind, convert, structured
+        self.certain = certain
 
     def __repr__(self) -> str:
         return f"Schema({self.api_version}, Kind={self.kind})"
 
     def converting(self, convert: Callable[[Obj, str], tuple[Schema, Obj] | None]) -> Schema:
         """The same type, converted in another way."""
-        return Schema(self.root, self.api_version, self.kind, convert, self.structured)
+        return Schema(self.root, self.api_version, self.kind, convert, self.structured, self.certain)
+
+    def fits(self, obj: Obj) -> bool:
+        """Whether an object of a request is of the schema's type."""
+        return self.certain is None or self.certain(obj) or not validate(self.root, obj, True)
 
     def check(self, obj: Obj) -> None:
         """Raises ApiError (500) for an object that is not of the schema's type."""
