@@ -63,29 +63,34 @@ class CustomResourceStrategy(Strategy):
         if wrong := self._type_errors(obj):
             return wrong
         errs = validate_object_meta(obj["metadata"], self.resource.namespaced, names.dns_subdomain)
-        errs += customtypes.schema_errors(self.type, obj) + scalepaths.errors(self.version.scale, obj)
-        errs += customtypes.embedded_errors(self.type, obj) + customtypes.list_errors(self.type, obj)
-        return self._rules(ctx, obj, ABSENT, errs)
+        return self._errors(ctx, obj, ABSENT, errs)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """As of a new object, but what an update leaves alone may be wrong."""
         if wrong := self._type_errors(obj):
             return wrong
-        errs = validate_object_meta_update(obj["metadata"], old["metadata"])
-        errs += customtypes.schema_errors(self.type, obj, old) + scalepaths.errors(self.version.scale, obj)
-        errs += customtypes.embedded_errors(self.type, obj) + customtypes.list_errors(self.type, obj, old)
-        return self._rules(ctx, obj, old, errs)
+        return self._errors(ctx, obj, old, validate_object_meta_update(obj["metadata"], old["metadata"]))
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """As of any update. The pipeline looks at metadata."""
-        errs = customtypes.schema_errors(self.type, obj, old) + scalepaths.errors(self.version.scale, obj)
-        errs += customtypes.list_errors(self.type, obj, old)
-        return self._rules(ctx, obj, old, errs)
+        return self._errors(ctx, obj, old, [], embedded=False)
 
     def _type_errors(self, obj: Obj) -> list[FieldError]:
         r = self.resource
         wanted = (("kind", r.kind), ("apiVersion", r.api_version))
         return [field.invalid(name, obj.get(name), f"must be {value}") for name, value in wanted if obj.get(name) != value]
+
+    def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], embedded: bool = True) -> list[FieldError]:
+        """What is wrong besides metadata, whose errors are ``errs``."""
+        passes = customtypes.check(self.type).passes(obj)
+        if not passes:
+            errs += customtypes.schema_errors(self.type, obj, old)
+        errs += scalepaths.errors(self.version.scale, obj)
+        if embedded:
+            errs += customtypes.embedded_errors(self.type, obj)
+        if not passes:
+            errs += customtypes.list_errors(self.type, obj, old)
+        return self._rules(ctx, obj, old, errs)
 
     def _rules(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError]) -> list[FieldError]:
         from kas.apiextensions import celrules  # CEL is large, and wanted once there are custom resources
