@@ -124,15 +124,16 @@ def test_applying_a_scale(client, widgets):
     widgets.create("a")
     widgets.create("b", {"replicas": 1})
     applied = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 4}}
-    client("PATCH", widgets.path("a") + "?fieldManager=x", [{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}], JSON_PATCH)
+    client("PATCH", widgets.path("a"), [{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}], JSON_PATCH)
     status, body = client("PATCH", widgets.path("a") + "/scale?fieldManager=x", applied, APPLY)
-    assert status == 500 and body["message"].startswith("failed to create manager for existing fields: failed to convert live object (/; ")
+    assert status == 500 and body["message"].startswith("failed to create manager for existing fields: failed to convert live object (/;")
     applied["metadata"]["name"] = "b"
     status, body = client("PATCH", widgets.path("b") + "/scale?fieldManager=x", applied, APPLY)
     assert status == 409 and [c["field"] for c in body["details"]["causes"]] == [".spec.replicas"]
     status, body = client("PATCH", widgets.path("b") + "/scale?fieldManager=x&force=true", applied, APPLY)
     assert (status, body["spec"]) == (200, {"replicas": 4})
-    [owner] = [e for e in client("GET", widgets.path("b"))[1]["metadata"]["managedFields"] if "f:replicas" in e["fieldsV1"].get("f:spec", {})]
+    entries = client("GET", widgets.path("b"))[1]["metadata"]["managedFields"]
+    [owner] = [e for e in entries if "f:replicas" in e["fieldsV1"].get("f:spec", {})]
     assert (owner["manager"], owner["operation"], owner["subresource"]) == ("x", "Apply", "scale")
 
 
@@ -186,6 +187,50 @@ def body_version(client, widgets) -> str:
 
 def stream(client, path: str) -> requests.Response:
     return client.session.get(client.server.url + path, stream=True, timeout=60)
+
+
+def test_fields_that_became_selectable_later(client, define, namespace):
+    """Objects that were stored before are found, watched and deleted by them, defaults included; pages hold what they should."""
+    spec = {"color": {"type": "string"}, "size": {"type": "integer"}}
+    widgets = define(definition(f"{namespace}.example.com", version(spec=spec))).install()
+    for i in range(6):
+        widgets.create(f"w{i}", {"color": "red" if i % 2 else "blue"})
+    path = widgets.path() + "?fieldSelector=spec.color%3Dred"
+    assert client("GET", path)[0] == 400
+
+    def selectable(crd):
+        crd["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}]
+        fields = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        fields["default"], fields["properties"]["size"]["default"] = {}, 7
+
+    widgets.change(selectable)
+    until(lambda: client("GET", path)[0] == 200, "the field is known")
+
+    def named(query):
+        status, body = client("GET", widgets.path() + "?" + query)
+        assert status == 200, body
+        return [item["metadata"]["name"] for item in body["items"]], body["metadata"].get("continue")
+
+    assert named("fieldSelector=spec.color%3Dred")[0] == ["w1", "w3", "w5"]
+    assert named("fieldSelector=spec.color!%3Dred,metadata.name!%3Dw0")[0] == ["w2", "w4"]
+    assert len(named("fieldSelector=spec.size%3D7")[0]) == 6
+    first, token = named("fieldSelector=spec.color%3Dred&limit=2")
+    assert first == ["w1", "w3"] and named(f"fieldSelector=spec.color%3Dred&limit=2&continue={token}") == (["w5"], "")
+    with client.session.get(client.server.url + path + "&watch=1&resourceVersion=0&timeoutSeconds=60", stream=True, timeout=60) as answer:
+        lines = answer.iter_lines()
+
+        def event():
+            e = json.loads(next(lines))
+            return e["type"], e["object"]["metadata"]["name"], e["object"]["spec"]["color"]
+
+        assert [event() for _ in range(3)] == [("ADDED", name, "red") for name in ("w1", "w3", "w5")]
+        client("PATCH", widgets.path("w0"), {"spec": {"color": "red"}}, MERGE)
+        client("PATCH", widgets.path("w1"), {"spec": {"color": "blue"}}, MERGE)
+        client("PATCH", widgets.path("w3"), {"metadata": {"labels": {"a": "b"}}}, MERGE)
+        assert [event() for _ in range(3)] == [("ADDED", "w0", "red"), ("DELETED", "w1", "red"), ("MODIFIED", "w3", "red")]
+    status, body = client("DELETE", path)
+    assert status == 200 and [item["metadata"]["name"] for item in body["items"]] == ["w0", "w3", "w5"]
+    assert named("")[0] == ["w1", "w2", "w4"]
 
 
 def test_paths_that_are_nobodys(client, widgets):

@@ -255,6 +255,26 @@ def test_an_apply_in_another_version(client, lengths, hook):
     assert status == 200 and "managedFields" not in found["metadata"]
 
 
+def test_fields_that_a_webhook_names_otherwise(client, lengths):
+    def selectable(crd):
+        for v, field in zip(crd["spec"]["versions"], ("size", "length"), strict=True):
+            v["selectableFields"] = [{"jsonPath": f".spec.{field}"}]
+
+    lengths.change(selectable)
+    until(lambda: client("GET", lengths.path(version="v2") + "?fieldSelector=spec.length%3D2")[0] == 200, "the field is known")
+    for i in range(4):
+        lengths.create(f"w{i}", {"size": i % 2 + 1})
+    for path in (lengths.path(version="v2") + "?fieldSelector=spec.length%3D2", lengths.path() + "?fieldSelector=spec.size%3D2"):
+        assert [item["metadata"]["name"] for item in client("GET", path)[1]["items"]] == ["w1", "w3"]
+    path = lengths.path(version="v2") + "?fieldSelector=spec.length%3D2&watch=1&resourceVersion=0&timeoutSeconds=60"
+    with client.session.get(client.server.url + path, stream=True, timeout=60) as answer:
+        lines = answer.iter_lines()
+        assert [json.loads(next(lines))["object"]["spec"] for _ in range(2)] == [{"length": 2}] * 2
+        client("PATCH", lengths.path("w1"), {"spec": {"size": 5}}, MERGE)
+        event = json.loads(next(lines))
+        assert (event["type"], event["object"]["metadata"]["name"], event["object"]["spec"]) == ("DELETED", "w1", {"length": 2})
+
+
 def test_managed_fields_of_a_version_that_is_gone(client, namespace):
     """As upstream: an apply is refused, an update goes through and forgets them all."""
     both = definition(f"{namespace}.example.com", version("v1", SPEC), version("v2", SPEC, storage=False))

@@ -36,6 +36,7 @@ class State:
         self.clean = True
         for served in self.versions.values():
             served.native = served.stores
+            served.unindexed = served.sifts
 
     def type_of(self, api_version: str) -> TypeDesc:
         """The type of objects that say they are of that version; one that knows no fields when the definition has none."""
@@ -60,6 +61,9 @@ class CustomServed(Served):
         self.state, self.defined = state, defined
         self.stores = self.own == self.stored
         self.native = self.stores and state.clean
+        # What a webhook converts has fields of its own.
+        self.sifts = bool(defined.selectable) and not self.stores and not converter.total
+        self.unindexed = bool(defined.selectable) and (self.sifts or not state.clean)
         self.streams = self.stores or converter.total
         self.answered = None if converter.total else partial(state.merging.answered, defined.name)
         self.identity = (*self.identity, state.definition.uid, state.definition.generation)
