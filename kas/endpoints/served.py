@@ -28,6 +28,7 @@ class Served(Version):
         self.registry = registry
         self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
         self.api_version = f"{record.group}/{record.version}" if record.group else record.version
+        self.oldest = 0  # the revision from which on it can be watched, as long as the history reaches back
         self.unindexed = False  # whether what is stored may be without fields that it can be selected by
         # Lists that wait for a converter keep nobody else's waiting.
         self.converting = None if self.streams else asyncio.Semaphore(CONVERTED_AT_ONCE)

@@ -167,6 +167,8 @@ class WatchStream:
                 await write(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"}))
         elif after == 0:
             after = store.revision
+        elif after < self._served.oldest:
+            raise Compacted(after, self._served.oldest)
         # A revision that has not happened yet means "only what is newer": upstream waits in silence.
         self._watcher = store.watch(prefix, min(after, store.revision), self._signal, self._target)
         self._rv = after

@@ -277,8 +277,17 @@ def test_a_watch_ends_when_the_definition_changes(client, widgets):
         client("PATCH", widgets.where, {"metadata": {"labels": {"x": "y"}}}, MERGE)
         widgets.create("b")
         assert json.loads(next(lines))["object"]["metadata"]["name"] == "b"  # metadata of the definition ends nothing
+        before = client("GET", widgets.path())[1]["metadata"]["resourceVersion"]
         widgets.change(lambda crd: spec_of(crd).update(size={"type": "integer"}))
         assert list(lines) == []
+    # Who goes on from before the change lists anew: objects may look otherwise now.
+    with stream(client, f"{widgets.path()}?watch=true&timeoutSeconds=300&resourceVersion={before}") as answer:
+        event = json.loads(next(answer.iter_lines()))
+        assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+    now = client("GET", widgets.path())[1]["metadata"]["resourceVersion"]
+    with stream(client, f"{widgets.path()}?watch=true&timeoutSeconds=300&resourceVersion={now}") as answer:
+        widgets.create("c")
+        assert json.loads(next(answer.iter_lines()))["object"]["metadata"]["name"] == "c"
 
 
 def test_stored_objects_follow_the_schema(client, widgets):

@@ -61,6 +61,8 @@ class CustomServed(Served):
         self.state, self.defined = state, defined
         self.stores = self.own == self.stored
         self.native = self.stores and state.clean
+        # Before that objects looked otherwise: who watched them lists them anew, as where upstream's cache begins.
+        self.oldest = state.definition.since
         # What a webhook converts has fields of its own.
         self.sifts = bool(defined.selectable) and not self.stores and not converter.total
         self.unindexed = bool(defined.selectable) and (self.sifts or not state.clean)
