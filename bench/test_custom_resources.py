@@ -30,7 +30,7 @@ def ask(api):
     for crd in (definition(False, schema=False), definition(False), definition(True)):
         # No controller runs here.
         made = json.loads(call("POST", DEFINITIONS, json.dumps(crd).encode()))
-        condition = {"type": "Established", "status": "True", "reason": "Bench", "message": "", "lastTransitionTime": "2024-01-01T00:00:00Z"}
+        condition = {"type": "Established", "status": "True", "reason": "Bench", "lastTransitionTime": "2024-01-01T00:00:00Z"}
         made["status"] |= {"acceptedNames": made["spec"]["names"], "conditions": [condition]}
         call("PUT", f"{DEFINITIONS}/{made['metadata']['name']}/status", json.dumps(made).encode())
     for kind in KINDS:
