@@ -48,7 +48,7 @@ def decode_body(
     if form == PROTOBUF:
         return _decode_protobuf(req, body, kind, any_version)
     if form == YAML:
-        value, findings = _from_yaml(kind, body)
+        value, findings = from_yaml(kind, body)
         return _typed(req, value, kind, field_validation, findings, body, None, any_version)
     obj = decode_plain(kind.type, body)
     if obj is not None:
@@ -62,18 +62,19 @@ def decode_body(
     try:
         value = gojson.loads(body)
     except gojson.JSONError as e:
-        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
+        raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
     findings = duplicates(body) if field_validation != "Ignore" else []
     return _typed(req, value, kind, field_validation, findings, body, body, any_version)
 
 
-def _from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
+def from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
+    """What YAML says, and what strict decoding objects to. Raises 400."""
     from kas.types import yaml_codec  # PyYAML is large and few clients send YAML
 
     try:
         return yaml_codec.decode(body)
     except yaml_codec.YAMLError as e:
-        raise _unrecognized(kind, f"{e}", body) from None
+        raise unrecognized(kind, f"{e}", body) from None
 
 
 def _typed(
@@ -83,8 +84,7 @@ def _typed(
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        why = f"json: cannot unmarshal {_GO_KINDS.get(type(value), 'object')} into Go value of type {JSON_ERROR_STRUCT}"
-        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
+        raise no_object(kind, value, body)
     given_kind, given_version = check_type_meta(value, kind, body, any_version)
     try:
         obj, unknown = decode(kind.type, value, text)
@@ -131,11 +131,7 @@ def check_type_meta(value: dict[str, Any], kind, body: bytes, any_version: bool 
     given_kind, given_version = value.get("kind"), value.get("apiVersion")
     if given_kind == kind.kind and given_version == kind.api_version:
         return given_kind, given_version
-    for name, v in (("APIVersion", given_version), ("Kind", given_kind)):
-        if v is not None and not isinstance(v, str):
-            field = {"APIVersion": "apiVersion", "Kind": "kind"}[name]
-            why = f"json: cannot unmarshal {_GO_KINDS.get(type(v), 'object')} into Go struct field .{field} of type string"
-            raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
+    check_texts(value, kind, body)
     given_kind, given_version = given_kind or kind.kind, given_version or kind.api_version
     if given_kind == kind.kind and (any_version or given_version == kind.api_version):
         return given_kind, given_version
@@ -143,6 +139,21 @@ def check_type_meta(value: dict[str, Any], kind, body: bytes, any_version: bool 
     if why:
         raise _cannot(given_kind, given_version.rpartition("/")[2], kind.kind, why)
     raise errors.bad_request(f"the API version in the data ({given_version}) does not match the expected API version ({kind.api_version})")
+
+
+def check_texts(value: dict[str, Any], kind, body: bytes) -> None:
+    """apiVersion and kind are texts where they are there. Raises 400."""
+    for name in ("apiVersion", "kind"):
+        v = value.get(name)
+        if v is not None and not isinstance(v, str):
+            why = f"json: cannot unmarshal {_GO_KINDS.get(type(v), 'object')} into Go struct field .{name} of type string"
+            raise unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
+
+
+def no_object(kind, value: Any, body: bytes) -> errors.ApiError:
+    """400 for a body that is JSON and no object."""
+    why = f"json: cannot unmarshal {_GO_KINDS.get(type(value), 'object')} into Go value of type {JSON_ERROR_STRUCT}"
+    return unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
 
 
 def another_kind(given_kind: str, given_version: str, kind) -> str:
@@ -161,7 +172,7 @@ def _decode_protobuf(req: Request, body: bytes, kind, any_version: bool) -> dict
     try:
         api_version, given_kind, raw, _ = open_envelope(body)
     except DecodeError as e:
-        raise _unrecognized(kind, str(e), body) from None
+        raise unrecognized(kind, str(e), body) from None
     given_kind, api_version = check_type_meta({"kind": given_kind, "apiVersion": api_version}, kind, body, any_version)
     try:
         obj = decode_protobuf(kind.type, raw)
@@ -176,7 +187,8 @@ def _cannot(given: str, version: str, wanted: str, why: str) -> errors.ApiError:
     return BodyError(f'{given} in version "{version}" cannot be handled as a {wanted}: {why}', why)
 
 
-def _unrecognized(kind, why: str, body: bytes) -> errors.ApiError:
+def unrecognized(kind, why: str, body: bytes) -> errors.ApiError:
+    """400 for a body of which not even the kind could be read."""
     return BodyError(f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({summary(body)})", why)
 
 
