@@ -7,25 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas.endpoints.bodyerrors import BodyError, check_texts, from_yaml, no_object, unrecognized
 from kas.meta import errors, gojson
 from kas.request.http import Request
 from kas.request.negotiation import PROTOBUF, YAML, body_media_type
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import BUILTIN, DecodeError, decode, decode_plain, decode_protobuf, open_envelope, write_json
 from kas.types.strict import duplicates, strict_errors, warning_texts
-
-JSON_ERROR_STRUCT = gojson.TYPE_META
-_GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
-
-
-class BodyError(errors.ApiError):
-    """The 400 of a body that cannot be read as what it should be; ``why`` is the decoder's own word."""
-
-    __slots__ = ("why",)
-
-    def __init__(self, message: str, why: str) -> None:
-        super().__init__(400, "BadRequest", message)
-        self.why = why
 
 
 def decode_body(
@@ -65,16 +53,6 @@ def decode_body(
         raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
     findings = duplicates(body) if field_validation != "Ignore" else []
     return _typed(req, value, kind, field_validation, findings, body, body, any_version)
-
-
-def from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
-    """What YAML says, and what strict decoding objects to. Raises 400."""
-    from kas.types import yaml_codec  # PyYAML is large and few clients send YAML
-
-    try:
-        return yaml_codec.decode(body)
-    except yaml_codec.YAMLError as e:
-        raise unrecognized(kind, f"{e}", body) from None
 
 
 def _typed(
@@ -141,21 +119,6 @@ def check_type_meta(value: dict[str, Any], kind, body: bytes, any_version: bool 
     raise errors.bad_request(f"the API version in the data ({given_version}) does not match the expected API version ({kind.api_version})")
 
 
-def check_texts(value: dict[str, Any], kind, body: bytes) -> None:
-    """apiVersion and kind are texts where they are there. Raises 400."""
-    for name in ("apiVersion", "kind"):
-        v = value.get(name)
-        if v is not None and not isinstance(v, str):
-            why = f"json: cannot unmarshal {_GO_KINDS.get(type(v), 'object')} into Go struct field .{name} of type string"
-            raise unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
-
-
-def no_object(kind, value: Any, body: bytes) -> errors.ApiError:
-    """400 for a body that is JSON and no object."""
-    why = f"json: cannot unmarshal {_GO_KINDS.get(type(value), 'object')} into Go value of type {JSON_ERROR_STRUCT}"
-    return unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
-
-
 def another_kind(given_kind: str, given_version: str, kind) -> str:
     """Why an object that says it is ``given_kind`` cannot become one of ``kind``; "" when it is the kind, in any version."""
     group, _, version = given_version.rpartition("/")
@@ -187,15 +150,3 @@ def _cannot(given: str, version: str, wanted: str, why: str) -> errors.ApiError:
     return BodyError(f'{given} in version "{version}" cannot be handled as a {wanted}: {why}', why)
 
 
-def unrecognized(kind, why: str, body: bytes) -> errors.ApiError:
-    """400 for a body of which not even the kind could be read."""
-    return BodyError(f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({summary(body)})", why)
-
-
-def summary(body: bytes, limit: int = 30) -> str:
-    """The beginning of a body as upstream quotes it: an object as text, anything else as hex."""
-    if not body:
-        return "<empty>"
-    cut = body[:limit]
-    text = cut.decode("utf-8", "replace") if body.startswith(b"{") else cut.hex()
-    return text + " ..." if len(body) > limit else text

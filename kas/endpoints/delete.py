@@ -6,7 +6,8 @@ from typing import Any
 
 from kas.admission import DELETE
 from kas.endpoints import listing, respond
-from kas.endpoints.codec import BodyError, decode_body
+from kas.endpoints.bodyerrors import BodyError
+from kas.endpoints.codec import decode_body
 from kas.endpoints.listing import Listing
 from kas.endpoints.options import list_options, number
 from kas.endpoints.optionsvalidation import validate_delete_options

@@ -15,7 +15,8 @@ from kas.admission import UPDATE
 from kas.endpoints import managedfields, respond
 from kas.endpoints.admission import RequestAdmission
 from kas.endpoints.applying import ApplyUpdate
-from kas.endpoints.codec import JSON_ERROR_STRUCT, another_kind, keep_reset
+from kas.endpoints.bodyerrors import JSON_ERROR_STRUCT
+from kas.endpoints.codec import another_kind, keep_reset
 from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.endpoints.write import Update, Writer, answer, check_name, options_dict

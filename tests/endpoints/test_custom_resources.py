@@ -233,6 +233,24 @@ def test_fields_that_became_selectable_later(client, define, namespace):
     assert named("")[0] == ["w1", "w2", "w4"]
 
 
+def test_bodies_that_are_something_else(client, widgets):
+    path, good = widgets.path(), widgets.obj("a")
+    status, body = client("POST", path, {**good, "kind": "Other"})
+    assert (status, body["message"]) == (422, f'Other.{widgets.group} "a" is invalid: kind: Invalid value: "Other": must be Widget')
+    no_kind = '{"metadata":{"name":"a"}}'
+    missing = f"Object 'Kind' is missing in '{no_kind}'"
+    status, body = client("POST", path, no_kind)
+    assert (status, body["message"]) == (400, f"the object provided is unrecognized (must be of type Widget): {missing} ({no_kind})")
+    status, body = client("POST", path + "?fieldValidation=Ignore", no_kind)
+    assert (status, body["message"]) == (400, f'Widget in version "v1" cannot be handled as a Widget: {missing}')
+    status, body = client("POST", path, {**good, "apiVersion": "other.com/v7"})
+    assert status == 400 and body["message"].startswith('Widget in version "v7" cannot be handled as a Widget: other.com/v7, Kind=')
+    for sent in ("[]", "{", "5", '{"kind":5}'):
+        status, body = client("POST", path, sent)
+        assert status == 400 and "couldn't get version/kind; json parse error: " in body["message"]
+    assert client("GET", path)[1]["items"] == []
+
+
 def test_paths_that_are_nobodys(client, widgets):
     wrong = [
         f"/apis/{widgets.group}/v2/widgets", f"/apis/{widgets.group}/v1/gadgets", f"/apis/{widgets.group}/v2",

@@ -12,7 +12,7 @@ import orjson
 
 from kas.apiextensions import customtypes
 from kas.apiextensions.embeddedmeta import MetadataError
-from kas.endpoints.codec import check_texts, from_yaml, no_object, unrecognized
+from kas.endpoints.bodyerrors import check_texts, from_yaml, no_object, unrecognized
 from kas.meta import errors, field, gojson
 from kas.meta.field import go_quote
 from kas.request.negotiation import PROTOBUF, SUPPORTED, YAML, unsupported
