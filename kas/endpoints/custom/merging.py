@@ -39,6 +39,10 @@ class MergeSchemas:
             self._schemas[version] = found
         return found
 
+    def forget(self) -> None:
+        """Let go of the schemas, which lead back here; they are made anew for who still asks."""
+        self._schemas = {}
+
     def answered(self, version: str, answers: Answers) -> Schema:
         """``of``, for a write that has ``answers`` and gets more."""
         return self.of(version).converting(partial(self._convert, answers))

@@ -38,6 +38,12 @@ class State:
             served.native = served.stores
             served.unindexed = served.sifts
 
+    def retire(self) -> None:
+        """Nothing here leads back to itself any more, so that all of it goes with the last request that uses it: a collection of cyclic
+        garbage is rare, and a schema is large."""
+        self.versions = {}
+        self.merging.forget()
+
     def type_of(self, api_version: str) -> TypeDesc:
         """The type of objects that say they are of that version; one that knows no fields when the definition has none."""
         return self.types.get(api_version.rpartition("/")[2], _NOTHING)

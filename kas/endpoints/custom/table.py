@@ -123,6 +123,7 @@ class CustomResources:
                 self._install(new)
             if state is not None:
                 self._changed(state)
+                state.retire()
         return name
 
     def _delete(self, name: str) -> None:
@@ -131,6 +132,7 @@ class CustomResources:
         if state is not None:
             self._remove(name, state)
             self._changed(state)
+            state.retire()
 
     # --- installing
 
