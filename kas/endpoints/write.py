@@ -102,13 +102,17 @@ class Replace(Update):
         self._given: Obj | None = given
 
     def mutate(self, live: Obj | None) -> Obj:
-        """The body, with the managed fields it leads to; decoded again for another attempt, as strategies change it."""
+        """The body; decoded again for another attempt, as strategies change it."""
         # The strategies change what they are given, so a lost race starts from the body again.
         obj, self._given = self._given, None
         if obj is None:
             obj = decode_body(self.req, self.served.kind_record, field_validation="Ignore")
             assert obj is not None
         dedup_owner_references(_metadata(obj), self.req.warn)
+        return obj
+
+    def managed(self, live: Obj | None, obj: Obj) -> Obj:
+        """The body, with the managed fields it leads to."""
         if live is not None:
             managedfields.on_update(self.served, live, obj, self.manager, self.ctx)
         else:

@@ -125,6 +125,7 @@ class CustomResources:
                 self._install(new)
             if state is not None:
                 self._changed(state)
+                state.retire()
         return name
 
     def _delete(self, name: str) -> None:
@@ -133,10 +134,12 @@ class CustomResources:
         if state is not None:
             self._remove(name, state)
             self._changed(state)
+            state.retire()
 
     # --- installing
 
     def _install(self, d: Definition) -> None:
+        from kas.endpoints.custom.merging import MergeSchemas
         from kas.endpoints.custom.served import CustomServed, State
         from kas.kinds.apiextensions.customresource.storage import CustomRegistry
         from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
@@ -145,7 +148,8 @@ class CustomResources:
         list_kind = d.names.get("listKind") or f"{kind}List"
         types = {v.name: self._type(d, v, kind) for v in d.versions}
         list_type = schema_type(list_kind, _LIST)
-        state = State(d, types, self._is_clean(d))
+        converter = self._converter_of(d)
+        state = State(d, types, self._is_clean(d), MergeSchemas(group, kind, types, d.keeps_unknown, converter))
         stored = d.stored.name
         records: dict[str, Resource] = {}
         for v in d.versions:
@@ -155,7 +159,6 @@ class CustomResources:
         store, now = self._registries.store, self._registries.now
         registry = CustomRegistry(records[stored], store, now, tuple(selectable), lambda: self._guard(state))
         self._registries.put(registry, records)
-        converter = self._converter_of(d)
         for v in d.versions:
             records[v.name].strategy = CustomResourceStrategy(records[v.name], v)
             if v.served:
