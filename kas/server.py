@@ -58,6 +58,9 @@ from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
 from kas.filters.handler import Chain
 from kas.filters.wait_group import WaitGroup
+from kas.flowcontrol.controller import ADJUST_EVERY_S, FlowControl
+from kas.flowcontrol.dumps import Dumps
+from kas.flowcontrol.work import Stored, Work
 from kas.kinds.apiextensions.definitionstorage import DefinitionRegistry
 from kas.kinds.core.namespace.storage import NamespaceRegistry
 from kas.kinds.core.pod.storage import PodRegistry
@@ -82,8 +85,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
+FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
 ANY = 4096  # requests in flight where no limit is set
+SAMPLE = 8  # objects whose sizes stand for those of all
 
 
 class Server:
@@ -110,9 +115,11 @@ class Server:
         self._build_api()
         self._build_documents()
         self.auditor = self._auditor() if raw.audit_policy_file else None
+        self.flow_control = self._flow_control() if raw.enable_priority_and_fairness else None
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
+            self.flow_control.gate if self.flow_control is not None else None,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
@@ -120,6 +127,25 @@ class Server:
         from kas.audit import auditor
 
         return auditor.build(self.options.raw, self.options.run_dir, self.metrics)
+
+    def _flow_control(self) -> FlowControl:
+        raw, watched = self.options.raw, self.watches.counts
+        work = Work(self._stored, watched, self.options.workers, "SizeBasedListCostEstimate" in self.features)
+        control = FlowControl(
+            self.shared, self.options.run_dir, raw.max_requests_inflight + raw.max_mutating_requests_inflight, work, self.metrics
+        )
+        control.gate.watched = watched
+        Dumps(control).install(self.director)
+        return control
+
+    def _stored(self, group: str, resource: str) -> Stored | None:
+        """How much there is of a resource; None for one that is not stored here."""
+        try:
+            root = self.registries.of(group, resource).root
+        except KeyError:
+            return None
+        first = self.store.range(root, limit=SAMPLE).records
+        return Stored(self.store.count(root), sum(map(len, first)) // len(first) if first else 0)
 
     # --- storage
 
@@ -171,6 +197,8 @@ class Server:
         prefixes = {resource: self.registries.of(RBAC_GROUP, resource).root for resource in rbac_informer.RESOURCES}
         for reflector in rbac_informer.reflectors(self.rbac, self.store, prefixes):
             reflector.start()
+        if self.flow_control is not None:
+            self.flow_control.start(self.store, lambda resource: self.registries.of(FLOWCONTROL, resource).root)
         self.revocation.start()
         self.custom.start()
         self.aggregator.start(lambda: self.hooks.done(DISCOVERED))
@@ -328,6 +356,8 @@ class Server:
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
             ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean), *more,
         ]  # fmt: skip
+        if self.flow_control is not None:
+            periodic.append(("flow control", ADJUST_EVERY_S, self.flow_control.adjust))
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)

@@ -83,6 +83,7 @@ class Options:
     enable_aggregator_routing: bool
     enable_bootstrap_token_auth: bool
     enable_logs_handler: bool
+    enable_priority_and_fairness: bool
     enable_swagger_ui: bool
     endpoint_reconciler_type: str
     event_ttl: float

@@ -87,6 +87,12 @@ def _limits(o: Options) -> Iterator[str]:
         value = getattr(o, name.replace("-", "_"))
         if value == 0 or (value < 0 and name != "request-timeout"):
             yield f"--{name} must be greater than 0"
+    reads, writes = o.max_requests_inflight, o.max_mutating_requests_inflight
+    if o.enable_priority_and_fairness and reads == writes == 0:
+        yield (
+            f"invalid configuration: MaxRequestsInFlight={reads} and MaxMutatingRequestsInFlight={writes}; they must add up to something "
+            "positive"
+        )
     if not 0 <= o.goaway_chance <= 0.02:
         yield "--goaway-chance can not be less than 0 or greater than 0.02"
 

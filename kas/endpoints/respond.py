@@ -199,6 +199,11 @@ def text(status_code: int, body: str, headers: Headers | None = None) -> Respons
     return Response(status_code, out + (headers or []), body.encode())
 
 
+def too_many_requests(retry_after_s: int) -> Response:
+    """429 as upstream's filters answer it: plain text, not a Status."""
+    return text(429, "Too many requests, please try again later.\n", [(b"retry-after", str(retry_after_s).encode())])
+
+
 def not_found() -> Response:
     """What Go's mux answers for a path nobody has."""
     return text(404, "404 page not found\n")

@@ -26,6 +26,7 @@ from kas.filters.latency import latency
 from kas.filters.max_in_flight import InFlight, max_in_flight
 from kas.filters.mux_complete import mux_complete
 from kas.filters.panic_recovery import panic_recovery
+from kas.filters.priority_and_fairness import Gate, priority_and_fairness
 from kas.filters.read_only import TokenBucket, read_only
 from kas.filters.request_info import request_info
 from kas.filters.shutdown_retry import shutdown_retry
@@ -80,7 +81,7 @@ class Parts(NamedTuple):
     to_newest: Callable[[], None]
     # Counters of their own: made once, whatever the number of ports.
     latency: Filter
-    max_in_flight: Filter
+    flow_control: Filter
     audit: Filter
 
 
@@ -88,12 +89,17 @@ def parts(
     settings: Settings, metrics: Registry, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
     to_newest: Callable[[], None], auditor: Auditor | None, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
+    gate: Gate | None = None,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
-    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies."""
+    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``gate`` is flow control's, None for max-in-flight."""
+    if gate is None:
+        flow_control = max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics)
+    else:
+        flow_control = priority_and_fairness(gate)
     return Parts(
         state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, latency(metrics),
-        max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics), audit(auditor),
+        flow_control, audit(auditor),
     )  # fmt: skip
 
 
@@ -124,6 +130,6 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         who,  # a refusal here is final: nothing below runs for somebody unknown
         p.audit,  # from here on it is known whom the record is about
         impersonation(p.authorizer),  # after audit: the record shows who really asked
-        p.max_in_flight,  # counts against the user whose request it has become, before the costly part
+        p.flow_control,  # counts against the user whose request it has become, before the costly part
         authorization(p.authorizer, metrics),  # last: it needs the final user
     ]
