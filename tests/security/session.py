@@ -32,9 +32,12 @@ class Session:
         self._contexts: dict[str | None, ssl.SSLContext] = {}
         self._saved: dict[str, Any] = {}
         self._namespace = "none"
+        self._background: list[http.client.HTTPSConnection] = []
         for name, what in setup["files"].items():
             self.files.put(name, what, self.fill)
         self.server: KasServer = start(*map(self.fill, setup["flags"]))
+        for step in setup.get("ready") or ():
+            self._reach(step)
 
     def fill(self, text: str) -> str:
         """Puts in what ``${…}`` stands for: dir, url, ns, the base64 of a file, or a path into what was saved."""
@@ -62,11 +65,23 @@ class Session:
         normal = Normal({
             self._namespace: "<ns>", str(self.files.directory): "<dir>", f"127.0.0.1:{self.server.port}": "<server>",
         })  # fmt: skip
-        return [self._step(step, normal) for step in case["in"]["steps"]]
+        try:
+            return [self._step(step, normal) for step in case["in"]["steps"]]
+        finally:
+            while self._background:
+                self._background.pop().close()
 
     def _step(self, step: dict[str, Any], normal: Normal) -> dict[str, Any]:
         if "sleep" in step:
             time.sleep(step["sleep"])
+        if step.get("restart"):
+            self.server.stop()
+            self.server.start()
+            return {"ready": True}
+        if step.get("background"):
+            self._background.append(self._send(step))
+            time.sleep(step.get("after", 0.3))
+            return {}
         for left in range(step.get("poll", 1) - 1, -1, -1):
             status, headers, data = self._request(step)
             if left == 0 or status == step.get("until", 200):
@@ -81,7 +96,14 @@ class Session:
         if step.get("only") == "status":
             return {"status": status}
         out: dict[str, Any] = {"status": status, "headers": {k: normal.text(headers[k]) for k in HEADERS if k in headers}}
+        if step.get("pf"):
+            out["flow"] = self._flow(headers)
         if step.get("only") == "headers":
+            return out
+        if "columns" in step:
+            rows = [[cell.strip() for cell in line.split(",")] for line in str(body).splitlines()]
+            rows = rows[:1] + sorted(row for row in rows[1:] if row[0] == step.get("match", row[0]))
+            out["body"] = rows[:1] if step["columns"] == 1 else [[normal.text(row[i]) for i in step["columns"]] for row in rows]
             return out
         picked = body
         for part in step.get("pick", "").split("/") if "pick" in step else ():
@@ -94,7 +116,39 @@ class Session:
             out["jwt"] = normal.jwt(token)
         return out
 
+    def _reach(self, step: dict[str, Any]) -> None:
+        """Tries until the answer is the one the other steps presuppose."""
+        end = time.monotonic() + LIMIT_S
+        while (got := self._request(step))[0] != step.get("until", 200):
+            if time.monotonic() > end:
+                raise RuntimeError(f"{step['method']} {step['path']}: {got[0]} {got[2][:500]!r}")
+            time.sleep(PAUSE_S)
+
+    def _flow(self, headers: dict[str, str]) -> dict[str, Any]:
+        """The names of the FlowSchema and the priority level that an answer names by uid."""
+        out = {}
+        for key, header, resource in (
+            ("flowSchema", "x-kubernetes-pf-flowschema-uid", "flowschemas"),
+            ("priorityLevel", "x-kubernetes-pf-prioritylevel-uid", "prioritylevelconfigurations"),
+        ):
+            _, _, data = self._request({"method": "GET", "path": f"/apis/flowcontrol.apiserver.k8s.io/v1/{resource}"})
+            names = {o["metadata"]["uid"]: o["metadata"]["name"] for o in json.loads(data)["items"]}
+            out[key] = names.get(headers.get(header, ""))
+        return out
+
     def _request(self, step: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        c = self._send(step)
+        try:
+            r = c.getresponse()
+            got: dict[str, str] = {}
+            for name, value in r.getheaders():
+                got[name.lower()] = f"{got[name.lower()]} || {value}" if name.lower() in got else value
+            return r.status, got, r.read()
+        finally:
+            c.close()
+
+    def _send(self, step: dict[str, Any]) -> http.client.HTTPSConnection:
+        """A connection on which the step's request is on its way."""
         cred = step.get("cred", ADMIN) or {}
         headers = [("Accept", step.get("accept", "application/json"))]
         if "token" in cred:
@@ -114,13 +168,10 @@ class Session:
             for name, value in headers:
                 c.putheader(name, value)
             c.endheaders(body)
-            r = c.getresponse()
-            got: dict[str, str] = {}
-            for name, value in r.getheaders():
-                got[name.lower()] = f"{got[name.lower()]} || {value}" if name.lower() in got else value
-            return r.status, got, r.read()
-        finally:
+        except BaseException:
             c.close()
+            raise
+        return c
 
     def _context(self, shown: str | None) -> ssl.SSLContext:
         if shown not in self._contexts:
