@@ -31,9 +31,11 @@ cdef enum:
     NO_SEATS = 2
     QUEUE_FULL = 3
 
-    TURN = 8              # seats a level with queues begins in one turn of the loop
+    TURN = 4              # seats a level with queues begins in one turn of the loop
 
-cdef double SERVICE_S = 0.003  # what a request is charged for until it is known how long it ran (upstream's estimatedServiceDuration)
+cdef double SERVICE_S = 0.003        # what requests are taken to last before any has ended (upstream's estimatedServiceDuration)
+cdef double LEAST_SERVICE_S = 0.00001
+cdef double LEARNING = 0.05          # by how much a request that ends moves what others are taken to last
 
 
 cdef inline double now_s() noexcept:

@@ -13,9 +13,9 @@ cdef class Ticket:
     cdef int64_t width(self) noexcept:
         return self.initial if self.initial > self.final else self.final
 
-    cdef double work(self) noexcept:
-        """In seat-seconds, as it is charged."""
-        return self.initial * SERVICE_S + self.final * self.latency
+    cdef double work(self, double service) noexcept:
+        """In seat-seconds, when it runs so long."""
+        return self.initial * service + self.final * self.latency
 
     def end(self):
         """The request, or the beginning of a watch, is over; once is enough."""
@@ -49,7 +49,7 @@ cdef class Level:
     def __init__(self, Board board not None, int row, str name not None, bint exempt, tuple queuing, hooks):
         self.board, self.row, self.name, self.exempt, self.hooks = board, row, name, exempt, hooks
         self.active, self.demand, self.given = {}, Demand(), []
-        self.r_at = now_s()
+        self.service = SERVICE_S
         if row < 0:
             self.own = <Share *>calloc(1, sizeof(Share))
             self.common = <Common *>calloc(1, sizeof(Common))
@@ -200,13 +200,6 @@ cdef class Level:
 
     # --- virtual time
 
-    cdef void sync(self, double now) noexcept:
-        """Brings R to now. Called before anything changes that its speed depends on."""
-        cdef int64_t active = len(self.active)
-        if active > 0 and now > self.r_at:
-            self.r += (now - self.r_at) * min(self.own.seats + self.own.wanted, self.limit_now()) / active
-        self.r_at = now
-
     cdef Queue pick(self, tuple hand):
         """Of the hand the queue with the least work in it; which one is looked at first goes around."""
         cdef Py_ssize_t n = len(hand), i, offset
@@ -246,7 +239,6 @@ cdef class Level:
                 return self.execute(t, None, now)
             stats.reject("concurrency-limit")
             return NO_SEATS
-        self.sync(now)
         q = self.pick(t.flow.hand)
         t.arrival_r = self.r
         if self.own.waiting == 0 and self.fits(width):
@@ -257,7 +249,8 @@ cdef class Level:
             return QUEUE_FULL
         self.active[q.index] = q
         q.waiting[t] = None
-        q.queued_work += t.work()
+        t.charged = t.work(self.service)
+        q.queued_work += t.charged
         q.queued_initial += t.initial
         q.queued_max += width
         t.queue, t.state = q, WAITING
@@ -285,7 +278,10 @@ cdef class Level:
         if q is not None:
             q.executing.add(t)
             q.seats += t.width()
-            q.next_r += t.work()
+            if q.next_r > self.r:
+                self.r = q.next_r
+            t.charged = t.work(self.service)
+            q.next_r += t.charged
             self.bound(q)
             if not self.scheduled:
                 self.schedule()
@@ -315,8 +311,9 @@ cdef class Level:
             stats.ran_s += took
         if q is not None:
             q.executing.discard(t)
-            q.next_r -= t.initial * (SERVICE_S - took)
+            q.next_r += t.work(took) - t.charged
             self.bound(q)
+            self.service += (max(took, LEAST_SERVICE_S) - self.service) * LEARNING
         if t.final > 0 and t.latency > 0:
             self.released(q, width - t.final, now)
             self.hooks.later(t.latency, self, q, t.final)
@@ -336,7 +333,6 @@ cdef class Level:
                 q.next_r = head.arrival_r
 
     cdef int released(self, Queue q, int64_t seats, double now) except -1:
-        self.sync(now)
         flow_add(&self.own.seats, -seats)
         if q is not None:
             q.seats -= seats
@@ -378,7 +374,6 @@ cdef class Level:
         cdef double now
         if self.own.waiting:
             now = now_s()
-            self.sync(now)
             while self.own.waiting:
                 t = self.next()
                 if t is None:
@@ -403,7 +398,7 @@ cdef class Level:
             if not q.waiting:
                 continue
             head = <Ticket>next(iter(q.waiting))
-            ends = q.next_r + head.work()
+            ends = q.next_r + head.charged
             distance = (q.index - self.robin - 1 + n) % n
             if best is None or ends < soonest or (ends == soonest and distance < nearest):
                 best, chosen, soonest, nearest = q, head, ends, distance
@@ -416,9 +411,8 @@ cdef class Level:
         cdef Queue q = t.queue
         cdef int64_t width = t.width()
         cdef double now = now_s()
-        self.sync(now)
         q.waiting.pop(t, None)
-        q.queued_work -= t.work()
+        q.queued_work -= t.charged
         q.queued_initial -= t.initial
         q.queued_max -= width
         t.flow.stats.waiting -= 1
@@ -445,5 +439,4 @@ cdef class Level:
 
     def virtual_time(self) -> float:
         """R, in seat-seconds."""
-        self.sync(now_s())
         return self.r
