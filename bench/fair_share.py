@@ -128,8 +128,9 @@ def main() -> None:
         directory = Path(d)
         tokens = directory / "tokens.csv"
         tokens.write_text("".join(f"{t}-token,{t},{t}\n" for t in TENANTS))
-        flags = ["--token-auth-file", str(tokens), "--workers", str(args.workers), "--max-requests-inflight", str(args.seats - args.seats // 3),
-                 "--max-mutating-requests-inflight", str(args.seats // 3), *(OFF if args.off else ())]
+        writes = args.seats // 3
+        flags = ["--token-auth-file", str(tokens), "--workers", str(args.workers)]
+        flags += OFF if args.off else [f"--max-requests-inflight={args.seats - writes}", f"--max-mutating-requests-inflight={writes}"]
         client = Client(directory)
         with KasServer(directory / "server", *flags, prefix=pinned(0) if args.workers == 1 else ()) as server:
             seats = prepare(server)

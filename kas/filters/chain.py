@@ -92,7 +92,8 @@ def parts(
     gate: Gate | None = None,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
-    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``gate`` is flow control's, None for max-in-flight."""
+    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``gate`` is flow control's, None for
+    max-in-flight."""
     if gate is None:
         flow_control = max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics)
     else:

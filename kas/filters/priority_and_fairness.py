@@ -6,17 +6,24 @@ began. Every other answer says which FlowSchema and level the request belonged t
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Protocol
 
-from kas.filters.handler import After, Before, Filter, Release
+from kas.filters.handler import Filter
+from kas.request.http import Request, Response
 
 
 class Gate(Protocol):
     """``kas.flowcontrol``'s: the parts of a filter."""
 
-    begin: Before
-    after: After
-    release: Release
+    def begin(self, req: Request, /) -> Response | Awaitable[Response | None] | None:
+        """As ``Filter.before``."""
+
+    def after(self, req: Request, resp: Response, /) -> None:
+        """As ``Filter.after``."""
+
+    def release(self, req: Request, /) -> None:
+        """As ``Filter.release``."""
 
 
 def priority_and_fairness(gate: Gate) -> Filter:

@@ -116,7 +116,7 @@ class FlowControl:
         self.stats = {key: self.stats.get(key) or Stats(*key) for key in sorted(pairs)}
         for kept in (self.demands, self.targets, self.dropped):
             for name in set(kept) - set(specs):
-                del kept[name]  # type: ignore[attr-defined]
+                del kept[name]
         if self.first:
             self._borrow()
 

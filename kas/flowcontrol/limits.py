@@ -48,7 +48,8 @@ def queuing(spec: Obj) -> tuple[int, int, int] | None:
 def nominal(specs: Mapping[str, Obj], server_limit: int) -> dict[str, Nominal]:
     """What each level of these specs has of the server's seats."""
     parts = {name: spec.get("exempt" if spec.get("type") == "Exempt" else "limited") or {} for name, spec in specs.items()}
-    shares = {name: _number(part, "nominalConcurrencyShares", 0 if specs[name].get("type") == "Exempt" else 30) for name, part in parts.items()}
+    default = {name: 0 if spec.get("type") == "Exempt" else 30 for name, spec in specs.items()}
+    shares = {name: _number(part, "nominalConcurrencyShares", default[name]) for name, part in parts.items()}
     total = sum(shares.values())
     out = {}
     for name, part in parts.items():
@@ -66,7 +67,9 @@ def initial(n: Nominal) -> int:
     return n.nominal - (n.nominal - n.lower) // 2
 
 
-def borrowed(levels: Mapping[str, Nominal], exempt: set[str], demands: Mapping[str, Demand]) -> tuple[dict[str, int], dict[str, float], float]:
+def borrowed(
+    levels: Mapping[str, Nominal], exempt: set[str], demands: Mapping[str, Demand]
+) -> tuple[dict[str, int], dict[str, float], float]:
     """(seats of each level for the next period, the targets they were worked out from, the fraction of its target that everybody got)."""
     remaining = sum(n.nominal for n in levels.values())
     out: dict[str, int] = {}

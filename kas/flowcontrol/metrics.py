@@ -33,8 +33,8 @@ LEVEL_GAUGES = {
     "target_seats": "Seat allocation targets",
 }
 FLOW_GAUGES = {
-    "current_executing_requests": "Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage in the API Priority "
-    "and Fairness subsystem",
+    "current_executing_requests": "Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage in the API "
+    "Priority and Fairness subsystem",
     "current_executing_seats": "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage "
     "otherwise) requests in the API Priority and Fairness subsystem",
     "current_inqueue_requests": "Number of requests currently pending in queues of the API Priority and Fairness subsystem",
@@ -143,8 +143,8 @@ class FlowMetrics:
         gauges(PREFIX + "seat_fair_frac", (), control.fair_fraction)
         for name, level in control.levels.items():
             nominal, demand = control.nominal[name], control.demands.get(name)
-            told = {"nominal_limit_seats": nominal.nominal, "lower_limit_seats": nominal.lower, "upper_limit_seats": nominal.upper,
-                    "current_limit_seats": level.limit}  # fmt: skip
+            told: dict[str, float] = {"nominal_limit_seats": nominal.nominal, "lower_limit_seats": nominal.lower, "upper_limit_seats": nominal.upper,
+                                      "current_limit_seats": level.limit}  # fmt: skip
             if demand is not None:
                 told |= {"demand_seats_high_watermark": demand.highest, "demand_seats_average": demand.average,
                          "demand_seats_stdev": demand.deviation, "demand_seats_smoothed": demand.smoothed}  # fmt: skip

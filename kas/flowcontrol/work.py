@@ -26,13 +26,14 @@ ONE: Estimate = (1, 0, 0.0)
 class Stored(NamedTuple):
     """What is stored of a resource."""
 
-    count: int
+    objects: int
     bytes_each: int
 
 
 class Work:
-    """``stored(group, resource)`` counts objects, None for a resource that is not stored here; ``watched`` are the watches of this worker by
-    (group, resource, namespace, name), "" for any; ``workers`` is by how much that is multiplied, for clients spread over the workers."""
+    """``stored(group, resource)`` counts objects, None for a resource that is not stored here; ``watched`` are the watches of this worker
+    by (group, resource, namespace, name), "" for any; ``workers`` is by how much that is multiplied, for clients are spread over workers.
+    """
 
     def __init__(
         self, stored: Callable[[str, str], Stored | None], watched: Mapping[tuple[str, str, str, str], int], workers: int, by_size: bool
@@ -63,14 +64,14 @@ class Work:
         stored = self._count(info.api_group, info.resource)
         if stored is None:
             return 1
-        limited = min(limit, stored.count) if limit > 0 else stored.count
+        limited = min(limit, stored.objects) if limit > 0 else stored.objects
         from_storage = info.verb == "list" and _reads_storage(req, limit)
         if self._by_size:
             objects = limited
             if info.name:
                 objects = 1
             elif from_storage and (info.field_selector or info.label_selector):
-                objects = max(limited, stored.count // 2)
+                objects = max(limited, stored.objects // 2)
             size = objects * stored.bytes_each
             seats = math.ceil((size if from_storage else min(size, STREAMED_BYTES)) / BYTES_PER_SEAT)
         else:
@@ -78,9 +79,9 @@ class Work:
             if info.name:
                 objects = 1
             elif not from_storage:
-                objects = stored.count
+                objects = stored.objects
             elif info.field_selector or info.label_selector:
-                objects = stored.count + limited
+                objects = stored.objects + limited
             seats = math.ceil(objects / OBJECTS_PER_SEAT)
         return max(1, min(seats, most))
 

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.request.http import Request, Response
+from tests.endpoints import flow_metrics
 from tests.endpoints.inprocess import Stream
 from tests.server.whole import World
 
@@ -61,6 +62,9 @@ def of(family: str, **flags: Any) -> Callable[[Callable[[Metered], Awaitable[Non
     return add
 
 
+flow_metrics.register(of)
+
+
 @of("apiserver_request_total")
 async def requests(m: Metered) -> None:
     labels = {"verb": "GET", "resource": "configmaps", "version": "v1", "scope": "resource"}
@@ -98,7 +102,7 @@ async def in_flight(m: Metered) -> None:
     assert m.value("apiserver_current_inflight_requests", request_kind="mutating") == 0
 
 
-@of("apiserver_dropped_requests_total", max_requests_inflight=1, authorization_mode=["AlwaysAllow"])
+@of("apiserver_dropped_requests_total", enable_priority_and_fairness=False, max_requests_inflight=1, authorization_mode=["AlwaysAllow"])
 async def dropped(m: Metered) -> None:
     m.world.shared.memory.enter(False)  # a read that another worker is serving
     assert (await m("GET", PODS, token="")).status == 429

@@ -87,8 +87,9 @@ class Waiting:
 
     def taken(self) -> tuple[int, int, int]:
         """(reads in flight, writes in flight, requests that are served)."""
-        memory = self.world.shared.memory
-        return memory.in_flight(False), memory.in_flight(True), len(self.world.server.waiting.serving)
+        assert self.world.server.flow_control is not None
+        gate = self.world.server.flow_control.gate
+        return gate.reading, gate.writing, len(self.world.server.waiting.serving)
 
     def stored(self, name: str = "a") -> bool:
         return self.world.server.registries.get("", "configmaps", "default", name) is not None
