@@ -143,8 +143,10 @@ class FlowMetrics:
         gauges(PREFIX + "seat_fair_frac", (), control.fair_fraction)
         for name, level in control.levels.items():
             nominal, demand = control.nominal[name], control.demands.get(name)
-            told: dict[str, float] = {"nominal_limit_seats": nominal.nominal, "lower_limit_seats": nominal.lower, "upper_limit_seats": nominal.upper,
-                                      "current_limit_seats": level.limit}  # fmt: skip
+            told: dict[str, float] = {
+                "nominal_limit_seats": nominal.nominal, "lower_limit_seats": nominal.lower, "upper_limit_seats": nominal.upper,
+                "current_limit_seats": level.limit,
+            }  # fmt: skip
             if demand is not None:
                 told |= {"demand_seats_high_watermark": demand.highest, "demand_seats_average": demand.average,
                          "demand_seats_stdev": demand.deviation, "demand_seats_smoothed": demand.smoothed}  # fmt: skip
