@@ -31,6 +31,7 @@ from kas.client.services import resolver
 from kas.config import capabilities, features
 from kas.config.options import Completed
 from kas.config.runtime import enabled_versions
+from kas.controllers import queue
 from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
@@ -69,6 +70,7 @@ from kas.meta import clock
 from kas.observe.heartbeat import Heartbeat
 from kas.observe.hooks import Hooks
 from kas.observe.metrics import Registry as Metrics
+from kas.observe.processmetrics import ProcessMetrics
 from kas.registry import bootstrap
 from kas.registry.bootstrap import Entry
 from kas.registry.bootstrapper import Bootstrapper
@@ -300,6 +302,8 @@ class Server:
         )  # fmt: skip
         self.documents.install(self.director, raw.enable_swagger_ui)
         slis = Metrics()
+        ProcessMetrics(self.metrics)
+        self.metrics.collectors.append(queue.collector(self.metrics))
         self.health = Health(self.checks.paths(), slis)
         self.health.install(self.director)
         inventory = Inventory(self.metrics, self.registries, self.watches, first=self.index == 0)

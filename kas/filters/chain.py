@@ -30,6 +30,7 @@ from kas.filters.priority_and_fairness import Gate, priority_and_fairness
 from kas.filters.read_only import TokenBucket, read_only
 from kas.filters.request_info import request_info
 from kas.filters.shutdown_retry import shutdown_retry
+from kas.filters.slow_requests import slow_requests
 from kas.filters.tracing import tracing
 from kas.filters.trusted import trusted
 from kas.filters.wait_group import WaitGroup, wait_group
@@ -113,7 +114,8 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         audit_id(),  # before anything that logs or answers: every answer carries the id
         mux_complete(lambda: p.state.started),  # 503 while starting: a 404 would be a lie about a path that is about to exist
         request_info(),  # everything below asks what the request is about
-        p.latency,  # with the next two: measures all that is below, refusals too
+        p.latency,  # with the next three: measures all that is below, refusals too
+        slow_requests(),
         tracing(),
         http_logging(settings.v),
         host(),  # what is no HTTP is not looked at further, but counted and logged
