@@ -139,6 +139,7 @@ class Options:
     token_auth_file: str
     unsafe_no_fsync: bool
     v: int
+    vmodule: str
     workers: int
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:

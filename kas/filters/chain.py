@@ -35,6 +35,7 @@ from kas.filters.tracing import tracing
 from kas.filters.trusted import trusted
 from kas.filters.wait_group import WaitGroup, wait_group
 from kas.filters.warnings import warnings
+from kas.observe.logs import verbosity_of
 from kas.observe.metrics import Registry
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Settings(Protocol):
     """The flags that concern filters."""
 
     v: int
+    vmodule: str
     strict_transport_security_directives: list[str]
     goaway_chance: float
     request_timeout: float
@@ -117,7 +119,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         p.latency,  # with the next three: measures all that is below, refusals too
         slow_requests(),
         tracing(),
-        http_logging(settings.v),
+        http_logging(verbosity_of("filters/http_logging", settings.v, settings.vmodule)),
         host(),  # what is no HTTP is not looked at further, but counted and logged
         shutdown_retry(lambda: p.state.not_accepting),  # late arrivals are sent away before they cost anything
         hsts(settings.strict_transport_security_directives),  # with the next two: headers of every answer, also of refusals

@@ -34,7 +34,9 @@ LOGS = (
     Flag("log-text-split-stream", "bool", False, "Information as text to standard output.", _ONE_STREAM),
     Flag("logging-format", "string", "text", "text or json."),
     Flag("v", "Level", 0, "Log verbosity: 1 tells steps of the start, 3 requests, 6 everything.", short="v"),
-    Flag("vmodule", "pattern=N,...", "", "Verbosity of single files.", no_effect("there is one verbosity, -v")),
+    Flag("vmodule", "pattern=N,...", "",
+         "Verbosity of single files, by their names without .py or, with a slash, by their paths below kas/: "
+         "http_logging=3,controllers/*=6."),
 )  # fmt: skip
 
 TRACES = (
