@@ -180,10 +180,13 @@ class FlowControl:
                 self._forget()
             kept = self._flows[user.key] = (self.gate.epoch, {})
         user.flows = kept
-        found = self._flow_of(req)
         key = (info.verb, info.api_group, info.resource, info.subresource, info.namespace) if info.is_resource_request else (
             info.verb, req.path
         )  # fmt: skip
+        found = kept[1].get(key)
+        if found is not None:
+            return found
+        found = self._flow_of(req)
         length = sum(map(len, key)) + len(found.distinguisher)
         if length <= LONGEST_FLOW:
             if not self._room.take(length, 2):

@@ -159,11 +159,49 @@ def test_a_watch_nobody_takes_gives_its_seat_back(tmp_path):
     served(work, tmp_path)
 
 
+def test_dumps_show_what_runs_and_what_waits(tmp_path):
+    async def work(s: Server) -> None:
+        async def dump(page: str) -> list[list[str]]:
+            resp = await s.ask("GET", f"/debug/api_priority_and_fairness/dump_{page}", admin=True)
+            assert resp.status == 200
+            rows = [[cell.strip() for cell in line.split(",")] for line in resp.body.decode().splitlines()]
+            assert len({len(row) for row in rows}) == 1
+            return [row for row in rows if row[0] == "one"]
+
+        await s.make("one", queuing={"queues": 1, "handSize": 1, "queueLengthLimit": 9})
+        running = s.begin("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
+        waiting = s.begin("GET", f"{PODS}/x")
+        assert [row[1:6] for row in await dump("priority_levels")] == [["1", "false", "false", "1", "1"]]
+        assert [row[1:5] for row in await dump("queues")] == [["0", "1", "1", "1"]]
+        rows = await dump("requests?includeRequestDetails=1")
+        assert [row[1:4] for row in rows] == [["one", "0", "-1"], ["one", "0", "0"]]
+        assert rows[1][10:] == ["system:anonymous", "get", f"{PODS}/x", "default", "x", "v1", "pods", ""]
+        assert (await running).status == 201 and (await waiting).status == 404
+        await asyncio.sleep(0)
+        assert await dump("queues") == [] and (await dump("priority_levels"))[0][2] == "true"
+
+    served(work, tmp_path)
+
+
 def test_what_is_exempt_is_never_refused(tmp_path):
     async def work(s: Server) -> None:
         writes = [s.begin("POST", CONFIG_MAPS, {"metadata": {"name": f"a{i}"}}, admin=True) for i in range(40)]
         assert {(await w).status for w in writes} == {201}
         assert {(await s.ask("GET", "/healthz")).status for _ in range(40)} == {200}
+
+    served(work, tmp_path)
+
+
+def test_what_is_remembered_of_requests_is_bounded(tmp_path):
+    async def work(s: Server) -> None:
+        assert s.control is not None
+        room = s.control._room
+        for i in range(12_000):
+            await s.ask("GET", f"/made/up/{i}/{'x' * 200}")
+            assert room.size <= room.budget
+        kept = sum(len(flows) for _, flows in s.control._flows.values())
+        await s.ask("GET", "/" + "x" * 5000)
+        assert 0 < kept < 12_000 and sum(len(flows) for _, flows in s.control._flows.values()) == kept
 
     served(work, tmp_path)
 
