@@ -60,6 +60,8 @@ cdef class Request:
     cdef public bint known              # the resource is one that is served
     cdef public bint read_only_port
     cdef public int in_flight           # what the max-in-flight filter counted it as
+    cdef public object ticket           # what flow control has given it (kas.flowcontrol), or None
+    cdef public object initialized      # to be called once a watch has sent what was there when it began, or None
     cdef list _raw                      # header pairs as received
     cdef dict _map                      # name -> joined values, made on first use
     cdef bint _dropped

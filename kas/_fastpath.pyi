@@ -61,6 +61,8 @@ class Request:
     known: bool
     read_only_port: bool
     in_flight: int
+    ticket: Any
+    initialized: Callable[[], None] | None
     headers: list[tuple[bytes, bytes]]
     def __init__(self, method: str, path: str, query: str, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None: ...
     @property

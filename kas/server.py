@@ -35,6 +35,7 @@ from kas.client.services import resolver
 from kas.config import capabilities, features
 from kas.config.options import Completed
 from kas.config.runtime import enabled_versions
+from kas.controllers import queue
 from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
@@ -60,6 +61,9 @@ from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
 from kas.filters.handler import Chain
 from kas.filters.wait_group import WaitGroup
+from kas.flowcontrol.controller import ADJUST_EVERY_S, FlowControl
+from kas.flowcontrol.dumps import Dumps
+from kas.flowcontrol.work import Stored, Work
 from kas.kinds.apiextensions.definitionstorage import DefinitionRegistry
 from kas.kinds.core.namespace.storage import NamespaceRegistry
 from kas.kinds.core.pod.storage import PodRegistry
@@ -69,6 +73,7 @@ from kas.meta.lazy import Lazy
 from kas.observe.heartbeat import Heartbeat
 from kas.observe.hooks import Hooks
 from kas.observe.metrics import Registry as Metrics
+from kas.observe.processmetrics import ProcessMetrics
 from kas.registry import bootstrap
 from kas.registry.bootstrap import Entry
 from kas.registry.bootstrapper import Bootstrapper
@@ -87,9 +92,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
+FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
 PROBE_EVERY_S = 1.0
 ANY = 4096  # requests in flight where no limit is set
+SAMPLE = 8  # objects whose sizes stand for those of all
 
 
 class Server:
@@ -117,10 +124,12 @@ class Server:
         self._build_api()
         self._build_documents()
         self.auditor = self._auditor() if raw.audit_policy_file else None
+        self.flow_control = self._flow_control() if raw.enable_priority_and_fairness else None
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
             getattr(store, "fresh", None),
+            self.flow_control.gate if self.flow_control is not None else None,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
@@ -128,6 +137,25 @@ class Server:
         from kas.audit import auditor
 
         return auditor.build(self.options.raw, self.options.run_dir, self.metrics)
+
+    def _flow_control(self) -> FlowControl:
+        raw, watched = self.options.raw, self.watches.counts
+        work = Work(self._stored, watched, self.options.workers, "SizeBasedListCostEstimate" in self.features)
+        control = FlowControl(
+            self.shared, self.options.run_dir, raw.max_requests_inflight + raw.max_mutating_requests_inflight, work, self.metrics
+        )
+        control.gate.watched = watched
+        Dumps(control).install(self.director)
+        return control
+
+    def _stored(self, group: str, resource: str) -> Stored | None:
+        """How much there is of a resource; None for one that is not stored here."""
+        try:
+            root = self.registries.of(group, resource).root
+        except KeyError:
+            return None
+        first = self.store.range(root, limit=SAMPLE).records
+        return Stored(self.store.count(root), sum(map(len, first)) // len(first) if first else 0)
 
     # --- storage
 
@@ -180,6 +208,8 @@ class Server:
         prefixes = {resource: self.registries.of(RBAC_GROUP, resource).root for resource in rbac_informer.RESOURCES}
         for reflector in rbac_informer.reflectors(self.rbac, self.store, prefixes):
             reflector.start()
+        if self.flow_control is not None:
+            self.flow_control.start(self.store, lambda resource: self.registries.of(FLOWCONTROL, resource).root)
         self.revocation.start()
         self.custom.start()
         self.aggregator.start(lambda: self.hooks.done(DISCOVERED))
@@ -280,6 +310,8 @@ class Server:
         )  # fmt: skip
         self.documents.install(self.director, raw.enable_swagger_ui)
         slis = Metrics()
+        ProcessMetrics(self.metrics)
+        self.metrics.collectors.append(queue.collector(self.metrics))
         self.health = Health(self.checks.paths(), slis)
         self.health.install(self.director)
         inventory = Inventory(self.metrics, self.registries, self.watches, first=self.index == 0)
@@ -361,6 +393,8 @@ class Server:
             periodic.append(("etcd", PROBE_EVERY_S, self.store.probe))  # type: ignore[attr-defined]
         if isinstance(self.authorizer, Reloading):
             periodic.append(("authorization configuration", LOOK_EVERY_S, self.authorizer.look))
+        if self.flow_control is not None:
+            periodic.append(("flow control", ADJUST_EVERY_S, self.flow_control.adjust))
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)

@@ -431,7 +431,7 @@ class _Supervisor:
         from kas.edge.front.settings import settings
         from kas.observe.logs import setup_logging
 
-        setup_logging(self.options.raw.v, self.options.raw.logging_format)
+        setup_logging(self.options.raw.v, self.options.raw.logging_format, self.options.raw.vmodule)
         Path("/proc/self/comm").write_text("kas-front")
         while os.read(self.go, 1):  # the certificates are not there yet
             pass

@@ -54,7 +54,7 @@ def work(
     import uvloop
 
     bound_heaps()
-    setup_logging(options.raw.v, options.raw.logging_format)
+    setup_logging(options.raw.v, options.raw.logging_format, options.raw.vmodule)
     log.info("start: worker %d imported %.0f ms after its fork", index, age_s() * 1000)
     try:
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.

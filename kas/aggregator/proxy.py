@@ -79,6 +79,8 @@ class Proxy:
         if isinstance(req, WebSocketRequest):
             return self._upgrade(req, target, headers)
         if req.long_running:
+            if req.initialized is not None:
+                req.initialized()  # what a watch costs is the backend's from here on
             return self._forward(req, target, headers)
         if self._running.get(service.name, 0) >= self._most:
             raise too_many_requests("Too many requests, please try again later.", 1)

@@ -28,10 +28,10 @@ class UserInfo:
     """An identity. Never changed after it was made, so that authenticators may share one object between requests.
 
     ``key`` is what authorization depends on; authorizers use it as a cache key. ``compiled`` is a slot in which an
-    authorizer may keep what it worked out for this identity; it must check that it still holds.
+    authorizer, ``flows`` one in which flow control may keep what it worked out for this identity; it must check that it still holds.
     """
 
-    __slots__ = ("_dict", "compiled", "extra", "groups", "key", "name", "uid")
+    __slots__ = ("_dict", "compiled", "extra", "flows", "groups", "key", "name", "uid")
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class UserInfo:
         self.extra: dict[str, list[str]] = {k: list(v) for k, v in extra.items()} if extra else {}
         self.key = (name, self.groups)
         self.compiled: Any = None
+        self.flows: Any = None
         self._dict: dict[str, Any] | None = None
 
     @property

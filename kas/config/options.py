@@ -93,6 +93,7 @@ class Options:
     enable_aggregator_routing: bool
     enable_bootstrap_token_auth: bool
     enable_logs_handler: bool
+    enable_priority_and_fairness: bool
     enable_swagger_ui: bool
     endpoint_reconciler_type: str
     etcd_cafile: str
@@ -165,6 +166,7 @@ class Options:
     token_auth_file: str
     unsafe_no_fsync: bool
     v: int
+    vmodule: str
     workers: int
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:

@@ -67,9 +67,11 @@ def _serving(o: Options) -> Iterator[str]:
 
 def _origin(pattern: str) -> Iterator[str]:
     """Upstream's ``validateCORSAllowedOriginList``: what is not tied to both ends of the host also matches somebody else's."""
+    from kas.meta import regex  # only where the flag is given
+
     try:
-        re.compile(pattern)
-    except re.error as e:
+        regex.compiled(pattern)
+    except regex.RegexError as e:
         yield f"--cors-allowed-origins has an invalid regular expression: {quote(pattern)}: {e}"
         return
     if not ("^" in pattern or "//" in pattern) or not ("$" in pattern or ":" in pattern):
@@ -89,6 +91,12 @@ def _limits(o: Options) -> Iterator[str]:
         value = getattr(o, name.replace("-", "_"))
         if value == 0 or (value < 0 and name != "request-timeout"):
             yield f"--{name} must be greater than 0"
+    reads, writes = o.max_requests_inflight, o.max_mutating_requests_inflight
+    if o.enable_priority_and_fairness and reads == writes == 0:
+        yield (
+            f"invalid configuration: MaxRequestsInFlight={reads} and MaxMutatingRequestsInFlight={writes}; they must add up to something "
+            "positive"
+        )
     if not 0 <= o.goaway_chance <= 0.02:
         yield "--goaway-chance can not be less than 0 or greater than 0.02"
 

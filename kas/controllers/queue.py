@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any
 
 from kas.informers.reflector import Reflector
 from kas.meta.errors import ApiError
+from kas.observe.metrics import Registry
 from kas.store import StoreError
 
 log = logging.getLogger("kas.controllers")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 60.0
+
+
+_queues: weakref.WeakSet[WorkQueue] = weakref.WeakSet()
+
+
+def collector(metrics: Registry) -> Callable[[], None]:
+    """What tells the numbers of this process's queues (client-go's ``workqueue`` metrics), by their names, to ``metrics``."""
+    depth = metrics.gauge("workqueue_depth", "Current depth of workqueue", ("name",))
+    adds = metrics.counter("workqueue_adds_total", "Total number of adds handled by workqueue", ("name",))
+    retries = metrics.counter("workqueue_retries_total", "Total number of retries handled by workqueue", ("name",))
+
+    def collect() -> None:
+        for queue in list(_queues):
+            depth.set((queue.name,), len(queue))
+            adds.values[queue.name,] = queue.adds
+            retries.values[queue.name,] = queue.retries
+
+    return collect
 
 
 async def follow(queue: WorkQueue, reflectors: Sequence[Reflector], workers: int = 1) -> None:
@@ -36,7 +56,9 @@ class WorkQueue:
 
     def __init__(self, work: Callable[[Any], Awaitable[float | None]], name: str) -> None:
         """``work(item)`` may return after how many seconds the item is to come again by itself."""
-        self._work, self._name = work, name
+        self._work, self.name = work, name
+        self.adds = self.retries = 0
+        _queues.add(self)
         self._order: deque[Hashable] = deque()
         self._waiting: set[Hashable] = set()
         self._running: set[Hashable] = set()
@@ -47,6 +69,11 @@ class WorkQueue:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._running)
 
+    @property
+    def waiting_again(self) -> bool:
+        """Whether some item comes again by itself."""
+        return bool(self._timers)
+
     def add(self, item: Hashable) -> None:
         """Queue the item now, also when it was to come later; one that is queued stays once, one in work comes again after it."""
         timer = self._timers.pop(item, None)
@@ -54,6 +81,7 @@ class WorkQueue:
             timer.cancel()
         if item in self._waiting:
             return
+        self.adds += 1
         self._waiting.add(item)
         if item not in self._running:
             self._order.append(item)
@@ -105,7 +133,8 @@ class WorkQueue:
             except (ApiError, StoreError) as e:
                 n = self._failures[item] = self._failures.get(item, 0) + 1
                 if n > 3:
-                    log.warning("%s: %s: %s", self._name, item, e)
+                    log.warning("%s: %s: %s", self.name, item, e)
+                self.retries += 1
                 self.add_after(item, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**n))
             finally:
                 self._running.discard(item)

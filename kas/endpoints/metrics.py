@@ -11,7 +11,7 @@ from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
 
-CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
 
 class MetricsEndpoint:

@@ -205,6 +205,9 @@ def plain_internal_error(req: Request, why: str) -> Response:
     """500 in plain text, for what went wrong before there is a handler (``responsewriters.InternalError``)."""
     said = f"Internal Server Error: {go_quote(shown_target(req.path, req.query))}: {why}\n"
     return text(500, said.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+def too_many_requests(retry_after_s: int) -> Response:
+    """429 as upstream's filters answer it: plain text, not a Status."""
+    return text(429, "Too many requests, please try again later.\n", [(b"retry-after", str(retry_after_s).encode())])
 
 
 def not_found() -> Response:

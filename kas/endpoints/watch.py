@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from kas.endpoints import respond
@@ -45,7 +45,20 @@ class Watches:
     def __init__(self, store, min_timeout_s: int, events_total=None) -> None:
         self.store, self.min_timeout_s, self.events_total = store, min_timeout_s, events_total
         self.open: set[WatchStream] = set()
+        self.counts: dict[tuple[str, str, str, str], int] = {}  # of open ones, by group, resource, namespace and name; "" for any
         self.closing = False
+
+    def begin(self, stream: WatchStream) -> None:
+        """It is open."""
+        self.open.add(stream)
+        self.counts[stream.place] = self.counts.get(stream.place, 0) + 1
+
+    def end(self, stream: WatchStream) -> None:
+        """It is not any more."""
+        self.open.discard(stream)
+        left = self.counts.pop(stream.place) - 1
+        if left:
+            self.counts[stream.place] = left
 
     def end_all(self) -> None:
         """End every watch, and whatever begins from now on."""
@@ -77,7 +90,7 @@ def watch(req: Request, served: Served, namespace: str, name: str, watches: Watc
         # Refuses an includeObject it does not know before the stream starts.
         printers.table((served.group, served.version, served.kind), [], now=0.0, include_object=include, custom_columns=served.columns)
     encoder = encoder_for(served, m, include)
-    s = WatchStream(watches, served, namespace, name, o, rv, encoder)
+    s = WatchStream(watches, served, namespace, name, o, rv, encoder, req.initialized)
     return Response(200, [(b"content-type", WATCH_TYPES[m.accepted])], stream=s.run)
 
 
@@ -89,11 +102,17 @@ class WatchStream:
     """
 
     __slots__ = (
-        "_begun", "_bookmark_due", "_encoder", "_ended", "_matcher", "_namespace", "_options", "_rv", "_served", "_sieve", "_take",
-        "_target", "_wake", "_watcher", "_watches",
+        "_begun", "_bookmark_due", "_encoder", "_ended", "_initialized", "_matcher", "_namespace", "_options", "_rv", "_served", "_sieve",
+        "_take", "_target", "_wake", "_watcher", "_watches", "place",
     )  # fmt: skip
 
-    def __init__(self, watches: Watches, served: Served, namespace: str, name: str, o: ListOptions, rv: int, encoder: Encoder) -> None:
+    def __init__(
+        self, watches: Watches, served: Served, namespace: str, name: str, o: ListOptions, rv: int, encoder: Encoder,
+        initialized: Callable[[], None] | None,
+    ) -> None:  # fmt: skip
+        """``initialized`` is called once what was there when the watch began is sent."""
+        self._initialized = initialized
+        self.place = (served.group, served.resource, namespace, name)
         self._watches, self._served, self._namespace, self._options, self._rv, self._encoder = watches, served, namespace, o, rv, encoder
         # By name in all namespaces: the selector finds them.
         self._target = served.registry.key(namespace, name) if name and (namespace or not served.record.namespaced) else None
@@ -116,11 +135,14 @@ class WatchStream:
         timers = [loop.call_later(min(life, LONGEST_S), self.finish)]
         if o.allow_bookmarks and BOOKMARK_BEFORE_END_S < life <= LONGEST_S:
             timers.append(loop.call_later(life - BOOKMARK_BEFORE_END_S, self.ask_bookmark))
-        w.open.add(self)
+        w.begin(self)
         try:
             await write(b"")  # the headers go out now: a watch of a quiet resource must still be seen to be open
             try:
                 await self._initial(write)
+                if self._initialized is not None:
+                    self._initialized()
+                    self._initialized = None
                 while not self._ended:
                     if self._watcher.ready:
                         events = self._next()
@@ -146,7 +168,7 @@ class WatchStream:
         finally:
             for t in timers:
                 t.cancel()
-            w.open.discard(self)
+            w.end(self)
             if self._watcher is not None:
                 self._watcher.close()
 

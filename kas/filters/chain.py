@@ -26,13 +26,16 @@ from kas.filters.latency import latency
 from kas.filters.max_in_flight import InFlight, max_in_flight
 from kas.filters.mux_complete import mux_complete
 from kas.filters.panic_recovery import panic_recovery
+from kas.filters.priority_and_fairness import Gate, priority_and_fairness
 from kas.filters.read_only import TokenBucket, read_only
 from kas.filters.request_info import request_info
 from kas.filters.shutdown_retry import shutdown_retry
+from kas.filters.slow_requests import slow_requests
 from kas.filters.tracing import tracing
 from kas.filters.trusted import trusted
 from kas.filters.wait_group import WaitGroup, wait_group
 from kas.filters.warnings import warnings
+from kas.observe.logs import verbosity_of
 from kas.observe.metrics import Registry
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ class Settings(Protocol):
     """The flags that concern filters."""
 
     v: int
+    vmodule: str
     strict_transport_security_directives: list[str]
     goaway_chance: float
     request_timeout: float
@@ -81,7 +85,7 @@ class Parts(NamedTuple):
     fresh: Fresh | None
     # Counters of their own: made once, whatever the number of ports.
     latency: Filter
-    max_in_flight: Filter
+    flow_control: Filter
     audit: Filter
 
 
@@ -89,11 +93,15 @@ def parts(
     settings: Settings, metrics: Registry, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
     to_newest: Callable[[], None], auditor: Auditor | None, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
-    fresh: Fresh | None = None,
+    fresh: Fresh | None = None, gate: Gate | None = None,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
     its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh()`` waits until reads are
-    as new as the cluster."""
+    as new as the cluster; ``gate`` is flow control's, None for max-in-flight."""
+    if gate is None:
+        flow_control = max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics)
+    else:
+        flow_control = priority_and_fairness(gate)
     recording = Filter("audit")
     if auditor is not None:
         from kas.filters.audit import audit  # with its events, which few servers have
@@ -101,7 +109,7 @@ def parts(
         recording = audit(auditor)
     return Parts(
         state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh, latency(metrics),
-        max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics), recording,
+        flow_control, recording,
     )  # fmt: skip
 
 
@@ -115,9 +123,10 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         audit_id(),  # before anything that logs or answers: every answer carries the id
         mux_complete(lambda: p.state.started),  # 503 while starting: a 404 would be a lie about a path that is about to exist
         request_info(),  # everything below asks what the request is about
-        p.latency,  # with the next two: measures all that is below, refusals too
+        p.latency,  # with the next three: measures all that is below, refusals too
+        slow_requests(),
         tracing(),
-        http_logging(settings.v),
+        http_logging(verbosity_of("filters/http_logging", settings.v, settings.vmodule)),
         host(),  # what is no HTTP is not looked at further, but counted and logged
         shutdown_retry(lambda: p.state.not_accepting),  # late arrivals are sent away before they cost anything
         hsts(settings.strict_transport_security_directives),  # with the next two: headers of every answer, also of refusals
@@ -133,7 +142,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         who,  # a refusal here is final: nothing below runs for somebody unknown
         p.audit,  # from here on it is known whom the record is about
         impersonation(p.authorizer),  # after audit: the record shows who really asked
-        p.max_in_flight,  # counts against the user whose request it has become, before the costly part
+        p.flow_control,  # counts against the user whose request it has become, before the costly part
         authorization(p.authorizer),  # last of those that refuse: it needs the final user
         *last,  # waits, for those who may
     ]

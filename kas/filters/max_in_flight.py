@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from kas.auth.user import MASTERS
+from kas.endpoints.respond import too_many_requests
 from kas.filters.handler import Filter
-from kas.meta.errors import too_many_requests
 from kas.observe.metrics import Registry
-from kas.request.http import Request
+from kas.request.http import Request, Response
 
 READ, WRITE = 1, 2
 READ_VERBS = frozenset(("get", "list", "watch"))
@@ -48,18 +48,19 @@ def max_in_flight(memory: InFlight, read_limit: int, write_limit: int, registry:
 
     registry.collectors.append(collect)
 
-    def before(req: Request) -> None:
+    def before(req: Request) -> Response | None:
         if req.long_running:
-            return
+            return None
         mutating = req.info.verb not in READ_VERBS
         limit = write_limit if mutating else read_limit
         now = memory.enter(mutating)
         if limit and now > limit and MASTERS not in req.user.groups:
             memory.leave(mutating)
             dropped.inc(("mutating" if mutating else "readOnly",))
-            raise too_many_requests("Too many requests, please try again later.", 1)
+            return too_many_requests(1)
         req.in_flight = kind = WRITE if mutating else READ
         serving[kind] += 1
+        return None
 
     def release(req: Request) -> None:
         kind = req.in_flight

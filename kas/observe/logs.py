@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import logging
 import time
@@ -50,12 +51,32 @@ def log_check() -> str:
     return next((h.broken for h in logging.getLogger().handlers if isinstance(h, Handler) and h.broken), "")
 
 
-def setup_logging(verbosity: int, form: str) -> None:
-    """Send all logs to stderr, ``form`` "json" or text: warnings at verbosity 0, infos from 1 and everything from 6."""
+def verbosity_of(file: str, verbosity: int, vmodule: str) -> int:
+    """That of a source file, named without ".py" as in a path: the first pattern of ``vmodule`` ("pattern=N,…") that matches it counts,
+    else ``verbosity``. As klog has it a pattern without a slash is of the last name alone, and "*" and "?" stand for what one expects."""
+    for part in vmodule.split(","):
+        pattern, _, number = part.strip().rpartition("=")
+        if pattern and fnmatch.fnmatchcase(file if "/" in pattern else file.rpartition("/")[2], pattern):
+            return int(number)
+    return verbosity
+
+
+def _level(verbosity: int) -> int:
+    return logging.DEBUG if verbosity >= 6 else logging.INFO if verbosity >= 1 else logging.WARNING
+
+
+def setup_logging(verbosity: int, form: str, vmodule: str = "") -> None:
+    """Send all logs to stderr, ``form`` "json" or text: warnings at verbosity 0, infos from 1 and everything from 6; where ``vmodule``
+    names the file, by its number."""
     handler = Handler()
     handler.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.DEBUG if verbosity >= 6 else logging.INFO if verbosity >= 1 else logging.WARNING)
+    numbers = [int(part.rpartition("=")[2]) for part in vmodule.split(",") if part.strip()]
+    root.setLevel(min(map(_level, [verbosity, *numbers])))
+    if numbers:
+        handler.addFilter(lambda record: record.levelno >= _level(
+            verbosity_of(record.pathname.removesuffix(".py").rpartition("/kas/")[2], verbosity, vmodule)
+        ))  # fmt: skip
     logging.getLogger("_granian").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class Change(NamedTuple):
-    """``action`` is create, update (``entry.obj`` carries the resourceVersion it was computed from) or recreate."""
+    """``action`` is create, update (``entry.obj`` carries the resourceVersion it was computed from), recreate or delete (likewise)."""
 
     action: str
     entry: Entry
@@ -351,14 +351,32 @@ def _reconcile(entry: Entry, old: Obj) -> tuple[str, Obj]:
 
 
 def _flow_control(new: Obj, old: Obj) -> tuple[str, Obj]:
-    mandatory = new["metadata"]["name"] in _constants()["mandatoryFlowControl"]
-    annotations = old["metadata"].get("annotations") or {}
+    """Upstream's ``ensurer``: the spec of an object that is marked "true" is put back, one marked "false" is left alone; what has another
+    mark or none is ours while nobody has edited it (generation 1), and marked as what it is. Mandatory objects are always ours."""
+    meta = old["metadata"]
+    annotations = meta.get("annotations") or {}
     mark = annotations.get(APF_AUTOUPDATE)
-    # Without the mark an object nobody has touched yet (generation 1) is still ours.
-    ours = mandatory or mark == "true" or (mark not in ("true", "false") and old["metadata"].get("generation") == 1)
-    if not ours:
+    if meta["name"] in _constants()["mandatoryFlowControl"] or mark not in ("true", "false"):
+        mark = "true" if meta["name"] in _constants()["mandatoryFlowControl"] or meta.get("generation") == 1 else "false"
+    wanted = {**annotations, APF_AUTOUPDATE: mark}
+    changed = mark == "true" and old["spec"] != new["spec"]
+    if not changed and annotations == wanted:
         return "", old
-    wanted = {**annotations, APF_AUTOUPDATE: "true"}
-    if old["spec"] == new["spec"] and annotations == wanted:
-        return "", old
-    return "update", {**old, "metadata": {**old["metadata"], "annotations": wanted}, "spec": new["spec"]}
+    meta = {**meta, "annotations": wanted}
+    if changed:
+        meta["generation"] = (meta.get("generation") or 0) + 1
+    return "update", {**old, "metadata": meta, "spec": new["spec"] if changed else old["spec"]}
+
+
+def obsolete(wanted: Iterable[Entry], listed: Callable[[str, str], list[Obj]]) -> list[Change]:
+    """The removal of flow-control objects that an earlier release suggested and kept up to date, and this one does not;
+    ``listed(group, resource)`` gives what is stored."""
+    names: dict[str, set[str]] = {}
+    for e in wanted:
+        if e.group == FLOWCONTROL:
+            names.setdefault(e.resource, set()).add(e.name)
+    return [
+        Change("delete", Entry(FLOWCONTROL, resource, obj))
+        for resource, known in names.items() for obj in listed(FLOWCONTROL, resource)
+        if obj["metadata"]["name"] not in known and (obj["metadata"].get("annotations") or {}).get(APF_AUTOUPDATE) == "true"
+    ]  # fmt: skip

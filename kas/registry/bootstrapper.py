@@ -27,7 +27,7 @@ class Bootstrapper:
         with open(lock, "w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             for attempt in range(ATTEMPTS):
-                changes = bootstrap.plan(self._wanted(), self._registries.get)
+                changes = self._changes(self._wanted())
                 try:
                     self._commit([op for change in changes for op in self._ops(change)])
                     return
@@ -56,9 +56,12 @@ class Bootstrapper:
         if kept is None:
             # For looking whether there is anything to do: never written, their uids and times are of the first look.
             kept = self._kept[resources] = self._of(resources)
-        if not bootstrap.plan(kept, self._registries.get):
+        if not self._changes(kept):
             return []
-        return [ops for ops in (list(self._ops(c)) for c in bootstrap.plan(self._of(resources), self._registries.get)) if ops]
+        return [ops for ops in (list(self._ops(c)) for c in self._changes(self._of(resources))) if ops]
+
+    def _changes(self, wanted: list[Entry]) -> list[Change]:
+        return [*bootstrap.plan(wanted, self._registries.get), *bootstrap.obsolete(wanted, self._registries.list)]
 
     def _of(self, resources: frozenset[str]) -> list[Entry]:
         return [e for e in self._wanted() if e.resource in resources]
@@ -68,6 +71,9 @@ class Bootstrapper:
         reg = self._registries.of(entry.group, entry.resource)
         key = reg.key(entry.namespace, entry.name)
         obj = entry.obj
+        if change.action == "delete":
+            yield Op(key, None, int(obj["metadata"].get("resourceVersion") or 0) or None)
+            return
         if change.action == "recreate":
             yield Op(key, None, None)
         expected = (

@@ -11,6 +11,7 @@ import contextlib
 import mmap
 import os
 import tempfile
+from collections.abc import Callable
 
 from kas.store._engine import SharedMemory, shared_size
 
@@ -18,7 +19,7 @@ from kas.store._engine import SharedMemory, shared_size
 class Shared:
     """One worker's (or the supervisor's) handle. ``memory`` has the counters (``enter``, ``leave``, ``in_flight``, ``reap``)."""
 
-    __slots__ = ("_map", "_memory_fd", "_wake", "fds", "memory", "spec", "wake_fd")
+    __slots__ = ("_map", "_memory_fd", "_wake", "fds", "memory", "spec", "wake_fd", "woken")
 
     def __init__(self, memory_fd: int, wake: list[tuple[int, int]], index: int) -> None:
         workers = max(1, len(wake))
@@ -29,6 +30,7 @@ class Shared:
         self.fds: tuple[int, ...] = tuple({fd for fd in (memory_fd, *(fd for pair in wake for fd in pair)) if fd >= 0})
         self.spec = f"{memory_fd}:" + ",".join(f"{r}/{w}" for r, w in wake)
         self.wake_fd = wake[index][0] if wake else -1
+        self.woken: list[Callable[[], None]] = []  # what else there is to look at after a wake-up
 
     @classmethod
     def create(cls, workers: int) -> Shared:
@@ -82,8 +84,16 @@ class Shared:
         own = self.memory.index
         for index, (_, writer) in enumerate(self._wake):
             if index != own:
-                with contextlib.suppress(BlockingIOError):  # already full of wake-ups
-                    os.write(writer, b"\1\0\0\0\0\0\0\0")
+                self._write(writer)
+
+    def wake(self, index: int) -> None:
+        """As ``wake_others``, one of them."""
+        self._write(self._wake[index][1])
+
+    @staticmethod
+    def _write(writer: int) -> None:
+        with contextlib.suppress(BlockingIOError):  # already full of wake-ups
+            os.write(writer, b"\1\0\0\0\0\0\0\0")
 
     def drain(self) -> None:
         """Takes the wake-ups that have come in; call it before looking at the revision."""

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import resource
+import time
 from collections.abc import Awaitable, Callable
-from time import time
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kas.auth.tokens import bound_claims, generate_key, legacy_claims
+from kas.controllers.queue import WorkQueue
 from kas.endpoints.metrics import MetricsEndpoint
+from kas.meta.errors import not_found
 from kas.request.http import Request, Response
+from tests.endpoints import flow_metrics
 from tests.endpoints.inprocess import Stream
 from tests.server.whole import World
 
@@ -64,6 +69,9 @@ def of(family: str, **flags: Any) -> Callable[[Callable[[Metered], Awaitable[Non
     return add
 
 
+flow_metrics.register(of)
+
+
 @of("apiserver_request_total")
 async def requests(m: Metered) -> None:
     labels = {"verb": "GET", "resource": "configmaps", "version": "v1", "scope": "resource"}
@@ -101,7 +109,7 @@ async def in_flight(m: Metered) -> None:
     assert m.value("apiserver_current_inflight_requests", request_kind="mutating") == 0
 
 
-@of("apiserver_dropped_requests_total", max_requests_inflight=1, authorization_mode=["AlwaysAllow"])
+@of("apiserver_dropped_requests_total", enable_priority_and_fairness=False, max_requests_inflight=1, authorization_mode=["AlwaysAllow"])
 async def dropped(m: Metered) -> None:
     m.world.shared.memory.enter(False)  # a read that another worker is serving
     assert (await m("GET", PODS, token="")).status == 429
@@ -145,14 +153,14 @@ async def service_account_token(m: Metered, **times: int) -> str:
     key.write_bytes(generate_key())
     assert (await m("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "bot"}})).status == 201
     account = m.server.registries.get("", "serviceaccounts", "default", "bot")
-    claims = bound_claims(m.server.audiences[0], account, m.server.audiences, int(time()), 3600)
+    claims = bound_claims(m.server.audiences[0], account, m.server.audiences, int(time.time()), 3600)
     claims["kubernetes.io"] |= times
     return m.server.keys.signer.sign(claims)
 
 
 @of("serviceaccount_stale_tokens_total")
 async def stale_tokens(m: Metered) -> None:
-    token = await service_account_token(m, warnafter=int(time()) - 10)
+    token = await service_account_token(m, warnafter=int(time.time()) - 10)
     for _ in range(2):
         assert (await m("GET", PODS, token=token)).status == 403
     assert m.value("serviceaccount_stale_tokens_total") == 1 and m.value("serviceaccount_valid_tokens_total") == 0
@@ -160,7 +168,7 @@ async def stale_tokens(m: Metered) -> None:
 
 @of("serviceaccount_valid_tokens_total")
 async def valid_tokens(m: Metered) -> None:
-    assert (await m("GET", PODS, token=await service_account_token(m, warnafter=int(time()) + 1000))).status == 403
+    assert (await m("GET", PODS, token=await service_account_token(m, warnafter=int(time.time()) + 1000))).status == 403
     assert m.value("serviceaccount_valid_tokens_total") == 1 and m.value("serviceaccount_stale_tokens_total") == 0
 
 
@@ -303,6 +311,86 @@ async def unavailable_backends(m: Metered) -> None:
 @of("aggregator_unavailable_apiservice_total")
 async def backends_that_became_unavailable(m: Metered) -> None:
     await unavailable(m, "aggregator_unavailable_apiservice_total", True, reason="ServiceNotFound")
+
+
+async def queued(m: Metered, sample: str, expected: float) -> None:
+    """A queue of three items, one of which fails and comes again."""
+    failed: list[str] = []
+
+    async def work(item: str) -> None:
+        if item == "bad" and not failed:
+            failed.append(item)
+            raise not_found("", "things", item)
+
+    assert m.value(sample, name="test-queue") == 0
+    queue = WorkQueue(work, "test-queue")
+    for item in ("a", "bad", "a", "c"):
+        queue.add(item)
+    if sample == "workqueue_depth":
+        assert m.value(sample, name="test-queue") == expected
+    task = asyncio.ensure_future(queue.run())
+    for _ in range(3000):
+        if failed and not len(queue) and not queue.waiting_again:
+            break
+        await asyncio.sleep(0.02)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert m.value(sample, name="test-queue") == (0 if sample == "workqueue_depth" else expected)
+
+
+@of("workqueue_depth")
+async def depth(m: Metered) -> None:
+    await queued(m, "workqueue_depth", 3)
+
+
+@of("workqueue_adds_total")
+async def adds(m: Metered) -> None:
+    await queued(m, "workqueue_adds_total", 4)  # one of them again
+
+
+@of("workqueue_retries_total")
+async def retries(m: Metered) -> None:
+    await queued(m, "workqueue_retries_total", 1)
+
+
+@of("process_cpu_seconds_total")
+async def cpu(m: Metered) -> None:
+    before = m.value("process_cpu_seconds_total")
+    while sum(range(100_000)) and m.value("process_cpu_seconds_total") <= before:
+        pass
+    assert before > 0
+
+
+@of("process_resident_memory_bytes")
+async def resident(m: Metered) -> None:
+    before = m.value("process_resident_memory_bytes")
+    held = b"x" * (64 << 20)
+    assert m.value("process_resident_memory_bytes") > before + (32 << 20) and held
+
+
+@of("process_virtual_memory_bytes")
+async def virtual(m: Metered) -> None:
+    assert m.value("process_virtual_memory_bytes") >= m.value("process_resident_memory_bytes") > 0
+
+
+@of("process_open_fds")
+async def descriptors(m: Metered) -> None:
+    before = m.value("process_open_fds")
+    fd = os.dup(1)
+    try:
+        assert m.value("process_open_fds") == before + 1
+    finally:
+        os.close(fd)
+
+
+@of("process_max_fds")
+async def most_descriptors(m: Metered) -> None:
+    assert m.value("process_max_fds") == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+@of("process_start_time_seconds")
+async def start(m: Metered) -> None:
+    assert 0 < m.value("process_start_time_seconds") < time.time()
 
 
 @of("kubernetes_healthcheck")

@@ -38,6 +38,7 @@ class Session:
         self._namespace = "none"
         self._audited: bool = setup.get("audited", False)
         self._stubs: dict[str, Stub] = {}
+        self._background: list[http.client.HTTPSConnection] = []
         stubs, files = setup.get("stubs") or {}, {**setup["files"]}
         if stubs:
             files = {"stub-ca.crt": AUTHORITY, "stub.crt": SERVING, **files}
@@ -92,16 +93,28 @@ class Session:
             str(self.files.directory): "<dir>", f"127.0.0.1:{self.server.port}": "<server>",
         })  # fmt: skip
         ids, out = audited.AuditIDs(case["id"], self.files.directory), []
-        for i, step in enumerate(case["in"]["steps"]):
-            done = self._looked(step, ids, normal)
-            own = "" if done is not None or not step.get("aid", self._audited) else ids.of(i)
-            out.append(self._step(step, normal, own) if done is None else done)
+        try:
+            for i, step in enumerate(case["in"]["steps"]):
+                done = self._looked(step, ids, normal)
+                own = "" if done is not None or not step.get("aid", self._audited) else ids.of(i)
+                out.append(self._step(step, normal, own) if done is None else done)
+        finally:
+            while self._background:
+                self._background.pop().close()
         return out
 
     def _looked(self, step: dict[str, Any], ids: audited.AuditIDs, normal: Normal) -> dict[str, Any] | None:
         """What a step that is no request looks at; None for a request."""
         if "sleep" in step:
             time.sleep(step["sleep"])
+        if step.get("restart"):
+            self.server.stop()
+            self.server.start()
+            return {"ready": True}
+        if step.get("background"):
+            self._background.append(self._send(step, ""))
+            time.sleep(step.get("after", 0.3))
+            return {}
         if "take" in step:
             take = self._stubs[step["take"]].take
             if step.get("events"):
@@ -127,7 +140,14 @@ class Session:
         if step.get("only") == "status":
             return {"status": status}
         out: dict[str, Any] = {"status": status, "headers": {k: normal.text(headers[k]) for k in HEADERS if k in headers}}
+        if step.get("pf"):
+            out["flow"] = self._flow(headers)
         if step.get("only") == "headers":
+            return out
+        if "columns" in step:
+            rows = [[cell.strip() for cell in line.split(",")] for line in str(body).splitlines()]
+            rows = rows[:1] + sorted(row for row in rows[1:] if row[0] == step.get("match", row[0]))
+            out["body"] = rows[:1] if step["columns"] == 1 else [[normal.text(row[i]) for i in step["columns"]] for row in rows]
             return out
         picked = body
         for part in step.get("pick", "").split("/") if "pick" in step else ():
@@ -140,7 +160,32 @@ class Session:
             out["jwt"] = normal.jwt(token)
         return out
 
+    def _flow(self, headers: dict[str, str]) -> dict[str, Any]:
+        """The names of the FlowSchema and the priority level that an answer names by uid."""
+        out = {}
+        for key, header, resource in (
+            ("flowSchema", "x-kubernetes-pf-flowschema-uid", "flowschemas"),
+            ("priorityLevel", "x-kubernetes-pf-prioritylevel-uid", "prioritylevelconfigurations"),
+        ):
+            _, _, data = self._request({"method": "GET", "path": f"/apis/flowcontrol.apiserver.k8s.io/v1/{resource}"}, "")
+            names = {o["metadata"]["uid"]: o["metadata"]["name"] for o in json.loads(data)["items"]}
+            out[key] = names.get(headers.get(header, ""))
+        return out
+
     def _request(self, step: dict[str, Any], audit_id: str) -> tuple[int, dict[str, str], bytes]:
+        c = self._send(step, audit_id)
+        try:
+            r = c.getresponse()
+            got: dict[str, str] = {}
+            for name, value in r.getheaders():
+                got[name.lower()] = f"{got[name.lower()]} || {value}" if name.lower() in got else value
+            # Of what does not end, the first lines, and then the client goes.
+            return r.status, got, b"".join(r.readline() for _ in range(step["lines"])) if "lines" in step else r.read()
+        finally:
+            c.close()
+
+    def _send(self, step: dict[str, Any], audit_id: str) -> http.client.HTTPSConnection:
+        """A connection on which the step's request is on its way."""
         cred = step.get("cred", ADMIN) or {}
         headers = [("Accept", step.get("accept", "application/json"))]
         if "token" in cred:
@@ -162,14 +207,10 @@ class Session:
             for name, value in headers:
                 c.putheader(name, value)
             c.endheaders(body)
-            r = c.getresponse()
-            got: dict[str, str] = {}
-            for name, value in r.getheaders():
-                got[name.lower()] = f"{got[name.lower()]} || {value}" if name.lower() in got else value
-            # Of what does not end, the first lines, and then the client goes.
-            return r.status, got, b"".join(r.readline() for _ in range(step["lines"])) if "lines" in step else r.read()
-        finally:
+        except BaseException:
             c.close()
+            raise
+        return c
 
     def _context(self, shown: str | None) -> ssl.SSLContext:
         if shown not in self._contexts:

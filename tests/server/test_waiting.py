@@ -89,8 +89,11 @@ class Waiting:
 
     def taken(self) -> tuple[int, int, int]:
         """(reads in flight, writes in flight, requests that are served)."""
-        memory = self.world.shared.memory
-        return memory.in_flight(False), memory.in_flight(True), len(self.world.server.waiting.serving)
+        control, memory = self.world.server.flow_control, self.world.shared.memory
+        serving = len(self.world.server.waiting.serving)
+        if control is None:
+            return memory.in_flight(False), memory.in_flight(True), serving
+        return control.gate.reading, control.gate.writing, serving
 
     def stored(self, name: str = "a") -> bool:
         return self.world.server.registries.get("", "configmaps", "default", name) is not None
@@ -191,7 +194,7 @@ def test_a_client_that_leaves_leaves_nothing(part, request_head, tmp_path):
 @pytest.mark.parametrize("part", ["filter", "authorizer"])
 def test_the_seat_of_a_client_that_left_is_the_next_ones(part, tmp_path):
     async def go() -> None:
-        async with serving(part, tmp_path, max_mutating_requests_inflight=1) as (w, connect):
+        async with serving(part, tmp_path, enable_priority_and_fairness=False, max_mutating_requests_inflight=1) as (w, connect):
             _, leaves = await connect()
             leaves.write(head(*POST) + BODY)
             await until(lambda: w.waits.now == 1)

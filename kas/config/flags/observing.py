@@ -11,8 +11,9 @@ FEATURES = (
     Flag("contention-profiling", "bool", False, "Profile blocking on locks.", no_effect("a worker has one thread of Python", False)),
     Flag("debug-socket-path", "string", "", "Unix socket that serves profiles without authentication.",
          no_effect("profiles are served under /debug/ with --profiling")),
-    Flag("enable-priority-and-fairness", "bool", True, "Queue requests by priority levels.",
-         no_effect("requests are bounded by --max-requests-inflight and --max-mutating-requests-inflight; there are no queues yet", False)),
+    Flag("enable-priority-and-fairness", "bool", True,
+         "Queue requests by priority levels, which share the sum of --max-requests-inflight and --max-mutating-requests-inflight; "
+         "without it each of these is a limit by itself."),
     Flag("profiling", "bool", False, "Serve /debug/.", upstream="true"),
 )  # fmt: skip
 
@@ -33,7 +34,9 @@ LOGS = (
     Flag("log-text-split-stream", "bool", False, "Information as text to standard output.", _ONE_STREAM),
     Flag("logging-format", "string", "text", "text or json."),
     Flag("v", "Level", 0, "Log verbosity: 1 tells steps of the start, 3 requests, 6 everything.", short="v"),
-    Flag("vmodule", "pattern=N,...", "", "Verbosity of single files.", no_effect("there is one verbosity, -v")),
+    Flag("vmodule", "pattern=N,...", "",
+         "Verbosity of single files, by their names without .py or, with a slash, by their paths below kas/: "
+         "http_logging=3,controllers/*=6."),
 )  # fmt: skip
 
 TRACES = (

@@ -66,7 +66,7 @@ def _spec(name: str, spec: dict[str, Any]) -> list[FieldError]:
     errs: list[FieldError] = []
     kind, limited, exempt = spec.get("type") or "", spec.get("limited"), spec.get(EXEMPT)
     if (name == EXEMPT) != (kind == "Exempt"):
-        errs.append(field.invalid("spec.type", kind, "type must be 'Exempt' if and only if name is 'exempt'"))
+        errs.append(field.invalid("spec.type", kind, "must be 'Exempt' if and only if `name` is 'exempt'"))
     if kind == "Exempt":
         if limited is not None:
             errs.append(field.forbidden("spec.limited", "must be nil if the type is not Limited"))

@@ -1,7 +1,8 @@
 # Shared memory of the workers: the committed revision, in-flight counters, wake-ups.
 #
 # One page of a mapped file for the revision, then one 128-byte slot per worker: pid, mutating and read-only requests in
-# flight, heartbeats. A slot is written by its own worker only (and zeroed by whoever reaps a dead one), so a crashed worker's share can
+# flight, heartbeats. Then a table that all may write and a table per worker, whose meaning is that of who uses them (kas.flowcontrol). A
+# slot and a worker's table are written by their own worker only (and zeroed by whoever reaps a dead one), so a crashed worker's share can
 # be taken back. All accesses are atomic; loads and stores of a cache line of one's own cost some nanoseconds. The mapping belongs to
 # kas.store.shared.Shared; a SharedMemory keeps it alive. Trusted: the other workers. Benchmark: the row `get` of bench/end_to_end.py.
 
@@ -24,11 +25,13 @@ cdef extern from *:
 
 cdef enum:
     SLOT_AT = 4096
+    COMMON_BYTES = 8192   # the table of all
+    TABLE_BYTES = 16384   # each worker's
 
 
 def shared_size(int workers) -> int:
     """Bytes of the shared file for so many workers."""
-    return SLOT_AT + workers * <int>sizeof(Slot)
+    return SLOT_AT + COMMON_BYTES + workers * (<int>sizeof(Slot) + TABLE_BYTES)
 
 
 cdef class SharedMemory:
@@ -36,7 +39,7 @@ cdef class SharedMemory:
 
     def __init__(self, map, int workers, int index):
         cdef unsigned char[::1] view = map
-        if workers < 1 or not 0 <= index < workers or view.shape[0] < SLOT_AT + workers * <Py_ssize_t>sizeof(Slot):
+        if workers < 1 or not 0 <= index < workers or view.shape[0] < shared_size(workers):
             raise ValueError("the shared file does not fit the number of workers")
         self.map = map
         self.base = <char *>&view[0]
@@ -80,6 +83,18 @@ cdef class SharedMemory:
             raise IndexError(index)
         return kas_read(&((<Slot *>(self.base + SLOT_AT)) + index).beats)
 
+    def common(self) -> memoryview:
+        """The table that all workers write."""
+        at = SLOT_AT + self.workers * <int>sizeof(Slot)
+        return memoryview(self.map)[at:at + COMMON_BYTES]
+
+    def table(self, int index) -> memoryview:
+        """A worker's own table: zero when the worker starts, and again when it has died."""
+        if not 0 <= index < self.workers:
+            raise IndexError(index)
+        at = SLOT_AT + self.workers * <int>sizeof(Slot) + COMMON_BYTES + index * TABLE_BYTES
+        return memoryview(self.map)[at:at + TABLE_BYTES]
+
     def claim(self, int64_t pid):
         """Makes the own slot this process's, with empty counters."""
         self.reap(self.index)
@@ -94,6 +109,7 @@ cdef class SharedMemory:
         kas_store(<uint64_t *>&s.mutating, 0)
         kas_store(<uint64_t *>&s.readonly, 0)
         kas_store(<uint64_t *>&s.beats, 0)
+        memset(self.base + SLOT_AT + self.workers * sizeof(Slot) + COMMON_BYTES + index * TABLE_BYTES, 0, TABLE_BYTES)
 
     def pid(self, int index) -> int:
         """The process that holds a slot, 0 for none."""

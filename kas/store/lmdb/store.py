@@ -317,6 +317,8 @@ class LMDBStore(Store):
     def _woken(self) -> None:
         self.shared.drain()
         self.hub.catch_up()
+        for look in self.shared.woken:
+            look()
 
     # -- events and history -------------------------------------------------------------------------------------------
 

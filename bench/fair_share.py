@@ -1,0 +1,146 @@
+"""What one tenant's flood costs another one: latency of a quiet tenant alone, and beside one that asks for ten times its share of seats.
+
+    .venv/bin/python bench/fair_share.py [--seconds 4] [--rounds 3] [--off] [--workers 1]
+
+Both are users of the level ``global-default``; the flood keeps ten times half of the level's seats waiting, the quiet one asks for one
+thing at a time. In each round the quiet tenant is measured alone and then beside the flood, so that both meet the same mood of the machine;
+the ratio of the medians of their p99 is what counts. ``--off`` shows the same with max-in-flight instead. Server on CPU 0, clients on the
+last one, as in ``end_to_end.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
+
+import json  # noqa: E402
+import ssl  # noqa: E402
+
+from end_to_end import Client, Target, pinned  # noqa: E402
+
+from kas.testing.server import KasServer  # noqa: E402
+
+TENANTS = ("quiet", "flood")
+TIMES = 10
+OFF = ("--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0")
+ASKED = re.compile(r'^apiserver_request_total\{.*resource="configmaps".*\} (\d+)', re.M)
+LIMIT = re.compile(r'^apiserver_flowcontrol_nominal_limit_seats\{priority_level="global-default"\} (\d+)', re.M)
+
+
+def ask(server: KasServer, method: str, path: str, body: object = None) -> bytes:
+    """As the administrator."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(server.url + path, data, headers, method=method)
+    with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=server.ca)) as answer:
+        return answer.read()
+
+
+def prepare(server: KasServer) -> int:
+    """Makes what the tenants ask for; returns the seats of their level."""
+    for tenant in TENANTS:
+        ask(server, "POST", "/api/v1/namespaces", {"metadata": {"name": tenant}})
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": tenant}
+        ask(server, "POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{tenant}/rolebindings", {
+            "metadata": {"name": "edit"}, "subjects": [subject],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        })  # fmt: skip
+        for i in range(200):
+            ask(server, "POST", f"/api/v1/namespaces/{tenant}/configmaps",
+                {"metadata": {"name": f"c{i:06d}"}, "data": {"a": "x" * 1000}})  # fmt: skip
+    found = LIMIT.search(ask(server, "GET", "/metrics").decode())
+    return int(found.group(1)) if found else 49
+
+
+ROWS = {
+    "get": ("GET", "configmaps/c%d", 200, None),
+    "list-200": ("GET", "configmaps", 0, None),
+    "write": ("PATCH", "configmaps/c%d", 200, {"data": {"b": "%q"}}),
+}
+
+
+def steady(server: KasServer, connections: int) -> None:
+    """Waits until the flood has asked for several times as much as it has connections."""
+
+    def asked() -> int:
+        return sum(map(int, ASKED.findall(ask(server, "GET", "/metrics").decode())))
+
+    before = asked()
+    while asked() < before + 3 * connections:
+        threading.Event().wait(0.2)
+
+
+def measure(
+    client: Client, server: KasServer, targets: dict[str, Target], row: str, seconds: float, rounds: int, connections: int
+) -> dict[str, float]:
+    """Milliseconds of the quiet tenant alone and beside the flood."""
+    method, path, modulo, body = ROWS[row]
+
+    def command(tenant: str, n: int, s: float) -> list[str]:
+        kind = "application/merge-patch+json" if body is not None else "application/json"
+        return client.command(
+            targets[tenant], method, f"/api/v1/namespaces/{tenant}/{path}", connections=n, seconds=s, modulo=modulo, body=body, type=kind
+        )
+
+    def quiet() -> dict[str, float]:
+        done = subprocess.run(command("quiet", 1, seconds), capture_output=True, text=True, timeout=600, check=True)
+        return json.loads(done.stdout)
+
+    alone, beside, flooded = [], [], 0.0
+    for _ in range(rounds):
+        alone.append(quiet())
+        flood = subprocess.Popen(command("flood", connections, 3600), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            steady(server, connections)
+            began = sum(map(int, ASKED.findall(ask(server, "GET", "/metrics").decode())))
+            beside.append(quiet())
+            flooded += (sum(map(int, ASKED.findall(ask(server, "GET", "/metrics").decode()))) - began) / seconds / rounds
+        finally:
+            flood.kill()
+            flood.wait()
+    out = {"refused": sum(r["bad"] for r in beside)}
+    for name in ("p50", "p99"):
+        one, other = (statistics.median(r[f"{name}_ms"] for r in rows) for rows in (alone, beside))
+        out |= {name: one, f"{name} beside": other, f"{name} ratio": other / one}
+    return out | {"flood/s": flooded}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seats", type=int, default=60, help="of the server")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--off", action="store_true")
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kas-bench-") as d:
+        directory = Path(d)
+        tokens = directory / "tokens.csv"
+        tokens.write_text("".join(f"{t}-token,{t},{t}\n" for t in TENANTS))
+        writes = args.seats // 3
+        flags = ["--token-auth-file", str(tokens), "--workers", str(args.workers)]
+        flags += OFF if args.off else [f"--max-requests-inflight={args.seats - writes}", f"--max-mutating-requests-inflight={writes}"]
+        client = Client(directory)
+        with KasServer(directory / "server", *flags, prefix=pinned(0) if args.workers == 1 else ()) as server:
+            seats = prepare(server)
+            targets = {t: Target("kas", "127.0.0.1", server.port, server.ca, f"{t}-token", (server.pid,), f"{t}-token") for t in TENANTS}
+            connections = TIMES * seats // len(TENANTS)
+            print(f"{seats} seats, {connections} connections of the flood, flow control {'off' if args.off else 'on'}")
+            for row in [r for r in ROWS if not args.only or r in args.only.split(",")]:
+                found = measure(client, server, targets, row, args.seconds, args.rounds, connections)
+                print(f"{row:10}" + "  ".join(f"{k} {v:.2f}" for k, v in found.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""A line for each slow request that says where its time went, at any verbosity (upstream logs a trace of such requests)."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+
+from kas.filters.handler import Filter
+from kas.meta.field import go_quote
+from kas.request.http import Request, Response
+from kas.request.masking import shown_target
+
+log = logging.getLogger("kas.http")
+
+SLOW_S = 1.0
+
+
+def slow_requests() -> Filter:
+    """Log a request, unless it is long-running, that took ``SLOW_S`` until its answer began: what came before flow control (reading who
+    asks, impersonation), the time in a queue, and the rest (authorization, body, admission, store). Times are in milliseconds."""
+
+    def after(req: Request, resp: Response) -> None:
+        took = monotonic() - req.started
+        if took < SLOW_S or req.long_running:
+            return
+        parts = ""
+        if req.ticket is not None:
+            arrived, began = req.ticket.arrived, req.ticket.began
+            waited = began - arrived if began else took - (arrived - req.started)
+            before = arrived - req.started
+            parts = f' authentication="{before * 1e3:.3f}ms" queue="{waited * 1e3:.3f}ms" serving="{(took - before - waited) * 1e3:.3f}ms"'
+        user = req.user.name if req.user is not None else ""
+        log.warning(
+            '"Slow request" verb=%s URI=%s latency="%.3fms"%s audit-ID=%s user=%s resp=%d',
+            go_quote(req.info.verb if req.info else req.method), go_quote(shown_target(req.path, req.query)), took * 1e3, parts,
+            go_quote(req.audit_id), go_quote(user), resp.status,
+        )  # fmt: skip
+
+    return Filter("slow_requests", None, after)

@@ -1,0 +1,160 @@
+# Who may run now: priority levels with fair queues, whose seats all workers share.
+#
+#   Board     the counters of all levels in the workers' shared memory                          engine/board.pxi
+#   Demand    how many seats were wanted, over time                                             engine/demand.pxi
+#   Level     a priority level: seats, shuffle-sharded queues, virtual time                     engine/level.pxi
+#   Gate      what a request does at the door: classified, seated, queued or refused            engine/gate.pxi
+#
+# Seats. Each worker adds what it uses to its own row of the board; what a level uses is the sum of the rows, so the share of a worker that
+# died is taken back by zeroing its table. A worker adds first and looks then, and takes back what was too much: the limit is never exceeded,
+# two workers that come at once may both have to try again. Queues live in the worker where the requests came in. A worker that gives seats
+# back serves its own queues first, unless another one that waits has less than its part of the level: the limit divided by the queues that
+# are active in each. Whoever waits in another worker is woken, and looks by itself 50 times a second in case nobody did.
+#
+# Turns. A request that is answered at once would give its seats back before the next one is looked at, and the limit would mean nothing on
+# an event loop. So seats are given back when the loop has come around, and a level with queues begins at most TURN seats in a turn of one
+# worker: what came in the same turn beyond that is put into the queues and served in the order of virtual time.
+#
+# Virtual time. A queue has the R at which its next request is to begin: when one is dispatched it is charged the seats times what requests
+# of the level take (put right when it ends), and it never lags behind the R at which its oldest request came. R itself is that of the request
+# dispatched last (start-time fair queueing). Upstream's runs with the clock, as fast as all seats together could work; a loop that is busy is
+# slower than that, R would leave all queues behind, and they would be served in the order of arrival, flood first (measured: a GET beside
+# 245 connections of a flood waited 22 ms). Queues exist while something of theirs waits or runs.
+#
+# Why C: with flow control on a GET costs 1.5 µs more than with max-in-flight, a list 3.2 (bench/test_flowcontrol.py).
+# Nothing waits here and nothing is safe for threads: a worker has one loop. Bounded: queues by the requests in them, those by connections.
+
+from libc.stdint cimport int64_t, uint64_t
+
+
+cdef enum:
+    LEVELS = 128          # rows of the board
+    BUCKETS = 13          # of durations
+    WIDTHS = 4            # of seats
+
+
+cdef struct Common:       # of a level, all workers
+    uint64_t key          # 0: free
+    int64_t limit         # seats, as worker 0 has worked it out last; 0: nobody has
+    int64_t unused[6]
+
+
+cdef struct Share:        # of a level, one worker's
+    int64_t held          # whether the worker uses the row
+    int64_t seats         # in use
+    int64_t executing     # requests
+    int64_t waiting       # requests
+    int64_t wanted        # seats of those
+    int64_t queues        # active ones
+    int64_t average       # of the demand in the last period, in millionths of a seat
+    int64_t deviation
+    int64_t highest
+    int64_t unused[7]
+
+
+cdef class Board:
+    cdef object keep      # the buffers
+    cdef Common *common
+    cdef Share **tables
+    cdef readonly int workers
+    cdef readonly int index
+
+
+cdef class Demand:
+    cdef double value, since, begun, total, squares, highest
+
+    cdef void observe(self, double value, double now) noexcept
+
+
+cdef class Stats:         # of a FlowSchema and a level
+    cdef readonly str schema
+    cdef readonly str level
+    cdef readonly int64_t dispatched
+    cdef readonly int64_t executing
+    cdef readonly int64_t seats
+    cdef readonly int64_t waiting
+    cdef readonly int64_t wanted
+    cdef readonly dict rejected               # reason → count
+    cdef int64_t ran[BUCKETS + 1]
+    cdef int64_t watched[BUCKETS + 1]
+    cdef int64_t waited[BUCKETS + 1]
+    cdef int64_t waited_in_vain[BUCKETS + 1]
+    cdef int64_t widths[WIDTHS + 1]
+    cdef int64_t lengths[WIDTHS + 5]
+    cdef readonly double ran_s, watched_s, waited_s, waited_in_vain_s, widths_sum, lengths_sum
+
+
+cdef class Flow:          # what requests of one user, verb, resource and namespace come to
+    cdef readonly Level level
+    cdef readonly Stats stats
+    cdef readonly str schema
+    cdef readonly str distinguisher
+    cdef readonly tuple hand
+    cdef readonly list headers
+
+
+cdef class Ticket:        # a request at the door, or inside
+    cdef readonly Flow flow
+    cdef readonly object request
+    cdef readonly int64_t initial             # seats while it runs
+    cdef readonly int64_t final               # seats afterwards
+    cdef readonly double latency              # for so many seconds
+    cdef readonly double arrived              # time.monotonic()
+    cdef readonly double began
+    cdef double arrival_r, charged
+    cdef Queue queue
+    cdef readonly int state
+    cdef readonly bint watching               # its stream runs
+    cdef readonly bint mutating
+    cdef public object future                 # of whoever waits: True when it may run
+
+    cdef int64_t width(self) noexcept
+    cdef double work(self, double service) noexcept
+
+
+cdef class Queue:
+    cdef readonly int64_t index
+    cdef double next_r
+    cdef int64_t seats                        # in use
+    cdef double queued_work
+    cdef int64_t queued_initial, queued_max
+    cdef object waiting                       # OrderedDict of Ticket
+    cdef set executing
+
+
+cdef class Level:
+    cdef readonly str name
+    cdef readonly bint exempt
+    cdef readonly bint queued
+    cdef public bint quiescing
+    cdef readonly int64_t queues, hand_size, length_limit
+    cdef public int64_t nominal
+    cdef public int64_t max_seats
+    cdef Board board
+    cdef int row
+    cdef Common *common
+    cdef Share *own
+    cdef Demand demand
+    cdef dict active                          # index → Queue
+    cdef double r                             # of the request dispatched last
+    cdef double service                       # what requests of the level took lately, in seconds
+    cdef int64_t robin, enqueued
+    cdef int64_t turn                         # seats begun in this turn of the loop
+    cdef bint scheduled                       # the end of the turn is
+    cdef list given                           # (queue, seats) to be free then
+    cdef object hooks
+
+    cdef int64_t limit_now(self) noexcept
+    cdef int64_t in_use(self) noexcept
+    cdef bint fits(self, int64_t seats) noexcept
+    cdef bint yields(self, int64_t seats) noexcept
+    cdef void changed(self, double now) noexcept
+    cdef void bound(self, Queue q)
+    cdef int schedule(self) except -1
+    cdef Queue pick(self, tuple hand)
+    cdef int admit(self, Ticket t) except -1
+    cdef int execute(self, Ticket t, Queue q, double now) except -1
+    cdef int finish(self, Ticket t) except -1
+    cdef int released(self, Queue q, int64_t seats, double now) except -1
+    cdef int leave_queue(self, Ticket t) except -1
+    cdef Ticket next(self)

@@ -1,0 +1,311 @@
+"""Follows FlowSchemas and PriorityLevelConfigurations, and holds what is made of them (apiserver's ``apf_controller.go``)."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kas.endpoints.respond import too_many_requests
+from kas.flowcontrol import limits
+from kas.flowcontrol._engine import Board, Flow, Gate, Level, Queue, Stats, Ticket
+from kas.flowcontrol.classification import Schema, compiled, deal, flow_hash
+from kas.flowcontrol.dropped import Dropped
+from kas.flowcontrol.limits import Demand, Nominal
+from kas.flowcontrol.metrics import FlowMetrics
+from kas.flowcontrol.work import Work
+from kas.informers import Source
+from kas.informers.reflector import Reflector, split_key
+from kas.kinds.flowcontrol.mandatory import FLOW_SCHEMAS, PRIORITY_LEVELS
+from kas.meta.stored import object_of
+from kas.observe.caches import Budget
+from kas.observe.metrics import Registry
+from kas.request.http import Request, Response
+from kas.store import Event, Record
+from kas.store.shared import Shared
+
+Obj = dict[str, Any]
+
+GROUP = "flowcontrol.apiserver.k8s.io"
+SCHEMAS, LEVELS = "flowschemas", "prioritylevelconfigurations"
+ADJUST_EVERY_S = 10.0
+POLL_EVERY_S = 0.02
+LONGEST_WAIT_S = 60.0
+FLOWS_BUDGET, LONGEST_FLOW = 8 << 20, 4096
+CATCH_ALL = "catch-all"
+
+
+class FlowControl:
+    """Flow control of a worker. ``gate`` is what requests meet; ``levels`` and ``stats`` are for who looks on.
+
+    ``server_limit`` are the seats of all workers together. Worker 0 works out what levels borrow, and writes it where all see it. What is
+    known of the objects is as new as the hub; before the first list, and when the mandatory objects were deleted, these hold all the same.
+    """
+
+    def __init__(self, shared: Shared, run_dir: Path, server_limit: int, work: Work, registry: Registry) -> None:
+        self._shared, self.server_limit, self._lock = shared, server_limit, run_dir / "flowcontrol.lock"
+        memory = shared.memory
+        self.board = Board(memory.common(), [memory.table(i) for i in range(memory.workers)], memory.index)
+        self.first = memory.index == 0
+        self.gate = Gate(self._classify, work.estimate, self._waits, self._refused)
+        self.levels: dict[str, Level] = {}
+        self.nominal: dict[str, Nominal] = {}
+        self.demands: dict[str, Demand] = {}
+        self.targets: dict[str, float] = {}
+        self.fair_fraction = 0.0
+        self.stats: dict[tuple[str, str], Stats] = {}
+        self.dropped: dict[str, Dropped] = {}
+        self._schemas: list[Schema] = []
+        self._uids: dict[str, str] = {}
+        self._objects: dict[str, dict[str, Obj]] = {SCHEMAS: {}, LEVELS: {}}
+        self._stale = True
+        self.leaving: list[Level] = []  # of configurations that are gone, until they are idle
+        self._flows: dict[Any, tuple[object, dict[Any, Flow]]] = {}
+        self._room = Budget("flow_control_flows", "which flow requests belong to, by user, verb and resource", FLOWS_BUDGET, LONGEST_FLOW)
+        self._polling = False
+        self._metrics = FlowMetrics(registry, self)
+
+    def start(self, source: Source, prefix_of: Callable[[str], str]) -> None:
+        """Follows the objects from here on; ``prefix_of(resource)`` says where they are stored."""
+        self._shared.woken.append(self._dispatch)
+        for resource in (SCHEMAS, LEVELS):
+            prefix = prefix_of(resource)
+            Reflector(source, prefix, _Part(self, resource, prefix)).start()
+
+    # --- the objects
+
+    def changed(self, resource: str, objects: Mapping[str, Obj | None], all_there_are: bool) -> None:
+        """What was stored (None: deleted) by name; ``all_there_are`` when nothing else is."""
+        known = {} if all_there_are else dict(self._objects[resource])
+        for name, obj in objects.items():
+            if obj is None:
+                known.pop(name, None)
+            else:
+                known[name] = obj
+        self._objects[resource] = known
+        self._stale = True
+        self._forget()
+
+    def _forget(self) -> None:
+        self.gate.epoch = object()
+        self._flows = {}
+        self._room.size = 0
+
+    def configure(self) -> None:
+        """Makes what the objects say, when they have changed."""
+        if not self._stale:
+            return
+        self._stale = False
+        objects = _mandatory(PRIORITY_LEVELS) | self._objects[LEVELS]
+        specs = {name: obj.get("spec") or {} for name, obj in objects.items()}
+        self._uids = {name: obj["metadata"].get("uid") or "" for name, obj in objects.items()}
+        self.nominal = limits.nominal(specs, self.server_limit)
+        for name, level in list(self.levels.items()):
+            if name not in specs:
+                level.quiescing = True
+                self.leaving.append(self.levels.pop(name))
+        for name, spec in specs.items():
+            self._configure_level(name, spec)
+        self._close_idle()
+        self._schemas = [s for s in compiled(_mandatory(FLOW_SCHEMAS) | self._objects[SCHEMAS]) if s.level in self.levels]
+        pairs = {(s.name, s.level) for s in self._schemas}
+        self.stats = {key: self.stats.get(key) or Stats(*key) for key in sorted(pairs)}
+        for kept in (self.demands, self.targets, self.dropped):
+            for name in set(kept) - set(specs):
+                del kept[name]
+        if self.first:
+            self._borrow()
+
+    def _configure_level(self, name: str, spec: Obj) -> None:
+        level, n = self.levels.get(name), self.nominal[name]
+        if level is None:
+            back = next((x for x in self.leaving if x.name == name), None)
+            if back is not None:
+                self.leaving.remove(back)
+                back.quiescing = False
+            level = self.levels[name] = back or self._level(name, spec.get("type") == "Exempt")
+        level.configure(limits.queuing(spec))
+        level.nominal, level.max_seats = n.nominal, n.max_seats
+        if not level.is_set:
+            level.limit = limits.initial(n)
+
+    def _level(self, name: str, exempt: bool) -> Level:
+        # Workers claim rows one at a time.
+        with self._lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            row = self.board.claim(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") | 1)
+        return Level(self.board, row, name, exempt, None, self)
+
+    def _close_idle(self) -> None:
+        for level in [x for x in self.leaving if x.idle]:
+            level.close()
+            self.leaving.remove(level)
+
+    # --- borrowing
+
+    def adjust(self) -> None:
+        """Every ``ADJUST_EVERY_S`` seconds: tells what was wanted here, and in worker 0 gives each level its seats for the next period."""
+        self.configure()
+        self._close_idle()
+        for level in self.levels.values():
+            level.publish_demand()
+        if self.first:
+            for name, level in self.levels.items():
+                self.demands[name] = self.demands.get(name, Demand()).next(*level.total_demand())
+            self._borrow()
+
+    def _borrow(self) -> None:
+        if not self.demands:
+            return
+        demands = {name: self.demands.get(name) or Demand() for name in self.levels}
+        exempt = {name for name, level in self.levels.items() if level.exempt}
+        seats, self.targets, self.fair_fraction = limits.borrowed(self.nominal, exempt, demands)
+        for name, level in self.levels.items():
+            level.limit = max(1, seats[name])
+            level.dispatch()
+
+    # --- requests
+
+    def _classify(self, req: Request) -> Flow:
+        """The flow of a request, remembered with the user."""
+        self.configure()
+        user, info = req.user, req.info
+        kept = self._flows.get(user.key)
+        if kept is None:
+            if not self._room.take(2 * user.length, 2 + len(user.groups)):
+                self._forget()
+            kept = self._flows[user.key] = (self.gate.epoch, {})
+        user.flows = kept
+        key = (info.verb, info.api_group, info.resource, info.subresource, info.namespace) if info.is_resource_request else (
+            info.verb, req.path
+        )  # fmt: skip
+        found = kept[1].get(key)
+        if found is not None:
+            return found
+        found = self._flow_of(req)
+        length = sum(map(len, key)) + len(found.distinguisher)
+        if length <= LONGEST_FLOW:
+            if not self._room.take(length, 2):
+                self._forget()  # this answer is the last of the old ones
+            kept[1][key] = found
+        return found
+
+    def _flow_of(self, req: Request) -> Flow:
+        schema = next((s for s in self._schemas if s.matches(req)), None)
+        if schema is None:  # nobody is in neither of the two groups, but a certificate may say so
+            schema = next(s for s in self._schemas if s.name == CATCH_ALL)
+        level = self.levels[schema.level]
+        distinguisher = schema.distinguisher(req)
+        hand: tuple[int, ...] = ()
+        if level.queued:
+            hand = deal(flow_hash(schema.name, distinguisher), level.queues, min(level.hand_size, level.queues))
+        headers = [
+            (b"x-kubernetes-pf-flowschema-uid", schema.uid.encode()),
+            (b"x-kubernetes-pf-prioritylevel-uid", self._uids[schema.level].encode()),
+        ]
+        return Flow(level, self.stats[schema.name, schema.level], distinguisher, hand, headers)
+
+    def _refused(self, ticket: Ticket) -> Response:
+        """429 with upstream's text; the headers say which level has no room, and when to come again."""
+        dropped = self.dropped.setdefault(ticket.flow.level.name, Dropped())
+        dropped.note(int(time.time()))
+        self._metrics.refused(ticket.mutating)
+        return too_many_requests(dropped.retry_after_s)
+
+    def _waits(self, ticket: Ticket) -> Any:
+        loop = asyncio.get_running_loop()
+        ticket.future = loop.create_future()
+        if not self._polling and self.board.workers > 1:
+            self._polling = True
+            loop.call_later(POLL_EVERY_S, self._poll)
+        # What waits was tried when it came; the next try is when seats are given back, which may be now.
+        ticket.flow.level.dispatch()
+        if ticket.future.done():
+            self.gate.left_queue(ticket, True)
+            return None
+        return self._wait(ticket, ticket.request, loop)
+
+    async def _wait(self, ticket: Ticket, req: Request | None, loop: asyncio.AbstractEventLoop) -> Response | None:
+        """Until its turn comes, for a quarter of what the request may take and a minute at most."""
+        assert req is not None
+        limit = min((req.deadline - req.started) / 4, LONGEST_WAIT_S) - (time.monotonic() - req.started)
+        timer = loop.call_later(max(0.0, limit), _late, ticket)
+        runs = False
+        try:
+            runs = await ticket.future
+        except asyncio.CancelledError:
+            runs = not ticket.cancel("cancelled")
+            raise
+        finally:
+            timer.cancel()
+            self.gate.left_queue(ticket, runs)
+        return None if runs else self._refused(ticket)
+
+    # --- what the engine asks for
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """When the loop has come around; at once where none runs."""
+        loop = _loop()
+        if loop is None:
+            work()
+        else:
+            loop.call_soon(work)
+
+    def later(self, seconds: float, level: Level, queue: Queue | None, seats: int) -> None:
+        """Seats of a level are free in so many seconds."""
+        loop = _loop()
+        if loop is None:
+            level.give_back(queue, seats)
+        else:
+            loop.call_later(seconds, level.give_back, queue, seats)
+
+    def wake(self, worker: int) -> None:
+        """Another worker may have seats now."""
+        self._shared.wake(worker)
+
+    def _dispatch(self) -> None:
+        for level in (*self.levels.values(), *self.leaving):
+            if level.waits:
+                level.dispatch()
+
+    def _poll(self) -> None:
+        """Seats that are free elsewhere are found within ``POLL_EVERY_S``, should a wake-up be lost."""
+        self._dispatch()
+        self._polling = any(level.waits for level in (*self.levels.values(), *self.leaving))
+        if self._polling:
+            asyncio.get_running_loop().call_later(POLL_EVERY_S, self._poll)
+
+
+class _Part:
+    """One resource, as a reflector's target."""
+
+    def __init__(self, control: FlowControl, resource: str, prefix: str) -> None:
+        self._control, self._resource, self._prefix = control, resource, prefix
+
+    def replace(self, records: Sequence[Record]) -> None:
+        self._control.changed(self._resource, {split_key(self._prefix, r.key)[1]: object_of(r) for r in records}, True)
+
+    def apply(self, events: Sequence[Event]) -> None:
+        found = {split_key(self._prefix, e.key)[1]: object_of(e.record) if e.record is not None else None for e in events}
+        self._control.changed(self._resource, found, False)
+
+
+def _loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _late(ticket: Ticket) -> None:
+    if ticket.cancel("time-out"):
+        ticket.future.set_result(False)
+
+
+def _mandatory(specs: Mapping[str, Obj]) -> dict[str, Obj]:
+    """As they are while nobody has stored them."""
+    return {name: {"metadata": {"name": name}, "spec": spec} for name, spec in specs.items()}

@@ -1,0 +1,104 @@
+# The door: one call a request, one when it is answered, one when it is over.
+
+cdef frozenset READS = frozenset(("get", "list", "watch"))
+
+
+cdef class Gate:
+    """``begin``, ``after`` and ``release`` are the parts of a filter.
+
+    ``classify(request)`` gives the Flow of a request whose user has none remembered for its like; ``estimate(request, flow)`` its
+    (initial seats, final seats, seconds of these) and is asked for lists and watches, and for writes while ``watched``;
+    ``waits(ticket)`` and ``refused(ticket)`` say what becomes of a request that cannot run now.
+    """
+
+    cdef object classify, estimate, waits, refused
+    cdef public object epoch                  # another one after every change of the schemas
+    cdef public dict watched                  # what is watched in this worker; empty: nobody is told of writes
+    cdef readonly int64_t reading, writing, queued_reads, queued_writes
+
+    def __init__(self, classify, estimate, waits, refused):
+        self.classify, self.estimate, self.waits, self.refused = classify, estimate, waits, refused
+        self.epoch, self.watched = object(), {}
+
+    def begin(self, Request req not None):
+        """None when the request may run, or what ``waits`` or ``refused`` gave."""
+        cdef RequestInfo info = <RequestInfo?>req.info
+        cdef str verb = info.verb
+        cdef Ticket t
+        cdef Flow flow
+        cdef int outcome
+        cdef object kept, found
+        if req.long_running and verb != "watch":
+            return None
+        kept = req.user.flows
+        if kept is not None and (<tuple?>kept)[0] is self.epoch:
+            if info.is_resource_request:
+                found = (<dict>(<tuple>kept)[1]).get((verb, info.api_group, info.resource, info.subresource, info.namespace))
+            else:
+                found = (<dict>(<tuple>kept)[1]).get((verb, req.path))
+        else:
+            found = None
+        flow = <Flow?>(self.classify(req) if found is None else found)
+        t = Ticket.__new__(Ticket)
+        t.flow, t.request, t.initial = flow, req, 1
+        t.arrived = now_s()
+        t.mutating = verb not in READS
+        if t.mutating:
+            if self.watched and info.is_resource_request:
+                t.initial, t.final, t.latency = self.estimate(req, flow)
+        elif verb != "get" and info.is_resource_request:
+            t.initial, t.final, t.latency = self.estimate(req, flow)
+            if verb == "watch":
+                req.initialized = t.end
+        req.ticket = t
+        outcome = flow.level.admit(t)
+        if outcome == RUNS:
+            if t.mutating:
+                self.writing += 1
+            else:
+                self.reading += 1
+            return None
+        if outcome == WAITS:
+            if t.mutating:
+                self.queued_writes += 1
+            else:
+                self.queued_reads += 1
+            return self.waits(t)
+        t.state, t.request = ENDED, None
+        return self.refused(t)
+
+    def left_queue(self, Ticket t not None, bint runs):
+        """``t`` does not wait any more."""
+        if t.mutating:
+            self.queued_writes -= 1
+            self.writing += runs
+        else:
+            self.queued_reads -= 1
+            self.reading += runs
+
+    def after(self, Request req not None, resp):
+        """Says in the answer where the request was put."""
+        cdef Ticket t
+        if req.ticket is None:
+            return
+        t = <Ticket?>req.ticket
+        resp.headers += t.flow.headers
+        if resp.stream is not None and req.initialized is not None and t.state == RUNNING:
+            t.watching = True
+            resp.finish = t.end
+
+    def release(self, Request req not None):
+        """The request is over; the seats of a watch that has begun are given back by itself."""
+        cdef Ticket t
+        if req.ticket is None:
+            return
+        t = <Ticket?>req.ticket
+        req.ticket = None
+        if t.state == RUNNING or t.state == ENDED:
+            if t.began > 0:
+                if t.mutating:
+                    self.writing -= 1
+                else:
+                    self.reading -= 1
+        if t.state == RUNNING and not t.watching:
+            t.flow.level.finish(t)

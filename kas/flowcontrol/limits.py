@@ -1,0 +1,123 @@
+"""How many seats each level has: nominally, and after borrowing (apiserver's ``apf_controller.go`` and ``conc_alloc.go``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+Obj = dict[str, Any]
+
+MOST_OF_LEVEL = 0.15  # of a level's seats, that one request may take
+SMOOTHING = 0.977  # of the demand, each ten seconds: half of it is forgotten after five minutes
+LEAST_TARGET = 0.001
+
+
+class Nominal(NamedTuple):
+    """Seats of a level by its configuration."""
+
+    nominal: int
+    lower: int
+    upper: int
+    max_seats: int  # of one request; 0: no limit of the level's
+
+
+class Demand(NamedTuple):
+    """Seats wanted of a level in the last period; ``smoothed`` over the periods before as well."""
+
+    average: float = 0.0
+    deviation: float = 0.0
+    highest: float = 0.0
+    smoothed: float = 0.0
+
+    def next(self, average: float, deviation: float, highest: float) -> Demand:
+        """That of the period after this one."""
+        envelope = average + deviation
+        return Demand(average, deviation, highest, max(envelope, SMOOTHING * self.smoothed + (1 - SMOOTHING) * envelope))
+
+
+def queuing(spec: Obj) -> tuple[int, int, int] | None:
+    """(queues, hand size, longest queue) of a level's spec, None when it refuses what it has no seats for."""
+    response = (spec.get("limited") or {}).get("limitResponse") or {}
+    if spec.get("type") != "Limited" or response.get("type") != "Queue":
+        return None
+    q = response.get("queuing") or {}
+    return q.get("queues") or 64, q.get("handSize") or 8, q.get("queueLengthLimit") or 50
+
+
+def nominal(specs: Mapping[str, Obj], server_limit: int) -> dict[str, Nominal]:
+    """What each level of these specs has of the server's seats."""
+    parts = {name: spec.get("exempt" if spec.get("type") == "Exempt" else "limited") or {} for name, spec in specs.items()}
+    default = {name: 0 if spec.get("type") == "Exempt" else 30 for name, spec in specs.items()}
+    shares = {name: _number(part, "nominalConcurrencyShares", default[name]) for name, part in parts.items()}
+    total = sum(shares.values())
+    out = {}
+    for name, part in parts.items():
+        seats = math.ceil(server_limit * shares[name] / total) if total else 0
+        borrowing = part.get("borrowingLimitPercent")
+        upper = seats + (server_limit if borrowing is None else _round(seats * borrowing / 100))
+        q = queuing(specs[name])
+        most = max(1, min(math.ceil(seats * MOST_OF_LEVEL), seats // q[1])) if q else 0
+        out[name] = Nominal(seats, seats - _round(seats * _number(part, "lendablePercent", 0) / 100), upper, most)
+    return out
+
+
+def initial(n: Nominal) -> int:
+    """Of a new level: half of what it may lend is lent."""
+    return n.nominal - (n.nominal - n.lower) // 2
+
+
+def borrowed(
+    levels: Mapping[str, Nominal], exempt: set[str], demands: Mapping[str, Demand]
+) -> tuple[dict[str, int], dict[str, float], float]:
+    """(seats of each level for the next period, the targets they were worked out from, the fraction of its target that everybody got)."""
+    remaining = sum(n.nominal for n in levels.values())
+    out: dict[str, int] = {}
+    least: dict[str, int] = {}
+    for name, n in levels.items():
+        highest = _round(demands[name].highest)
+        if name in exempt:
+            out[name] = max(n.lower, highest)
+            remaining -= out[name]
+        else:
+            least[name] = max(n.lower, min(n.nominal, highest))
+    targets = {name: max(float(low), demands[name].smoothed) for name, low in least.items()}
+    lower = sum(levels[name].lower for name in least)
+    fraction = 0.0
+    if remaining <= lower:
+        out |= {name: levels[name].lower for name in least}
+    elif remaining <= sum(least.values()):
+        part = (remaining - lower) / (sum(least.values()) - lower)
+        out |= {name: levels[name].lower + _round((low - levels[name].lower) * part) for name, low in least.items()}
+    else:
+        found, fraction = allocate(remaining, [(low, levels[name].upper, targets[name]) for name, low in least.items()])
+        out |= {name: _round(seats) for name, seats in zip(least, found, strict=True)}
+    return out, targets, fraction
+
+
+def allocate(required: float, items: Sequence[tuple[float, float, float]]) -> tuple[list[float], float]:
+    """For (lower bound, upper bound, target) of each: seats that add up to ``required``, each the same fraction of its target within its
+    bounds; and that fraction. All get their bounds where these do not leave a choice. O(n log n)."""
+    bounded = [(low, max(high, low), max(target, LEAST_TARGET)) for low, high, target in items]
+    if required <= sum(low for low, _, _ in bounded):
+        return [float(low) for low, _, _ in bounded], 0.0
+    # Going up from fraction 0: at low/target an item begins to grow, by its target; at high/target it ends.
+    steps = sorted([(low / t, t) for low, _, t in bounded] + [(high / t, -t) for _, high, t in bounded])
+    seats, slope, at = sum(float(low) for low, _, _ in bounded), 0.0, 0.0
+    for fraction, change in steps:
+        if slope > 0 and seats + slope * (fraction - at) >= required:
+            at += (required - seats) / slope
+            break
+        seats, at = seats + slope * (fraction - at), fraction
+        slope += change
+    return [min(max(at * target, low), high) for low, high, target in bounded], at
+
+
+def _number(part: Obj, key: str, default: int) -> int:
+    found = part.get(key)
+    return default if found is None else int(found)
+
+
+def _round(value: float) -> int:
+    """Go's ``math.Round``: halves away from zero."""
+    return math.floor(value + 0.5)

@@ -1,0 +1,127 @@
+"""How many seats a request takes (apiserver's ``util/flowcontrol/request``)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from kas.flowcontrol._engine import Flow
+from kas.observe.caches import Cache
+from kas.request.http import Request
+from kas.request.requestinfo import RequestInfo
+
+MOST_OF_A_WRITE, MOST_OF_A_LIST, MOST_BY_SIZE = 10, 10, 100
+OBJECTS_PER_SEAT, BYTES_PER_SEAT, WATCHERS_PER_SEAT = 100, 100_000, 10
+EVENT_S = 0.005  # telling so many watchers
+STREAMED_BYTES = 1_000_000  # at most, of a list that is not read from storage
+COUNTED_FOR_S = 10.0
+RESOURCE_BYTES = 512
+
+Estimate = tuple[int, int, float]  # initial seats, final seats, for how many seconds these
+ONE: Estimate = (1, 0, 0.0)
+
+
+class Stored(NamedTuple):
+    """What is stored of a resource."""
+
+    objects: int
+    bytes_each: int
+
+
+class Work:
+    """``stored(group, resource)`` counts objects, None for a resource that is not stored here; ``watched`` are the watches of this worker
+    by (group, resource, namespace, name), "" for any; ``workers`` is by how much that is multiplied, for clients are spread over workers.
+    """
+
+    def __init__(
+        self, stored: Callable[[str, str], Stored | None], watched: Mapping[tuple[str, str, str, str], int], workers: int, by_size: bool
+    ) -> None:
+        self._stored, self._watched, self._workers, self._by_size = stored, watched, workers, by_size
+        self._counts: Cache[tuple[str, str], tuple[float, Stored | None]] = Cache(
+            "flow_control_counts", "how many objects of a resource lists have to read", 1 << 20, RESOURCE_BYTES
+        )
+
+    def estimate(self, req: Request, flow: Flow) -> Estimate:
+        """Of a list, a watch or a write."""
+        verb = req.info.verb
+        if verb in ("list", "watch"):
+            return (self._listing(req, flow.level.max_seats), 0, 0.0)
+        return self._writing(req.info, flow.level.max_seats)
+
+    def _listing(self, req: Request, most_of_level: int) -> int:
+        info, params = req.info, req.params
+        most = MOST_BY_SIZE if self._by_size else MOST_OF_A_LIST
+        if 0 < most_of_level < most:
+            most = most_of_level
+        try:
+            limit = int(params.get("limit") or 0)
+        except ValueError:
+            return most  # it will be refused; so upstream
+        if info.verb == "watch" and not _sends_current(req):
+            return 1
+        stored = self._count(info.api_group, info.resource)
+        if stored is None:
+            return 1
+        limited = min(limit, stored.objects) if limit > 0 else stored.objects
+        from_storage = info.verb == "list" and _reads_storage(req, limit)
+        if self._by_size:
+            objects = limited
+            if info.name:
+                objects = 1
+            elif from_storage and (info.field_selector or info.label_selector):
+                objects = max(limited, stored.objects // 2)
+            size = objects * stored.bytes_each
+            seats = math.ceil((size if from_storage else min(size, STREAMED_BYTES)) / BYTES_PER_SEAT)
+        else:
+            objects = 2 * limited
+            if info.name:
+                objects = 1
+            elif not from_storage:
+                objects = stored.objects
+            elif info.field_selector or info.label_selector:
+                objects = stored.objects + limited
+            seats = math.ceil(objects / OBJECTS_PER_SEAT)
+        return max(1, min(seats, most))
+
+    def _count(self, group: str, resource: str) -> Stored | None:
+        now = time.monotonic()
+        found = self._counts.entries.get((group, resource))
+        if found is None or now - found[0] > COUNTED_FOR_S:
+            found = (now, self._stored(group, resource))
+            self._counts.put((group, resource), found, len(group) + len(resource))
+        return found[1]
+
+    def _writing(self, info: RequestInfo, most_of_level: int) -> Estimate:
+        if info.resource == "serviceaccounts" and info.subresource == "token":
+            return ONE  # nothing is stored, nobody is told
+        watchers = self._interested(info) * self._workers
+        if watchers < WATCHERS_PER_SEAT:
+            return ONE
+        seats = math.ceil(watchers / WATCHERS_PER_SEAT)
+        final = min(seats, MOST_OF_A_WRITE, most_of_level or MOST_OF_A_WRITE)
+        return (1, final, seats * EVENT_S / final)
+
+    def _interested(self, info: RequestInfo) -> int:
+        """Watches that will see the write, selectors aside."""
+        group, resource, namespace, name = info.api_group, info.resource, info.namespace, info.name
+        places = {(ns, n) for ns in (namespace, "") for n in (name, "")}
+        return sum(self._watched.get((group, resource, ns, n), 0) for ns, n in places)
+
+
+def _sends_current(req: Request) -> bool:
+    """Whether a watch begins with what is there."""
+    if "sendInitialEvents" in req.params:
+        return req.params.flag("sendInitialEvents")
+    return req.params.get("resourceVersion") in ("", "0")
+
+
+def _reads_storage(req: Request, limit: int) -> bool:
+    """Whether upstream would answer a list from etcd and not from its cache (``ShouldDelegateListMeta``)."""
+    match, revision = req.params.get("resourceVersionMatch"), req.params.get("resourceVersion")
+    if match:
+        return match == "Exact"
+    if req.params.get("continue"):
+        return True
+    return limit > 0 and revision not in ("", "0")

@@ -1,0 +1,47 @@
+"""The line of a slow request."""
+
+from __future__ import annotations
+
+import re
+from time import monotonic
+from types import SimpleNamespace
+
+from kas.filters.slow_requests import SLOW_S, slow_requests
+from kas.request.http import Response
+from tests.filters.requests import request
+
+
+def said(caplog, **changed: object) -> list[str]:
+    caplog.clear()
+    req = request("GET", "/api/v1/pods", "token=secret")
+    req.started = monotonic() - SLOW_S - 1
+    req.audit_id = "id-1"
+    for name, value in changed.items():
+        setattr(req, name, value)
+    slow_requests().after(req, Response(200, []))
+    return caplog.messages
+
+
+def test_where_the_time_went(caplog):
+    began = monotonic() - SLOW_S - 1
+    (line,) = said(caplog, started=began, ticket=SimpleNamespace(arrived=began + 0.25, began=began + 0.75))
+    found = re.fullmatch(
+        r'"Slow request" verb="list" URI="/api/v1/pods\?token=[^"]*" latency="(\d+)\.\d{3}ms" authentication="250\.\d{3}ms" '
+        r'queue="500\.\d{3}ms" serving="(\d+)\.\d{3}ms" audit-ID="id-1" user="jane" resp=200', line,
+    )  # fmt: skip
+    assert found and int(found[1]) - int(found[2]) in (750, 749, 751) and "secret" not in line
+
+
+def test_one_that_never_began_was_in_the_queue(caplog):
+    began = monotonic() - SLOW_S - 1
+    (line,) = said(caplog, started=began, ticket=SimpleNamespace(arrived=began + 0.25, began=0.0))
+    assert 'serving="0.000ms"' in line
+
+
+def test_without_flow_control_only_the_whole(caplog):
+    (line,) = said(caplog)
+    assert "latency=" in line and "queue=" not in line
+
+
+def test_nothing_of_quick_and_long_running_ones(caplog):
+    assert said(caplog, started=monotonic()) == [] and said(caplog, long_running=True) == []

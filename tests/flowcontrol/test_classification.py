@@ -1,0 +1,100 @@
+"""Which FlowSchema a request belongs to."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kas._fastpath import parse
+from kas.auth.user import UserInfo
+from kas.flowcontrol.classification import Schema, compiled, deal, flow_hash
+from kas.request.http import Request
+from kas.request.requestinfo import Query
+
+PODS = "/api/v1/namespaces/a/pods"
+
+
+def request(user: str, groups: tuple[str, ...] = (), path: str = PODS, method: str = "GET") -> Request:
+    req = Request(method, path, "", [])
+    req.params, req.info, req.user = Query(""), parse(method, path), UserInfo(user, groups)
+    return req
+
+
+def schema(name: str = "s", precedence: int = 1000, by: str = "", **rule: object) -> dict:
+    spec = {"matchingPrecedence": precedence, "priorityLevelConfiguration": {"name": "l"}, "rules": [rule] if rule else []}
+    if by:
+        spec["distinguisherMethod"] = {"type": by}
+    return {"metadata": {"name": name, "uid": "1"}, "spec": spec}
+
+
+ANY = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
+ALL = {"resourceRules": [ANY], "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}
+
+
+def user(name: str) -> dict:
+    return {"kind": "User", "user": {"name": name}}
+
+
+def group(name: str) -> dict:
+    return {"kind": "Group", "group": {"name": name}}
+
+
+def account(namespace: str, name: str) -> dict:
+    return {"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": name}}
+
+
+@pytest.mark.parametrize(("subject", "who", "groups", "matches"), [
+    (user("alice"), "alice", (), True), (user("alice"), "bob", (), False), (user("*"), "bob", (), True),
+    (group("dev"), "bob", ("ops", "dev"), True), (group("dev"), "dev", (), False), (group("*"), "bob", (), True),
+    (account("team", "bot"), "system:serviceaccount:team:bot", (), True),
+    (account("team", "bot"), "system:serviceaccount:team:other", (), False),
+    (account("team", "*"), "system:serviceaccount:team:other", (), True),
+    (account("team", "*"), "system:serviceaccount:teams:other", (), False),
+    (account("team", "*"), "team", (), False),
+])  # fmt: skip
+def test_subjects(subject, who, groups, matches):
+    assert Schema(schema(subjects=[subject], **ALL)).matches(request(who, groups)) is matches
+
+
+@pytest.mark.parametrize(("changed", "method", "path", "matches"), [
+    ({}, "GET", PODS, True), ({"verbs": ["list"]}, "GET", PODS, True), ({"verbs": ["get"]}, "GET", PODS, False),
+    ({"apiGroups": [""]}, "GET", PODS, True), ({"apiGroups": ["apps"]}, "GET", PODS, False),
+    ({"resources": ["pods"]}, "GET", PODS + "/x", True), ({"resources": ["pods"]}, "PUT", PODS + "/x/status", False),
+    ({"resources": ["pods/status"]}, "PUT", PODS + "/x/status", True), ({"resources": ["*/status"]}, "PUT", PODS + "/x/status", False),
+    ({"namespaces": ["a"]}, "GET", PODS, True), ({"namespaces": ["b"]}, "GET", PODS, False),
+    ({"namespaces": []}, "GET", PODS, False), ({"clusterScope": False}, "GET", "/api/v1/pods", False),
+    ({"namespaces": [], "clusterScope": True}, "GET", "/api/v1/pods", True),
+])  # fmt: skip
+def test_resource_rules(changed, method, path, matches):
+    made = schema(subjects=[user("u")], resourceRules=[{**ANY, **changed}])
+    assert Schema(made).matches(request("u", (), path, method)) is matches
+
+
+@pytest.mark.parametrize(("urls", "path", "matches"), [
+    (["*"], "/x", True), (["/healthz"], "/healthz", True), (["/healthz"], "/healthz/etcd", False), (["/version/*"], "/version", False),
+    (["/version/*"], "/version/x", True), (["/a", "/b"], "/b", True), (["*"], PODS, False),
+])  # fmt: skip
+def test_paths(urls, path, matches):
+    made = schema(subjects=[user("u")], nonResourceRules=[{"verbs": ["get"], "nonResourceURLs": urls}])
+    assert Schema(made).matches(request("u", (), path)) is matches
+    assert not Schema(made).matches(request("u", (), path, "POST"))
+
+
+def test_precedence_and_then_the_name_decide():
+    objects = {n: schema(n, p) for n, p in (("b", 10), ("a", 10), ("z", 1), ("c", 9000))}
+    assert [s.name for s in compiled(objects)] == ["z", "a", "b", "c"]
+
+
+def test_flows_are_told_apart_by_user_or_namespace():
+    req = request("u")
+    assert [Schema(schema(by=by)).distinguisher(req) for by in ("ByUser", "ByNamespace", "")] == ["u", "a", ""]
+
+
+def test_a_hand_is_of_different_queues_and_every_queue_is_dealt():
+    rng = random.Random(1)
+    hands = [deal(rng.getrandbits(64), 64, 6) for _ in range(2000)]
+    assert all(len(set(h)) == 6 and 0 <= min(h) <= max(h) < 64 for h in hands)
+    assert {i for h in hands for i in h} == set(range(64))
+    assert deal(7, 1, 1) == (0,) and sorted(deal(12345, 5, 5)) == [0, 1, 2, 3, 4]
+    assert flow_hash("s", "u") != flow_hash("s", "v") != flow_hash("t", "v")
