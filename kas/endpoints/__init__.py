@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kas.meta import errors
-from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, KeyTooLong, StoreError
+from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, KeyTooLong, StoreError, TransformError
 
 
 def translate(e: Exception) -> errors.ApiError | None:
@@ -25,4 +25,6 @@ def translate(e: Exception) -> errors.ApiError | None:
         return errors.bad_request(f"the name is too long to be stored: {e}")
     if isinstance(e, Conflict):
         return errors.ApiError(409, "Conflict", f"Operation cannot be fulfilled: {errors.OBJECT_MODIFIED}")
+    if isinstance(e, TransformError):
+        return errors.internal(f'unable to transform key "{e.key}": {e.why}' if e.listed else e.why)
     return errors.internal(str(e))

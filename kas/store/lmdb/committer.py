@@ -46,7 +46,7 @@ class Unit:
         """What kept the unit from being applied, after its batch was."""
         for op in self.ops:
             if op.status == 1:
-                return TransformError(str(op.error)) if op.error is not None else Conflict(op.previous, op.key)
+                return op.error if op.error is not None else Conflict(op.previous, op.key)
             if op.status == 3:
                 return StoreError(f"revision {self.at} is not newer than what is stored")
         return None
