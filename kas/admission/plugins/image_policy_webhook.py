@@ -19,12 +19,13 @@ from typing import Any
 import orjson
 
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.admission.configuration import BOOL, INT64, STRING, ConfigurationError, Section, Struct, unversioned
+from kas.admission.configuration import Section, unversioned
 from kas.client.kubeconfig import KubeconfigError, load
 from kas.client.webhook import Webhook, WebhookError
 from kas.meta.names import is_qualified_name
 from kas.meta.scalars import format_duration
 from kas.observe.caches import Cache
+from kas.types.configfile import BOOL, INT64, STRING, ConfigurationError, Struct
 
 log = logging.getLogger("kas.admission.imagepolicy")
 
