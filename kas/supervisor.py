@@ -68,7 +68,10 @@ def preflight(o: Options) -> list[str]:
     """What is wrong with names in flags, and with files they name, that only modules know which the supervisor does not load: they are
     asked in a child."""
     chosen = o.controllers not in (["*"], ["none"])
-    files = o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+    files = (
+        o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+        or o.encryption_provider_config
+    )  # fmt: skip
     if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
         return []
     r, w = os.pipe()
@@ -102,6 +105,7 @@ def unusable(o: Options) -> list[str]:
         lambda: order.enabled(o.enable_admission_plugins, o.disable_admission_plugins),
         lambda: _credentials(o),
         lambda: _policy(o),
+        lambda: _encryption(o),
     ):
         try:
             check()
@@ -135,6 +139,18 @@ def _credentials(o: Options) -> None:
                 raise ValueError(
                     f"failed to parse service-account-issuer-key-file: error reading private key file {path}: {why}"
                 ) from None
+
+
+def _encryption(o: Options) -> None:
+    """Made as a worker makes it, except that no plug-in is asked."""
+    from kas.config import features
+    from kas.encryption.atrest import EncryptionAtRest
+    from kas.types.scheme import BUILTIN
+
+    path, gates = o.encryption_provider_config, o.feature_gates
+    if path:
+        v1 = not features.problems(gates) and "KMSv1" in features.enabled(gates)
+        EncryptionAtRest(path, o.encryption_provider_config_automatic_reload, v1, BUILTIN.resources).close()
 
 
 def _policy(o: Options) -> None:

@@ -21,7 +21,7 @@ KAS = ROOT / "kas"
 RANKS = [
     ("cli", "testing"), ("supervisor",), ("worker",), ("server", "warmup"), ("controllers",), ("edge",), ("filters",),
     ("director", "aggregator"),
-    ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit",), ("auth",),
+    ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit", "encryption"), ("auth",),
     ("patch", "cel", "client", "informers"), ("types",), ("request",), ("store",), ("meta",), ("checks",), ("_fastpath", "_codecs"),
 ]  # fmt: skip
 LEAVES = ("config", "observe")  # anyone may use them; they use nothing above meta

@@ -84,6 +84,8 @@ class Options:
     enable_bootstrap_token_auth: bool
     enable_logs_handler: bool
     enable_swagger_ui: bool
+    encryption_provider_config: str
+    encryption_provider_config_automatic_reload: bool
     endpoint_reconciler_type: str
     event_ttl: float
     external_hostname: str

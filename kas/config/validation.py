@@ -101,6 +101,8 @@ def _ports(o: Options) -> Iterator[str]:
 
 
 def _storage(o: Options) -> Iterator[str]:
+    if o.encryption_provider_config_automatic_reload and not o.encryption_provider_config:
+        yield "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
     if o.storage_backend != "lmdb":
         yield f"--storage-backend invalid, allowed values: lmdb: kas does not have {quote(o.storage_backend)} yet"
 

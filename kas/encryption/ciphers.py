@@ -1,7 +1,7 @@
 """The providers with a key in the configuration: aescbc, aesgcm, secretbox, and identity (``apiserver/pkg/storage/value/encrypt``).
 
-Each seals a value for a key of the store and opens it; ``open`` raises ``SealError`` in upstream's words. What stands in front of the sealed
-bytes is not theirs (``union.py``).
+Each seals a value for a key of the store and opens it; ``open`` raises ``SealError`` in upstream's words. What stands in front of the
+sealed bytes is not theirs (``union.py``).
 """
 
 from __future__ import annotations

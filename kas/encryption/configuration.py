@@ -225,7 +225,8 @@ def _kms(kms: Obj, path: str, names: set[str], reload: bool) -> Iterator[FieldEr
     if version == V1 and kms["cachesize"] == 0:
         yield field.invalid(f"{path}.cachesize", 0, "cachesize should be a positive value, or negative to disable")
     if version not in (V1, V2):
-        yield field.invalid(f"{path}.apiVersion", version, "unsupported apiVersion apiVersion for KMS provider, only v1 and v2 are supported")
+        why = "unsupported apiVersion apiVersion for KMS provider, only v1 and v2 are supported"
+        yield field.invalid(f"{path}.apiVersion", version, why)
 
 
 def parse_endpoint(endpoint: str) -> tuple[str, str]:

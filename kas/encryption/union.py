@@ -33,7 +33,12 @@ class Union:
         return self._prefix + self._first.seal(plain, key)
 
     def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
-        """Opened by the first member that can. Members may share a prefix, so the next one is tried when one cannot."""
+        """Opened by the first member that can; stale when that is not the first of all."""
+        plain, stale, _ = self.open_with(sealed, key)
+        return plain, stale
+
+    def open_with(self, sealed: bytes, key: bytes) -> tuple[bytes, bool, bytes]:
+        """``open``, and the prefix of the member that could. Members may share a prefix, so the next one is tried when one cannot."""
         failed: list[str] = []
         for i, (prefix, member) in enumerate(self.members):
             if not sealed.startswith(prefix):
@@ -44,5 +49,9 @@ class Union:
                 if prefix:  # identity does not say why it is not for it
                     failed.append(str(e))
                 continue
-            return plain, stale or i > 0
+            return plain, stale or i > 0, prefix
         raise SealError(aggregate(failed) if failed else self._missing)
+
+    def claims(self, sealed: bytes) -> str:
+        """The first prefix that a value has, "" for none."""
+        return next((prefix.decode() for prefix, _ in self.members if prefix and sealed.startswith(prefix)), "")

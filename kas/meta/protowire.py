@@ -1,7 +1,7 @@
 """The wire format of protobuf, for messages that have no descriptor here: those of plug-ins and of etcd.
 
-A message is the concatenation of its fields (``put_…``); ``fields`` reads one message, level by level. What they refuse is told in the words of Go's
-library. Objects of the API have codecs of their own (``kas/_codecs.pyx``).
+A message is the concatenation of its fields (``put_…``); ``fields`` reads one message, level by level. What they refuse is told in the
+words of Go's library. Objects of the API have codecs of their own (``kas/_codecs.pyx``).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from kas.store._engine import Env, Event, Op, apply_batch
-from kas.store.errors import Busy, Closed, Conflict, Full, StoreError, TransformError
+from kas.store.errors import Busy, Closed, Conflict, Full, StoreError
 from kas.store.shared import Shared
 
 # A transaction holds at most 131,072 dirty pages (512 MiB); a batch stays far below, and its latency bounded.

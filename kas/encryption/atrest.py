@@ -1,0 +1,174 @@
+"""Encryption at rest in one worker: the configuration in force, and what reads, writes, health checks and metrics need of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from kas.encryption.configuration import Loaded, load
+from kas.encryption.kms.plugins import KMSPlugins
+from kas.encryption.observed import FAILURE, SUCCESS, Observed
+from kas.encryption.providers import GroupResource, Members, Sealing, build, find
+from kas.encryption.resources import Resources
+from kas.store.errors import TransformError
+from kas.types.configfile import ConfigurationError
+
+log = logging.getLogger("kas.encryption")
+
+RETRY_S = 10.0  # a changed file that could not be used, whose plug-ins may come up
+CLOSE_S = 60.0  # after which nobody writes with what a changed file has replaced
+PAGE, READING_S = 100, 5.0
+
+
+class Readable(Protocol):
+    """What of the store is read to see whether it can be."""
+
+    def range(self, prefix: str, start: str = "", limit: int = 0) -> Any:
+        """See ``kas.store``."""
+        ...
+
+
+class _InForce:
+    """One state of the file, made ready."""
+
+    def __init__(self, loaded: Loaded, plugins: KMSPlugins, members: dict[GroupResource, Members]) -> None:
+        self.digest, self.plugins, self.members = loaded.digest, plugins, members
+        self.made: dict[GroupResource | None, Sealing | None] = {None: None}
+
+
+class EncryptionAtRest:
+    """Reads the file at ``path``: ConfigurationError when it is wrong, in one line. ``records`` are the built-in resources; ``directory``
+    is where workers tell each other of keys, ``own`` this one's name there."""
+
+    def __init__(
+        self, path: str, reload: bool, kms_v1: bool, records: Iterable[Any], directory: Path | None = None, own: str = "0"
+    ) -> None:
+        self.path, self.reload, self._kms_v1 = path, reload, kms_v1
+        self._resources, self.observed = Resources(records), Observed()
+        self._directory, self._own = directory, own
+        self._stamp, self._retry_at = _stamp(path), 0.0
+        self._replaced: list[tuple[float, KMSPlugins]] = []
+        self._now = self._make(load(path, reload))
+        self.observed.in_force(self._now.digest)
+        self.unreadable = ""
+
+    def _make(self, loaded: Loaded) -> _InForce:
+        plugins = KMSPlugins(self._directory, self._own, self.observed.call)
+        return _InForce(loaded, plugins, build(loaded.resources, plugins, self._kms_v1))
+
+    # --- values
+
+    def transformer(self, key: str) -> Sealing | None:
+        """What the store asks (``store.Transformers``)."""
+        now = self._now
+        resource = self._resources.of(key)
+        try:
+            return now.made[resource]
+        except KeyError:
+            members = find(now.members, resource) if resource is not None else None
+            made = Sealing(resource, members, self.observed) if resource is not None and members is not None else None
+            now.made[resource] = made  # as many as there are resources
+            return made
+
+    def prefixes(self) -> list[str]:
+        """Where values that are, or were, sealed lie: of built-in resources, and of those of definitions that the file names."""
+        return self._resources.prefixes(self._now.members)
+
+    def read_all(self, store: Readable) -> str:
+        """Reads what may be sealed, for ``READING_S`` at most: keys are asked for before anybody waits for them. The first thing that
+        cannot be read, or "". Blocks; not for the loop's thread."""
+        until = time.monotonic() + READING_S
+        self.unreadable = ""
+        for prefix in self.prefixes():
+            start, more = "", True
+            while more and time.monotonic() < until:
+                try:
+                    page = store.range(prefix, start, PAGE)
+                except TransformError as e:
+                    self.unreadable = f"unable to transform key {e.key}: {e.why}"
+                    return self.unreadable
+                start, more = page.next_key, page.more
+        return ""
+
+    # --- plug-ins
+
+    def begin(self) -> str:
+        """Asks the plug-ins for the first time, and from now on regularly. The first problem, or "". Blocks."""
+        why = self._now.plugins.check_all()
+        if why:
+            log.error("KMS provider %s", why)
+        self._now.plugins.start()
+        return why
+
+    def checks(self) -> dict[str, Callable[[], str]]:
+        """The health checks, by name: one for each plug-in, or one for all where the file is followed."""
+        if self.reload:
+            return {"kms-providers": lambda: next((p.problem for p in self._now.plugins.providers.values() if p.problem), "")}
+        providers = self._now.plugins.providers.values()
+        return {f"kms-provider-{i}": lambda p=provider: p.problem for i, provider in enumerate(providers)}  # type: ignore[misc]
+
+    # --- the file
+
+    def changed(self) -> bool:
+        """Whether ``reread`` has something to do. Looks at the file's date, no more."""
+        if not self.reload:
+            return False
+        stamp = _stamp(self.path)
+        if stamp == self._stamp:
+            return bool(self._retry_at and time.monotonic() >= self._retry_at) or self._old()
+        self._stamp = stamp
+        self._retry_at = time.monotonic()
+        return True
+
+    def _old(self) -> bool:
+        return bool(self._replaced) and self._replaced[0][0] <= time.monotonic()
+
+    def reread(self) -> None:
+        """Takes the changed file, if it is right and its plug-ins answer; otherwise it is logged and counted, and tried again. Blocks."""
+        self._close_replaced()
+        if not self._retry_at:
+            return
+        try:
+            loaded = load(self.path, True)
+            if loaded.digest == self._now.digest:
+                self._retry_at = 0.0
+                return
+            new = self._make(loaded)
+            if why := new.plugins.check_all():
+                new.plugins.close()
+                raise ConfigurationError(f"KMS provider {why}")
+        except ConfigurationError as e:
+            log.error("failed to process new encryption config: %s", e)
+            self.observed.reloaded(FAILURE)
+            self._retry_at = time.monotonic() + RETRY_S
+            return
+        new.plugins.start()
+        before, self._now, self._retry_at = self._now, new, 0.0
+        self._replaced.append((time.monotonic() + CLOSE_S, before.plugins))
+        log.warning("loaded new encryption config: %s", loaded.digest)
+        self.observed.in_force(loaded.digest)
+        self.observed.reloaded(SUCCESS)
+
+    def _close_replaced(self) -> None:
+        now = time.monotonic()
+        for at, plugins in [row for row in self._replaced if row[0] <= now]:
+            plugins.close()
+            self._replaced.remove((at, plugins))
+
+    def close(self) -> None:
+        """Asks no plug-in any more."""
+        for _, plugins in self._replaced:
+            plugins.close()
+        self._now.plugins.close()
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    try:
+        s = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return (s.st_mtime_ns, s.st_size, s.st_ino)

@@ -1,0 +1,38 @@
+"""Whose value a key of the store is: what is configured for it, found on every write and every sealed read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kas.encryption.providers import GroupResource, Members, find
+
+ROOT = "/registry/"
+
+
+class Resources:
+    """``records`` are the built-in resources' (``kas/types/scheme.py``); those of definitions are told by their keys."""
+
+    def __init__(self, records: Iterable[Any]) -> None:
+        self._roots: dict[str, GroupResource] = {}
+        for r in records:
+            # Two groups have Events, at one place; they count as the core's.
+            if r.etcd_prefix is not None and (r.etcd_prefix not in self._roots or not r.group):
+                self._roots[r.etcd_prefix] = (r.group, r.resource)
+
+    def of(self, key: str) -> GroupResource | None:
+        """The resource of a key, or of a prefix that ends with "/"; None for what has no API."""
+        _, _, first, *rest = key.split("/", 4)
+        root = ROOT + first
+        found = self._roots.get(f"{root}/{rest[0]}") if rest else None
+        if found is None:
+            found = self._roots.get(root)
+        if found is None and "." in first and rest and rest[0]:
+            return first, rest[0]
+        return found
+
+    def prefixes(self, members: dict[GroupResource, Members]) -> list[str]:
+        """Where what is sealed may lie: of built-in resources each its own place, and of definitions each that is named."""
+        out = [root + "/" for root, resource in self._roots.items() if find(members, resource) is not None]
+        known = set(self._roots.values())
+        return out + [f"{ROOT}{g}/{r}/" for g, r in members if "*" not in (g, r) and (g, r) not in known and "." in g]
