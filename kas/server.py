@@ -77,22 +77,28 @@ from kas.types.scheme import Scheme
 
 if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
+    from kas.encryption.atrest import EncryptionAtRest
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
-BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
+BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S, ENCRYPTION_EVERY_S = 55.0, 1.0, 10.0, 1.0
 ANY = 4096  # requests in flight where no limit is set
 
 
 class Server:
-    """Everything of one worker, connected: ``store`` is open, ``index`` the worker's number, ``chain`` what answers at the secure port."""
+    """Everything of one worker, connected: ``store`` is open, ``index`` the worker's number, ``chain`` what answers at the secure port.
+    ``encryption`` is what the store seals values with, if it does."""
 
-    def __init__(self, options: Completed, store: Store, shared: Shared, index: int) -> None:
-        self.options, self.store, self.shared, self.index = options, store, shared, index
+    def __init__(
+        self, options: Completed, store: Store, shared: Shared, index: int, encryption: EncryptionAtRest | None = None
+    ) -> None:
+        self.options, self.store, self.shared, self.index, self.encryption = options, store, shared, index, encryption
         raw = options.raw
         self.metrics = Metrics()
+        if encryption is not None:
+            encryption.observed.attach(self.metrics, encryption.reload)
         self.started = self.shutting_down = self.not_accepting = False
         self.ending: Any = None  # what ends the worker before its time
         features.DEFAULT.set(raw.feature_gates)
@@ -225,7 +231,7 @@ class Server:
         groups = {(r.group, r.version) for r in self.served if r.group != bootstrap.REGISTRATION}
         self.checks = HealthChecks(
             self.store, self.hooks, self.heartbeat, lambda: self.shared.memory.revision - self.store.hub.revision,
-            [f"{services}{version}.{group}" for group, version in groups], lambda: self.shutting_down,
+            [f"{services}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
         )  # fmt: skip
         kubelet = KubeletAccess(
             raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority
@@ -328,6 +334,9 @@ class Server:
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
             ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean), *more,
         ]  # fmt: skip
+        if self.encryption is not None:
+            periodic.append(("encryption configuration", ENCRYPTION_EVERY_S, self.encryption.follow))
+            periodic.append(("what cannot be decrypted", CLEAN_EVERY_S, functools.partial(self.encryption.read_again, self.store)))
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)

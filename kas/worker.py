@@ -18,7 +18,9 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
 
+from kas.config import features
 from kas.config.options import Completed
 from kas.controllers.runner import Runner
 from kas.edge.asgi import App
@@ -37,6 +39,9 @@ from kas.server import Server
 from kas.store import StoreError, open_store
 from kas.store.shared import Shared
 from kas.warmup import warm_up
+
+if TYPE_CHECKING:
+    from kas.encryption.atrest import EncryptionAtRest
 
 log = logging.getLogger("kas")
 
@@ -79,12 +84,20 @@ async def _serve(
     shared = Shared.attach(shared_spec, index)
     raw = options.raw
     step = _steps()
-    store = open_store(str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared)
+    encryption = _encryption(options, index) if raw.encryption_provider_config else None
+    store = open_store(
+        str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared,
+        transformers=encryption.transformer if encryption is not None else None,
+    )  # fmt: skip
     step("store open")
-    server = Server(options, store, shared, index)
+    server = Server(options, store, shared, index, encryption)
     step("server built")
     server.heartbeat.start(loop)
     store.start(loop)
+    if encryption is not None:
+        await asyncio.to_thread(encryption.begin)
+        await asyncio.to_thread(encryption.read_all, store)
+        step("sealed values read")
     server.hooks.done(STORAGE)
     server.bootstrap()
     step("bootstrap objects there")
@@ -120,6 +133,16 @@ async def _serve(
     await stop.wait()
     warming.cancel()
     await _shut_down(server, listeners, runner)
+
+
+def _encryption(options: Completed, index: int) -> EncryptionAtRest:
+    from kas.encryption.atrest import EncryptionAtRest
+    from kas.types.scheme import BUILTIN
+
+    raw = options.raw
+    path, reload, v1 = raw.encryption_provider_config, raw.encryption_provider_config_automatic_reload, raw.feature_gates
+    told = options.run_dir / "kms" if options.workers > 1 else None
+    return EncryptionAtRest(path, reload, "KMSv1" in features.enabled(v1), BUILTIN.resources, told, str(index))
 
 
 def _steps() -> Callable[[str], None]:
@@ -174,6 +197,8 @@ def _give_up(server: Server) -> None:
     async def end() -> None:
         await server.waiting.wait(GIVE_UP_S)
         server.store.close()
+    if server.encryption is not None:
+        server.encryption.close()
         os._exit(EXIT_DEAF)
 
     server.not_accepting = True
@@ -205,3 +230,5 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     if server.auditor is not None:
         await server.auditor.close()
     server.store.close()
+    if server.encryption is not None:
+        server.encryption.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -82,7 +83,6 @@ class EncryptionAtRest:
         """Reads what may be sealed, for ``READING_S`` at most: keys are asked for before anybody waits for them. The first thing that
         cannot be read, or "". Blocks; not for the loop's thread."""
         until = time.monotonic() + READING_S
-        self.unreadable = ""
         for prefix in self.prefixes():
             start, more = "", True
             while more and time.monotonic() < until:
@@ -92,7 +92,13 @@ class EncryptionAtRest:
                     self.unreadable = f"unable to transform key {e.key}: {e.why}"
                     return self.unreadable
                 start, more = page.next_key, page.more
+        self.unreadable = ""
         return ""
+
+    async def read_again(self, store: Readable) -> None:
+        """``read_all``, in a thread, if there was something that could not be read."""
+        if self.unreadable:
+            await asyncio.to_thread(self.read_all, store)
 
     # --- plug-ins
 
@@ -123,6 +129,11 @@ class EncryptionAtRest:
         self._stamp = stamp
         self._retry_at = time.monotonic()
         return True
+
+    async def follow(self) -> None:
+        """``reread``, in a thread, when there is something to do."""
+        if self.changed():
+            await asyncio.to_thread(self.reread)
 
     def _old(self) -> bool:
         return bool(self._replaced) and self._replaced[0][0] <= time.monotonic()

@@ -47,21 +47,34 @@ class Getter(Protocol):
         """Why writes are refused for want of room, or ""."""
 
 
+class Sealed(Protocol):
+    """What of encryption at rest the checks use."""
+
+    @property
+    def unreadable(self) -> str:
+        """What in the store cannot be decrypted, or ""."""
+
+    def checks(self) -> dict[str, Check]:
+        """Those of KMS plug-ins, by name."""
+
+
 class HealthChecks:
     """``behind()`` is how many revisions the worker's followers are behind the store; ``api_services`` are the keys of the APIServices of
-    what is served here; ``stopping()`` whether the server has been told to end."""
+    what is served here; ``stopping()`` whether the server has been told to end; ``sealed`` is encryption at rest, where there is some."""
 
     def __init__(
         self, store: Getter, hooks: Hooks, heartbeat: Heartbeat, behind: Callable[[], int], api_services: Sequence[str],
-        stopping: Callable[[], bool],
+        stopping: Callable[[], bool], sealed: Sealed | None = None,
     ) -> None:  # fmt: skip
         self._store, self._hooks, self._heartbeat, self._behind, self._stopping = store, hooks, heartbeat, behind, stopping
-        self._unregistered = list(api_services)
+        self._unregistered, self._sealed = list(api_services), sealed
 
     def paths(self) -> dict[str, dict[str, Check]]:
         """The checks of each path, in the order in which they are listed."""
         hooks: dict[str, Check] = {name: functools.partial(self._hooks.why, name) for name in self._hooks.names}
         base: dict[str, Check] = {"ping": self._heartbeat.why, "log": log_check, "etcd": self.storage}
+        if self._sealed is not None:
+            base |= self._sealed.checks()
         tail: dict[str, Check] = {**hooks, "autoregister-completion": self.registered}
         return {
             "healthz": {**base, **tail},
@@ -87,7 +100,9 @@ class HealthChecks:
     def informers(self) -> str:
         """Whether the informers have seen all of the store: why not, or ""."""
         behind = self._behind()
-        return f"{behind} revisions behind the store" if behind > 0 else self._hooks.why(INFORMERS)
+        if behind > 0:
+            return f"{behind} revisions behind the store"
+        return self._hooks.why(INFORMERS) or (self._sealed.unreadable if self._sealed is not None else "")
 
     def registered(self) -> str:
         """Every local APIService has been stored; what becomes of them later is no matter of start-up."""
