@@ -20,7 +20,7 @@ class Observed:
         self._metrics: Registry | None = None
         self._digest = ""
         # As upstream hides its identity: the Lease's holder would do, too.
-        self._server = "sha256:" + hashlib.sha256(socket.gethostname().lower().encode()).hexdigest()
+        self._identity = "sha256:" + hashlib.sha256(socket.gethostname().lower().encode()).hexdigest()
 
     def attach(self, metrics: Registry, reload: bool) -> None:
         """Counts from here on; ``reload``: the file is followed."""
@@ -78,9 +78,9 @@ class Observed:
     def reloaded(self, status: str) -> None:
         """The changed file was taken, or not."""
         if self._metrics is not None:
-            self._reloads.inc((status, self._server))
-            self._reloaded.set((status, self._server), time.time())
+            self._reloads.inc((status, self._identity))
+            self._reloaded.set((status, self._identity), time.time())
 
     def _show(self) -> None:
         self._info.values.clear()
-        self._info.set((self._server, self._digest), 1)
+        self._info.set((self._identity, self._digest), 1)

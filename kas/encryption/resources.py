@@ -22,13 +22,13 @@ class Resources:
 
     def of(self, key: str) -> GroupResource | None:
         """The resource of a key, or of a prefix that ends with "/"; None for what has no API."""
-        _, _, first, *rest = key.split("/", 4)
-        root = ROOT + first
-        found = self._roots.get(f"{root}/{rest[0]}") if rest else None
-        if found is None:
-            found = self._roots.get(root)
-        if found is None and "." in first and rest and rest[0]:
-            return first, rest[0]
+        if not key.startswith(ROOT):
+            return None
+        first, _, rest = key[len(ROOT) :].partition("/")
+        second = rest.partition("/")[0]
+        found = self._roots.get(f"{ROOT}{first}/{second}") or self._roots.get(ROOT + first)
+        if found is None and "." in first and second:
+            return first, second
         return found
 
     def prefixes(self, members: dict[GroupResource, Members]) -> list[str]:

@@ -18,9 +18,11 @@ import jwt
 from kas.testing.server import KasServer
 from tests.security.files import Files
 from tests.security.normal import HEADERS, Normal, parts
+from tests.security.stored import Values, b64, described
 
 ADMIN = {"token": "admin-token"}
 LIMIT_S = 120.0
+NOT_READY_S = 5.0  # how long a server is looked at that is not to become ready
 PAUSE_S = 0.2  # between tries of a step that is tried again, as recorded
 
 
@@ -34,7 +36,17 @@ class Session:
         self._namespace = "none"
         for name, what in setup["files"].items():
             self.files.put(name, what, self.fill)
+        self._plugins: list[Any] = []
+        for plugin in setup.get("kms", ()):
+            from tests.security.kms import Plugin
+
+            self._plugins.append(Plugin(directory / plugin["socket"], bytes.fromhex(plugin["key"]), plugin["keyID"]).start())
         self.server: KasServer = start(*map(self.fill, setup["flags"]))
+
+    def close(self) -> None:
+        """Ends what the session started beside the server."""
+        for plugin in self._plugins:
+            plugin.stop()
 
     def fill(self, text: str) -> str:
         """Puts in what ``${…}`` stands for: dir, url, ns, the base64 of a file, or a path into what was saved."""
@@ -67,6 +79,9 @@ class Session:
     def _step(self, step: dict[str, Any], normal: Normal) -> dict[str, Any]:
         if "sleep" in step:
             time.sleep(step["sleep"])
+        for action in ("write", "restart", "etcd", "put"):
+            if action in step:
+                return getattr(self, f"_{action}")(step)
         for left in range(step.get("poll", 1) - 1, -1, -1):
             status, headers, data = self._request(step)
             if left == 0 or status == step.get("until", 200):
@@ -93,6 +108,34 @@ class Session:
                 token = token.get(part) if isinstance(token, dict) else None
             out["jwt"] = normal.jwt(token)
         return out
+
+    def _write(self, step: dict[str, Any]) -> dict[str, Any]:
+        for name, what in step["write"].items():
+            self.files.put(name, what, self.fill)
+        return {"written": sorted(step["write"])}
+
+    def _restart(self, step: dict[str, Any]) -> dict[str, Any]:
+        self.server.stop()
+        self.server.start()
+        until = time.monotonic() + min(step.get("within", LIMIT_S), NOT_READY_S if "within" in step else LIMIT_S)
+        while True:
+            ready = self._request({"method": "GET", "path": "/readyz"})[0] == 200
+            if ready or time.monotonic() >= until:
+                return {"ready": ready}
+            time.sleep(PAUSE_S)
+
+    def _values(self) -> Values:
+        return Values(self.server.data_dir, self.files.path("e.yaml"))
+
+    def _etcd(self, step: dict[str, Any]) -> dict[str, Any]:
+        value = self._values().value(self.fill(step["etcd"]))
+        if "save" in step:
+            self._saved[step["save"]] = b64(value or b"")
+        return described(value)
+
+    def _put(self, step: dict[str, Any]) -> dict[str, Any]:
+        self._values().put(self.fill(step["put"]), base64.b64decode(self.fill(step["value"])))
+        return {}
 
     def _request(self, step: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         cred = step.get("cred", ADMIN) or {}

@@ -45,10 +45,11 @@ PARAMS = STARTED or [pytest.param("", marks=need.missing(f"no recorded conversat
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("setup", PARAMS)
-def test_setup(setup, tmp_path, tmp_path_factory):
+def test_setup(setup, tmp_path, tmp_path_factory, request):
     wrong = []
     for start in servers(tmp_path_factory):
         session = Session(SETUPS[setup], tmp_path, lambda *flags, start=start: start(*flags, "--unsafe-no-fsync", "--controllers=none"))
+        request.addfinalizer(session.close)
         for case in sorted(CASES[setup], key=lambda c: c["id"]):
             got = session.run(case)
             different = {i: d for i, (w, g) in enumerate(zip(case["out"], got, strict=True)) if (d := differences(w, g))}
