@@ -19,7 +19,7 @@ KAS = ROOT / "kas"
 
 # Outermost first. A room imports from rooms further down only; rooms of one line do not know one another.
 RANKS = [
-    ("cli", "testing"), ("supervisor",), ("worker",), ("server", "warmup"), ("controllers",), ("edge",), ("filters",),
+    ("cli", "testing"), ("storage",), ("supervisor",), ("worker",), ("server", "warmup"), ("controllers",), ("edge",), ("filters",),
     ("director", "aggregator"),
     ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit", "encryption"), ("auth",),
     ("patch", "cel", "client", "informers"), ("types",), ("request",), ("store",), ("meta",), ("checks",), ("_fastpath", "_codecs"),

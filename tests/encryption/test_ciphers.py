@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kas.encryption._salsa import xsalsa20
-from kas.encryption.ciphers import AESCBC, AESGCM, Identity, Secretbox, SealError
+from kas.encryption.ciphers import AESCBC, AESGCM, Identity, SealError, Secretbox
 from kas.encryption.kms.keys import HKDFSealer
 from kas.encryption.union import Union
 from tests import need
@@ -102,10 +102,10 @@ def test_the_first_writes_and_all_read():
     assert union.open(union.seal(b"plain", PLACE), PLACE) == (b"plain", False)
     assert union.open(before.seal(b"plain", PLACE), PLACE) == (b"plain", True)
     assert union.open(b"plain", PLACE) == (b"plain", True)
-    with pytest.raises(SealError, match="^none$"):
+    with pytest.raises(SealError, match=r"^none$"):
         union.open(b"k8s:enc:b:", PLACE)
     wrong = Secretbox(bytes(32)).seal(b"plain", PLACE)
-    with pytest.raises(SealError, match="^output array was not large enough for encryption$"):  # both say so, and it is told once
+    with pytest.raises(SealError, match=r"^output array was not large enough for encryption$"):  # both say so, and it is told once
         union.open(A + wrong, PLACE)
 
 

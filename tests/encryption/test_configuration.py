@@ -19,7 +19,8 @@ KMS = {"apiVersion": "v2", "name": "k", "endpoint": "unix:///tmp/none.sock"}
 def written(tmp_path, *rules, **more):
     path = tmp_path / "e.yaml"
     listed = [{"resources": names, "providers": providers} for names, providers in rules]
-    path.write_text(json.dumps({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": listed, **more}))
+    front = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration"}
+    path.write_text(json.dumps({**front, "resources": listed, **more}))
     return str(path)
 
 

@@ -80,7 +80,7 @@ def test_without_the_plugins_word_nothing_is_written_after_a_while(plugin, made)
     assert "rpc error: code = Unavailable" in kms.check()
     kms.seal(b"plain", PLACE)  # it may be back in a moment
     clock.now += WRITE_MAX_S + 1
-    with pytest.raises(SealError, match="encrypted DEK source with keyID hash .* expired"):
+    with pytest.raises(SealError, match=r"encrypted DEK source with keyID hash .* expired"):
         kms.seal(b"plain", PLACE)
     assert kms.open(sealed, PLACE) == (b"plain", False)  # what is known is read
 
