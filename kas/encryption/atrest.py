@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from kas.encryption.ciphers import SealError
 from kas.encryption.configuration import Loaded, load
 from kas.encryption.kms.plugins import KMSPlugins
 from kas.encryption.observed import FAILURE, SUCCESS, Observed
@@ -22,6 +24,7 @@ log = logging.getLogger("kas.encryption")
 
 RETRY_S = 10.0  # a changed file that could not be used, whose plug-ins may come up
 CLOSE_S = 60.0  # after which nobody writes with what a changed file has replaced
+TAKEN_S = 4.0  # in which all workers have read a changed file; they look every second
 PAGE, READING_S = 100, 5.0
 
 
@@ -36,9 +39,41 @@ class Readable(Protocol):
 class _InForce:
     """One state of the file, made ready."""
 
-    def __init__(self, loaded: Loaded, plugins: KMSPlugins, members: dict[GroupResource, Members]) -> None:
-        self.digest, self.plugins, self.members = loaded.digest, plugins, members
-        self.made: dict[GroupResource | None, Sealing | None] = {None: None}
+    def __init__(self, loaded: Loaded, plugins: KMSPlugins, members: dict[GroupResource, Members], observed: Observed) -> None:
+        self.digest, self.plugins, self.members, self._observed = loaded.digest, plugins, members, observed
+        self._made: dict[GroupResource, Sealing | None] = {}
+
+    def sealing(self, resource: GroupResource) -> Sealing | None:
+        """Of a resource, None for one that the file does not speak of."""
+        try:
+            return self._made[resource]
+        except KeyError:
+            members = find(self.members, resource)
+            made = Sealing(resource, members, self._observed) if members is not None else None
+            self._made[resource] = made  # as many as there are resources
+            return made
+
+
+class _Between:
+    """While workers take a changed file: written as before, read as before and as it will be. So nobody meets what it cannot open."""
+
+    def __init__(self, before: Sealing | None, after: Sealing | None) -> None:
+        self._both = [s for s in (before, after) if s is not None]
+        self._before = before
+        self.plain = before is None or before.plain
+        self.refuses_plain = "" if before is None else min(s.refuses_plain for s in self._both)
+
+    def seal(self, plain: bytes, key: bytes) -> bytes:
+        """As before."""
+        assert self._before is not None  # plain otherwise
+        return self._before.seal(plain, key)
+
+    def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
+        """As before, or as it will be."""
+        for sealing in self._both[:-1]:
+            with contextlib.suppress(SealError):
+                return sealing.open(sealed, key)
+        return self._both[-1].open(sealed, key)
 
 
 class EncryptionAtRest:
@@ -54,26 +89,26 @@ class EncryptionAtRest:
         self._stamp, self._retry_at = _stamp(path), 0.0
         self._replaced: list[tuple[float, KMSPlugins]] = []
         self._now = self._make(load(path, reload))
+        self._next: tuple[float, _InForce] | None = None  # what is in force from then on
         self.observed.in_force(self._now.digest)
         self.unreadable = ""
 
     def _make(self, loaded: Loaded) -> _InForce:
         plugins = KMSPlugins(self._directory, self._own, self.observed.call)
-        return _InForce(loaded, plugins, build(loaded.resources, plugins, self._kms_v1))
+        return _InForce(loaded, plugins, build(loaded.resources, plugins, self._kms_v1), self.observed)
 
     # --- values
 
-    def transformer(self, key: str) -> Sealing | None:
+    def transformer(self, key: str) -> Sealing | _Between | None:
         """What the store asks (``store.Transformers``)."""
-        now = self._now
         resource = self._resources.of(key)
-        try:
-            return now.made[resource]
-        except KeyError:
-            members = find(now.members, resource) if resource is not None else None
-            made = Sealing(resource, members, self.observed) if resource is not None and members is not None else None
-            now.made[resource] = made  # as many as there are resources
-            return made
+        if resource is None:
+            return None
+        coming = self._next
+        if coming is None:
+            return self._now.sealing(resource)
+        before, after = self._now.sealing(resource), coming[1].sealing(resource)
+        return _Between(before, after) if before is not None or after is not None else None
 
     def prefixes(self) -> list[str]:
         """Where values that are, or were, sealed lie: of built-in resources, and of those of definitions that the file names."""
@@ -123,11 +158,13 @@ class EncryptionAtRest:
         """Whether ``reread`` has something to do. Looks at the file's date, no more."""
         if not self.reload:
             return False
+        now = time.monotonic()
+        if self._next is not None:
+            return now >= self._next[0]
         stamp = _stamp(self.path)
         if stamp == self._stamp:
-            return bool(self._retry_at and time.monotonic() >= self._retry_at) or self._old()
-        self._stamp = stamp
-        self._retry_at = time.monotonic()
+            return bool(self._retry_at and now >= self._retry_at) or bool(self._replaced and now >= self._replaced[0][0])
+        self._stamp, self._retry_at = stamp, now
         return True
 
     async def follow(self) -> None:
@@ -135,12 +172,12 @@ class EncryptionAtRest:
         if self.changed():
             await asyncio.to_thread(self.reread)
 
-    def _old(self) -> bool:
-        return bool(self._replaced) and self._replaced[0][0] <= time.monotonic()
-
     def reread(self) -> None:
         """Takes the changed file, if it is right and its plug-ins answer; otherwise it is logged and counted, and tried again. Blocks."""
         self._close_replaced()
+        if self._next is not None:
+            self._put_in_force(self._next[1])
+            return
         if not self._retry_at:
             return
         try:
@@ -158,10 +195,18 @@ class EncryptionAtRest:
             self._retry_at = time.monotonic() + RETRY_S
             return
         new.plugins.start()
-        before, self._now, self._retry_at = self._now, new, 0.0
+        self._retry_at = 0.0
+        if self._directory is None:
+            self._put_in_force(new)
+        else:
+            self._next = time.monotonic() + TAKEN_S, new
+
+    def _put_in_force(self, new: _InForce) -> None:
+        before, self._now = self._now, new
+        self._next = None
         self._replaced.append((time.monotonic() + CLOSE_S, before.plugins))
-        log.warning("loaded new encryption config: %s", loaded.digest)
-        self.observed.in_force(loaded.digest)
+        log.warning("loaded new encryption config: %s", new.digest)
+        self.observed.in_force(new.digest)
         self.observed.reloaded(SUCCESS)
 
     def _close_replaced(self) -> None:
@@ -175,6 +220,8 @@ class EncryptionAtRest:
         for _, plugins in self._replaced:
             plugins.close()
         self._now.plugins.close()
+        if self._next is not None:
+            self._next[1].plugins.close()
 
 
 def _stamp(path: str) -> tuple[int, int, int]:

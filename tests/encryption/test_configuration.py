@@ -137,3 +137,37 @@ def test_identity_first_means_plain_and_its_lack_that_plain_is_refused(tmp_path)
     secrets, maps, pods = (encryption.transformer(f"/registry/{r}/ns/a") for r in ("secrets", "configmaps", "pods"))
     assert (secrets.plain, maps.plain, pods.plain) == (True, False, False)
     assert (secrets.refuses_plain, maps.refuses_plain, pods.refuses_plain) == ("", "no matching prefix found", "")
+
+
+def test_a_changed_file_is_read_by_all_workers_before_anybody_writes_with_it(tmp_path, monkeypatch):
+    place = b"/registry/secrets/ns/a"
+    old, new = {"secretbox": {"keys": [{**KEY, "name": "old"}]}}, {"aesgcm": {"keys": [{**KEY, "name": "new"}]}}
+    path = written(tmp_path, (["secrets"], [old]))
+    told = tmp_path / "told"
+    workers = [EncryptionAtRest(path, True, False, BUILTIN.resources, told, str(i)) for i in range(2)]
+
+    def seal(worker: EncryptionAtRest) -> bytes:
+        return worker.transformer(place.decode()).seal(b"plain", place)
+
+    def opened(worker: EncryptionAtRest, value: bytes) -> bytes:
+        return worker.transformer(place.decode()).open(value, place)[0]
+
+    before = seal(workers[0])
+    written(tmp_path, (["secrets"], [new, old]))
+    first, second = workers
+    assert first.changed()
+    first.reread()
+    assert seal(first).startswith(b"k8s:enc:secretbox:") and not first.changed()  # the other one has not looked yet
+    assert second.changed()
+    second.reread()
+    monkeypatch.setattr("time.monotonic", lambda real=__import__("time").monotonic: real() + 100)
+    assert first.changed()
+    first.reread()
+    after = seal(first)
+    assert after.startswith(b"k8s:enc:aesgcm:v1:new:")
+    assert opened(second, after) == b"plain" and seal(second).startswith(b"k8s:enc:secretbox:")
+    assert opened(first, before) == b"plain"
+    second.reread()
+    assert seal(second).startswith(b"k8s:enc:aesgcm:v1:new:") and not second.unreadable
+    for worker in workers:
+        worker.close()
