@@ -19,6 +19,9 @@ class Resources:
             # Two groups have Events, at one place; they count as the core's.
             if r.etcd_prefix is not None and (r.etcd_prefix not in self._roots or not r.group):
                 self._roots[r.etcd_prefix] = (r.group, r.resource)
+        deeper = {root.rpartition("/")[0] for root in self._roots}
+        # Where the first part of a key says all.
+        self.simple = frozenset(root for root in self._roots if root.count("/") == 2 and root not in deeper)
 
     def of(self, key: str) -> GroupResource | None:
         """The resource of a key, or of a prefix that ends with "/"; None for what has no API."""
