@@ -116,7 +116,7 @@ class KMSPlugins:
                 try:
                     provider.opened.get(read_stored((self._directory / file).read_bytes())[1])
                 except (SealError, OSError) as e:
-                    log.warning("KMS provider %s: another worker's key: %s", provider_name, e)
+                    log.info("KMS provider %s: another worker's key: %s", provider_name, e)
                     continue
                 self._seen.add(file)
 
