@@ -87,9 +87,7 @@ def _encryption(o: Completed):
     from kas.encryption.atrest import EncryptionAtRest
     from kas.types.scheme import BUILTIN
 
-    return EncryptionAtRest(
-        o.raw.encryption_provider_config, False, "KMSv1" in features.enabled(o.raw.feature_gates), BUILTIN.resources
-    )
+    return EncryptionAtRest(o.raw.encryption_provider_config, False, "KMSv1" in features.enabled(o.raw.feature_gates), BUILTIN.resources)
 
 
 def _forget(store: LMDBStore) -> None:

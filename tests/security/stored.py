@@ -11,12 +11,13 @@ import lmdb
 import orjson
 
 from kas import kinds
-from kas._codecs import decode, decode_protobuf, encode_protobuf, envelope, open_envelope
+from kas._codecs import TypeDesc
 from kas.encryption.atrest import EncryptionAtRest
 from kas.encryption.ciphers import SealError
 from kas.meta import clock
 from kas.registry.registries import Registries
 from kas.store import Draft, Op, build_record, open_store
+from kas.store.etcd import layout
 from kas.store.lmdb import LMDBStore
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import BUILTIN
@@ -60,10 +61,7 @@ class Values:
         if found is None or SEALED.match(found):
             return found
         obj = orjson.loads(found)
-        obj["metadata"].pop("resourceVersion", None)
-        version, kind = obj["apiVersion"], obj["kind"]
-        type_ = _kind(version, kind).type
-        return envelope(version, kind, encode_protobuf(type_, obj))
+        return layout.encode(_type(obj["apiVersion"], obj["kind"]), obj)
 
     def put(self, key: str, value: bytes) -> None:
         """Stores a value of etcd: an object in its form, sealed anew if the configuration can open it; as it is if not."""
@@ -102,21 +100,15 @@ class Values:
         return next(r for r in registries if key.startswith(r.root))
 
     def _object(self, value: bytes) -> dict[str, Any]:
-        if value.startswith(b"{"):
-            obj = orjson.loads(value)
-            obj, _ = decode(_kind(obj["apiVersion"], obj["kind"]).type, obj)
-        else:
-            version, name, message, _ = open_envelope(value)
-            obj = {"kind": name, "apiVersion": version, **decode_protobuf(_kind(version, name).type, message)}
+        obj = layout.read(value, _type)
         obj["metadata"].pop("resourceVersion", None)
-        apply_defaults(_kind(obj["apiVersion"], obj["kind"]), obj)
+        apply_defaults(BUILTIN.kind_for(obj["apiVersion"], obj["kind"]), obj)
         return obj
 
 
-def _kind(version: str, kind: str):
+def _type(version: str, kind: str) -> TypeDesc | None:
     found = BUILTIN.kind_for(version, kind)
-    assert found is not None
-    return found
+    return found.type if found is not None else None
 
 
 def described(value: bytes | None) -> dict[str, Any]:
