@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -55,7 +56,8 @@ def load(path: str, reload: bool) -> Loaded:
         try:
             document = of_kind(parse(data), KINDS, SCHEME)
         except ConfigurationError as e:
-            raise ConfigurationError(f'error decoding encryption provider configuration file "{path}": {e}') from None
+            why = re.sub(r" is missing in '.*", " is missing", str(e))  # there the document is shown, with its secrets
+            raise ConfigurationError(f'error decoding encryption provider configuration file "{path}": {why}') from None
         resources = document.get("resources") or []
         _default(resources)
         check(validate(resources, reload))

@@ -80,6 +80,14 @@ def test_unknown_and_repeated_fields_are_refused(tmp_path):
         load(str(path), False)
 
 
+def test_a_document_without_a_kind_is_refused_without_showing_it(tmp_path):
+    path = tmp_path / "e.yaml"
+    path.write_text(json.dumps({"resources": [{"resources": ["secrets"], "providers": [BOX]}]}))
+    with pytest.raises(ConfigurationError) as e:
+        load(str(path), False)
+    assert str(e.value).endswith("e.yaml\": Object 'Kind' is missing")
+
+
 def test_the_same_resource_twice(tmp_path):
     assert "the same resource cannot be specified multiple times" in refused(tmp_path, (["secrets", "secrets"], [BOX]))
 
