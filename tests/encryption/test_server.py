@@ -123,6 +123,26 @@ def test_watches_and_selectors_work_on_sealed_objects_in_all_workers(start, tmp_
     assert names == [f"s{i}" for i in range(0, 20, 2)]
 
 
+def test_custom_resources_are_sealed_by_the_rule_of_their_group(start, tmp_path):
+    client = start(write(tmp_path / "e.yaml", (["*.example.com"], [box(key("key1"))])))
+    names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    client("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {
+        "metadata": {"name": "things.example.com"}, "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": names,
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    })  # fmt: skip
+    things = "/apis/example.com/v1/namespaces/default/things"
+    eventually(lambda: client.session.get(client.server.url + things, timeout=60).status_code, 200)
+    client("POST", things, {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "x": "needle"})
+    value = raw(client.server.data_dir, "/registry/example.com/things/default/a")
+    assert value is not None and value.startswith(b"k8s:enc:secretbox:v1:key1:") and b"needle" not in value
+    assert [o["x"] for o in client("GET", things)["items"]] == ["needle"]
+    client("PATCH", things + "/a", {"x": "other"})
+    assert client("GET", things + "/a")["x"] == "other"
+
+
 def test_another_key_counts_while_the_server_runs(start, tmp_path):
     path = tmp_path / "e.yaml"
     old, new = key("old", b"o"), key("new", b"n")
