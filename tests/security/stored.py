@@ -17,8 +17,8 @@ from kas.encryption.ciphers import SealError
 from kas.meta import clock
 from kas.registry.registries import Registries
 from kas.store import Draft, Op, build_record, open_store
-from kas.store.etcd import layout
 from kas.store.lmdb import LMDBStore
+from kas.types import etcd_layout as layout
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import BUILTIN
 

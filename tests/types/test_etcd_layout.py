@@ -13,7 +13,7 @@ from kas._codecs import DecodeError, TypeDesc
 from kas.encryption.ciphers import AESCBC, AESGCM, Secretbox
 from kas.registry import pipeline
 from kas.registry.generic import Registry
-from kas.store.etcd.layout import encode, read
+from kas.types.etcd_layout import encode, read
 from kas.types.scheme import BUILTIN
 from tests import need
 from tests.vectors import files
