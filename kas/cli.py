@@ -1,4 +1,4 @@
-"""The command line: ``kas serve``, ``kas version``. Imports little, because the supervisor stays in this process."""
+"""The command line: ``kas serve``, ``kas storage``, ``kas version``. Imports little, because the supervisor stays in this process."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ USAGE = """usage: kas <command>
 A Kubernetes API server.
 
   serve      serve the API; kas serve --help shows every flag
+  storage    look after the data of a server that is stopped; kas storage migrate --help
   version    print the versions of kas and of the Kubernetes API it serves
 
   -h, --help
@@ -31,6 +32,10 @@ def main(args: Sequence[str] | None = None) -> None:
         print(version_text())
     elif command == "serve":
         sys.exit(serve(rest))
+    elif command == "storage":
+        from kas.storage import main as storage
+
+        sys.exit(storage(rest))
     else:
         what = f"unknown command {command!r}" if command != "version" else f"version takes no arguments, got {' '.join(rest)}"
         print(f"kas: {what}; see kas --help", file=sys.stderr)

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
     from kas.edge.streams import Streams
     from kas.endpoints.custom.handler import CustomHandler
+    from kas.encryption.atrest import EncryptionAtRest
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")
@@ -94,18 +95,23 @@ log = logging.getLogger("kas")
 RBAC_GROUP = "rbac.authorization.k8s.io"
 FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
-PROBE_EVERY_S = 1.0
+PROBE_EVERY_S = ENCRYPTION_EVERY_S = 1.0
 ANY = 4096  # requests in flight where no limit is set
 SAMPLE = 8  # objects whose sizes stand for those of all
 
 
 class Server:
-    """Everything of one worker, connected: ``store`` is open, ``index`` the worker's number, ``chain`` what answers at the secure port."""
+    """Everything of one worker, connected: ``store`` is open, ``index`` the worker's number, ``chain`` what answers at the secure port.
+    ``encryption`` is what the store seals values with, if it does."""
 
-    def __init__(self, options: Completed, store: Store, shared: Shared, index: int) -> None:
-        self.options, self.store, self.shared, self.index = options, store, shared, index
+    def __init__(
+        self, options: Completed, store: Store, shared: Shared, index: int, encryption: EncryptionAtRest | None = None
+    ) -> None:
+        self.options, self.store, self.shared, self.index, self.encryption = options, store, shared, index, encryption
         raw = options.raw
         self.metrics = Metrics()
+        if encryption is not None:
+            encryption.observed.attach(self.metrics, encryption.reload)
         self.started = self.shutting_down = self.not_accepting = False
         self.ending: Any = None  # what ends the worker before its time
         self.streams: Streams | None = None  # behind the TLS front, where SPDY is taken
@@ -264,7 +270,7 @@ class Server:
         groups = {(r.group, r.version) for r in self.served if r.group != bootstrap.REGISTRATION}
         self.checks = HealthChecks(
             self.store, self.hooks, self.heartbeat, lambda: self.shared.memory.revision - self.store.hub.revision,
-            [f"{services}{version}.{group}" for group, version in groups], lambda: self.shutting_down,
+            [f"{services}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
             getattr(self.store, "unreachable", None), (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
         )  # fmt: skip
         kubelet = KubeletAccess(
@@ -395,6 +401,9 @@ class Server:
             periodic.append(("authorization configuration", LOOK_EVERY_S, self.authorizer.look))
         if self.flow_control is not None:
             periodic.append(("flow control", ADJUST_EVERY_S, self.flow_control.adjust))
+        if self.encryption is not None:
+            periodic.append(("encryption configuration", ENCRYPTION_EVERY_S, self.encryption.follow))
+            periodic.append(("what cannot be decrypted", CLEAN_EVERY_S, functools.partial(self.encryption.read_again, self.store)))
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)

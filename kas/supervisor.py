@@ -74,7 +74,7 @@ def preflight(o: Options) -> list[str]:
     files = (
         o.token_auth_file or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
         or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
-        or o.authorization_webhook_config_file
+        or o.authorization_webhook_config_file or o.encryption_provider_config
     )  # fmt: skip
     if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
         return []
@@ -110,6 +110,7 @@ def unusable(o: Options) -> list[str]:
         lambda: _credentials(o),
         lambda: _authentication(o),
         lambda: _authorization(o),
+        lambda: _encryption(o),
     ):
         try:
             check()
@@ -155,6 +156,18 @@ def _authentication(o: Options) -> None:
     path = o.authentication_token_webhook_config_file
     if path:
         load_kubeconfig(path)
+
+
+def _encryption(o: Options) -> None:
+    """Made as a worker makes it, except that no plug-in is asked."""
+    from kas.config import features
+    from kas.encryption.atrest import EncryptionAtRest
+    from kas.types.scheme import BUILTIN
+
+    path, gates = o.encryption_provider_config, o.feature_gates
+    if path:
+        v1 = not features.problems(gates) and "KMSv1" in features.enabled(gates)
+        EncryptionAtRest(path, o.encryption_provider_config_automatic_reload, v1, BUILTIN.resources).close()
 
 
 def _write(fd: int, data: bytes) -> None:

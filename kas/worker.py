@@ -18,7 +18,9 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
 
+from kas.config import features
 from kas.config.options import Completed
 from kas.controllers.runner import Runner
 from kas.edge.asgi import App
@@ -38,6 +40,9 @@ from kas.server import Server
 from kas.store import Store, StoreError, open_store
 from kas.store.shared import Shared
 from kas.warmup import warm_up
+
+if TYPE_CHECKING:
+    from kas.encryption.atrest import EncryptionAtRest
 
 log = logging.getLogger("kas")
 
@@ -82,12 +87,17 @@ async def _serve(
     shared = Shared.attach(shared_spec, index)
     raw = options.raw
     step = _steps()
-    store = _open(options, shared, ask)
+    encryption = _encryption(options, index) if raw.encryption_provider_config else None
+    store = _open(options, shared, ask, encryption)
     step("store open")
-    server = Server(options, store, shared, index)
+    server = Server(options, store, shared, index, encryption)
     step("server built")
     server.heartbeat.start(loop)
     store.start(loop)
+    if encryption is not None:
+        await asyncio.to_thread(encryption.begin)
+        await asyncio.to_thread(encryption.read_all, store)
+        step("sealed values read")
     server.hooks.done(STORAGE)
     server.bootstrap()
     step("bootstrap objects there")
@@ -127,14 +137,27 @@ async def _serve(
     await _shut_down(server, listeners, runner)
 
 
-def _open(options: Completed, shared: Shared, ask: int) -> Store:
+def _open(options: Completed, shared: Shared, ask: int, encryption: EncryptionAtRest | None) -> Store:
     """The store of ``--storage-backend``."""
     if options.etcd:
         from kas.replicator import open_etcd_store
 
         return open_etcd_store(options, shared, ask)
     raw = options.raw
-    return open_store(str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared)
+    return open_store(
+        str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared,
+        transformers=encryption.transformer if encryption is not None else None,
+    )  # fmt: skip
+
+
+def _encryption(options: Completed, index: int) -> EncryptionAtRest:
+    from kas.encryption.atrest import EncryptionAtRest
+    from kas.types.scheme import BUILTIN
+
+    raw = options.raw
+    path, reload, v1 = raw.encryption_provider_config, raw.encryption_provider_config_automatic_reload, raw.feature_gates
+    told = options.run_dir / "kms" if options.workers > 1 else None
+    return EncryptionAtRest(path, reload, "KMSv1" in features.enabled(v1), BUILTIN.resources, told, str(index))
 
 
 def _steps() -> Callable[[str], None]:
@@ -190,6 +213,8 @@ def _give_up(server: Server) -> None:
     async def end() -> None:
         await server.waiting.wait(GIVE_UP_S)
         server.store.close()
+    if server.encryption is not None:
+        server.encryption.close()
         os._exit(EXIT_DEAF)
 
     server.not_accepting = True
@@ -223,3 +248,5 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     if server.auditor is not None:
         await server.auditor.close()
     server.store.close()
+    if server.encryption is not None:
+        server.encryption.close()

@@ -95,6 +95,8 @@ class Options:
     enable_logs_handler: bool
     enable_priority_and_fairness: bool
     enable_swagger_ui: bool
+    encryption_provider_config: str
+    encryption_provider_config_automatic_reload: bool
     endpoint_reconciler_type: str
     etcd_cafile: str
     etcd_certfile: str

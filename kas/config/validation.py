@@ -111,9 +111,13 @@ def _ports(o: Options) -> Iterator[str]:
 
 
 def _storage(o: Options) -> Iterator[str]:
+    if o.encryption_provider_config_automatic_reload and not o.encryption_provider_config:
+        yield "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
     if o.storage_backend not in ("lmdb", "etcd3"):
         yield f"--storage-backend invalid, allowed values: lmdb, etcd3: kas does not have {quote(o.storage_backend)} yet"
     elif o.storage_backend == "etcd3":
+        if o.encryption_provider_config:
+            yield "--encryption-provider-config: kas does not have encryption of what is in etcd yet"
         if not o.etcd_servers:
             yield "--etcd-servers must be specified"
         for server in o.etcd_servers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kas.meta import errors
-from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, KeyTooLong, StoreError, Unavailable, Unknown
+from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 
 
 def translate(e: Exception) -> errors.ApiError | None:
@@ -29,4 +29,6 @@ def translate(e: Exception) -> errors.ApiError | None:
         return errors.timeout(str(e), 1)
     if isinstance(e, Unavailable):
         return errors.service_unavailable(str(e), 1)
+    if isinstance(e, TransformError):
+        return errors.internal(f'unable to transform key "{e.key}": {e.why}' if e.listed else e.why)
     return errors.internal(str(e))

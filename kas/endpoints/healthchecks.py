@@ -47,6 +47,17 @@ class Getter(Protocol):
         """Why writes are refused for want of room, or ""."""
 
 
+class Sealed(Protocol):
+    """What of encryption at rest the checks use."""
+
+    @property
+    def unreadable(self) -> str:
+        """What in the store cannot be decrypted, or ""."""
+
+    def checks(self) -> dict[str, Check]:
+        """Those of KMS plug-ins, by name."""
+
+
 class HealthChecks:
     """``behind()`` is how many revisions the worker's followers are behind the store; ``api_services`` are the keys of the APIServices of
     what is served here; ``stopping()`` whether the server has been told to end. ``remote(limit_s)`` says why the cluster behind the store
@@ -65,6 +76,8 @@ class HealthChecks:
         hooks: dict[str, Check] = {name: functools.partial(self._hooks.why, name) for name in self._hooks.names}
         base: dict[str, Check] = {"ping": self._heartbeat.why, "log": log_check, "etcd": self.storage}
         ready: dict[str, Check] = {**base, "etcd": functools.partial(self.storage, self._limits_s[1])}
+        if self._sealed is not None:
+            base |= self._sealed.checks()
         tail: dict[str, Check] = {**hooks, "autoregister-completion": self.registered}
         return {
             "healthz": {**base, **tail},
@@ -91,7 +104,9 @@ class HealthChecks:
     def informers(self) -> str:
         """Whether the informers have seen all of the store: why not, or ""."""
         behind = self._behind()
-        return f"{behind} revisions behind the store" if behind > 0 else self._hooks.why(INFORMERS)
+        if behind > 0:
+            return f"{behind} revisions behind the store"
+        return self._hooks.why(INFORMERS) or (self._sealed.unreadable if self._sealed is not None else "")
 
     def registered(self) -> str:
         """Every local APIService has been stored; what becomes of them later is no matter of start-up."""

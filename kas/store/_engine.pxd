@@ -127,6 +127,7 @@ cdef struct Gather:              # what a walk is asked and what it found
     size_t limit                 # 0: none
     int count                    # whether to count what is left
     int want_body
+    bint refuses_plain           # what is stored as it is is not to be read
     uint64_t revision
     int64_t remaining
     bint more
@@ -255,6 +256,7 @@ cdef bytes key_bytes(str key)                                  # the engine's ke
 cdef Record stored_record(Env env, const char *head, size_t head_len, const char *body, size_t body_len)  # checked, copied, opened
 cdef size_t compose(const Parts *s, const char *key, size_t key_len, uint64_t revision, char *head, char *body) noexcept nogil  # Parts → head, body
 cdef bytes payload_of(Draft d)                                 # what a transformer is given to seal
+cdef object refused_plain(Env env, str key)                    # why what is stored as it is may not be read, or None
 cdef Record open_record(Env env, const char *head, const char *body, size_t body_len)  # a sealed record, as if it had never been
 cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil           # a range as it is now
 cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) except? -2  # a range as it was

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from mmap import mmap
 from typing import Final
 
+from kas.store.errors import TransformError
 from kas.store.transform import Transformer
 
 class Record:
@@ -87,7 +88,7 @@ class Event:
     key: Final[str]
     record: Final[Record | None]
     previous: Final[Record | None]
-    error: Final[Exception | None]
+    error: Final[TransformError | None]
     @property
     def type(self) -> str: ...
     @property
@@ -105,7 +106,7 @@ class Op:
     record: Final[Record | None]
     previous: Final[Record | None]
     event: Final[Event | None]
-    error: Final[Exception | None]
+    error: Final[TransformError | None]
     def __init__(self, key: str, draft: Draft | None = None, expected: int | None = None, check: bool = False) -> None: ...
     @property
     def size(self) -> int: ...

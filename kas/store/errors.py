@@ -64,4 +64,11 @@ class KeyTooLong(StoreError):
 
 
 class TransformError(StoreError):
-    """A value could not be sealed, or a sealed one not be opened: no transformer knows its key, or it was tampered with."""
+    """The value of ``key`` could not be sealed, or a sealed one not be opened: no transformer knows it, or it was tampered with.
+
+    ``why`` is what the transformer said; ``listed``: it stood in a range.
+    """
+
+    def __init__(self, key: str, why: str, done: str = "opened") -> None:
+        super().__init__(f"{key} cannot be {done}: {why}")
+        self.key, self.why, self.listed = key, why, False

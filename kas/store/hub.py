@@ -53,7 +53,7 @@ class Watcher:
         self._taken = after
         self._live = False
         self._joined = 0
-        self._failed: Exception | None = None
+        self._failed: TransformError | None = None
         self.closed = False
 
     @property
@@ -76,7 +76,7 @@ class Watcher:
         if not self._queue and not self._live and not self.closed:
             if self._failed is not None:
                 self.close()
-                raise TransformError(str(self._failed))
+                raise TransformError(self._failed.key, self._failed.why)
             return self._hub._refill(self, limit)
         queue = self._queue
         if len(queue) <= limit:

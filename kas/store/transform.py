@@ -13,7 +13,17 @@ from typing import Protocol
 
 
 class Transformer(Protocol):
-    """Seals and opens values. Any thread may call; a call must not block on a network, and stays in the time of a cipher."""
+    """Seals and opens values. Any thread may call; a call stays in the time of a cipher, but for a value whose key has to be asked for."""
+
+    @property
+    def plain(self) -> bool:
+        """Values are stored as they are, and ``seal`` is not asked: what is stored sealed is still opened."""
+        ...
+
+    @property
+    def refuses_plain(self) -> str:
+        """Why values that are stored as they are may not be read; "" when they may. Old states in the history may."""
+        ...
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
         """Returns ``plain`` in a form that tells nothing of it and cannot be changed unnoticed. ``key``, the object's path in the store,

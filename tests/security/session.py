@@ -19,11 +19,13 @@ from kas.testing.server import KasServer
 from tests.security import audited
 from tests.security.files import Files
 from tests.security.normal import HEADERS, Normal, parts
+from tests.security.stored import Values, b64, described
 from tests.security.stubs import AUTHORITY, SERVING, Stub
 
 ADMIN = {"token": "admin-token"}
 LIMIT_S = 120.0
 READY_TRIES = 300
+NOT_READY_S = 5.0  # how long a server is looked at that is not to become ready
 LONG = "x" * 450_000
 PAUSE_S = 0.2  # between tries of a step that is tried again, as recorded
 
@@ -48,6 +50,11 @@ class Session:
         self._stubs = {name: Stub(spec, self.files) for name, spec in stubs.items()}
         for name in late:
             self.files.put(name, files[name], self.fill)
+        self._plugins: list[Any] = []
+        for plugin in setup.get("kms", ()):
+            from tests.security.kms import Plugin
+
+            self._plugins.append(Plugin(directory / plugin["socket"], bytes.fromhex(plugin["key"]), plugin["keyID"]).start())
         self.server: KasServer = start(*map(self.fill, setup["flags"]))
         for step in setup.get("ready") or ():
             self._step({"poll": READY_TRIES, **step}, Normal({}), "")
@@ -58,6 +65,8 @@ class Session:
     def __exit__(self, *_: object) -> None:
         for stub in self._stubs.values():
             stub.close()
+        for plugin in self._plugins:
+            plugin.stop()
 
     def fill(self, text: str) -> str:
         """Puts in what ``${…}`` stands for: dir, url (of a stub, too), ns, long, a file as base64 or text, a path into what was saved."""
@@ -107,10 +116,10 @@ class Session:
         """What a step that is no request looks at; None for a request."""
         if "sleep" in step:
             time.sleep(step["sleep"])
-        if step.get("restart"):
-            self.server.stop()
-            self.server.start()
-            return {"ready": True}
+        for action in ("write", "restart", "etcd", "put"):
+            if action in step:
+                found: dict[str, Any] = getattr(self, f"_{action}")(step)
+                return found
         if step.get("background"):
             self._background.append(self._send(step, ""))
             time.sleep(step.get("after", 0.3))
@@ -124,6 +133,34 @@ class Session:
         if step.get("audit"):
             return ids.file(self.files.path("audit.log"), step, normal)
         return audited.files(self.files.directory, step["files"]) if "files" in step else None
+
+    def _write(self, step: dict[str, Any]) -> dict[str, Any]:
+        for name, what in step["write"].items():
+            self.files.put(name, what, self.fill)
+        return {"written": sorted(step["write"])}
+
+    def _restart(self, step: dict[str, Any]) -> dict[str, Any]:
+        self.server.stop()
+        self.server.start()
+        until = time.monotonic() + min(step.get("within", LIMIT_S), NOT_READY_S if "within" in step else LIMIT_S)
+        while True:
+            ready = self._request({"method": "GET", "path": "/readyz"}, "")[0] == 200
+            if ready or time.monotonic() >= until:
+                return {"ready": ready}
+            time.sleep(PAUSE_S)
+
+    def _values(self) -> Values:
+        return Values(self.server.data_dir, self.files.path("e.yaml"))
+
+    def _etcd(self, step: dict[str, Any]) -> dict[str, Any]:
+        value = self._values().value(self.fill(step["etcd"]))
+        if "save" in step:
+            self._saved[step["save"]] = b64(value or b"")
+        return described(value)
+
+    def _put(self, step: dict[str, Any]) -> dict[str, Any]:
+        self._values().put(self.fill(step["put"]), base64.b64decode(self.fill(step["value"])))
+        return {}
 
     def _step(self, step: dict[str, Any], normal: Normal, audit_id: str) -> dict[str, Any]:
         for left in range(step.get("poll", 1) - 1, -1, -1):

@@ -58,7 +58,7 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         assert f"--{flag.name}" in out
     words = " ".join(out.split())
     assert "--secure-port port TLS port; 0 = off, 'auto' = a free one. (default 6443)" in words
-    assert "No effect: all resources are kept in one place." in words and "Refused: kas does not have encryption at rest yet." in words
+    assert "No effect: all resources are kept in one place." in words and "Refused: kas does not have egress proxies yet." in words
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,15 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         (["--controllers", "nope"], "--controllers: 'nope' is not one of"),
         (["--enable-admission-plugins", "Nope"], 'plugin "Nope" is unknown'),
         (["--client-ca-file", "/nowhere/ca.crt"], "open /nowhere/ca.crt: no such file or directory"),
-        (["--encryption-provider-config=p"], "--encryption-provider-config: kas does not have encryption at rest yet"),
+        (["--egress-selector-config-file=p"], "--egress-selector-config-file: kas does not have egress proxies yet"),
+        (
+            ["--encryption-provider-config=/none"],
+            'encryption provider configuration file "/none": open /none: no such file or directory',
+        ),
+        (
+            ["--encryption-provider-config-automatic-reload"],
+            "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config",
+        ),
         (["--audit-policy-file=p"], 'loading audit policy file: failed to read file path "p"'),
         (["--admission-control=AlwaysAdmit"], "kas does not have a list of all plug-ins yet; use --enable-admission-plugins"),
     ],
@@ -118,12 +126,12 @@ def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path):
     done = serve(
         "--data-dir", str(tmp_path / "d"), "--nope", "x", "--event-ttl=5", "--client-ca-file=/x", "--goaway-chance=1",
-        "--encryption-provider-config=/x", "--requestheader-group-headers= ",
+        "--egress-selector-config-file=/x", "--requestheader-group-headers= ",
         "--feature-gates=A=b,Nope=true", "--runtime-config=foo/v9=true", "--controllers=nope", "--enable-admission-plugins=Nope",
     )  # fmt: skip
     says = (
         "unknown flag: --nope", "missing unit in duration", "open /x: no such file",
-        "--encryption-provider-config: kas does not have", "--goaway-chance", "empty value in", "invalid value of A=b",
+        "--egress-selector-config-file: kas does not have", "--goaway-chance", "empty value in", "invalid value of A=b",
         "unrecognized feature gate: Nope", "unknown api groups foo/v9", "--controllers: 'nope'", 'plugin "Nope" is unknown',
     )  # fmt: skip
     assert done.returncode == 2

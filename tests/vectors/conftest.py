@@ -24,7 +24,7 @@ KNOWN = HERE / "known_failures.txt"
 # These kinds are run by tests of their own.
 ELSEWHERE = {
     "http": "tests/clients/test_http_conversations.py",
-    **dict.fromkeys(("security/authn", "security/authz", "security/sa-csr"), "tests/security/test_replay.py"),
+    **dict.fromkeys(("security/authn", "security/authz", "security/encryption", "security/sa-csr"), "tests/security/test_replay.py"),
     "etcd-samples": "tests/clients/test_samples.py and tests/registry/test_stored_forms.py",
     "security/setups": "security/startup, for its files",
 }

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from kas.config.flags.row import Flag, no_effect, refuses
+from kas.config.flags.row import Flag, no_effect
 
 ETCD = (
     Flag("delete-collection-workers", "int", 1, "Deletes of a deletecollection that run at once.",
          no_effect("what a deletecollection found is deleted one after the other", 1)),
     Flag("enable-garbage-collector", "bool", True, "Whether owners' dependents are collected.",
          no_effect("finalizers of propagation are always set; the collector itself is --controllers=-garbage-collector-controller", True)),
-    Flag("encryption-provider-config", "string", "", "File that says which resources are encrypted in the store.",
-         refuses("encryption at rest")),
-    Flag("encryption-provider-config-automatic-reload", "bool", False, "Read that file again when it changes.",
-         refuses("encryption at rest")),
+    Flag("encryption-provider-config", "string", "", "File that says which resources are encrypted in the store, and with which keys."),
+    Flag("encryption-provider-config-automatic-reload", "bool", False, "Read that file again when it changes."),
     Flag("etcd-cafile", "string", "", "CA of etcd's certificate."),
     Flag("etcd-certfile", "string", "", "Client certificate shown to etcd."),
     Flag("etcd-compaction-interval", "duration", 300.0, "How often etcd is compacted; 0: by others only."),

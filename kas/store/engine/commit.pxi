@@ -52,11 +52,11 @@ cdef class Op:
         """Prepares what is stored instead of the draft; None: the draft is stored as it is. For the backend, before each commit.
         Raises the store's TransformError."""
         self.sealed = None
-        if transformer is not None and self.draft is not None:
+        if transformer is not None and not transformer.plain and self.draft is not None:
             try:
                 self.sealed = transformer.seal(payload_of(self.draft), self.full)
             except Exception as e:
-                raise TransformError(f"{self.key} cannot be sealed: {e}") from e
+                raise TransformError(self.key, str(e), "sealed") from e
 
     def settle(self, uint64_t revision, Record record, Record previous):
         """Tells what became of an operation that another system committed; for backends where ``apply`` takes in the outcome."""

@@ -339,6 +339,7 @@ cdef class Env:
         cdef bytes raw = key_bytes(key)
         cdef void *txn
         cdef kas_val k, h, b
+        cdef Record record
         cdef int rc = self.begin_read(&txn)
         if rc:
             raise engine_error(rc, f"reading {key}")
@@ -353,9 +354,14 @@ cdef class Env:
                     rc = ERR_CORRUPTED
             if rc:
                 raise engine_error(rc, f"reading {key}")
-            return stored_record(self, <char *>h.data, h.size, <char *>b.data, b.size)
+            record = stored_record(self, <char *>h.data, h.size, <char *>b.data, b.size)
         finally:
             self.end_read(txn)
+        if self.transformer_for is not None and not record.sealed:
+            error = refused_plain(self, key)
+            if error is not None:
+                raise error
+        return record
 
     def check_readers(self) -> int:
         """Frees reader slots of processes that died in a read; until then they pin old pages. Returns how many."""

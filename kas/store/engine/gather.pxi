@@ -97,10 +97,12 @@ cdef int count_keys(Env env, void *txn, kas_val *start, Gather *g) noexcept nogi
 
 
 cdef int open_item(Env env, Gather *g, Item *item) noexcept with gil:
-    """Makes a sealed item point to the opened record, which g.opened keeps from now on."""
+    """Makes a sealed item point to the opened record, which g.opened keeps from now on. A plain one comes here to be refused."""
     cdef Record record
     cdef list opened = <list>g.opened
     try:
+        if not (<const Head *>item.head).flags & HEAD_SEALED:
+            raise refused_plain(env, head_key(item.head)[:(<const Head *>item.head).key_len].decode())
         record = stored_record(env, item.head, item.head_len, item.body, item.body_len)
     except Exception as e:
         opened.append(e)
@@ -119,7 +121,7 @@ cdef void drop_opened(Gather *g) noexcept with gil:
 cdef int take(Env env, Gather *g, Matcher matcher, Item item) noexcept nogil:
     """Notes a record whose body is known: opens it when it is sealed, and asks the matcher then (of others it was asked before)."""
     cdef int rc
-    if (<const Head *>item.head).flags & HEAD_SEALED:
+    if (<const Head *>item.head).flags & HEAD_SEALED or g.refuses_plain:
         rc = open_item(env, g, &item)
         if rc:
             return rc
@@ -173,7 +175,7 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
             if rc == 0:
                 rc = ERR_NOTFOUND
             break
-        sealed = (<Head *>h.data).flags & HEAD_SEALED and (test or g.want_body)
+        sealed = ((<Head *>h.data).flags & HEAD_SEALED or g.refuses_plain) and (test or g.want_body)
         if sealed or not test or matcher.test(<char *>h.data):
             if g.want_body or sealed:
                 # Bodies stand in the same order: the neighbour of the last match needs no search.
@@ -266,7 +268,7 @@ cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) e
                 first = head
             if not beyond(g, first, head):
                 break
-        elif matcher is None or (<const Head *>head).flags & HEAD_SEALED or matcher.test(head):
+        elif matcher is None or (<const Head *>head).flags & HEAD_SEALED or g.refuses_plain or matcher.test(head):
             if not take_old:
                 if L.get(txn, env.body, &k, &b):
                     out = ERR_CORRUPTED

@@ -158,6 +158,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
         g.start, g.start_len = b"\x00", 1
     g.limit, g.count, g.want_body = limit, count, mode != MODE_COUNT
     g.remaining, g.more, g.next_key, g.next_len = 0, False, NULL, 0
+    g.refuses_plain = env.transformer_for is not None and mode != MODE_COUNT and refused_plain(env, prefix) is not None
     rc = env.begin_read(&txn)
     if rc:
         raise engine_error(rc, f"reading {prefix}")
@@ -190,7 +191,10 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
             with nogil:
                 rc = gather(env, txn, matcher, &g)
         if rc == ERR_UNSEAL:
-            raise opened[len(opened) - 1]
+            error = opened[len(opened) - 1]
+            if isinstance(error, TransformError):
+                error.listed = True
+            raise error
         if rc:
             raise engine_error(rc, f"reading {prefix}")
         out.count, out.revision, out.more, out.remaining = g.n, newest, g.more, g.remaining

@@ -54,13 +54,13 @@ cdef Record open_record(Env env, const char *head, const char *body, size_t body
     cdef size_t n
     transformer = None if env.transformer_for is None else env.transformer_for(full.decode())
     if transformer is None:
-        raise TransformError(f"{full.decode()} is stored sealed, and nothing is configured that opens it")
+        raise TransformError(full.decode(), "identity transformer tried to read encrypted data")
     try:
         plain, stale = transformer.open(body[:body_len], full)
     except Exception as e:  # whatever it was: nothing but "cannot be opened" may come out of a commit that has been made
-        raise TransformError(f"{full.decode()} cannot be opened: {e}") from e
+        raise TransformError(full.decode(), str(e)) from e
     if not parse_payload(PyBytes_AS_STRING(plain), PyBytes_GET_SIZE(plain), &s):
-        raise TransformError(f"{full.decode()}: what was opened is no payload")
+        raise TransformError(full.decode(), "what was opened is no payload")
     new_head = PyBytes_FromStringAndSize(NULL, head_room(&s, stored.key_len))
     new_body = PyBytes_FromStringAndSize(NULL, body_room(&s))
     n = compose(&s, PyBytes_AS_STRING(full), stored.key_len, stored.mod_revision, PyBytes_AS_STRING(new_head), PyBytes_AS_STRING(new_body))
@@ -69,6 +69,13 @@ cdef Record open_record(Env env, const char *head, const char *body, size_t body
     out = make_record(new_head, shorten(new_body, n))
     out.sealed, out.stale = True, stale
     return out
+
+
+cdef object refused_plain(Env env, str key):
+    """The TransformError of what is stored under a key, or behind a prefix, as it is: None when it may be read."""
+    transformer = env.transformer_for(key)
+    why = "" if transformer is None else transformer.refuses_plain
+    return TransformError(key, why) if why else None
 
 
 cdef bytes shorten(object body, size_t n):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from kas.store._engine import Env, Event, Op, apply_batch
-from kas.store.errors import Busy, Closed, Conflict, Full, StoreError, TransformError
+from kas.store.errors import Busy, Closed, Conflict, Full, StoreError
 from kas.store.shared import Shared
 
 # A transaction holds at most 131,072 dirty pages (512 MiB); a batch stays far below, and its latency bounded.
@@ -46,7 +46,7 @@ class Unit:
         """What kept the unit from being applied, after its batch was."""
         for op in self.ops:
             if op.status == 1:
-                return TransformError(str(op.error)) if op.error is not None else Conflict(op.previous, op.key)
+                return op.error if op.error is not None else Conflict(op.previous, op.key)
             if op.status == 3:
                 return StoreError(f"revision {self.at} is not newer than what is stored")
         return None

@@ -161,7 +161,8 @@ class LMDBStore(Store):
         """Whether a write would store the record otherwise than it is stored."""
         if record.sealed or self._transformers is None:
             return record.stale
-        return self._transformers(record.key) is not None
+        transformer = self._transformers(record.key)
+        return transformer is not None and not transformer.plain
 
     def _scan(
         self,

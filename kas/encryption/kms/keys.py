@@ -1,0 +1,129 @@
+"""Keys for data: how values are sealed with one, and those that plug-ins have opened."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from kas.encryption.ciphers import AESGCM, TOO_SHORT, SealError
+from kas.encryption.kms.messages import AES_GCM_KEY, DEKSource
+from kas.encryption.union import Opener
+from kas.observe import caches
+
+SEED_BYTES, INFO_BYTES = 32, 32
+CACHE_BYTES = 4 << 20
+# The loop waits so long for a plug-in that is asked for a key nobody has asked for before; others wait for its whole timeout.
+LOOP_WAIT_S = 1.0
+# A plug-in that could not open a key is not asked for the same one again for so long.
+REFUSED_S = 1.0
+THREADS = 4
+
+
+class HKDFSealer:
+    """AES-GCM with a key of its own for each value, expanded from a seed: a nonce of 44 bytes in effect (``aes.extendedNonceGCM``)."""
+
+    def __init__(self, seed: bytes) -> None:
+        if len(seed) < SEED_BYTES:
+            raise SealError(f"invalid seed length {len(seed)} used for key generation")
+        self._seed = seed
+
+    def _cipher(self, info: bytes) -> AESGCM:
+        return AESGCM(hmac.digest(self._seed, info + b"\x01", "sha256"))  # HKDF-Expand, whose first block is all that is wanted
+
+    def seal(self, plain: bytes, key: bytes) -> bytes:
+        """What the key was expanded with, then nonce, text and tag."""
+        info = os.urandom(INFO_BYTES)
+        return info + self._cipher(info).seal(plain, key)
+
+    def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
+        """The text. Raises SealError."""
+        if len(sealed) < INFO_BYTES:
+            raise SealError(TOO_SHORT)
+        return self._cipher(sealed[:INFO_BYTES]).open(sealed[INFO_BYTES:], key)
+
+
+def sealer(source: DEKSource, key: bytes) -> Opener:
+    """What seals with an opened key, as its source says. Raises SealError."""
+    if source.type != AES_GCM_KEY:
+        return HKDFSealer(key)
+    if len(key) not in (16, 24, 32):
+        raise SealError(f"crypto/aes: invalid key size {len(key)}")
+    return AESGCM(key)
+
+
+class Opened:
+    """The keys that a plug-in has opened. ``ask(source, timeout_s)`` asks it: the key, or SealError; 0 is its own timeout."""
+
+    def __init__(self, ask: Callable[[DEKSource, float], bytes]) -> None:
+        self._ask = ask
+        self._kept: caches.Cache[bytes, Opener] = caches.Cache(
+            "data_encryption_keys", "keys that KMS plug-ins have opened", CACHE_BYTES, 1024
+        )
+        self._lock = threading.Lock()
+        self._asked: dict[bytes, Future[Opener]] = {}
+        self._refused: dict[bytes, tuple[float, SealError]] = {}
+        self._threads = ThreadPoolExecutor(THREADS, "kas-kms")
+
+    def put(self, source: DEKSource, opened: Opener) -> None:
+        """Remembers a key that was made here."""
+        with self._lock:
+            self._kept.put(source.digest(), opened, 32)
+
+    def has(self, source: DEKSource) -> bool:
+        """Whether the key is known."""
+        return source.digest() in self._kept.entries
+
+    def get(self, source: DEKSource) -> Opener:
+        """The sealer of a source, asked for when it is not known. Waits for the plug-in, on the loop's thread only for ``LOOP_WAIT_S``;
+        whoever wants the same key waits for the same answer. Raises SealError."""
+        digest = source.digest()
+        found = self._kept.entries.get(digest)
+        if found is not None:
+            return found
+        with self._lock:
+            refused = self._refused.get(digest)
+            if refused is not None:
+                if time.monotonic() < refused[0]:
+                    raise SealError(str(refused[1]))
+                del self._refused[digest]
+            asked = self._asked.get(digest)
+            if asked is None:
+                asked = self._asked[digest] = self._threads.submit(self._open, source, digest)
+        try:
+            return asked.result(LOOP_WAIT_S if _on_loop() else None)
+        except TimeoutError:
+            raise SealError("failed to decrypt DEK, error: the plug-in has not answered yet") from None
+
+    def _open(self, source: DEKSource, digest: bytes) -> Opener:
+        """In a thread: asks, and remembers how it ended."""
+        try:
+            opened = sealer(source, self._ask(source, 0.0))
+        except SealError as e:
+            error = SealError(f"failed to decrypt DEK, error: {e}")
+            with self._lock:
+                if len(self._refused) >= 1024:
+                    self._refused.clear()
+                self._refused[digest] = time.monotonic() + REFUSED_S, error
+                self._asked.pop(digest, None)
+            raise error from None
+        with self._lock:
+            self._kept.put(digest, opened, 32)
+            self._asked.pop(digest, None)
+        return opened
+
+    def close(self) -> None:
+        """Asks no more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,131 @@
+"""The KMS plug-ins of a worker: one provider for each configured name, asked regularly in a thread, and what workers tell one another.
+
+Each worker writes with seeds of its own. Before it uses a new one it leaves the sealed form in the run directory, where the others find it
+within a second and have their plug-in open it, in a thread: so nobody's event loop waits for a plug-in when it meets a value of another
+worker. A value that was sealed with a key nobody has met since the start (``Opened``) still makes who reads it wait, a second at most.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kas.encryption.ciphers import SealError
+from kas.encryption.configuration import V2
+from kas.encryption.kms.client import KMSClient
+from kas.encryption.kms.messages import DEKSource, read_stored, stored
+from kas.encryption.kms.v2 import SERVICE, SETTLE_S, KMSv2
+from kas.meta.field import go_quote
+from kas.types.configfile import ConfigurationError
+
+log = logging.getLogger("kas.encryption")
+Obj = dict[str, Any]
+
+LOOK_S, HEALTHY_S, UNHEALTHY_S = 1.0, 10.0, 2.0
+MAX_TOLD = 1024  # of files in the run directory that are looked at
+
+
+def problem(kms: Obj) -> str:
+    """Why a plug-in that is configured cannot be asked by this program, or ""."""
+    if kms["apiVersion"] != V2:
+        return f"kas does not have KMS {kms['apiVersion']}: use v2"
+    if importlib.util.find_spec("grpc") is None:
+        return f"the KMS provider {go_quote(kms['name'])} needs gRPC: install kas[kms]"
+    return ""
+
+
+class KMSPlugins:
+    """``directory``: where the workers leave what they tell each other, None for who is alone; ``own`` tells this one's files apart."""
+
+    def __init__(
+        self, directory: Path | None = None, own: str = "0", measure: Callable[[str, str, str, float], None] | None = None
+    ) -> None:
+        self._directory, self._own, self._measure = directory, own, measure
+        self.providers: dict[str, KMSv2] = {}
+        self._seen: set[str] = set()
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def provider(self, kms: Obj) -> KMSv2:
+        """See ``Plugins``. Raises ConfigurationError."""
+        why = problem(kms)
+        if why:
+            raise ConfigurationError(f"error while building transformers: {why}")
+        name = kms["name"]
+        found = self.providers.get(name)
+        if found is None:
+            measure = functools.partial(self._measure, name) if self._measure is not None else None
+            client = KMSClient(kms["endpoint"], kms["timeout"] / 1e9, SERVICE, measure)
+            found = self.providers[name] = KMSv2(client, lambda source: self._tell(name, source), SETTLE_S if self._directory else 0.0)
+        return found
+
+    def check_all(self) -> str:
+        """Asks every plug-in; the first problem, or "". Blocks."""
+        problems = [f"{name}: {why}" for name, p in self.providers.items() if (why := p.check())]
+        return problems[0] if problems else ""
+
+    def start(self) -> None:
+        """Asks every plug-in from now on, regularly."""
+        if self.providers and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="kas-kms-check", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        due = dict.fromkeys(self.providers, 0.0)
+        while not self._end.wait(LOOK_S):
+            self._look()
+            for name, provider in self.providers.items():
+                if time.monotonic() < due[name]:
+                    continue
+                before, why = provider.problem, provider.check()
+                if why and why != before:
+                    log.error("KMS provider %s: %s", name, why)
+                due[name] = time.monotonic() + (UNHEALTHY_S if why else HEALTHY_S)
+
+    # --- among workers
+
+    def _tell(self, name: str, source: DEKSource) -> None:
+        if self._directory is None:
+            return
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        path = self._directory / f"{_digest(name)}.{source.digest().hex()[:16]}.{self._own}"
+        new = path.with_suffix(".new")
+        # A message like a stored one, without data of its own.
+        new.write_bytes(stored(b"-", source))
+        os.replace(new, path)
+
+    def _look(self) -> None:
+        if self._directory is None:
+            return
+        try:
+            names = sorted(os.listdir(self._directory))[:MAX_TOLD]
+        except FileNotFoundError:
+            return
+        for provider_name, provider in self.providers.items():
+            for file in names:
+                if file in self._seen or file.endswith(".new") or not file.startswith(_digest(provider_name) + "."):
+                    continue
+                try:
+                    provider.opened.get(read_stored((self._directory / file).read_bytes())[1])
+                except (SealError, OSError) as e:
+                    log.info("KMS provider %s: another worker's key: %s", provider_name, e)
+                    continue
+                self._seen.add(file)
+
+    def close(self) -> None:
+        """Asks no more."""
+        self._end.set()
+        for provider in self.providers.values():
+            provider.close()
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:16]

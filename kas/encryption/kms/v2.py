@@ -1,0 +1,160 @@
+"""The provider of a KMS v2 plug-in: one seed for many writes, which the plug-in has sealed; asked after its health and its key's id.
+
+``check`` is called now and then, in a thread. It has the plug-in say which key it uses; when that is another one, a new seed is made, and
+written with. What the plug-in does not confirm for three minutes is not written with any more, because the key may have gone. Upstream:
+``encryptionconfig/config.go`` (``kmsv2PluginProbe``) and ``envelope/kmsv2/envelope.go``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kas.encryption.ciphers import SealError
+from kas.encryption.kms.client import KMSClient
+from kas.encryption.kms.keys import SEED_BYTES, HKDFSealer, Opened
+from kas.encryption.kms.messages import (
+    DEKSource,
+    decrypt_request,
+    encrypt_request,
+    key_id_problem,
+    read_encrypt_response,
+    read_plaintext,
+    read_status,
+    read_stored,
+    stored,
+)
+from kas.encryption.union import Opener
+from kas.meta.field import go_quote
+
+SERVICE = "v2.KeyManagementService"
+WRITE_MAX_S = 180.0  # kmsv2PluginWriteDEKSourceMaxTTL
+# Told the other workers, who have opened a new seed's key by then: they look every second.
+SETTLE_S = 2.5
+
+
+class State(NamedTuple):
+    """What is written with until ``until``, in seconds of the monotonic clock."""
+
+    sealer: Opener
+    source: DEKSource
+    until: float
+
+
+class KMSv2:
+    """Seals and opens; ``tell(source)`` is called with what others will have to open, before it is used."""
+
+    def __init__(
+        self, client: KMSClient, tell: Callable[[DEKSource], None] = lambda source: None, settle_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._client, self._tell, self._settle_s, self._clock = client, tell, settle_s, clock
+        self._state: State | None = None
+        self._lock = threading.Lock()  # one check at a time
+        self._problem = "the plug-in has not been asked yet"
+        self.opened = Opened(self._decrypt)
+
+    # --- values
+
+    def seal(self, plain: bytes, key: bytes) -> bytes:
+        """An EncryptedObject. Raises SealError when the plug-in has not confirmed its key for too long."""
+        state = self._current()
+        if self._clock() > state.until:
+            raise SealError(f"encrypted DEK source with keyID hash {go_quote(key_id_hash(state.source.key_id))} expired")
+        return stored(state.sealer.seal(plain, key), state.source)
+
+    def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
+        """The value; stale when it was sealed with another key of the plug-in than the one it uses now."""
+        data, source = read_stored(sealed)
+        state = self._state
+        if state is not None and source == state.source:
+            return state.sealer.open(data, key)
+        plain, _ = self.opened.get(source).open(data, key)
+        stale = state is not None and (source.key_id, source.type) != (state.source.key_id, state.source.type)
+        return plain, stale
+
+    def _current(self) -> State:
+        if self._state is None:
+            raise SealError("got unexpected nil transformer")
+        return self._state
+
+    def _decrypt(self, source: DEKSource, timeout_s: float) -> bytes:
+        answer = self._client.call("Decrypt", decrypt_request(source, str(uuid.uuid4())), timeout_s)
+        try:
+            return read_plaintext(answer)
+        except ValueError as e:
+            raise SealError(f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {e}") from None
+
+    # --- the plug-in
+
+    def check(self) -> str:
+        """Asks the plug-in; why it cannot be used, or "". Blocks."""
+        with self._lock:
+            try:
+                self._confirm()
+                self._problem = ""
+            except SealError as e:
+                self._problem = str(e)
+            return self._problem
+
+    @property
+    def problem(self) -> str:
+        """What the last check found."""
+        return self._problem
+
+    def _confirm(self) -> None:
+        try:
+            status = read_status(self._client.call("Status", b""))
+        except SealError as e:
+            raise SealError(f"failed to perform status section of the healthz check for KMS Provider, error: {e}") from None
+        except ValueError as e:
+            raise SealError(f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {e}") from None
+        wrong = []
+        if status.healthz != "ok":
+            wrong.append(f"got unexpected healthz status: {status.healthz}")
+        if status.version not in ("v2", "v2beta1"):
+            wrong.append(f"got unexpected version {go_quote(status.version)}, expected v2 or v2beta1")
+        if why := key_id_problem(status.key_id):
+            wrong.append(f"got invalid KMSv2 KeyID {go_quote(status.key_id)}: {why}")
+        if wrong:
+            raise SealError(wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
+        asked = self._clock()
+        state = self._state
+        if state is not None and state.source.key_id == status.key_id:
+            self._state = state._replace(until=asked + WRITE_MAX_S)
+        else:
+            self._rotate(status.key_id, asked)
+
+    def _rotate(self, key_id: str, asked: float) -> None:
+        """A new seed, sealed by the plug-in with the key it says it uses."""
+        seed = os.urandom(SEED_BYTES)
+        answer = self._client.call("Encrypt", encrypt_request(seed, str(uuid.uuid4())))
+        try:
+            source = read_encrypt_response(answer)
+        except ValueError as e:
+            raise SealError(f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {e}") from None
+        source.check()
+        if source.key_id != key_id:
+            got, wanted = key_id_hash(source.key_id), key_id_hash(key_id)
+            raise SealError(f"failed to encrypt DEK source: got unexpected keyID hash {go_quote(got)}, expected {go_quote(wanted)}")
+        made = HKDFSealer(seed)
+        self.opened.put(source, made)
+        self._tell(source)
+        if self._state is not None and self._settle_s:
+            time.sleep(self._settle_s)
+        self._state = State(made, source, asked + WRITE_MAX_S)
+
+    def close(self) -> None:
+        """Asks no more."""
+        self.opened.close()
+        self._client.close()
+
+
+def key_id_hash(key_id: str) -> str:
+    """A key's id as logs and metrics show it."""
+    return "sha256:" + hashlib.sha256(key_id.encode()).hexdigest() if key_id else ""

@@ -1,0 +1,86 @@
+"""Metrics of encryption, under upstream's names; nothing is counted before ``attach``."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import time
+
+from kas.observe.metrics import Registry
+
+SUCCESS, FAILURE = "success", "failure"
+FROM, TO = "from_storage", "to_storage"
+_RELOAD = "apiserver_encryption_config_controller_automatic_reload"
+
+
+class Observed:
+    """What happened to values, to the configuration's file and between here and plug-ins."""
+
+    def __init__(self) -> None:
+        self._metrics: Registry | None = None
+        self._digest = ""
+        # As upstream hides its identity: the Lease's holder would do, too.
+        self._identity = "sha256:" + hashlib.sha256(socket.gethostname().lower().encode()).hexdigest()
+
+    def attach(self, metrics: Registry, reload: bool) -> None:
+        """Counts from here on; ``reload``: the file is followed."""
+        self._operations = metrics.counter(
+            "apiserver_storage_transformation_operations_total",
+            "Total number of transformations. Successful transformation will have a status 'OK' and a varied status string when the "
+            "transformation fails. The status, resource, and transformation_type fields can be used for alerting purposes.",
+            ("resource", "transformation_type", "transformer_prefix", "status"),
+        )
+        self._durations = metrics.histogram(
+            "apiserver_storage_transformation_duration_seconds", "Latencies in seconds of value transformation operations.",
+            ("transformation_type", "transformer_prefix"), [5e-6 * 2**i for i in range(25)],
+        )  # fmt: skip
+        self._calls = metrics.histogram(
+            "apiserver_envelope_encryption_kms_operations_latency_seconds", "KMS operation duration with gRPC error code status total.",
+            ("provider_name", "method_name", "grpc_status_code"), [0.0001 * 2**i for i in range(19)],
+        )  # fmt: skip
+        self._metrics = metrics
+        if reload:
+            self._reloads = metrics.counter(
+                _RELOAD + "s_total",
+                "Total number of reload successes and failures of encryption configuration split by apiserver identity.",
+                ("status", "apiserver_id_hash"),
+            )  # fmt: skip
+            self._reloaded = metrics.gauge(
+                _RELOAD + "_last_timestamp_seconds",
+                "Timestamp of the last successful or failed automatic reload of encryption configuration split by apiserver identity.",
+                ("status", "apiserver_id_hash"), shared=False,
+            )  # fmt: skip
+            self._info = metrics.gauge(
+                "apiserver_encryption_config_controller_last_config_info",
+                "Information about the last applied encryption configuration with hash as label, split by apiserver identity.",
+                ("apiserver_id_hash", "hash"), shared=False,
+            )  # fmt: skip
+            self._show()
+
+    def value(self, resource: str, kind: str, prefix: str, began: float, ok: bool) -> None:
+        """A value passed; ``began`` is of ``time.perf_counter``."""
+        if self._metrics is not None:
+            self._operations.inc((resource, kind, prefix, "OK" if ok else "unknown-non-grpc"))
+            if ok:
+                self._durations.observe((kind, prefix), time.perf_counter() - began)
+
+    def call(self, provider: str, method: str, code: str, seconds: float) -> None:
+        """A plug-in was asked."""
+        if self._metrics is not None:
+            self._calls.observe((provider, method, code), seconds)
+
+    def in_force(self, digest: str) -> None:
+        """The configuration that is used from here on."""
+        self._digest = digest
+        if self._metrics is not None:
+            self._show()
+
+    def reloaded(self, status: str) -> None:
+        """The changed file was taken, or not."""
+        if self._metrics is not None:
+            self._reloads.inc((status, self._identity))
+            self._reloaded.set((status, self._identity), time.time())
+
+    def _show(self) -> None:
+        self._info.values.clear()
+        self._info.set((self._identity, self._digest), 1)

@@ -1,0 +1,108 @@
+"""``kas storage migrate``: writes the objects of a server that is stopped again, with today's encryption keys, and forgets all else.
+
+For a server that runs, an update that changes nothing does the same to one object.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import lmdb
+
+from kas.config import features
+from kas.config.options import Completed, complete, read
+from kas.store import StoreError, open_store
+from kas.store.lmdb import LMDBStore
+from kas.store.rewrite import Rewritten, rewrite_stale
+from kas.supervisor import preflight
+
+USAGE = """usage: kas storage migrate [flags of kas serve]
+
+Writes every object in --data-dir again that is not stored as --encryption-provider-config says today, forgets the history, and
+writes the file anew, so that nothing of what was there before is left in it. The server must not run.
+"""
+EXIT_USAGE, EXIT_FAILED = 2, 1
+ROOT = "/registry/"
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; returns the exit code. Everything wrong is told on standard error."""
+    if args[:1] != ["migrate"] or set(args) & {"-h", "--help"}:
+        print(USAGE, end="", file=sys.stdout if set(args) & {"-h", "--help"} else sys.stderr)
+        return 0 if set(args) & {"-h", "--help"} else EXIT_USAGE
+    options, errors = read(args[1:])
+    errors += preflight(options)
+    for text in errors:
+        print(f"kas: {text}", file=sys.stderr)
+    if errors:
+        return EXIT_USAGE
+    try:
+        done = migrate(complete(options))
+    except (StoreError, OSError, ValueError) as e:
+        print(f"kas: {e}", file=sys.stderr)
+        return EXIT_FAILED
+    for error in done.failed:
+        print(f"kas: unable to transform key {error.key}: {error.why}", file=sys.stderr)
+    print(f"kas: {done.written} of {done.seen} objects written again, {len(done.failed)} could not be read")
+    return EXIT_FAILED if done.failed else 0
+
+
+def migrate(o: Completed) -> Rewritten:
+    """Does it. Raises ValueError for a configuration that is wrong, a plug-in that does not answer, or a directory that is in use;
+    StoreError and OSError for what the store and the system refuse."""
+    if not (o.data_dir / "store").is_dir():
+        raise ValueError(f"--data-dir: {o.data_dir} holds no store")
+    with open(o.data_dir / "lock", "a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(f"--data-dir: {o.data_dir} is held by another kas: stop it first") from None
+        encryption = _encryption(o)
+        if encryption is not None and (why := encryption.begin()):
+            raise ValueError(f"KMS provider {why}")
+        store = open_store(
+            str(o.data_dir / "store"), max_size=o.store_max_size, sync=not o.raw.unsafe_no_fsync,
+            transformers=encryption.transformer if encryption is not None else None,
+        )  # fmt: skip
+        try:
+            done = rewrite_stale(store, ROOT, int(time.time()))
+            _forget(store)
+        finally:
+            store.close()
+            if encryption is not None:
+                encryption.close()
+        _write_anew(o.data_dir / "store")
+        return done
+
+
+def _encryption(o: Completed):
+    if not o.raw.encryption_provider_config:
+        return None
+    from kas.encryption.atrest import EncryptionAtRest
+    from kas.types.scheme import BUILTIN
+
+    return EncryptionAtRest(o.raw.encryption_provider_config, False, "KMSv1" in features.enabled(o.raw.feature_gates), BUILTIN.resources)
+
+
+def _forget(store: LMDBStore) -> None:
+    while not store.compact(store.revision):
+        pass
+
+
+def _write_anew(path: Path) -> None:
+    """The same data in a new file: pages that are free still hold what stood in them."""
+    copy = path / "migrated"
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir(mode=0o700)
+    with lmdb.open(str(path), max_dbs=16, readonly=True) as env:
+        env.copy(str(copy), compact=True)
+    with open(copy / "data.mdb", "rb") as f:
+        os.fsync(f.fileno())
+    os.replace(copy / "data.mdb", path / "data.mdb")
+    shutil.rmtree(copy)

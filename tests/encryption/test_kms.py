@@ -1,0 +1,197 @@
+"""The KMS v2 provider against a plug-in behind a Unix socket: good, down, slow, with a wrong key, huge."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from kas.encryption.ciphers import SealError
+from kas.encryption.kms import keys, messages
+from kas.encryption.kms.client import KMSClient
+from kas.encryption.kms.plugins import KMSPlugins
+from kas.encryption.kms.v2 import SERVICE, WRITE_MAX_S, KMSv2
+from tests.security.kms import Plugin
+
+PLACE = b"/registry/secrets/ns/a"
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    with Plugin(tmp_path / "kms.sock") as p:
+        yield p
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def made(plugin):
+    """Makes providers of the plug-in; they are closed at the end."""
+    out = []
+
+    def make(timeout_s: float = 60.0, **more) -> KMSv2:
+        out.append(KMSv2(KMSClient(plugin.target, timeout_s, SERVICE), **more))
+        return out[-1]
+
+    yield make
+    for provider in out:
+        provider.close()
+
+
+def test_many_writes_ask_once_and_another_server_can_read(plugin, made):
+    kms, other = made(), made()
+    assert kms.check() == "" and other.check() == ""
+    values = [kms.seal(b"plain %d" % i, PLACE) for i in range(50)]
+    assert [kms.open(v, PLACE) for v in values] == [(b"plain %d" % i, False) for i in range(50)]
+    assert plugin.asked["Encrypt"] == 2 and "Decrypt" not in plugin.asked
+    assert [other.open(v, PLACE)[0] for v in values] == [b"plain %d" % i for i in range(50)]
+    assert plugin.asked["Decrypt"] == 1
+    with pytest.raises(SealError, match="cipher: message authentication failed"):
+        other.open(values[0], PLACE + b"b")
+
+
+def test_a_new_key_makes_what_was_written_stale(plugin, made):
+    kms = made()
+    kms.check()
+    before = kms.seal(b"plain", PLACE)
+    plugin.key_id = "key-2"
+    assert kms.check() == ""
+    assert kms.open(before, PLACE) == (b"plain", True)
+    assert kms.open(kms.seal(b"plain", PLACE), PLACE) == (b"plain", False)
+    assert messages.read_stored(kms.seal(b"plain", PLACE))[1].key_id == "key-2"
+
+
+def test_without_the_plugins_word_nothing_is_written_after_a_while(plugin, made):
+    clock = Clock()
+    kms = made(clock=clock)
+    with pytest.raises(SealError, match="got unexpected nil transformer"):
+        kms.seal(b"plain", PLACE)
+    kms.check()
+    sealed = kms.seal(b"plain", PLACE)
+    plugin.stop()
+    assert "rpc error: code = Unavailable" in kms.check()
+    kms.seal(b"plain", PLACE)  # it may be back in a moment
+    clock.now += WRITE_MAX_S + 1
+    with pytest.raises(SealError, match=r"encrypted DEK source with keyID hash .* expired"):
+        kms.seal(b"plain", PLACE)
+    assert kms.open(sealed, PLACE) == (b"plain", False)  # what is known is read
+
+
+def test_a_plugin_that_comes_back_is_found(plugin, made):
+    kms = made()
+    plugin.stop()
+    assert kms.check()
+    plugin.start()
+    until = time.monotonic() + 60
+    while kms.check():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert kms.open(kms.seal(b"plain", PLACE), PLACE) == (b"plain", False)
+
+
+@pytest.mark.parametrize("change, text", [
+    ({"healthz": "sick"}, "got unexpected healthz status: sick"),
+    ({"key_id": ""}, 'got invalid KMSv2 KeyID "": keyID is empty'),
+    ({"key_id": "k" * 1025}, "keyID is 1025 bytes, which exceeds the max size of 1024"),
+    ({"encrypts_with": "another"}, "got unexpected keyID hash"),
+    ({"annotation": b"x" * 33_000}, "exceeds the max size of 32768"),
+    ({"annotation": b"x" * 300_000}, "rpc error: code = ResourceExhausted"),
+])  # fmt: skip
+def test_answers_that_are_refused(plugin, made, change, text):
+    for name, value in change.items():
+        setattr(plugin, name, value)
+    kms = made()
+    assert text in kms.check()
+    assert text in kms.problem
+    with pytest.raises(SealError):
+        kms.seal(b"plain", PLACE)
+
+
+def test_a_slow_plugin_takes_its_timeout_and_no_more(plugin, made):
+    kms = made(timeout_s=0.2)
+    plugin.hold()
+    assert "rpc error: code = DeadlineExceeded" in kms.check()
+
+
+def test_who_waits_for_the_same_key_asks_once_and_a_refusal_is_remembered(plugin, made):
+    writer, reader = made(), made()
+    writer.check()
+    sealed = writer.seal(b"plain", PLACE)
+    plugin.hold()
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(reader.open(sealed, PLACE))) for _ in range(5)]
+    for t in threads:
+        t.start()
+    plugin.release()
+    for t in threads:
+        t.join(60)
+    assert got == [(b"plain", False)] * 5 and plugin.asked["Decrypt"] == 1
+    data, source = messages.read_stored(sealed)
+    foreign = messages.stored(data, source._replace(sealed=b"x" * 60))
+    asked = plugin.asked["Decrypt"]
+    for _ in range(2):
+        with pytest.raises(SealError, match="failed to decrypt DEK, error: rpc error: code = InvalidArgument desc = cannot decrypt"):
+            reader.open(foreign, PLACE)
+    assert plugin.asked["Decrypt"] == asked + 1
+
+
+def test_the_loop_waits_a_moment_only(plugin, made, monkeypatch):
+    monkeypatch.setattr(keys, "LOOP_WAIT_S", 0.05)
+    writer, reader = made(), made()
+    writer.check()
+    sealed = writer.seal(b"plain", PLACE)
+    plugin.hold()
+
+    async def read() -> None:
+        with pytest.raises(SealError, match="the plug-in has not answered yet"):
+            reader.open(sealed, PLACE)
+        plugin.release()
+        assert await asyncio.to_thread(reader.open, sealed, PLACE) == (b"plain", False)
+        assert reader.open(sealed, PLACE) == (b"plain", False)
+
+    asyncio.run(read())
+
+
+def test_workers_tell_each_other_of_new_keys(plugin, tmp_path, monkeypatch):
+    config = {"apiVersion": "v2", "name": "k", "endpoint": plugin.target, "timeout": 60 * 10**9}
+    a, b = KMSPlugins(tmp_path / "told", "0"), KMSPlugins(tmp_path / "told", "1")
+    try:
+        one, two = a.provider(config), b.provider(config)
+        assert a.check_all() == ""
+        b._look()
+        sealed = one.seal(b"plain", PLACE)
+        asked = dict(plugin.asked)
+        assert two.open(sealed, PLACE)[0] == b"plain"
+        assert plugin.asked == asked
+        for file in (tmp_path / "told").iterdir():
+            assert b"plain" not in file.read_bytes()
+    finally:
+        a.close()
+        b.close()
+
+
+@pytest.mark.parametrize("stored, text", [
+    (b"\0", "proto: cannot parse invalid wire-format data"),
+    (b"", "encrypted data is empty"),
+    (messages.stored(b"d", messages.DEKSource(b"", "k")), "encrypted DEK source is empty"),
+    (messages.stored(b"d", messages.DEKSource(b"x" * 1025, "k")), "encrypted DEK source is 1025 bytes, which exceeds the max size of 1024"),
+    (messages.stored(b"d", messages.DEKSource(b"x", "")), "failed to validate key id: keyID is empty"),
+    (messages.stored(b"d", messages.DEKSource(b"x", "k", type=7)), "unknown encryptedDEKSourceType: 7"),
+    (messages.stored(b"d", messages.DEKSource(b"x", "k", (("no-domain", b""),))), "failed to validate annotations"),
+])  # fmt: skip
+def test_stored_messages_that_are_refused(made, stored, text):
+    with pytest.raises(SealError, match=text):
+        made().open(stored, PLACE)
+
+
+def test_a_message_round_trips():
+    source = messages.DEKSource(b"sealed", "key-1", (("a.example.com", b"1"), ("b.example.com", b"")))
+    assert messages.read_stored(messages.stored(b"data", source)) == (b"data", source)

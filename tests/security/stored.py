@@ -1,0 +1,124 @@
+"""The values of a server's store as they lie in the file, and recorded values of etcd put there in their place."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import orjson
+
+from kas import kinds
+from kas._codecs import TypeDesc
+from kas.encryption.atrest import EncryptionAtRest
+from kas.encryption.ciphers import SealError
+from kas.meta import clock
+from kas.registry.registries import Registries
+from kas.store import Draft, Op, build_record, open_store
+from kas.store.lmdb import LMDBStore
+from kas.types import etcd_layout as layout
+from kas.types.defaults import apply_defaults
+from kas.types.scheme import BUILTIN
+
+SEALED = re.compile(rb"k8s:enc:[a-z0-9]+:v\d+:([A-Za-z0-9._-]+:)?")
+
+
+class Raw:
+    """Stores what it was given, sealed or not."""
+
+    plain, refuses_plain = False, ""
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+
+    def seal(self, plain: bytes, key: bytes) -> bytes:
+        return self._value
+
+    def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
+        raise SealError("not here")
+
+
+def raw(data_dir: Path, key: str) -> bytes | None:
+    """The bytes of a key's value in the file; of one that is not sealed its JSON."""
+    with lmdb.open(str(data_dir / "store"), readonly=True, max_dbs=8, lock=True) as env:
+        bodies = env.open_db(b"body", create=False)
+        with env.begin() as txn:
+            return txn.get(key.encode(), db=bodies)
+
+
+class Values:
+    """Of a server with its data in ``data_dir``, started with the encryption configuration in ``config``."""
+
+    def __init__(self, data_dir: Path, config: Path) -> None:
+        self._data_dir, self._config = data_dir, config
+        kinds.install()
+
+    def value(self, key: str) -> bytes | None:
+        """As etcd would have it: sealed as it lies in the file; otherwise in the form of etcd's values."""
+        found = raw(self._data_dir, key)
+        if found is None or SEALED.match(found):
+            return found
+        obj = orjson.loads(found)
+        return layout.encode(_type(obj["apiVersion"], obj["kind"]), obj)
+
+    def put(self, key: str, value: bytes) -> None:
+        """Stores a value of etcd: an object in its form, sealed anew if the configuration can open it; as it is if not."""
+        encryption = EncryptionAtRest(str(self._config), False, False, BUILTIN.resources)
+        try:
+            encryption.begin()
+            transformer = encryption.transformer(key)
+            assert transformer is not None
+            try:
+                plain, _ = transformer.open(value, key.encode())
+            except SealError:
+                plain = b""
+            with_ours = plain if plain.startswith((b"k8s\0", b"{")) else b""
+            store = self._store(lambda k: transformer if with_ours else Raw(value))
+            try:
+                store.commit_now(Op(key, self._draft(store, key, self._object(with_ours)) if with_ours else build_record(b"{", b'"a":1}')))
+            finally:
+                store.close()
+        finally:
+            encryption.close()
+
+    def _store(self, transformers: Any) -> LMDBStore:
+        return open_store(str(self._data_dir / "store"), sync=False, transformers=transformers)
+
+    def _draft(self, store: LMDBStore, key: str, obj: dict[str, Any]) -> Draft:
+        if "creationTimestamp" in obj["metadata"]:
+            return self._registry(store, key).draft(obj)
+        # Written by hand: nothing stands behind the place of the resourceVersion.
+        front = b'{"kind":%b,"apiVersion":%b,' % (orjson.dumps(obj.pop("kind")), orjson.dumps(obj.pop("apiVersion")))
+        metadata = orjson.dumps(obj.pop("metadata"))[:-1]
+        return build_record(front + b'"metadata":' + metadata + b",", b"}," + orjson.dumps(obj)[1:], {}, {}, len(front))
+
+    def _registry(self, store: LMDBStore, key: str):
+        registries = Registries(store, clock.now)
+        registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
+        return next(r for r in registries if key.startswith(r.root))
+
+    def _object(self, value: bytes) -> dict[str, Any]:
+        obj = layout.read(value, _type)
+        obj["metadata"].pop("resourceVersion", None)
+        apply_defaults(BUILTIN.kind_for(obj["apiVersion"], obj["kind"]), obj)
+        return obj
+
+
+def _type(version: str, kind: str) -> TypeDesc | None:
+    found = BUILTIN.kind_for(version, kind)
+    return found.type if found is not None else None
+
+
+def described(value: bytes | None) -> dict[str, Any]:
+    """What a step ``etcd`` tells of a value."""
+    if value is None:
+        return {"stored": None}
+    found = SEALED.match(value)
+    return {"stored": {"prefix": found.group().decode() if found else value[:4].decode("latin-1"), "plain": b"s3cr3t" in value}}
+
+
+def b64(value: bytes) -> dict[str, str]:
+    """As a later step refers to it."""
+    return {"value": base64.b64encode(value).decode()}
