@@ -27,4 +27,5 @@ class WebhookBackend:
             raise AuditError(str(e)) from None
 
     async def close(self) -> None:
-        """Nothing is kept between two calls."""
+        """Let go of the connections."""
+        self._webhook.close()
