@@ -18,9 +18,9 @@ from kas.meta import clock
 from kas.registry.registries import Registries
 from kas.store import Draft, Op, build_record, open_store
 from kas.store.lmdb import LMDBStore
-from kas.types import etcd_layout as layout
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import BUILTIN
+from tests.security import layout
 
 SEALED = re.compile(rb"k8s:enc:[a-z0-9]+:v\d+:([A-Za-z0-9._-]+:)?")
 
