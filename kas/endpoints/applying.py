@@ -43,8 +43,8 @@ class Applied:
         """``live`` with the configuration applied to it, a new object where there is none. Raises 400, 409 and 500."""
         o, req = self.options, self.req
         merged = apply(
-            managedfields.schema(served), live, self.value, o.field_manager, now=ctx.now, subresource=ctx.subresource, force=bool(o.force),
-            reset_fields=managedfields.reset_fields(served, ctx.subresource),
+            managedfields.schema(served, ctx), live, self.value, o.field_manager, now=ctx.now, subresource=ctx.subresource,
+            force=bool(o.force), reset_fields=managedfields.reset_fields(served, ctx.subresource),
         )  # fmt: skip
         if len(req.body) >= LARGE:
             bound_parts(merged)
@@ -71,9 +71,7 @@ class Applied:
 class ApplyUpdate(Update):
     """An apply patch, which creates what is not there; not through a subresource."""
 
-    def __init__(
-        self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission, o: WriteOptions
-    ) -> None:
+    def __init__(self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission, o: WriteOptions) -> None:
         super().__init__(req, served, ctx, name, admission)
         ctx.apply = True
         self.allow_create = not ctx.subresource

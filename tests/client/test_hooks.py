@@ -182,7 +182,7 @@ def test_users_of_a_kubeconfig(tmp_path):
 
 @pytest.mark.parametrize(("text", "says"), [
     ("{users: [{name: u, user: {exec: {command: x}}}]}", "exec plug-ins are not supported"), ("{users: {a: b}}", "users is not a list"),
-    ("{users: [{name: u, user: {token: [1]}}]}", "token is not a string"), ("[]", "no configuration has been provided"),
+    ("{users: [{name: u, user: {token: [1]}}]}", "token is not a string"), ("[]", "cannot unmarshal array into Go value"),
     ("{users: [{name: u, user: {client-certificate-data: aGk=}}]}", "client-certificate and client-key go together"),
 ])  # fmt: skip
 def test_users_that_cannot_be_used(tmp_path, text, says):

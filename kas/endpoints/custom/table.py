@@ -9,21 +9,21 @@ import asyncio
 import functools
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.apiextensions import definition as definitions
 from kas.apiextensions.definition import DefinedVersion, Definition
-from kas.endpoints.custom.served import CustomServed, State
 from kas.informers.reflector import Reflector
-from kas.kinds.apiextensions.conversion import to_v1
-from kas.kinds.apiextensions.customresource.storage import CustomRegistry, Guard
-from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
 from kas.meta import errors
 from kas.meta.stored import Stored, object_of
 from kas.registry.registries import Registries
 from kas.registry.versions import Converter
 from kas.store import Event, Record
 from kas.types.scheme import Resource, Scheme, TypeDesc, lazy_schema_type, schema_type
+
+if TYPE_CHECKING:  # most servers define nothing, and need none of this; ``_install`` loads it
+    from kas.endpoints.custom.served import CustomServed, State
+    from kas.kinds.apiextensions.customresource.storage import Guard
 
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
 PAGE = 64
@@ -125,6 +125,7 @@ class CustomResources:
                 self._install(new)
             if state is not None:
                 self._changed(state)
+                state.retire()
         return name
 
     def _delete(self, name: str) -> None:
@@ -133,15 +134,22 @@ class CustomResources:
         if state is not None:
             self._remove(name, state)
             self._changed(state)
+            state.retire()
 
     # --- installing
 
     def _install(self, d: Definition) -> None:
+        from kas.endpoints.custom.merging import MergeSchemas
+        from kas.endpoints.custom.served import CustomServed, State
+        from kas.kinds.apiextensions.customresource.storage import CustomRegistry
+        from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
+
         group, plural, kind = d.group, d.names["plural"], d.names["kind"]
         list_kind = d.names.get("listKind") or f"{kind}List"
         types = {v.name: self._type(d, v, kind) for v in d.versions}
         list_type = schema_type(list_kind, _LIST)
-        state = State(d, types, self._is_clean(d))
+        converter = self._converter_of(d)
+        state = State(d, types, self._is_clean(d), MergeSchemas(group, kind, types, d.keeps_unknown, converter))
         stored = d.stored.name
         records: dict[str, Resource] = {}
         for v in d.versions:
@@ -151,7 +159,6 @@ class CustomResources:
         store, now = self._registries.store, self._registries.now
         registry = CustomRegistry(records[stored], store, now, tuple(selectable), lambda: self._guard(state))
         self._registries.put(registry, records)
-        converter = self._converter_of(d)
         for v in d.versions:
             records[v.name].strategy = CustomResourceStrategy(records[v.name], v)
             if v.served:
@@ -161,6 +168,8 @@ class CustomResources:
 
     def _guard(self, state: State) -> Guard | None:
         d = state.definition
+        from kas.kinds.apiextensions.customresource.storage import Guard
+
         return Guard(self._root + d.name, d.revision, not d.deleting) if self._states.get(d.name) is state else None
 
     def _type(self, d: Definition, v: DefinedVersion, kind: str) -> TypeDesc:
@@ -228,6 +237,7 @@ class CustomResources:
 
     def _described(self, name: str, version: str) -> Any:
         from kas.endpoints.openapi import custom  # large, and rarely asked for
+        from kas.kinds.apiextensions.conversion import to_v1
 
         return custom.describe(to_v1(object_of(self.record(name))), version)
 
