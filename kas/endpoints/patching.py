@@ -277,11 +277,11 @@ class _Texts:
 
     def __call__(self, patched: Any) -> bytes:
         as_is: dict[int, Any] = {}
-        for operation in self.operations:
-            _same(operation.get("value"), operation.get("value"), as_is)
-        _same(self.document, orjson.loads(encode_json(self.served.type, self.document)), as_is)
-        as_is.pop(id(patched), None)  # the document itself is always entered
         try:
+            for operation in self.operations:
+                _same(operation.get("value"), operation.get("value"), as_is)
+            _same(self.document, orjson.loads(encode_json(self.served.type, self.document)), as_is)
+            as_is.pop(id(patched), None)  # the document itself is always entered
             return _text(_in_order(patched, as_is), sort_keys=False)
         except RecursionError:
             raise errors.bad_request("exceeded max depth") from None
