@@ -9,10 +9,12 @@ import orjson
 from kas._codecs import reads_alike
 from kas.endpoints import managedfields
 from kas.endpoints.admission import RequestAdmission
+from kas.endpoints.codec import bound_parts
 from kas.endpoints.options import WriteOptions
 from kas.endpoints.served import Served
 from kas.endpoints.write import Update, check_name
 from kas.meta import errors, gojson
+from kas.meta.aside import LARGE
 from kas.meta.errors import ApiError
 from kas.patch.fieldmanager import apply, shown_name
 from kas.registry.strategy import Context, Obj
@@ -44,6 +46,8 @@ class Applied:
             managedfields.schema(served, ctx), live, self.value, o.field_manager, now=ctx.now, subresource=ctx.subresource,
             force=bool(o.force), reset_fields=managedfields.reset_fields(served, ctx.subresource),
         )  # fmt: skip
+        if len(req.body) >= LARGE:
+            bound_parts(merged)
         obj = _of_merged(served, merged, self.value)
         for found in self._repeated if o.field_validation != "Ignore" else ():
             if o.field_validation == "Strict":

@@ -9,11 +9,15 @@ from typing import Any
 
 from kas.endpoints.bodyerrors import BodyError, check_texts, from_yaml, no_object, unrecognized
 from kas.meta import errors, gojson
+from kas.meta.aside import LARGE
 from kas.request.http import Request
 from kas.request.negotiation import PROTOBUF, YAML, body_media_type
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import BUILTIN, DecodeError, decode, decode_plain, decode_protobuf, open_envelope, write_json
 from kas.types.strict import duplicates, strict_errors, warning_texts
+
+# Structs of an object: three megabytes hold more only where they say next to nothing.
+MOST_PARTS = 100_000
 
 
 def decode_body(
@@ -38,6 +42,8 @@ def decode_body(
     if form == YAML:
         value, findings = from_yaml(kind, body)
         return _typed(req, value, kind, field_validation, findings, body, None, any_version)
+    if len(body) >= LARGE and body.count(b"{") > 3 * MOST_PARTS:  # some may stand in texts
+        raise errors.request_entity_too_large(f"limit is {MOST_PARTS} parts of an object")
     obj = decode_plain(kind.type, body)
     if obj is not None:
         # No unknown and no repeated fields: field_validation has nothing to say.
@@ -87,8 +93,29 @@ def _typed(
     return obj
 
 
+def bound_parts(obj: dict[str, Any]) -> None:
+    """Raises 413 for an object of more than ``MOST_PARTS`` structs, which are two bytes each on the wire and a kilobyte with their defaults
+    and what is found wrong in them."""
+    left, waiting = MOST_PARTS, [iter((obj,))]
+    while waiting:
+        for item in waiting[-1]:
+            if isinstance(item, dict):
+                left -= 1
+                if left < 0:
+                    raise errors.request_entity_too_large(f"limit is {MOST_PARTS} parts of an object")
+                waiting.append(iter(item.values()))
+                break
+            if isinstance(item, list):
+                waiting.append(iter(item))
+                break
+        else:
+            waiting.pop()
+
+
 def _complete(req: Request, kind, obj: dict[str, Any]) -> None:
     """Defaults, and the audit event is told."""
+    if len(req.body) >= LARGE:
+        bound_parts(obj)
     try:
         apply_defaults(kind, obj)
     except DecodeError as e:  # annotations that are fields in other versions may not convert

@@ -17,6 +17,7 @@ Every step may wait (a webhook that admits or converts), none holds a transactio
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ import orjson
 
 from kas._codecs import RawJSON
 from kas.meta import errors, field
-from kas.meta.aside import LARGE, step
+from kas.meta.aside import LARGE, POOL, step
 from kas.meta.scalars import parse_uint64
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import Unanswered, keep_timestamps, restore_after_admission
@@ -79,6 +80,9 @@ class Write:
         self.changed = False  # by admission
         self.large = False  # what a request brought is worked on beside the loop
 
+    def _costly(self) -> bool:
+        return self.admission is not None and self.registry.strategy.costly
+
     def tell(self, warnings: list[str]) -> None:
         """Warn the client although the write comes to nothing."""
         if self.admission is not None:
@@ -130,8 +134,8 @@ class Write:
         ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
         given = obj["metadata"].pop("resourceVersion", None)
         allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
-        # What allocates looks at what others have taken, and what is custom has its own types: on the loop.
-        aside = self.large and allocate is None and not self.own
+        # What allocates looks at what others have taken: on the loop.
+        aside = (self.large or self._costly()) and allocate is None
         try:
             obj, self.warnings = await step(aside, pipeline.build_create, self.resource, obj, ctx, allocate)
         except errors.ApiError:
@@ -145,11 +149,11 @@ class Write:
         if ctx.dry_run:
             if registry.store.get(key) is not None:
                 raise Conflict(None, key)
-            return registry.not_stored(obj, 0)
+            return await step(self.large, registry.not_stored, obj, 0)
         if given and given.isascii() and given.isdigit() and given.strip("0"):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
-        encoded = await step(self.large, registry.encoded, obj)
+        encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
         encoded = registry.bounded(ctx, obj, encoded, 0)
         more = allocator.ops(ctx, obj, None) if allocator is not None else []
         return await registry.commit(key, obj, 0, more, encoded)
@@ -267,7 +271,7 @@ class Update(Write):
     async def _update(self, rec: Record) -> Shown:
         # prepare
         self.large = self.large or (self.admission is not None and len(rec.json) >= LARGE)
-        old = await step(self.large, object_of, rec)
+        old = await POOL.run(object_of, rec) if self.large else object_of(rec)
         self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)
         # mutate
@@ -282,8 +286,8 @@ class Update(Write):
             obj = wanted if self.native else await self.to_storage(wanted, old)
         # validate
         self._check_revision(obj.setdefault("metadata", {}), rec)
-        aside = self.large and self.registry.allocator is None and not self.own
-        obj, self.warnings = await step(aside, self.validate, obj, before)
+        aside = (self.large or self._costly()) and self.registry.allocator is None
+        obj, self.warnings = await POOL.run(self.validate, obj, before) if aside else self.validate(obj, before)
         obj = keep_timestamps(before, obj)
         # admit
         await self.admit_valid(UPDATE, obj, live)
@@ -310,11 +314,11 @@ class Update(Write):
             # The update took away the last finalizer of an object being deleted: it goes instead of being written.
             revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, obj, rec.revision)
             return registry.not_stored(obj, revision)
-        encoded = await step(self.large, registry.encoded, obj)
+        encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
         if registry.is_stored(encoded, rec):
             return rec
         if ctx.dry_run:
-            return registry.not_stored(obj, rec.revision)
+            return await step(self.large, registry.not_stored, obj, rec.revision)
         encoded = registry.bounded(ctx, obj, encoded, len(rec.json))
         more = registry.allocator.ops(ctx, obj, old) if registry.allocator is not None and not self.subresource else []
         return await registry.commit(self.key, obj, rec.revision, more, encoded, old)
@@ -435,4 +439,13 @@ def _fragment(value: Any) -> orjson.Fragment:
 
 def _template(obj: Obj) -> bytes:
     """The object as it is tried first, to begin anew from."""
-    return orjson.dumps(obj, default=_fragment)
+    try:
+        return orjson.dumps(obj, default=_fragment)
+    except TypeError:  # nested deeper than it writes
+        return json.dumps(obj, default=_parsed).encode()
+
+
+def _parsed(value: Any) -> Any:
+    if type(value) is RawJSON:
+        return orjson.loads(value)
+    raise TypeError

@@ -24,6 +24,8 @@ from kas.meta.field import go_quote
 
 
 class Plugin:
+    """Sees what a stored policy and its bindings are about; nothing while there are none."""
+
     name = "MutatingAdmissionPolicy"
 
     def __init__(

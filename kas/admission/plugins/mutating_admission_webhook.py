@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 class Plugin:
+    """Sees what the rules of a stored configuration name; nothing while there are none."""
+
     name = "MutatingAdmissionWebhook"
 
     def __init__(

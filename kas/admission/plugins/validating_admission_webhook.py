@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 class Plugin:
+    """Sees what the rules of a stored configuration name; nothing while there are none."""
+
     name = "ValidatingAdmissionWebhook"
 
     def __init__(
