@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import orjson
 import pytest
 
 from kas.apiextensions.nopconverter import NOP
+from kas.endpoints import managedfields
 from kas.endpoints.custom.table import GROUP, RESOURCE, CustomResources
 from kas.meta.errors import ApiError
 from kas.registry.registries import Registries
@@ -31,7 +34,8 @@ class Table:
         registries.add_stored(scheme.resources, scheme.resource, 3600, {})
         self.root = registries.of(GROUP, RESOURCE).root
         self.changed, self.refreshed = [], 0
-        self.custom = CustomResources(scheme, registries, self.changed.append, self._refresh, lambda _: NOP)
+        told = lambda state: self.changed.append(dict(state.versions))  # noqa: E731
+        self.custom = CustomResources(scheme, registries, told, self._refresh, lambda _: NOP)
         self.registries, self.scheme = registries, scheme
 
     def _refresh(self) -> None:
@@ -77,11 +81,35 @@ def test_definitions_come_change_and_go(tmp_path, crd):
         assert t.custom.find("example.com", "v1", "widgets") is first and not t.changed
         await t.put(crd, generation=2)
         second = t.custom.find("example.com", "v1", "widgets")
-        assert second is not first and [s.versions["v1"] for s in t.changed] == [first] and second.native  # nothing is stored
+        assert second is not first and [served["v1"] for served in t.changed] == [first] and second.native  # nothing is stored
         await t.store.commit(Op(t.root + "widgets.example.com", None))
         t.store.catch_up()
         assert t.custom.find("example.com", "v1", "widgets") is None and t.scheme.kind("example.com", "v1", "Widget") is None
         assert t.registries.of_kind("example.com/v1", "Widget") is None and not t.custom.groups and len(t.changed) == 2
+
+    run(tmp_path, body)
+
+
+def test_what_a_definition_took_is_free_when_it_goes(tmp_path, crd):
+    """Without a collection of cyclic garbage, which is rare."""
+
+    async def body(t: Table) -> None:
+        t.custom.start()
+        await t.put(crd)
+        served = t.custom.find("example.com", "v1", "widgets")
+        managedfields.schema(served, Context(NOW, "ns", {}))
+        await t.write("a")
+        gone = [weakref.ref(thing) for thing in (served, served.state, served.registry, served.state.merging)]
+        del served
+        gc.collect()
+        gc.disable()
+        try:
+            await t.store.commit(Op(t.root + "widgets.example.com", None))
+            t.store.catch_up()
+            t.changed.clear()
+            assert [ref() for ref in gone] == [None] * len(gone)
+        finally:
+            gc.enable()
 
     run(tmp_path, body)
 

@@ -39,8 +39,8 @@ class State:
             served.unindexed = served.sifts
 
     def retire(self) -> None:
-        """Nothing here leads back to itself any more, so that all of it goes with the last request that uses it: a collection of cyclic
-        garbage is rare, and a schema is large."""
+        """Nothing here leads back to itself any more, so that it goes with the last request that uses it: a collection of cyclic
+        garbage is rare."""
         self.versions = {}
         self.merging.forget()
 

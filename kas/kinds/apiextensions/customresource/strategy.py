@@ -31,9 +31,7 @@ class CustomResourceStrategy(Strategy):
     generation_parts = ("*",)
 
     def __init__(self, resource: Resource, version: DefinedVersion) -> None:
-        # Not the resource: it has its strategy, and the two would keep each other, with a schema that may be large.
-        self.type, self.version, self.namespaced = resource.type, version, resource.namespaced
-        self.kind, self.api_version = resource.kind, resource.api_version
+        self.resource, self.type, self.version = resource, resource.type, version
         self.reset = resource.reset_on_spec_write
         self.gated = _NOTHING_GATED
 
@@ -64,7 +62,7 @@ class CustomResourceStrategy(Strategy):
         """Metadata, the schema, scale's paths, embedded objects, lists that are sets or maps, rules."""
         if wrong := self._type_errors(obj):
             return wrong
-        errs = validate_object_meta(obj["metadata"], self.namespaced, names.dns_subdomain)
+        errs = validate_object_meta(obj["metadata"], self.resource.namespaced, names.dns_subdomain)
         return self._errors(ctx, obj, ABSENT, errs)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
@@ -78,7 +76,8 @@ class CustomResourceStrategy(Strategy):
         return self._errors(ctx, obj, old, [], embedded=False)
 
     def _type_errors(self, obj: Obj) -> list[FieldError]:
-        wanted = (("kind", self.kind), ("apiVersion", self.api_version))
+        r = self.resource
+        wanted = (("kind", r.kind), ("apiVersion", r.api_version))
         return [field.invalid(name, obj.get(name), f"must be {value}") for name, value in wanted if obj.get(name) != value]
 
     def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], embedded: bool = True) -> list[FieldError]:
