@@ -57,7 +57,8 @@ def serve(args: Sequence[str]) -> int:
         return 0
     if asked.get("version", "false") != "false":
         return _version(asked["version"])
-    from kas.supervisor import preflight, run
+    from kas.preflight import preflight
+    from kas.supervisor import run
 
     options, errors = read(args)
     errors += preflight(options)

@@ -86,8 +86,8 @@ from kas.types.scheme import Scheme
 if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
     from kas.edge.streams import Streams
-    from kas.endpoints.custom.handler import CustomHandler
     from kas.encryption.atrest import EncryptionAtRest
+    from kas.endpoints.custom.handler import CustomHandler
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")

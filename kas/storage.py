@@ -17,10 +17,10 @@ import lmdb
 
 from kas.config import features
 from kas.config.options import Completed, complete, read
+from kas.preflight import preflight
 from kas.store import StoreError, open_store
 from kas.store.lmdb import LMDBStore
 from kas.store.rewrite import Rewritten, rewrite_stale
-from kas.supervisor import preflight
 
 USAGE = """usage: kas storage migrate [flags of kas serve]
 

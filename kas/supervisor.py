@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kas.config.options import Completed, Options
+from kas.config.options import Completed
 from kas.edge.front.rendezvous import Rendezvous
 from kas.observe.process import age_s, end_with, raise_descriptor_limit
 from kas.store.shared import Shared
@@ -65,138 +65,6 @@ class Worker:
     @property
     def name(self) -> str:
         return {FRONT: "the TLS front", REPLICATOR: "the replicator"}.get(self.index, f"worker {self.index}")
-
-
-def preflight(o: Options) -> list[str]:
-    """What is wrong with names in flags, and with files they name, that only modules know which the supervisor does not load: they are
-    asked in a child."""
-    chosen = o.controllers not in (["*"], ["none"])
-    files = (
-        o.token_auth_file or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
-        or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
-        or o.authorization_webhook_config_file or o.encryption_provider_config
-    )  # fmt: skip
-    if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
-        return []
-    r, w = os.pipe()
-    pid = os.fork()
-    if not pid:
-        code = EXIT_FAILED
-        try:
-            _write(w, "\0".join(unusable(o)).encode())  # one may have several lines
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(w)
-    with os.fdopen(r) as pipe:
-        errors = [text for text in pipe.read().split("\0") if text]
-    _, status = os.waitpid(pid, 0)
-    if status:
-        errors.append("the flags could not be checked")
-    return errors
-
-
-def unusable(o: Options) -> list[str]:
-    """What ``preflight`` tells, found in this process. Files that cannot be opened are told by ``validation``."""
-    from kas import controllers
-    from kas.admission import order
-    from kas.config import runtime
-    from kas.types.scheme import BUILTIN
-
-    out = runtime.problems(BUILTIN, o.runtime_config)
-    for check in (
-        lambda: controllers.chosen(o.controllers),
-        lambda: order.enabled(o.enable_admission_plugins, o.disable_admission_plugins),
-        lambda: _credentials(o),
-        lambda: _authentication(o),
-        lambda: _authorization(o),
-        lambda: _encryption(o),
-    ):
-        try:
-            check()
-        except ValueError as e:
-            out.append(str(e))
-    if o.audit_policy_file:
-        from kas.audit.policy import PolicyError, load_file
-
-        try:
-            load_file(o.audit_policy_file)
-        except PolicyError as e:
-            out.append(f"loading audit policy file: {e}")
-    return out
-
-
-def _credentials(o: Options) -> None:
-    from kas.auth.authn.basicfile import load_basic_file
-    from kas.auth.authn.tokenfile import load_token_file
-    from kas.auth.tokens import Signer
-
-    for path, load_file in ((o.token_auth_file, load_token_file), (o.basic_auth_file, load_basic_file)):
-        if path:
-            with contextlib.suppress(OSError):
-                load_file(path)
-    path = o.service_account_signing_key_file
-    if path:
-        with contextlib.suppress(OSError):
-            pem = Path(path).read_bytes()
-            try:
-                Signer(pem, "").public_key()
-            except (ValueError, TypeError):
-                why = "data does not contain a valid RSA or ECDSA private key"
-                raise ValueError(
-                    f"failed to parse service-account-issuer-key-file: error reading private key file {path}: {why}"
-                ) from None
-
-
-def _authentication(o: Options) -> None:
-    from kas.auth.authn.oidc.configuration import load
-    from kas.client.kubeconfig import load as load_kubeconfig
-
-    load(o)
-    path = o.authentication_token_webhook_config_file
-    if path:
-        load_kubeconfig(path)
-
-
-def _encryption(o: Options) -> None:
-    """Made as a worker makes it, except that no plug-in is asked."""
-    from kas.config import features
-    from kas.encryption.atrest import EncryptionAtRest
-    from kas.types.scheme import BUILTIN
-
-    path, gates = o.encryption_provider_config, o.feature_gates
-    if path:
-        v1 = not features.problems(gates) and "KMSv1" in features.enabled(gates)
-        EncryptionAtRest(path, o.encryption_provider_config_automatic_reload, v1, BUILTIN.resources).close()
-
-
-def _write(fd: int, data: bytes) -> None:
-    """All of it, however much a pipe takes at once."""
-    with os.fdopen(fd, "wb", closefd=False) as f:
-        f.write(data)
-
-
-def _authorization(o: Options) -> None:
-    from kas.auth.authz.abac import PolicyError, load_policy_file
-    from kas.auth.authz.configuration import VERSIONS, from_flags, load_file
-    from kas.client.kubeconfig import load as load_kubeconfig
-    from kas.config.flagtypes import quote
-
-    authorizers = load_file(o.authorization_config) if o.authorization_config else from_flags(o)
-    path = o.authorization_policy_file
-    try:
-        if any(a.type == "ABAC" for a in authorizers) and (path or o.authorization_config):
-            load_policy_file(path)
-        for hook in filter(None, (a.webhook for a in authorizers)):
-            if hook.kubeconfig:
-                load_kubeconfig(hook.kubeconfig)
-            if hook.version not in VERSIONS:
-                known = ", ".join(map(quote, VERSIONS))
-                raise ValueError(f"unsupported webhook authorizer version {quote(hook.version)}, supported versions are {known}")
-    except OSError as e:
-        raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
-    except (PolicyError, ValueError) as e:
-        raise ValueError(f"invalid authorization config: {e}") from None
 
 
 def run(options: Completed) -> int:

@@ -19,8 +19,8 @@ KAS = ROOT / "kas"
 
 # Outermost first. A room imports from rooms further down only; rooms of one line do not know one another.
 RANKS = [
-    ("cli", "testing"), ("storage",), ("supervisor",), ("worker",), ("server", "warmup", "replicator"), ("controllers",), ("edge",),
-    ("filters",), ("flowcontrol",),
+    ("cli", "testing"), ("storage",), ("preflight", "supervisor"), ("worker",), ("server", "warmup", "replicator"),
+    ("controllers",), ("edge",), ("filters",), ("flowcontrol",),
     ("director", "aggregator"),
     ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit", "encryption"), ("auth",),
     ("patch", "cel", "client", "informers"), ("types",), ("request",), ("store",), ("meta",), ("checks",), ("_fastpath", "_codecs"),

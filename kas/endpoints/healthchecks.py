@@ -60,24 +60,25 @@ class Sealed(Protocol):
 
 class HealthChecks:
     """``behind()`` is how many revisions the worker's followers are behind the store; ``api_services`` are the keys of the APIServices of
-    what is served here; ``stopping()`` whether the server has been told to end. ``remote(limit_s)`` says why the cluster behind the store
-    does not answer; ``limits_s`` are those of health and of readiness."""
+    what is served here; ``stopping()`` whether the server has been told to end; ``sealed`` is encryption at rest, where there is some.
+    ``remote(limit_s)`` says why the cluster behind the store does not answer; ``limits_s`` are those of health and of readiness."""
 
     def __init__(
         self, store: Getter, hooks: Hooks, heartbeat: Heartbeat, behind: Callable[[], int], api_services: Sequence[str],
-        stopping: Callable[[], bool], remote: Callable[[float], str] | None = None, limits_s: tuple[float, float] = (2.0, 2.0),
+        stopping: Callable[[], bool], sealed: Sealed | None = None, remote: Callable[[float], str] | None = None,
+        limits_s: tuple[float, float] = (2.0, 2.0),
     ) -> None:  # fmt: skip
         self._store, self._hooks, self._heartbeat, self._behind, self._stopping = store, hooks, heartbeat, behind, stopping
-        self._unregistered = list(api_services)
+        self._unregistered, self._sealed = list(api_services), sealed
         self._remote, self._limits_s = remote, limits_s
 
     def paths(self) -> dict[str, dict[str, Check]]:
         """The checks of each path, in the order in which they are listed."""
         hooks: dict[str, Check] = {name: functools.partial(self._hooks.why, name) for name in self._hooks.names}
         base: dict[str, Check] = {"ping": self._heartbeat.why, "log": log_check, "etcd": self.storage}
-        ready: dict[str, Check] = {**base, "etcd": functools.partial(self.storage, self._limits_s[1])}
         if self._sealed is not None:
             base |= self._sealed.checks()
+        ready: dict[str, Check] = {**base, "etcd": functools.partial(self.storage, self._limits_s[1])}
         tail: dict[str, Check] = {**hooks, "autoregister-completion": self.registered}
         return {
             "healthz": {**base, **tail},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kas.auth.attributes import aggregate
 from kas.config.options import read
-from kas.supervisor import unusable
+from kas.preflight import unusable
 from tests.vectors.files import lines
 from tests.vectors.recipes import write
 
