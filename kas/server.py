@@ -15,7 +15,7 @@ from kas import __version__, controllers, kinds
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
-from kas.admission.webhook.calling import at_once
+from kas.admission.webhook.calling import room
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
@@ -25,9 +25,9 @@ from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
-from kas.client.hooks import HookClients
+from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
-from kas.client.services import resolver
+from kas.client.services import ServiceResolver
 from kas.config import capabilities, features
 from kas.config.options import Completed
 from kas.config.runtime import enabled_versions
@@ -184,10 +184,12 @@ class Server:
     # --- the API
 
     def _build_api(self) -> None:
-        raw = self.options.raw
+        raw, own = self.options.raw, self.options.own_address
+        self.services = ServiceResolver(self.registries, self.registries, raw.enable_aggregator_routing, own)
+        shares = Shares(room(raw))
         initializer = Initializer(
             objects=self.registries, informers=self.registries, registries=self.registries, authorizer=self.authorizer, rules=self.rbac,
-            mapper=self._of_kind, metrics=self.metrics, equivalents=self._equivalents,
+            mapper=self._of_kind, metrics=self.metrics, equivalents=self._equivalents, resolve=self.services.resolve, shares=shares,
             run_dir=self.options.run_dir, settings=raw,
         )  # fmt: skip
         plugins = admission_order.build(
@@ -204,7 +206,7 @@ class Server:
         self.rest = Rest(self.writer, deleter, self.watches)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
-            converters(HookClients(Users({}), resolver(self.registries, raw.enable_aggregator_routing), at_once(raw))),
+            converters(HookClients(Users({}), self.services.resolve, shares), self.metrics),
         )  # fmt: skip
         self.served: list[Any] = []
         answers = review_answers(
@@ -221,11 +223,11 @@ class Server:
                 self.rest.add(review(r, self.writer, answer))
             elif r.etcd_prefix is not None:
                 self.rest.add(Served(r, self.registries.by_prefix[r.group, r.etcd_prefix]))
-        services = self.registries.of(bootstrap.REGISTRATION, "apiservices").root
+        local = self.registries.of(bootstrap.REGISTRATION, "apiservices").root
         groups = {(r.group, r.version) for r in self.served if r.group != bootstrap.REGISTRATION}
         self.checks = HealthChecks(
             self.store, self.hooks, self.heartbeat, lambda: self.shared.memory.revision - self.store.hub.revision,
-            [f"{services}{version}.{group}" for group, version in groups], lambda: self.shutting_down,
+            [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down,
         )  # fmt: skip
         kubelet = KubeletAccess(
             raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority
@@ -251,7 +253,7 @@ class Server:
     def _build_documents(self) -> None:
         raw = self.options.raw
         self.aggregator = Aggregator(
-            raw, self.store, self.registries.of(bootstrap.REGISTRATION, "apiservices").root, self.registries, self.registries,
+            raw, self.store, self.registries.of(bootstrap.REGISTRATION, "apiservices").root, self.services,
             lambda: self.documents.openapi, lambda: self.documents.refresh_discovery(), self._for_one_backend(),
             "RemoteRequestHeaderUID" in self.features, self.metrics,
         )  # fmt: skip

@@ -22,7 +22,7 @@ RANKS = [
     ("cli", "testing"), ("supervisor",), ("worker",), ("server", "warmup"), ("controllers",), ("edge",), ("filters",),
     ("director", "aggregator"),
     ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit",), ("auth",),
-    ("patch", "cel", "client", "informers"), ("types",), ("request",), ("store",), ("meta",), ("checks",), ("_fastpath", "_codecs"),
+    ("patch", "cel", "client"), ("informers",), ("types",), ("request",), ("store",), ("meta",), ("checks",), ("_fastpath", "_codecs"),
 ]  # fmt: skip
 LEAVES = ("config", "observe")  # anyone may use them; they use nothing above meta
 RANK = {name: i for i, line in enumerate(RANKS) for name in line} | dict.fromkeys(LEAVES, len(RANKS) - 3.5)

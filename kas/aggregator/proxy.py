@@ -13,10 +13,10 @@ from urllib.parse import quote_plus
 
 from kas.aggregator.apiservices import APIService
 from kas.aggregator.idle import IdleConnections
-from kas.aggregator.resolver import ResolveError, ServiceResolver
 from kas.aggregator.transport import TLSContexts, TransportError, user_headers
 from kas.auth.user import MASTERS, UserInfo
 from kas.client.http import BackendError, Connection, Target, connect
+from kas.client.services import ResolveError, ServiceResolver
 from kas.endpoints.proxy import answer_headers, request_headers, upgraded
 from kas.endpoints.proxy_websocket import open_websocket
 from kas.endpoints.respond import text
@@ -55,7 +55,7 @@ class Proxy:
         """Whom to speak with, and the host and port to connect to. Raises ResolveError and TransportError."""
         assert service.service is not None
         tls = self._contexts.of(service.ca_bundle, service.insecure)
-        host, port = self._resolver.resolve(service.service)
+        host, port = self._resolver.resolve(*service.service)
         return Target("https", host, str(port), tls=tls, tls_name=service.service.server_name), (host, port)
 
     def handle(self, service: APIService, req: Request) -> Result:
@@ -173,7 +173,7 @@ class Proxy:
         is found out by the first request."""
         assert service.service is not None
         try:
-            host, port = self._resolver.resolve(service.service)
+            host, port = self._resolver.resolve(*service.service)
             target = Target("https", host, str(port), service.path, tls=self._contexts.of("", True))
         except (ResolveError, TransportError) as e:
             return str(e)

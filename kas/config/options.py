@@ -189,6 +189,14 @@ class Completed:
     client_cas: list[Path]  # whose clients are users: --client-ca-file, and this server's own for the administrator
     run_dir: Path = field(default_factory=Path)
 
+    @property
+    def own_address(self) -> tuple[str, int] | None:
+        """Host and port at which this host reaches the secure port; None without one."""
+        if not self.secure_port:
+            return None
+        bind = ipaddress.ip_address(self.raw.bind_address)
+        return (str(bind) if not bind.is_unspecified else "127.0.0.1" if bind.version == 4 else "::1"), self.secure_port
+
 
 def read(args: Sequence[str]) -> tuple[Options, list[str]]:
     """The options of a command line, and all that is wrong with its syntax, its values and between them, one line each."""
