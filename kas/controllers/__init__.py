@@ -52,6 +52,7 @@ BY_CHOICE = {
     "persistentvolume-protection-controller": "storage_protection.VolumeProtection",
     "volumeattributesclass-protection-controller": "storage_protection.ClassProtection",
     "resourcequota-controller": "resourcequota.ResourceQuotas",
+    "validatingadmissionpolicy-status-controller": "policystatus.PolicyStatus",
 }
 
 

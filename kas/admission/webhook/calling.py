@@ -81,7 +81,7 @@ class Webhooks:
         variables = activation(a, found, *objects.plain(), self._authorizer)
         try:
             matches = await hook.conditions.match(
-                Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: self.metrics.condition_failed(hook.name, a.operation)
+                Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: self.metrics.conditions.failed(hook.name, a.operation)
             )
         except Failed as e:
             if hook.ignore:
@@ -89,7 +89,7 @@ class Webhooks:
             log.warning("Failed evaluating match conditions, failing closed %s: %s", hook.name, e)
             raise errors.forbidden(a.group, a.resource, a.name, str(e)) from None
         if not matches:
-            self.metrics.excluded(hook.name, a.operation)
+            self.metrics.conditions.excluded(hook.name, a.operation)
         return found if matches else None
 
     async def ask(self, hook: Hook, a: Attributes, told: Invocation, objects: Versioned) -> review.Response:
