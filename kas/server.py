@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from kas.client.kubeconfig import Users
 from kas.client.services import ServiceResolver
 from kas.config import capabilities, features
 from kas.config.options import Completed
-from kas.config.runtime import enabled_versions
+from kas.config.runtime import chosen, enabled_versions
 from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
@@ -53,6 +54,7 @@ from kas.endpoints.subresources import install as install_subresources
 from kas.endpoints.watch import Watches
 from kas.endpoints.write import Writer
 from kas.endpoints.zpages import ZPages
+from kas.extensions import NONE, Extensions, Loopback, LoopbackToken, hook_name, virtual_resources
 from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
@@ -89,8 +91,8 @@ ANY = 4096  # requests in flight where no limit is set
 class Server:
     """Everything of one worker, connected: ``store`` is open, ``index`` the worker's number, ``chain`` what answers at the secure port."""
 
-    def __init__(self, options: Completed, store: Store, shared: Shared, index: int) -> None:
-        self.options, self.store, self.shared, self.index = options, store, shared, index
+    def __init__(self, options: Completed, store: Store, shared: Shared, index: int, extensions: Extensions = NONE) -> None:
+        self.options, self.store, self.shared, self.index, self.extensions = options, store, shared, index, extensions
         raw = options.raw
         self.metrics = Metrics()
         self.started = self.shutting_down = self.not_accepting = False
@@ -100,11 +102,12 @@ class Server:
         capabilities.CURRENT.allow_privileged = raw.allow_privileged
         self.own, self.chosen = controllers.own(self.features), controllers.chosen(raw.controllers)
         loops = {name: hook for name, hook in LOOPS.items() if name in self.own}
-        self.hooks, self.heartbeat = Hooks(STEPS, loops, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
+        steps = (*STEPS, *map(hook_name, extensions.post_start))
+        self.hooks, self.heartbeat = Hooks(steps, loops, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
         self.waiting, self.deadlines = WaitGroup(), Deadlines()
         kinds.install()
         self.scheme = Scheme()
-        self.enabled = enabled_versions(self.scheme, raw.runtime_config)
+        self.enabled = enabled_versions(self.scheme, {**chosen(self.scheme, extensions.kinds), **raw.runtime_config})
         self._build_storage()
         self._build_auth()
         self._build_api()
@@ -144,7 +147,8 @@ class Server:
             abac = load_policy_file(raw.authorization_policy_file)
         prefixes = {r: reg.root for (_, r), reg in self.registries.by_resource() if r in SOURCES}
         node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes), bootstrap.role_rules("system:node"))
-        self.authorizer = modes.build(raw.authorization_mode, rbac=self.rbac, node=node, abac=abac)
+        self.authorizer = modes.build(raw.authorization_mode, rbac=self.rbac, node=node, abac=abac, own=self.extensions.authorizers)
+        self._loopback = secrets.token_urlsafe(32)
         self.keys = ServiceAccountKeys(
             raw.service_account_issuer, Path(raw.service_account_signing_key_file or o.data_dir / "pki" / "sa.key"),
             [Path(p) for p in raw.service_account_key_file],
@@ -159,6 +163,7 @@ class Server:
             o.data_dir / "admin.token", raw.token_auth_file, self.keys, self.audiences,
             lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
             client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
+            more=[*self.extensions.authenticators, LoopbackToken(self._loopback)],
         )  # fmt: skip
 
     def load_credentials(self) -> None:
@@ -194,7 +199,7 @@ class Server:
         )  # fmt: skip
         plugins = admission_order.build(
             initializer, raw.enable_admission_plugins, raw.disable_admission_plugins, raw.admission_control_config_file,
-            speak=self.index == 0,
+            speak=self.index == 0, own=self.extensions.admission,
         )  # fmt: skip
         self.admission = AdmissionChain(plugins, admission_order.observer(self.metrics))
         self.writer = Writer(self.admission, clock.now, self.authorizer)
@@ -223,8 +228,9 @@ class Server:
                 self.rest.add(review(r, self.writer, answer))
             elif r.etcd_prefix is not None:
                 self.rest.add(Served(r, self.registries.by_prefix[r.group, r.etcd_prefix]))
+        self.virtual = virtual_resources(self.extensions.resources, self.scheme, self.rest, self.registries)
         local = self.registries.of(bootstrap.REGISTRATION, "apiservices").root
-        groups = {(r.group, r.version) for r in self.served if r.group != bootstrap.REGISTRATION}
+        groups = {(group, version) for group, version in self._group_versions() if group != bootstrap.REGISTRATION}
         self.checks = HealthChecks(
             self.store, self.hooks, self.heartbeat, lambda: self.shared.memory.revision - self.store.hub.revision,
             [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down,
@@ -236,11 +242,21 @@ class Server:
             self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage
         )
 
+    def _group_versions(self) -> set[tuple[str, str]]:
+        """Those that are served here, whatever is defined."""
+        return {(r.group, r.version) for r in self.served} | (self.virtual.group_versions if self.virtual is not None else set())
+
+    def loopback(self) -> Loopback:
+        """The way of an embedding program's own requests."""
+        return Loopback(self.chain, self._loopback)
+
     def _of_kind(self, group: str, version: str, kind: str) -> list[Any]:
-        return self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)
+        found = self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)
+        return found if self.virtual is None else [*self.virtual.of_kind(group, version, kind), *found]
 
     def _equivalents(self, group: str, resource: str) -> list[Any]:
-        return [*self.rest.equivalents(group, resource), *self.custom.equivalents(group, resource)]
+        found = [*self.rest.equivalents(group, resource), *self.custom.equivalents(group, resource)]
+        return found if self.virtual is None else [*self.virtual.equivalents(group, resource), *found]
 
     def _issuer(self) -> Issuer:
         """Of the tokens of service accounts; its key is there once the supervisor has made it."""
@@ -260,13 +276,17 @@ class Server:
         self.director = Director(
             self.rest.handle, lambda group, version: (group, version) in self.rest.resources, self.aggregator.claims
         )  # fmt: skip
+        if self.virtual is not None:
+            self.director.fallback(self.virtual)
         self.director.fallback(CustomHandler(self.custom, self.rest, CustomScale(self.writer)))
-        versions = discovery.builtin_versions(self.served, self.scheme.groups)
+        virtual = self.virtual
+        versions = [*discovery.builtin_versions(self.served, self.scheme.groups), *(virtual.versions() if virtual is not None else ())]
+        parts = virtual.parts() if virtual is not None else []
         version = f"v{__version__}"
         address = f"{self.options.external_host}:{self.options.secure_port}"
         self.documents = Documents(
             lambda: [*versions, *discovery.custom_versions(self.custom.all_served())],
-            lambda before: _openapi(self.served, version, self.custom.parts(), before), address,
+            lambda before: _openapi(self.served, version, [*parts, *self.custom.parts()], before), address,
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
             ),
@@ -344,7 +364,7 @@ class Server:
     def _wanted(self) -> list[Entry]:
         o = self.options
         service_ip = str(o.service_ranges[0].network_address + 1)
-        groups = sorted({(r.group, r.version) for r in self.served})
+        groups, kept = sorted(self._group_versions()), {(r.group, r.resource) for r in self.served}
         cidrs, port = [str(n) for n in o.service_ranges], o.secure_port or o.insecure_port or 443
         addresses = [] if o.raw.endpoint_reconciler_type == "none" else [o.endpoint_address]
         client_ca, proxies = o.raw.client_ca_file, self.proxies
@@ -353,10 +373,11 @@ class Server:
             "uid_headers": proxies.uid_headers, "group_headers": proxies.group_headers, "extra_prefixes": proxies.extra_prefixes,
             "allowed_names": proxies.allowed_names,
         } if proxies.ca_file else {}  # fmt: skip
-        return bootstrap.initial(
+        found = bootstrap.initial(
             clock.now(), service_ip, cidrs, addresses, port, groups, Path(client_ca).read_text() if client_ca else "", vouching,
             self.features,
         )  # fmt: skip
+        return [entry for entry in found if (entry.group, entry.resource) in kept]
 
 
 def _openapi(served: list[Any], version: str, parts: Any, before: Any) -> Any:

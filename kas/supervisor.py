@@ -20,15 +20,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.config.options import Completed, Options
 from kas.edge.front.rendezvous import Rendezvous
 from kas.observe.process import age_s, end_with, raise_descriptor_limit
 from kas.store.shared import Shared
+
+if TYPE_CHECKING:
+    from kas.extensions import Extensions
 
 FORMAT = "1"
 EXIT_CONFIG = 2
@@ -150,12 +153,13 @@ def _policy(o: Options) -> None:
             raise ValueError(f"invalid authorization config: {e}") from None
 
 
-def run(options: Completed) -> int:
-    """Runs the server until it is told to stop. Returns the exit code."""
+def run(options: Completed, extensions: Extensions | None = None, ready: Callable[[Completed], None] | None = None) -> int:
+    """Runs the server until it is told to stop. Returns the exit code. ``extensions`` are those of an embedding program, and ``ready`` is
+    called in the place of the ready line, with the options that count."""
     for text in options.raw.warnings():
         _say(options, f"warning: {text}", level="warning")
     try:
-        return _Supervisor(options).run()
+        return _Supervisor(options, extensions, ready).run()
     except StartError as e:
         print(f"kas: {e}", file=sys.stderr)
         return EXIT_CONFIG
@@ -167,8 +171,10 @@ def _say(o: Completed, text: str, **more: Any) -> None:
 
 
 class _Supervisor:
-    def __init__(self, options: Completed) -> None:
-        self.options = options
+    def __init__(
+        self, options: Completed, extensions: Extensions | None = None, ready: Callable[[Completed], None] | None = None
+    ) -> None:
+        self.options, self.extensions, self.ready = options, extensions, ready
         self.first_start = False
         self.workers: dict[int, Worker] = {}
         self.deaths: dict[int, list[float]] = {}
@@ -364,10 +370,11 @@ class _Supervisor:
             if index == FRONT:
                 self._front(report)
                 return
+            from kas.extensions import NONE
             from kas.worker import work as serve
 
             sockets_of_child = {name: s.detach() for name, s in sockets.items()}
-            serve(self.options, index, report, self.go, self.shared.spec, sockets_of_child, self.rendezvous)
+            serve(self.options, index, report, self.go, self.shared.spec, sockets_of_child, self.rendezvous, self.extensions or NONE)
 
         child = self._fork(work, sockets)
         os.set_blocking(child.pipe, False)
@@ -551,6 +558,9 @@ class _Supervisor:
 
     def _announce(self) -> None:
         o = self.options
+        if self.ready is not None:
+            self.ready(o)
+            return
         took = age_s() * 1000
         where = []
         host = f"[{o.raw.bind_address}]" if ":" in o.raw.bind_address else o.raw.bind_address

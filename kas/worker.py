@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 
 from kas.config.options import Completed
@@ -29,6 +29,7 @@ from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.listener import HTTP, Listener, TLSFiles
 from kas.edge.silent import LOOK_EVERY_S, Silent
 from kas.endpoints.healthchecks import STORAGE
+from kas.extensions import NONE, Extensions, Hook, HookContext, hook_name
 from kas.observe.logs import setup_logging
 from kas.observe.looptime import LoopTime
 from kas.observe.process import age_s, spare_descriptors
@@ -45,11 +46,11 @@ EXIT_DEAF = 3
 
 def work(
     options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
-    rendezvous: Rendezvous | None = None,
+    rendezvous: Rendezvous | None = None, extensions: Extensions = NONE,
 ) -> None:  # fmt: skip
     """Runs worker number ``index`` until it is told to stop. ``report_fd`` gets "ready" or the reason of a failure;
     ``go_fd`` reads end of file once certificates and keys exist; ``sockets`` are bound descriptors to listen on, by the name of the port's
-    option. With ``rendezvous`` a TLS front holds the secure port."""
+    option. With ``rendezvous`` a TLS front holds the secure port; ``extensions`` are an embedding program's."""
     import uvloop
 
     setup_logging(options.raw.v, options.raw.logging_format)
@@ -58,7 +59,7 @@ def work(
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
         loop = uvloop.new_event_loop()
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets, rendezvous))
+        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets, rendezvous, extensions))
     except (StoreError, OSError, ValueError) as e:
         os.write(report_fd, str(e).encode())
         os.close(report_fd)
@@ -70,8 +71,9 @@ def work(
 
 
 async def _serve(
-    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int], rendezvous: Rendezvous | None
-) -> None:
+    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int], rendezvous: Rendezvous | None,
+    extensions: Extensions,
+) -> None:  # fmt: skip
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for s in (signal.SIGTERM, signal.SIGINT):
@@ -81,7 +83,7 @@ async def _serve(
     step = _steps()
     store = open_store(str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared)
     step("store open")
-    server = Server(options, store, shared, index)
+    server = Server(options, store, shared, index, extensions)
     step("server built")
     server.heartbeat.start(loop)
     store.start(loop)
@@ -113,6 +115,7 @@ async def _serve(
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    await _run_hooks(server, extensions.post_start, lambda name: server.hooks.done(hook_name(name)))
     os.write(report_fd, b"ready\n")
     warming = loop.create_task(warm_up(server.registries))
     if raw.v >= 4:
@@ -120,6 +123,19 @@ async def _serve(
     await stop.wait()
     warming.cancel()
     await _shut_down(server, listeners, runner)
+
+
+async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[str], None]) -> None:
+    """An embedding program's hooks, one after the other. Raises ValueError for one that fails."""
+    context = HookContext(server.loopback(), server.index, server.options.workers) if hooks else None
+    for name, hook in hooks.items():
+        assert context is not None
+        try:
+            await hook(context)
+        except Exception as e:  # whatever it is, the program has to know
+            log.exception("hook %s failed", name)
+            raise ValueError(f"hook {name} failed: {type(e).__name__}: {e}") from None
+        done(name)
 
 
 def _steps() -> Callable[[str], None]:
@@ -186,6 +202,8 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     log.info("shutdown initiated")
     if raw.shutdown_delay_duration:
         await asyncio.sleep(raw.shutdown_delay_duration)
+    with contextlib.suppress(ValueError):  # logged; the server ends all the same
+        await _run_hooks(server, server.extensions.pre_shutdown, lambda name: None)
     server.not_accepting = True
     await runner.stop()
     end = time.monotonic() + raw.shutdown_grace

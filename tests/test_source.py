@@ -19,8 +19,8 @@ KAS = ROOT / "kas"
 
 # Outermost first. A room imports from rooms further down only; rooms of one line do not know one another.
 RANKS = [
-    ("cli", "testing"), ("supervisor",), ("worker",), ("server", "warmup"), ("controllers",), ("edge",), ("filters",),
-    ("director", "aggregator"),
+    ("cli", "testing", "library"), ("supervisor",), ("worker",), ("server", "warmup"), ("extensions",), ("controllers",), ("edge",),
+    ("filters",), ("director", "aggregator"),
     ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit",), ("auth",),
     ("patch", "cel", "client"), ("informers",), ("types",), ("request",), ("store",), ("meta",), ("checks",), ("_fastpath", "_codecs"),
 ]  # fmt: skip

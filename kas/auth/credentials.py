@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken
@@ -62,17 +63,21 @@ class Credentials:
 
     ``admin_token`` and ``token_file`` ("" for none) are files; ``audiences`` are the API server's own; ``get`` reads what
     service-account tokens speak for, ``note_use`` is told of Secrets whose token was used. ``client_cas`` are files with the CAs of
-    clients, none for no client certificates. Raises ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
+    clients, none for no client certificates. ``more`` are authenticators of an embedding program, asked last. Raises
+    ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
     """
 
     def __init__(
         self, admin_token: Path, token_file: str, keys: ServiceAccountKeys, audiences: Sequence[str], get: Getter, anonymous: bool,
         note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = Proxies(), bootstrap_tokens: bool = False,
+        more: Sequence[RequestAuthenticator | TokenAuthenticator] = (),
     ) -> None:  # fmt: skip
         self._client_cas, self._proxies, self._bootstrap_tokens = client_cas, proxies, bootstrap_tokens
         self._admin_token, self._token_file = admin_token, token_file
         self._keys, self._audiences, self._get, self._anonymous = keys, audiences, get, anonymous
         self._note_use = note_use
+        self._more_tokens = [cast(TokenAuthenticator, m) for m in more if hasattr(m, "authenticate_token")]
+        self._more = [cast(RequestAuthenticator, m) for m in more if not hasattr(m, "authenticate_token")]
         self.tokens: TokenUnion
         self.bearer: BearerToken
         self.authenticators: Authenticators
@@ -85,9 +90,10 @@ class Credentials:
         members.append(JWTTokens(self._service_accounts))
         if self._bootstrap_tokens:
             members.append(BootstrapTokens(self._get))
+        members += self._more_tokens
         self.tokens = TokenUnion(members, self._audiences)
         self.bearer = BearerToken(self.tokens)
-        self.authenticators = Authenticators([*self._by_certificate(), self.bearer], anonymous=self._anonymous)
+        self.authenticators = Authenticators([*self._by_certificate(), self.bearer, *self._more], anonymous=self._anonymous)
 
     def _by_certificate(self) -> list[RequestAuthenticator]:
         """Proxies come first: their certificate is no user's."""

@@ -10,7 +10,9 @@ from kas.types.scheme import BUILTIN
 WIDGET = ("example.com", "v1", "Widget")
 SCHEMA = {
     "type": "object",
-    "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}, "names": {"type": "array", "items": {"type": "string"}}}}},
+    "properties": {
+        "spec": {"type": "object", "properties": {"size": {"type": "integer"}, "names": {"type": "array", "items": {"type": "string"}}}},
+    },
 }  # fmt: skip
 DEPLOYMENTS = {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"]}
 WIDGETS = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets"]}
@@ -45,7 +47,8 @@ def test_what_fits_is_not_spoken_of():
         "object.spec.replicas <= 5 && oldObject.metadata.labels['a'] == 'b'",
         "object.spec.template.spec.containers.all(c, quantity(c.resources.limits['cpu']).isGreaterThan(quantity('1')))",
         "object.spec.strategy.rollingUpdate.maxSurge == '50%' || object.spec.strategy.rollingUpdate.maxSurge == 1",
-        "object.metadata.creationTimestamp > timestamp('2024-01-02T03:04:05Z') && request.userInfo.username != namespaceObject.metadata.name",
+        "object.metadata.creationTimestamp > timestamp('2024-01-02T03:04:05Z')",
+        "request.userInfo.username != namespaceObject.metadata.name",
         "authorizer.group('').resource('pods').check('get').allowed()",
     ) == []
 
@@ -68,7 +71,8 @@ def test_message_expressions_and_variables():
 
 
 @pytest.mark.parametrize(("kind", "says"), [
-    ({"apiVersion": "v1", "kind": "ConfigMap"}, "undefined field 'spec'"), ({"apiVersion": "x.io/v1", "kind": "Odd"}, "undeclared reference to 'params'"),
+    ({"apiVersion": "v1", "kind": "ConfigMap"}, "undefined field 'spec'"),
+    ({"apiVersion": "x.io/v1", "kind": "Odd"}, "undeclared reference to 'params'"),
     (None, "undeclared reference to 'params'"),
 ])  # fmt: skip
 def test_params(kind, says):

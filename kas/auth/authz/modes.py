@@ -165,8 +165,10 @@ def build(
     abac: Authorizer | None = None,
     webhook: Authorizer | None = None,
     always_allow_paths: Sequence[str] = (),
+    own: Sequence[Authorizer] = (),
 ) -> Union:
-    """The server's authorizer: privileged groups, always-allowed paths (none by default), then the modes in the order given.
+    """The server's authorizer: privileged groups, always-allowed paths (none by default), ``own`` of an embedding program, then the
+    modes in the order given.
 
     ``ValueError`` for an unknown, repeated or unconfigured mode; an empty list is refused: nothing is open by accident.
     """
@@ -175,7 +177,7 @@ def build(
     }  # fmt: skip
     if not modes:
         raise ValueError("at least one authorization-mode must be passed")
-    members: list[Authorizer] = []
+    members: list[Authorizer] = list(own)
     for i, mode in enumerate(modes):
         if mode not in known:
             raise ValueError(f'authorization-mode "{mode}" is not a valid mode')
