@@ -6,6 +6,7 @@ Upstream: ``pkg/admission/plugin/cel`` and ``pkg/admission/plugin/webhook/matchc
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from kas.admission import Attributes
 from kas.admission.celauthorizer import AuthorizerValue, Pending
 from kas.admission.description import operation_options, request_fields
 from kas.admission.matching import Invocation
+from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.admission import environment
 
@@ -25,18 +27,39 @@ TURN = 50_000
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
+class Activation(dict[str, Any]):
+    """Variables, of which those in ``later`` are made when an expression first looks at them: once for all copies."""
+
+    __slots__ = ("_later", "_made")
+
+    def __init__(self, values: Mapping[str, Any], later: Mapping[str, Callable[[], Any]], made: dict[str, Any] | None = None) -> None:
+        super().__init__(values)
+        self._later, self._made = later, {} if made is None else made
+
+    def __missing__(self, name: str) -> Any:
+        if name in self._made:
+            return self._made[name]
+        found = self._made[name] = self._later[name]()
+        return found
+
+    def copy(self) -> Activation:
+        """One that may be given more variables."""
+        return Activation(self, self._later, self._made)
+
+
 def activation(
-    a: Attributes, shown: Invocation, obj: Obj | None, old: Obj | None, authorizer: Authorizer, namespace: Obj | None = None,
+    a: Attributes, shown: Invocation, objects: Versioned, authorizer: Authorizer, namespace: Obj | None = None,
     known: dict[Any, Outcome] | None = None,
-) -> Obj:  # fmt: skip
-    """The variables of an expression about a request. ``obj`` and ``old`` are plain JSON values, ``namespace`` the Namespace object;
+) -> Activation:  # fmt: skip
+    """The variables of an expression about a request. ``objects`` are in the version ``shown``, ``namespace`` is the Namespace object;
     ``known`` are answers of the authorizer that were given already, and where new ones go."""
-    asked = AuthorizerValue(authorizer, a.user, known)
-    return {
-        "object": obj, "oldObject": old,
-        "request": {**request_fields(a, shown), "dryRun": a.dry_run, "options": operation_options(a)},
-        "namespaceObject": namespace, "authorizer": asked, "authorizer.requestResource": asked.request_resource(a),
-    }  # fmt: skip
+    asked = functools.cache(lambda: AuthorizerValue(authorizer, a.user, known))
+    values = objects.values  # as they are now, whatever is made of them before they are looked at
+    return Activation({"namespaceObject": namespace}, {
+        "object": lambda: values()[0], "oldObject": lambda: values()[1],
+        "request": lambda: {**request_fields(a, shown), "dryRun": a.dry_run, "options": operation_options(a)},
+        "authorizer": asked, "authorizer.requestResource": lambda: asked().request_resource(a),
+    })  # fmt: skip
 
 
 class Failed(Exception):

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from kas.client.http import BackendError, Target
+from kas.client.http import BackendError, Headers, Target, request_head
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, client_tls
 from kas.client.pool import Answer, Dial, Pool
 from kas.client.services import Resolve
@@ -31,7 +31,9 @@ MAX_ANSWER = 3 << 20
 MAX_CLIENTS = 200  # upstream's; of those beyond, the one that was not used for longest is forgotten
 RETRIES = 10  # of answers that ask for it with Retry-After
 DEFAULT_PORT = 443
-USER_AGENT = b"kube-apiserver-admission"
+_HEADERS = [
+    (b"accept", b"application/json, */*"), (b"content-type", b"application/json"), (b"user-agent", b"kube-apiserver-admission"),
+]  # fmt: skip
 _SCHEME = "k8s.io/apiserver/pkg/util/webhook/client.go:71"
 _UNAVAILABLE = 503
 _WEIGHT = 3
@@ -89,18 +91,19 @@ class HookClient:
     ) -> None:  # fmt: skip
         self._target, self._credentials, self._shares, self._backend, self._sleep = target, credentials, shares, backend, sleep
         self._pool = Pool(dial)
+        self._last: tuple[tuple[int, Headers], Target, bytes] | None = None
 
     async def post(self, body: bytes, timeout_s: float, left_s: float = math.inf) -> bytes:
         """The body of the answer. Raises HookError, also when ``timeout_s`` is over; cancelling it closes the connection.
 
         The backend is told how many seconds it has; ``left_s`` may be less, when whoever asks will have given up by then.
         """
-        target = replace(self._target, query=f"timeout={max(1, math.ceil(min(timeout_s, left_s)))}s")
+        target, head = self._told(max(1, math.ceil(min(timeout_s, left_s))))
         if not self._shares.take(self._backend):
             raise HookError(f'Post "{target.url}": {self._shares.running(self._backend)} requests are waiting for it already')
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._ask(target, body)
+                answer = await self._ask(target, head, body)
         except TimeoutError:
             raise HookError(f'Post "{target.url}": context deadline exceeded') from None
         except BackendError as e:
@@ -116,13 +119,17 @@ class HookClient:
             raise HookError(f"0-length response with status code: {answer.status} and content type: {answer.content_type}")
         return answer.body
 
-    async def _ask(self, target: Target, body: bytes) -> Answer:
-        headers = [
-            (b"accept", b"application/json, */*"), (b"content-type", b"application/json"), (b"user-agent", USER_AGENT),
-            *self._credentials.headers(),
-        ]  # fmt: skip
+    def _told(self, seconds: int) -> tuple[Target, bytes]:
+        """Where it is asked when it has so many seconds, and the head of that request: mostly those of the last one."""
+        headers = self._credentials.headers()  # tokens are read from files, and change
+        if self._last is None or self._last[0] != (seconds, headers):
+            target = replace(self._target, query=f"timeout={seconds}s")
+            self._last = (seconds, headers), target, request_head("POST", target, [*_HEADERS, *headers])
+        return self._last[1:]
+
+    async def _ask(self, target: Target, head: bytes, body: bytes) -> Answer:
         for left in reversed(range(RETRIES + 1)):
-            answer = await self._pool.post(target, headers, body, MAX_ANSWER)
+            answer = await self._pool.post(target, head, body, MAX_ANSWER)
             if not left or not (answer.status == 429 or answer.status >= 500) or not answer.retry_after.isdigit():
                 return answer
             await self._sleep(float(answer.retry_after[:9]))

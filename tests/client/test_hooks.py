@@ -19,8 +19,8 @@ class Script:
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), []
 
-    async def post(self, target, headers, body, limit):
-        self.asked.append((target, headers, body))
+    async def post(self, target, head, body, limit):
+        self.asked.append((target, head, body))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, asyncio.Event):
             await answer.wait()
@@ -53,9 +53,11 @@ def post(found, *args):
 def test_a_call():
     found, pool, _ = client(OK, credentials=Credentials(token="t"))
     assert post(found, 9.2) == b"{}"
-    (target, headers, body), = pool.asked
+    (target, head, body), = pool.asked
     assert target.url == "https://hook.example.com:8443/a%20b?timeout=10s" and body == b"body"
-    assert (b"authorization", b"Bearer t") in headers and (b"accept", b"application/json, */*") in headers
+    lines = head.split(b"\r\n")
+    assert lines[:2] == [b"POST /a%20b?timeout=10s HTTP/1.1", b"Host: hook.example.com:8443"]
+    assert b"authorization: Bearer t" in lines and b"accept: application/json, */*" in lines
     assert post(found, 9.2, 3.4) == b"{}" and pool.asked[1][0].query == "timeout=4s"
 
 

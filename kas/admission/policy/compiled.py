@@ -152,6 +152,6 @@ class Variables(dict[str, Any]):
 
 def evaluator_of(policy: Policy, variables: Obj, budget: int) -> Evaluator:
     """Evaluates the expressions of a policy about one request."""
-    made = Evaluator(dict(variables), budget)
+    made = Evaluator(variables.copy(), budget)
     made.variables["variables"] = Variables(policy, made)
     return made

@@ -39,8 +39,9 @@ class Run:
         self.faults: list[ConfigurationFault] = []
 
     def _variables(self, found: Found) -> Obj:
-        plain = self._objects.plain()
-        return {**activation(self._a, found.told, *plain, self._authorizer, self._namespace, self._known), "params": found.param}
+        out = activation(self._a, found.told, self._objects, self._authorizer, self._namespace, self._known)
+        out["params"] = found.param
+        return out
 
     async def matches(self, found: Found) -> bool:
         """Whether the policy's conditions hold."""

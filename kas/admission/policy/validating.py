@@ -43,7 +43,8 @@ async def evaluate(
     conditions: ConditionMetrics,
 ) -> Outcome:  # fmt: skip
     """Raises nothing: what fails is a decision, unless the policy wants to be passed over then."""
-    variables = {**activation(a, told, *objects.plain(), authorizer, namespace), "params": param}
+    variables = activation(a, told, objects, authorizer, namespace)
+    variables["params"] = param
     evaluator = evaluator_of(policy, variables, BUDGET)
     decisions: list[Decision] = []
     try:

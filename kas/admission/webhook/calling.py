@@ -78,7 +78,7 @@ class Webhooks:
         from kas.admission.expressions import MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
 
         await objects.show(found)
-        variables = activation(a, found, *objects.plain(), self._authorizer)
+        variables = activation(a, found, objects, self._authorizer)
         try:
             matches = await hook.conditions.match(
                 Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: self.metrics.conditions.failed(hook.name, a.operation)
