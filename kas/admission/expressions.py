@@ -6,7 +6,6 @@ Upstream: ``pkg/admission/plugin/cel`` and ``pkg/admission/plugin/webhook/matchc
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,24 +26,49 @@ TURN = 50_000
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
+class _Request:
+    """What the variables about one request are made from, when an expression first looks at them."""
+
+    __slots__ = ("_a", "_authorizer", "_known", "_objects", "_shown", "made")
+
+    def __init__(self, a: Attributes, shown: Invocation, objects: Versioned, authorizer: Authorizer, known: dict[Any, Outcome]) -> None:
+        self._a, self._shown, self._objects, self._authorizer, self._known = a, shown, objects, authorizer, known
+        self.made: dict[str, Any] = {}
+
+    def make(self, name: str) -> Any:
+        """The value of a variable. Raises KeyError for another name."""
+        if name == "object":
+            return self._objects.values()[0]
+        if name == "oldObject":
+            return self._objects.values()[1]
+        a = self._a
+        if name == "request":
+            return {**request_fields(a, self._shown), "dryRun": a.dry_run, "options": operation_options(a)}
+        if name == "authorizer":
+            return AuthorizerValue(self._authorizer, a.user, self._known)
+        if name == "authorizer.requestResource":
+            return AuthorizerValue(self._authorizer, a.user, self._known).request_resource(a)
+        raise KeyError(name)
+
+
 class Activation(dict[str, Any]):
-    """Variables, of which those in ``later`` are made when an expression first looks at them: once for all copies."""
+    """The variables of an expression about a request; those of the request itself are made once for all copies."""
 
-    __slots__ = ("_later", "_made")
+    __slots__ = ("_request",)
 
-    def __init__(self, values: Mapping[str, Any], later: Mapping[str, Callable[[], Any]], made: dict[str, Any] | None = None) -> None:
+    def __init__(self, values: Mapping[str, Any], request: _Request) -> None:
         super().__init__(values)
-        self._later, self._made = later, {} if made is None else made
+        self._request = request
 
     def __missing__(self, name: str) -> Any:
-        if name in self._made:
-            return self._made[name]
-        found = self._made[name] = self._later[name]()
-        return found
+        made = self._request.made
+        if name not in made:
+            made[name] = self._request.make(name)
+        return made[name]
 
     def copy(self) -> Activation:
         """One that may be given more variables."""
-        return Activation(self, self._later, self._made)
+        return Activation(self, self._request)
 
 
 def activation(
@@ -53,13 +77,7 @@ def activation(
 ) -> Activation:  # fmt: skip
     """The variables of an expression about a request. ``objects`` are in the version ``shown``, ``namespace`` is the Namespace object;
     ``known`` are answers of the authorizer that were given already, and where new ones go."""
-    asked = functools.cache(lambda: AuthorizerValue(authorizer, a.user, known))
-    values = objects.values  # as they are now, whatever is made of them before they are looked at
-    return Activation({"namespaceObject": namespace}, {
-        "object": lambda: values()[0], "oldObject": lambda: values()[1],
-        "request": lambda: {**request_fields(a, shown), "dryRun": a.dry_run, "options": operation_options(a)},
-        "authorizer": asked, "authorizer.requestResource": lambda: asked().request_resource(a),
-    })  # fmt: skip
+    return Activation({"namespaceObject": namespace}, _Request(a, shown, objects, authorizer, {} if known is None else known))
 
 
 class Failed(Exception):
