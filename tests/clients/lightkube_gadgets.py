@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 import time
 
-import httpx
 from lightkube import ApiError, Client, KubeConfig
+from lightkube.core.generic_client import httpx  # whichever of its names this version uses
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.core_v1 import ConfigMap
