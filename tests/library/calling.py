@@ -18,13 +18,14 @@ PATIENCE_S = 60.0
 class Caller:
     """``call("GET", path)`` gives the status and what was answered: JSON where it is, else text. One connection a request."""
 
-    def __init__(self, server: kas.Server, token: str = "") -> None:
-        self._address, self._token = urlsplit(server.url), token or server.token
+    def __init__(self, server: kas.Server, token: str = "", headers: dict[str, str] | None = None) -> None:
+        self._address = urlsplit(server.url)
+        self._who = headers or {"Authorization": f"Bearer {token or server.token}"}
         self._tls = ssl.create_default_context(cafile=str(server.ca))
 
     def _ask(self, method: str, path: str, body: Any, content_type: str, accept: str) -> http.client.HTTPSConnection:
         found = http.client.HTTPSConnection(self._address.hostname or "", self._address.port, timeout=PATIENCE_S, context=self._tls)
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type, "Accept": accept}
+        headers = {**self._who, "Content-Type": content_type, "Accept": accept}
         found.request(method, path, None if body is None else json.dumps(body), headers)
         return found
 
