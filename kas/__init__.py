@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +18,5 @@ __all__ = ["KUBERNETES_VERSION", "HookContext", "Loopback", "OptionError", "Opti
 def __getattr__(name: str) -> Any:
     """What of the library is asked for: ``kas serve``, which stays small, never loads it."""
     if name in _LIBRARY:
-        from kas import library
-
-        return getattr(library, name)
+        return getattr(import_module("kas.library"), name)
     raise AttributeError(f"module 'kas' has no attribute {name!r}")
