@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -57,11 +58,11 @@ class LoopbackToken:
     """Knows the token of ``Loopback``, which no process but this one does."""
 
     def __init__(self, token: str) -> None:
-        self._token, self._user = token, UserInfo("system:apiserver", (MASTERS,))
+        self._token, self._user = token.encode(), UserInfo("system:apiserver", (MASTERS,))
 
     def authenticate_token(self, token: str) -> UserInfo | None:
         """The server itself, None for another token."""
-        return self._user if token == self._token else None
+        return self._user if secrets.compare_digest(token.encode(), self._token) else None
 
 
 @dataclass(frozen=True)

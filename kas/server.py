@@ -149,6 +149,7 @@ class Server:
         node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes), bootstrap.role_rules("system:node"))
         self.authorizer = modes.build(raw.authorization_mode, rbac=self.rbac, node=node, abac=abac, own=self.extensions.authorizers)
         self._loopback = secrets.token_urlsafe(32)
+        hooked = [LoopbackToken(self._loopback)] if self.extensions.post_start or self.extensions.pre_shutdown else []
         self.keys = ServiceAccountKeys(
             raw.service_account_issuer, Path(raw.service_account_signing_key_file or o.data_dir / "pki" / "sa.key"),
             [Path(p) for p in raw.service_account_key_file],
@@ -163,7 +164,7 @@ class Server:
             o.data_dir / "admin.token", raw.token_auth_file, self.keys, self.audiences,
             lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
             client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
-            more=[*self.extensions.authenticators, LoopbackToken(self._loopback)],
+            more=[*self.extensions.authenticators, *hooked],
         )  # fmt: skip
 
     def load_credentials(self) -> None:
