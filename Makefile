@@ -44,6 +44,10 @@ tables: build
 docs: build
 	$(BIN)/python tools/gen_flags.py
 
+# What etcd.proto says as Python; needs grpcio-tools.
+proto: build
+	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. kas/store/etcd/etcd.proto
+
 wheel: build
 	$(BIN)/python -m build
 

@@ -1,12 +1,14 @@
-"""What a custom resource costs beside a built-in one of the same size: CPU of the server for each GET, LIST and create, in turns.
+"""What a custom resource costs beside a built-in one of the same size: CPU of the server for each GET, LIST, watch and create, in turns.
 
-``python bench/custom_against_builtin.py [--requests 2000] [--rounds 5]`` prints JSON: microseconds of CPU a request, medians over the
-rounds, and the ratios.
+``python bench/custom_against_builtin.py [--requests 2000] [--rounds 5]`` prints JSON: microseconds of CPU a request (of a watch: for the
+100 objects it begins with), medians over the rounds, and the ratios: of definitions to ConfigMaps, and of a schema of 200 fields, alone
+and with three rules, to none.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import json
 import statistics
 import tempfile
@@ -20,28 +22,32 @@ from tests.clients.conversation import Connection
 
 FLAGS = ("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1", "--workers=1")
 FIELDS = 200
+WATCHES = 10
 
 
-def definition(rules: bool) -> dict[str, Any]:
-    """With ``FIELDS`` fields, and three rules where ``rules``."""
-    data = {"type": "object", "properties": {f"f{i}": {"type": "string", "maxLength": 100} for i in range(FIELDS)}}
+def definition(rules: bool, schema: bool = True) -> dict[str, Any]:
+    """With ``FIELDS`` fields, and three rules where ``rules``; or with no schema."""
+    data: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    if schema:
+        data = {"type": "object", "properties": {f"f{i}": {"type": "string", "maxLength": 100} for i in range(FIELDS)}}
     if rules:
         data["x-kubernetes-validations"] = [
             {"rule": "self.f1 != self.f2"}, {"rule": "!has(self.f3) || size(self.f3) < 50"}, {"rule": "self.f4.startsWith('value')"},
         ]  # fmt: skip
-    plural = "ruled" if rules else "plain"
-    schema = {"type": "object", "properties": {"data": data}}
+    plural = "ruled" if rules else "plain" if schema else "free"
+    whole = {"type": "object", "properties": {"data": data}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": f"{plural}.bench.example.com"},
         "spec": {
             "group": "bench.example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": plural.title()},
-            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": whole}}],
         },
     }  # fmt: skip
 
 
 KINDS = {
     "builtin": ("/api/v1/namespaces/default/configmaps", "v1", "ConfigMap"),
+    "custom without schema": ("/apis/bench.example.com/v1/namespaces/default/free", "bench.example.com/v1", "Free"),
     "custom": ("/apis/bench.example.com/v1/namespaces/default/plain", "bench.example.com/v1", "Plain"),
     "custom with rules": ("/apis/bench.example.com/v1/namespaces/default/ruled", "bench.example.com/v1", "Ruled"),
 }
@@ -78,7 +84,21 @@ def body(kind: str, name: str) -> bytes:
     """An object with ``FIELDS`` entries."""
     _, version, what = KINDS[kind]
     data = {f"f{i}": f"value {i} of some length" for i in range(FIELDS)}
-    return json.dumps({"apiVersion": version, "kind": what, "metadata": {"name": name}, "data": data}).encode()
+    meta = {"name": name, "labels": {"first": "y"} if name.startswith("first") else {}}
+    return json.dumps({"apiVersion": version, "kind": what, "metadata": meta, "data": data}).encode()
+
+
+def watched(server: KasServer, bench: Bench, path: str) -> float:
+    """Microseconds of CPU for each of ``WATCHES`` watches at once, until what they begin with has come and they end."""
+
+    def watch(_: int) -> None:
+        own = Bench(server)
+        assert own.ask("GET", path).count(b"ADDED") >= 100
+
+    before = bench.cpu()
+    with concurrent.futures.ThreadPoolExecutor(WATCHES) as pool:
+        list(pool.map(watch, range(WATCHES)))
+    return (bench.cpu() - before) * 1e6 / WATCHES
 
 
 def main() -> None:
@@ -86,11 +106,12 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    found: dict[str, dict[str, list[float]]] = {what: {kind: [] for kind in KINDS} for what in ("get", "list of 100", "create")}
+    rows = ("get", "list of 100", "watch of 100", "create")
+    found: dict[str, dict[str, list[float]]] = {what: {kind: [] for kind in KINDS} for what in rows}
     with tempfile.TemporaryDirectory() as directory, KasServer(Path(directory), *FLAGS) as server:
         bench = Bench(server)
-        for rules in (False, True):
-            bench.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json.dumps(definition(rules)).encode())
+        for crd in (definition(False, schema=False), definition(False), definition(True)):
+            bench.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json.dumps(crd).encode())
         for kind, (path, _, _) in KINDS.items():
             while bench.connection.request("GET", path, None, bench.headers)[0] != 200:
                 time.sleep(0.05)
@@ -99,8 +120,9 @@ def main() -> None:
         for turn in range(args.rounds):
             for kind, (path, _, _) in KINDS.items():
                 found["get"][kind].append(bench.each(args.requests, lambda i, path=path: bench.ask("GET", f"{path}/first1")))
-                page = f"{path}?limit=100"
+                page, watch = f"{path}?limit=100", f"{path}?watch=true&timeoutSeconds=1&labelSelector=first"
                 found["list of 100"][kind].append(bench.each(args.requests // 20, lambda i, page=page: bench.ask("GET", page)))
+                found["watch of 100"][kind].append(watched(server, bench, watch))
                 found["create"][kind].append(
                     bench.each(args.requests // 5, lambda i, p=path, k=kind, t=turn: bench.ask("POST", p, body(k, f"t{t}n{i}")))
                 )
@@ -108,6 +130,8 @@ def main() -> None:
     for what, kinds in found.items():
         medians = {kind: statistics.median(values) for kind, values in kinds.items()}
         out[what] = {kind: round(value, 1) for kind, value in medians.items()}
+        bare = medians["custom without schema"]
+        out[what] |= {f"{kind} / without schema": round(medians[kind] / bare, 2) for kind in ("custom", "custom with rules")}
         out[what] |= {f"{kind} / builtin": round(value / medians["builtin"], 2) for kind, value in medians.items() if kind != "builtin"}
     print(json.dumps(out, indent=1))
 

@@ -1,7 +1,9 @@
-"""Many definitions in one server: how long it takes to start with them, and what each costs in memory while nobody uses it.
+"""Many definitions in one server: how long it takes to start with them, and what each costs in memory, idle, used and deleted.
 
 ``python bench/custom_resources.py [--definitions 2000] [--properties 200]`` makes a data directory, creates the definitions
-through the API, restarts the server, and prints JSON: start to ready in seconds with and without them, and MiB of memory per definition.
+through the API, restarts the server, and prints JSON: start to ready in seconds with and without them, MiB of memory per definition while
+nobody uses it and once an object of each was written, and MiB in all once a hundredth of them was used and all were deleted, with what is
+left of those.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 from kas.testing.server import KasServer
 from tests.clients.conversation import Connection
 
+NEW = 20  # definitions whose first service is timed
 FLAGS = ("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1", "--workers=1")
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -77,7 +80,7 @@ def create(directory: Path, count: int, properties: int) -> dict[str, float]:
             list(pool.map(one, range(count)))
         took = time.perf_counter() - began
         connection, waits = Connection(server), []
-        for i in range(count, count + 20):
+        for i in range(count, count + NEW):
             d = definition(i, properties)
             headers = {**connection.authorization, "Content-Type": "application/json"}
             connection.request("POST", PATH, json.dumps(d).encode(), headers)
@@ -88,6 +91,34 @@ def create(directory: Path, count: int, properties: int) -> dict[str, float]:
             waits.append(time.perf_counter() - answered)
         waits.sort()
         return {"create all s": took, "served after ms, median": 1000 * waits[10], "served after ms, max": 1000 * waits[-1]}
+
+
+def used_and_deleted(directory: Path, count: int, properties: int, used: int) -> dict[str, float]:
+    """Uses ``used`` definitions, then deletes all."""
+    with KasServer(directory, *FLAGS) as server:
+        connection = Connection(server)
+        headers = {**connection.authorization, "Content-Type": "application/json"}
+
+        def ask(method: str, path: str, body: Any = None) -> bytes:
+            status, _, data = connection.request(method, path, json.dumps(body).encode() if body is not None else None, headers)
+            assert status < 300, data
+            return data
+
+        time.sleep(8)
+        idle = private_mib(server.process.pid)
+        for i in range(used):
+            d = definition(i, properties)["spec"]
+            obj = {"apiVersion": f"{d['group']}/v1", "kind": d["names"]["kind"], "metadata": {"name": "a"}, "spec": {"field1": "x"}}
+            ask("POST", f"/apis/{d['group']}/v1/namespaces/default/{d['names']['plural']}", obj)
+        time.sleep(2)
+        in_use = private_mib(server.process.pid)
+        for i in range(count + NEW):
+            ask("DELETE", f"{PATH}/{definition(i, 0)['metadata']['name']}")
+        while json.loads(ask("GET", f"{PATH}?limit=1"))["items"]:
+            time.sleep(0.2)
+        time.sleep(8)
+        left = private_mib(server.process.pid)
+    return {"MiB each used": (in_use - idle) / used, "MiB before deletion": in_use, "MiB after deletion": left}
 
 
 def main() -> None:
@@ -104,6 +135,7 @@ def main() -> None:
         full_s, full_mib = started(directory)
         out |= {"start empty s": empty_s, "start s": full_s, "empty MiB": empty_mib, "MiB": full_mib}
         out["MiB each"] = (full_mib - empty_mib) / args.definitions
+        out |= used_and_deleted(directory, args.definitions, args.properties, max(1, args.definitions // 100))
         print(json.dumps(out, indent=1))
     finally:
         shutil.rmtree(directory)

@@ -1,21 +1,35 @@
 """What authentication and authorization cost a request. Run with ``pytest bench/test_auth.py --benchmark-enable``."""
 
-import pytest
+from time import time
 
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from kas.auth import jws
 from kas.auth.attributes import Attributes
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.authn.chain import Bundle, Verifier
+from kas.auth.authn.oidc.authenticator import JWTAuthenticator, JWTAuthenticators, Metrics
+from kas.auth.authn.oidc.configuration import Issuer
+from kas.auth.authn.oidc.tokens import Verifier as OIDCVerifier
+from kas.auth.authn.oidc.validation import compiled_authenticator
 from kas.auth.authn.requestheader import RequestHeader
+from kas.auth.authn.serviceaccount import ServiceAccountTokens
 from kas.auth.authn.tokenfile import admin_token
 from kas.auth.authn.union import Authenticators, TokenUnion
 from kas.auth.authn.x509 import Certificates, ClientCertificate, Peer
 from kas.auth.authz.modes import build
 from kas.auth.authz.rbac import RbacIndex
+from kas.auth.tokens import Signer, bound_claims, generate_key
+from kas.auth.tokens import Verifier as TokenVerifier
 from kas.auth.user import UserInfo
+from kas.observe.metrics import Registry
 from kas.registry import bootstrap
 from tests import pki
 
 NOW = "2024-01-02T03:04:05Z"
+ISSUER = "https://issuer.example.com"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +56,66 @@ def test_bearer_hit(benchmark):
 
 def test_anonymous(benchmark):
     assert benchmark(Authenticators([]).authenticate, {}.get).name == "system:anonymous"
+
+
+class Shown:
+    """The keys of an issuer, as if they had been fetched."""
+
+    def __init__(self, *keys) -> None:
+        self._keys = keys
+
+    def payload(self, token, allowed):
+        return jws.verified(token, self._keys, allowed)
+
+
+def oidc_token(ttl_s: float):
+    """Authenticators that trust an issuer, and the headers of a request with a token of it (RS256, ten groups)."""
+    private = rsa.generate_private_key(65537, 2048)
+    mapper, _ = compiled_authenticator(
+        {"issuer": {"url": ISSUER, "audiences": ["c"]}, "claimMappings": {
+            "username": {"claim": "sub", "prefix": "u:"}, "groups": {"expression": "claims.groups.map(g, 'g:' + g)"},
+        }}, "", frozenset(),
+    )  # fmt: skip
+    one = JWTAuthenticator(Issuer(ISSUER, "", "", ("c",), ("RS256",), mapper), Metrics(Registry()))
+    one.provider.verifier = OIDCVerifier(ISSUER, ["c"], ("RS256",), Shown(jws.key(private.public_key(), "k")))
+    jwts = JWTAuthenticators(Registry())
+    jwts.use({ISSUER: one})
+    claims = {"iss": ISSUER, "aud": "c", "sub": "jane", "exp": int(time()) + 36000, "groups": [f"team-{i}" for i in range(10)]}
+    token = jwt.encode(claims, private, "RS256", {"kid": "k"})
+    return Authenticators([BearerToken(TokenUnion([admin_token("t"), jwts]), ttl_s=ttl_s)]), {"authorization": f"Bearer {token}"}
+
+
+def test_oidc_token_hit(benchmark):
+    """Known from an earlier request; to be compared with ``test_anonymous``."""
+    chain, headers = oidc_token(3600)
+    assert benchmark(chain.authenticate, headers.get).name == "u:jane"
+
+
+def test_oidc_token_verified(benchmark):
+    """The first request with a token: its signature is checked, and its claims become a user."""
+    chain, headers = oidc_token(0)
+    assert benchmark(chain.authenticate, headers.get).name == "u:jane"
+
+
+def service_account_token(ttl_s: float):
+    """As ``oidc_token``, of a service account (ES256, bound to a pod)."""
+    meta = {"name": "sa", "namespace": "ns", "uid": "u"}
+    objects = {"serviceaccounts": {"metadata": meta}, "pods": {"metadata": {**meta, "name": "p"}}}
+    key = generate_key()
+    claims = bound_claims(ISSUER, objects["serviceaccounts"], [ISSUER], int(time()), 36000, pod=objects["pods"])
+    tokens = ServiceAccountTokens(TokenVerifier([key], [ISSUER]), [ISSUER], lambda resource, namespace, name: objects.get(resource))
+    headers = {"authorization": f"Bearer {Signer(key, ISSUER).sign(claims)}"}
+    return Authenticators([BearerToken(TokenUnion([admin_token("t"), tokens]), ttl_s=ttl_s)]), headers
+
+
+def test_service_account_token_hit(benchmark):
+    chain, headers = service_account_token(3600)
+    assert benchmark(chain.authenticate, headers.get).name == "system:serviceaccount:ns:sa"
+
+
+def test_service_account_token_verified(benchmark):
+    chain, headers = service_account_token(0)
+    assert benchmark(chain.authenticate, headers.get).name == "system:serviceaccount:ns:sa"
 
 
 def test_client_certificate_hit(benchmark, tmp_path):

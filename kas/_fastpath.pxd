@@ -2,6 +2,7 @@
 # units may rely on, and the page to read first; the rules and their sources are told where the functions are.
 #
 #   Request       the record the edge makes of a request's head; filters fill it in            fastpath/record.pxi
+#   Response      what is answered                                                            fastpath/record.pxi
 #   RequestInfo   what the request line means to the API: parse()                               _fastpath.pyx
 #   audit_id()    the id of a request                                                           fastpath/identity.pxi
 #   Attributes    what authorizers are asked: attributes_of()                                   fastpath/attributes.pxi
@@ -66,6 +67,14 @@ cdef class Request:
     cdef bint _vouches
 
     cdef dict names(self)
+
+
+cdef class Response:
+    cdef public int status
+    cdef public list headers            # (name, value) pairs of bytes
+    cdef public object body             # bytes
+    cdef public object stream           # kas.request.http.Stream, or None
+    cdef public object finish           # called once a stream has ended, or None
 
 
 cdef class Attributes:

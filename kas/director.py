@@ -6,7 +6,7 @@ aggregated or custom group claims its group version first, then the built-in res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from kas._fastpath import PathTable
 from kas.endpoints.respond import not_found
@@ -14,14 +14,14 @@ from kas.request.http import Handler, Request, Result
 
 
 class Director:
-    """``rest`` handles resource requests whose group version it has; ``exact`` and ``prefixes`` are the rest. ``claims`` has the group
+    """``rest`` handles resource requests of the group ``versions``; ``exact`` and ``prefixes`` are the rest. ``claims`` has the group
     versions that other servers answer, with everything below their paths; it may change at any time."""
 
     def __init__(
-        self, rest: Callable[[Request], Result], has_version: Callable[[str, str], bool],
+        self, rest: Callable[[Request], Result], versions: Container[tuple[str, str]],
         claims: Mapping[tuple[str, str], Handler] | None = None,
     ) -> None:  # fmt: skip
-        self._rest, self._has_version = rest, has_version
+        self._rest, self._versions = rest, versions
         self._claims = claims if claims is not None else {}
         self._table = PathTable()
         self._fallbacks: list[Callable[[Request], Result | None]] = []
@@ -51,7 +51,7 @@ class Director:
             claim = self._claims.get((info.api_group, info.api_version) if info.is_resource_request else _group_version(path))
             if claim is not None:
                 return claim(req)
-        if info.is_resource_request and self._has_version(info.api_group, info.api_version):
+        if info.is_resource_request and (info.api_group, info.api_version) in self._versions:
             return self._rest(req)
         handler: Handler | None = self._table.find(path)
         if handler is not None:

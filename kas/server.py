@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import secrets
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,19 @@ from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
 from kas.admission.webhook.calling import room
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
+from kas.auth import external
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
-from kas.auth.authz import modes, rbac_informer
+from kas.auth.authn.serviceaccount import TokenCounts
+from kas.auth.authz import rbac_informer
+from kas.auth.authz.modes import Union
 from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
+from kas.auth.authz.reload import LOOK_EVERY_S, Reloading, authorizer_of
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
+from kas.auth.user import MASTERS
 from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
 from kas.client.services import ServiceResolver
@@ -36,8 +42,6 @@ from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
 from kas.endpoints import discovery, openid, respond, translate
-from kas.endpoints.custom.handler import CustomHandler
-from kas.endpoints.custom.scale import CustomScale
 from kas.endpoints.custom.table import CustomResources
 from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.delete import Deleter
@@ -65,6 +69,7 @@ from kas.kinds.core.namespace.storage import NamespaceRegistry
 from kas.kinds.core.pod.storage import PodRegistry
 from kas.kinds.core.service import storage as service_storage
 from kas.meta import clock
+from kas.meta.lazy import Lazy
 from kas.observe.heartbeat import Heartbeat
 from kas.observe.hooks import Hooks
 from kas.observe.metrics import Registry as Metrics
@@ -79,12 +84,15 @@ from kas.types.scheme import Scheme
 
 if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
+    from kas.edge.streams import Streams
+    from kas.endpoints.custom.handler import CustomHandler
     from kas.kinds.authentication.tokenrequest import Issuer
 
 log = logging.getLogger("kas")
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
+PROBE_EVERY_S = 1.0
 ANY = 4096  # requests in flight where no limit is set
 
 
@@ -97,6 +105,7 @@ class Server:
         self.metrics = Metrics()
         self.started = self.shutting_down = self.not_accepting = False
         self.ending: Any = None  # what ends the worker before its time
+        self.streams: Streams | None = None  # behind the TLS front, where SPDY is taken
         features.DEFAULT.set(raw.feature_gates)
         self.features = features.DEFAULT.on
         capabilities.CURRENT.allow_privileged = raw.allow_privileged
@@ -116,6 +125,7 @@ class Server:
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
+            getattr(store, "fresh", None),
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
@@ -140,14 +150,12 @@ class Server:
         o, raw = self.options, self.options.raw
         self.rbac = RbacIndex()
         self.revocation = Revocation(self.store, [self.registries.of("", resource).root for resource in revocation.RESOURCES])
-        abac = None
-        if raw.authorization_policy_file:
-            from kas.auth.authz.abac import load_policy_file
-
-            abac = load_policy_file(raw.authorization_policy_file)
         prefixes = {r: reg.root for (_, r), reg in self.registries.by_resource() if r in SOURCES}
         node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes), bootstrap.role_rules("system:node"))
-        self.authorizer = modes.build(raw.authorization_mode, rbac=self.rbac, node=node, abac=abac, own=self.extensions.authorizers)
+        name = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
+        self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, name)
+        if self.extensions.authorizers:
+            self.authorizer = Union([*self.extensions.authorizers, self.authorizer], (MASTERS,))
         self._loopback = secrets.token_urlsafe(32)
         hooked = [LoopbackToken(self._loopback)] if self.extensions.post_start or self.extensions.pre_shutdown else []
         self.keys = ServiceAccountKeys(
@@ -156,6 +164,7 @@ class Server:
         )  # fmt: skip
         self.audiences = raw.api_audiences or raw.service_account_issuer
         self.token_use = TokenUse(self.registries)
+        self.external: external.External | None = None
         self.proxies = Proxies(
             raw.requestheader_client_ca_file, [n for n in raw.requestheader_allowed_names if n], raw.requestheader_username_headers,
             raw.requestheader_group_headers, raw.requestheader_extra_headers_prefix, raw.requestheader_uid_headers,
@@ -165,11 +174,15 @@ class Server:
             lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
             client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
             more=[*self.extensions.authenticators, *hooked],
+            counts=TokenCounts(self.metrics), basic_file=raw.basic_auth_file,
         )  # fmt: skip
 
     def load_credentials(self) -> None:
-        """Reads the token files; after the supervisor has made them."""
-        self.credentials.load()
+        """Reads the token files; after the supervisor has made them. Needs a running loop."""
+        if external.wanted(self.options.raw):
+            identity = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
+            self.external = external.External(self.options.raw, self.audiences, self.metrics, self.revocation.tell, identity)
+        self.credentials.load(self.external)
         self.revocation.listeners.append(self.credentials.bearer.invalidate)
 
     def load_derived(self) -> None:
@@ -235,6 +248,7 @@ class Server:
         self.checks = HealthChecks(
             self.store, self.hooks, self.heartbeat, lambda: self.shared.memory.revision - self.store.hub.revision,
             [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down,
+            getattr(self.store, "unreachable", None), (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
         )  # fmt: skip
         kubelet = KubeletAccess(
             raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority
@@ -274,12 +288,10 @@ class Server:
             lambda: self.documents.openapi, lambda: self.documents.refresh_discovery(), self._for_one_backend(),
             "RemoteRequestHeaderUID" in self.features, self.metrics,
         )  # fmt: skip
-        self.director = Director(
-            self.rest.handle, lambda group, version: (group, version) in self.rest.resources, self.aggregator.claims
-        )  # fmt: skip
+        self.director = Director(self.rest.handle, self.rest.resources, self.aggregator.claims)
         if self.virtual is not None:
             self.director.fallback(self.virtual)
-        self.director.fallback(CustomHandler(self.custom, self.rest, CustomScale(self.writer)))
+        self.director.fallback(Lazy(self._custom_handler))
         virtual = self.virtual
         versions = [*discovery.builtin_versions(self.served, self.scheme.groups), *(virtual.versions() if virtual is not None else ())]
         parts = virtual.parts() if virtual is not None else []
@@ -321,6 +333,13 @@ class Server:
         listed = self.aggregator.listed
         self.documents.index_paths = lambda: sorted({*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *extra})
 
+    def _custom_handler(self) -> CustomHandler:
+        """Loaded with the first path that nothing built in answers."""
+        from kas.endpoints.custom.handler import CustomHandler
+        from kas.endpoints.custom.scale import CustomScale
+
+        return CustomHandler(self.custom, self.rest, CustomScale(self.writer))
+
     def _for_one_backend(self) -> int:
         """How many requests of a worker one aggregated server may keep waiting: half of its share of what may be in flight."""
         limits = (self.options.raw.max_requests_inflight, self.options.raw.max_mutating_requests_inflight)
@@ -335,12 +354,25 @@ class Server:
 
     def controllers(self) -> list[controllers.Controller]:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``."""
+        from kas.controllers.signing import Authority
+
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
         initializer = controllers.Initializer(
-            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator
-        )
-        return [initializer.make(name) for name in (*self.own, *self.chosen)]
+            self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
+            self.authorizer, Authority(o.data_dir / "pki" / "ca.crt", o.data_dir / "pki" / "ca.key"),
+        )  # fmt: skip
+        if not o.etcd:
+            return [initializer.make(name) for name in (*self.own, *self.chosen)]
+        from kas.controllers.election import LeaderElection
+        from kas.controllers.masterleases import MasterLeases
+
+        out = [initializer.make(name) for name in self.own]
+        if raw.endpoint_reconciler_type == "lease":
+            out.append(MasterLeases(self.registries, o.endpoint_address, self.bootstrapper.forget))
+        if self.chosen:
+            out.append(LeaderElection(self.registries, lambda: [initializer.make(name) for name in self.chosen], self.hooks))
+        return out
 
     def runner(self, more: Sequence[Periodic] = ()) -> Runner:
         """The tasks of this worker beside its requests, and ``more``."""
@@ -349,8 +381,13 @@ class Server:
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
-            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean), *more,
+            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
+            *(self.external.periodic if self.external is not None else ()), *more,
         ]  # fmt: skip
+        if o.etcd:
+            periodic.append(("etcd", PROBE_EVERY_S, self.store.probe))  # type: ignore[attr-defined]
+        if isinstance(self.authorizer, Reloading):
+            periodic.append(("authorization configuration", LOOK_EVERY_S, self.authorizer.look))
         window, most = int(o.raw.history_window), o.history_max_size
         compact = functools.partial(self.store.maintain, window_s=window, max_history_bytes=most)
         return Runner(self.index, o.run_dir, self.store, compact, periodic, self.controllers, self.hooks)
@@ -362,12 +399,21 @@ class Server:
         self.bootstrapper.write(self.options.run_dir / "bootstrap.lock")
         self.hooks.done(*WRITTEN)
 
+    def _addresses(self) -> list[str]:
+        """Of all API servers of the cluster, as far as the kubernetes Service shows them."""
+        own, kind = self.options.endpoint_address, self.options.raw.endpoint_reconciler_type
+        if kind == "lease" and self.options.etcd:
+            from kas.controllers import masterleases
+
+            return sorted({own, *masterleases.addresses(self.store)})
+        return [] if kind == "none" else [own]
+
     def _wanted(self) -> list[Entry]:
         o = self.options
         service_ip = str(o.service_ranges[0].network_address + 1)
         groups, kept = sorted(self._group_versions()), {(r.group, r.resource) for r in self.served}
         cidrs, port = [str(n) for n in o.service_ranges], o.secure_port or o.insecure_port or 443
-        addresses = [] if o.raw.endpoint_reconciler_type == "none" else [o.endpoint_address]
+        addresses = self._addresses()
         client_ca, proxies = o.raw.client_ca_file, self.proxies
         vouching = {
             "request_header_ca": Path(proxies.ca_file).read_text(), "username_headers": proxies.username_headers,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gc
 import json
 import os
 import secrets
@@ -39,8 +40,9 @@ EXIT_FAILED = 1
 RESPAWN_LIMIT = 5  # deaths of one worker within RESPAWN_WINDOW_S that end the server
 RESPAWN_WINDOW_S = 30.0
 LOOK_EVERY_S = 1.0  # at the workers' heartbeats, which are as frequent
+EXIT_LOST = 4  # of the replicator: see kas.replicator
 TAKE_OVER_S = 10.0  # how long the workers of a server that was killed may take to end
-FRONT = -1  # in the place of a worker's number
+FRONT, REPLICATOR = -1, -2  # in the place of a worker's number
 
 
 class StartError(Exception):
@@ -49,7 +51,8 @@ class StartError(Exception):
 
 @dataclass
 class Worker:
-    """A child: its number, or FRONT for the one that ends TLS, and the pipe on which it says that it is ready or why not."""
+    """A child: its number, or FRONT for the one that ends TLS, REPLICATOR for the one that follows etcd; and the pipe on which it says that
+    it is ready or why not."""
 
     index: int
     pid: int
@@ -64,14 +67,18 @@ class Worker:
 
     @property
     def name(self) -> str:
-        return "the TLS front" if self.index == FRONT else f"worker {self.index}"
+        return {FRONT: "the TLS front", REPLICATOR: "the replicator"}.get(self.index, f"worker {self.index}")
 
 
 def preflight(o: Options) -> list[str]:
     """What is wrong with names in flags, and with files they name, that only modules know which the supervisor does not load: they are
     asked in a child."""
     chosen = o.controllers not in (["*"], ["none"])
-    files = o.token_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+    files = (
+        o.token_auth_file or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+        or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
+        or o.authorization_webhook_config_file
+    )  # fmt: skip
     if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
         return []
     r, w = os.pipe()
@@ -79,13 +86,13 @@ def preflight(o: Options) -> list[str]:
     if not pid:
         code = EXIT_FAILED
         try:
-            os.write(w, "\n".join(unusable(o)).encode())
+            _write(w, "\0".join(unusable(o)).encode())  # one may have several lines
             code = 0
         finally:
             os._exit(code)
     os.close(w)
     with os.fdopen(r) as pipe:
-        errors = pipe.read().splitlines()
+        errors = [text for text in pipe.read().split("\0") if text]
     _, status = os.waitpid(pid, 0)
     if status:
         errors.append("the flags could not be checked")
@@ -104,7 +111,8 @@ def unusable(o: Options) -> list[str]:
         lambda: controllers.chosen(o.controllers),
         lambda: order.enabled(o.enable_admission_plugins, o.disable_admission_plugins),
         lambda: _credentials(o),
-        lambda: _policy(o),
+        lambda: _authentication(o),
+        lambda: _authorization(o),
     ):
         try:
             check()
@@ -121,12 +129,14 @@ def unusable(o: Options) -> list[str]:
 
 
 def _credentials(o: Options) -> None:
+    from kas.auth.authn.basicfile import load_basic_file
     from kas.auth.authn.tokenfile import load_token_file
     from kas.auth.tokens import Signer
 
-    if o.token_auth_file:
-        with contextlib.suppress(OSError):
-            load_token_file(o.token_auth_file)
+    for path, load_file in ((o.token_auth_file, load_token_file), (o.basic_auth_file, load_basic_file)):
+        if path:
+            with contextlib.suppress(OSError):
+                load_file(path)
     path = o.service_account_signing_key_file
     if path:
         with contextlib.suppress(OSError):
@@ -140,17 +150,43 @@ def _credentials(o: Options) -> None:
                 ) from None
 
 
-def _policy(o: Options) -> None:
-    from kas.auth.authz.abac import PolicyError, load_policy_file
+def _authentication(o: Options) -> None:
+    from kas.auth.authn.oidc.configuration import load
+    from kas.client.kubeconfig import load as load_kubeconfig
 
+    load(o)
+    path = o.authentication_token_webhook_config_file
+    if path:
+        load_kubeconfig(path)
+
+
+def _write(fd: int, data: bytes) -> None:
+    """All of it, however much a pipe takes at once."""
+    with os.fdopen(fd, "wb", closefd=False) as f:
+        f.write(data)
+
+
+def _authorization(o: Options) -> None:
+    from kas.auth.authz.abac import PolicyError, load_policy_file
+    from kas.auth.authz.configuration import VERSIONS, from_flags, load_file
+    from kas.client.kubeconfig import load as load_kubeconfig
+    from kas.config.flagtypes import quote
+
+    authorizers = load_file(o.authorization_config) if o.authorization_config else from_flags(o)
     path = o.authorization_policy_file
-    if path and "ABAC" in o.authorization_mode:
-        try:
+    try:
+        if any(a.type == "ABAC" for a in authorizers) and (path or o.authorization_config):
             load_policy_file(path)
-        except OSError as e:
-            raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
-        except PolicyError as e:
-            raise ValueError(f"invalid authorization config: {e}") from None
+        for hook in filter(None, (a.webhook for a in authorizers)):
+            if hook.kubeconfig:
+                load_kubeconfig(hook.kubeconfig)
+            if hook.version not in VERSIONS:
+                known = ", ".join(map(quote, VERSIONS))
+                raise ValueError(f"unsupported webhook authorizer version {quote(hook.version)}, supported versions are {known}")
+    except OSError as e:
+        raise ValueError(f"invalid authorization config: open {path}: {(e.strerror or str(e)).lower()}") from None
+    except (PolicyError, ValueError) as e:
+        raise ValueError(f"invalid authorization config: {e}") from None
 
 
 def run(options: Completed, extensions: Extensions | None = None, ready: Callable[[Completed], None] | None = None) -> int:
@@ -182,6 +218,8 @@ class _Supervisor:
         self.reserved: dict[str, socket.socket] = {}
         self.looked_at = 0.0
         self.exit_code = 0
+        self.waiting_for_replica = options.etcd
+        self.renewing = False
 
     def run(self) -> int:
         opts = self.options
@@ -193,15 +231,16 @@ class _Supervisor:
         with self._run_dir() as run_dir:
             self.options = opts = replace(opts, run_dir=run_dir)
             self._block_signals()
-            self.shared = Shared.create(opts.workers)
+            self._share()
+            self.ask, self.ask_writer = os.pipe() if opts.etcd else (-1, -1)
             self.go, self.go_writer = os.pipe()
             self.rendezvous = Rendezvous(run_dir / "front") if opts.front else None
             preparer = self._fork(self._prepare)
-            for i in range(opts.workers):
-                self._spawn(i)
-            if self.rendezvous is not None:
-                self._spawn(FRONT)
             try:
+                if opts.etcd:
+                    self._spawn(REPLICATOR)  # the workers follow when it is ready
+                else:
+                    self._spawn_workers()
                 return self._loop() if self._await_prepared(preparer) else EXIT_FAILED
             finally:
                 self._kill_all()
@@ -329,6 +368,15 @@ class _Supervisor:
 
     # --- workers
 
+    def _share(self) -> None:
+        self.shared = Shared.create(self.options.workers + self.options.etcd)  # the replicator's place is behind the workers'
+
+    def _spawn_workers(self) -> None:
+        for i in range(self.options.workers):
+            self._spawn(i)
+        if self.rendezvous is not None:
+            self._spawn(FRONT)
+
     def _fork(self, work, sockets: dict[str, socket.socket] | None = None) -> Worker:
         r, w = os.pipe()
         pid = os.fork()
@@ -363,18 +411,25 @@ class _Supervisor:
             os._exit(code)
 
     def _spawn(self, index: int) -> None:
-        sockets = self._bound() if index != FRONT else {}
+        sockets = self._bound() if index >= 0 else {}
 
         def work(report: int) -> None:
             self._close_go_writer()
             if index == FRONT:
                 self._front(report)
                 return
+            if index == REPLICATOR:
+                self._replicator(report)
+                return
+            gc.disable()  # until it is ready: what a start makes stays, and looking for cycles in it took a seventh of the time
             from kas.extensions import NONE
             from kas.worker import work as serve
 
             sockets_of_child = {name: s.detach() for name, s in sockets.items()}
-            serve(self.options, index, report, self.go, self.shared.spec, sockets_of_child, self.rendezvous, self.extensions or NONE)
+            serve(
+                self.options, index, report, self.go, self.shared.spec, sockets_of_child, self.rendezvous, self.ask_writer,
+                self.extensions or NONE,
+            )  # fmt: skip
 
         child = self._fork(work, sockets)
         os.set_blocking(child.pipe, False)
@@ -394,6 +449,17 @@ class _Supervisor:
         secure = self.reserved["secure_port"]  # the supervisor keeps it, so that nobody is refused while a front that died is replaced
         o = self.options
         process.serve(secure, self.rendezvous, o.workers, settings(o), o.raw.goaway_chance > 0, report)
+
+    def _replicator(self, report: int) -> None:
+        from kas.observe.logs import setup_logging
+        from kas.replicator import serve
+
+        setup_logging(self.options.raw.v, self.options.raw.logging_format)
+        Path("/proc/self/comm").write_text("kas-replicator")
+        os.close(self.ask_writer)
+        code = serve(self.options, self.shared.spec, self.options.workers, report, self.ask, alone=self.waiting_for_replica)
+        sys.stderr.flush()
+        os._exit(code)
 
     def _close_go_writer(self) -> None:
         if self.go_writer >= 0:
@@ -436,10 +502,16 @@ class _Supervisor:
                 print("kas: workers did not end in time and were killed", file=sys.stderr)
                 return EXIT_FAILED
             self._reap()
-            if not announced and self.workers and all(w.ready for w in self.workers.values()) and not self.stopping:
+            if self.waiting_for_replica and any(w.index == REPLICATOR and w.ready for w in self.workers.values()):
+                self.waiting_for_replica = False
+                self._spawn_workers()
+            if not announced and self._all_ready() and not self.stopping:
                 announced = True
                 self._announce()
         return self.exit_code
+
+    def _all_ready(self) -> bool:
+        return bool(self.workers) and not self.waiting_for_replica and all(w.ready for w in self.workers.values())
 
     def _grace_s(self) -> float:
         """How long a worker that was told to end may take."""
@@ -452,7 +524,7 @@ class _Supervisor:
         now, limit = time.monotonic(), self.options.raw.worker_timeout
         passed, self.looked_at = min(now - self.looked_at, 2 * LOOK_EVERY_S), now
         for w in self.workers.values():
-            if w.index == FRONT:
+            if w.index < 0:
                 continue
             beats = self.shared.memory.beats(w.index)
             if w.killed_at is not None and now >= w.killed_at:
@@ -473,7 +545,7 @@ class _Supervisor:
                     self._deafen(w)
 
     def _others_answer(self) -> bool:
-        return any(w.ready and not w.silent_s for w in self.workers.values() if w.index != FRONT)
+        return any(w.ready and not w.silent_s for w in self.workers.values() if w.index >= 0)
 
     @staticmethod
     def _deafen(w: Worker) -> None:
@@ -522,8 +594,11 @@ class _Supervisor:
                 print(f"kas: {reason}", file=sys.stderr)
                 self._give_up()
                 continue
-            if w.index != FRONT:
+            if w.index >= 0:
                 self.shared.memory.reap(w.index)
+            if self.renewing or (code == EXIT_LOST and w.index == REPLICATOR):
+                self._renew()
+                continue
             now = time.monotonic()
             deaths = [t for t in self.deaths.get(w.index, []) if now - t < RESPAWN_WINDOW_S] + [now]
             self.deaths[w.index] = deaths
@@ -534,6 +609,18 @@ class _Supervisor:
             print(f"kas: {w.name} died ({reason}); starting it again", file=sys.stderr)
             time.sleep(0.05 * 2 ** (len(deaths) - 1) if len(deaths) > 1 else 0)
             self._spawn(w.index)
+
+    def _renew(self) -> None:
+        """The replica is made anew: who reads the one there is ends first, then everything begins as at the start."""
+        if not self.renewing:
+            print("kas: the replica of etcd cannot be continued; the workers end and begin anew", file=sys.stderr)
+            self.renewing = True
+            self._signal_all(signal.SIGKILL)
+        if not self.workers:
+            self.renewing, self.waiting_for_replica = False, True
+            self.shared.close()
+            self._share()  # the revision in the old memory does not go back
+            self._spawn(REPLICATOR)
 
     def _give_up(self) -> None:
         self.stopping, self.exit_code = True, EXIT_FAILED

@@ -28,14 +28,15 @@ from kas.edge.front.introduction import Introductions
 from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.listener import HTTP, Listener, TLSFiles
 from kas.edge.silent import LOOK_EVERY_S, Silent
+from kas.edge.streams import Streams
 from kas.endpoints.healthchecks import STORAGE
 from kas.extensions import NONE, Extensions, Hook, HookContext, hook_name
 from kas.observe.logs import setup_logging
 from kas.observe.looptime import LoopTime
-from kas.observe.process import age_s, spare_descriptors
+from kas.observe.process import age_s, bound_heaps, spare_descriptors
 from kas.request.http import Request
 from kas.server import Server
-from kas.store import StoreError, open_store
+from kas.store import Store, StoreError, open_store
 from kas.store.shared import Shared
 from kas.warmup import warm_up
 
@@ -46,20 +47,22 @@ EXIT_DEAF = 3
 
 def work(
     options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
-    rendezvous: Rendezvous | None = None, extensions: Extensions = NONE,
+    rendezvous: Rendezvous | None = None, ask: int = -1, extensions: Extensions = NONE,
 ) -> None:  # fmt: skip
     """Runs worker number ``index`` until it is told to stop. ``report_fd`` gets "ready" or the reason of a failure;
     ``go_fd`` reads end of file once certificates and keys exist; ``sockets`` are bound descriptors to listen on, by the name of the port's
-    option. With ``rendezvous`` a TLS front holds the secure port; ``extensions`` are an embedding program's."""
+    option. With ``rendezvous`` a TLS front holds the secure port; ``ask`` is the replicator's ear, on etcd, ``extensions``
+    are an embedding program's."""
     import uvloop
 
+    bound_heaps()
     setup_logging(options.raw.v, options.raw.logging_format)
     log.info("start: worker %d imported %.0f ms after its fork", index, age_s() * 1000)
     try:
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
         loop = uvloop.new_event_loop()
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets, rendezvous, extensions))
+        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets, rendezvous, ask, extensions))
     except (StoreError, OSError, ValueError) as e:
         os.write(report_fd, str(e).encode())
         os.close(report_fd)
@@ -71,8 +74,8 @@ def work(
 
 
 async def _serve(
-    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int], rendezvous: Rendezvous | None,
-    extensions: Extensions,
+    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
+    rendezvous: Rendezvous | None, ask: int, extensions: Extensions,
 ) -> None:  # fmt: skip
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -81,7 +84,7 @@ async def _serve(
     shared = Shared.attach(shared_spec, index)
     raw = options.raw
     step = _steps()
-    store = open_store(str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared)
+    store = _open(options, shared, ask)
     step("store open")
     server = Server(options, store, shared, index, extensions)
     step("server built")
@@ -105,17 +108,19 @@ async def _serve(
     gate = Gate(held, spare_descriptors(), lambda: _give_up(server))
     for listener in listeners:
         listener.start(index)
+    if server.streams is not None:
+        await server.streams.start()
     for bound in held:
         wait_for_words(bound)
-    LoopTime(server.metrics, _whose, gate.look).start()
+    LoopTime(server.metrics, _whose, gate.glance).start()
     runner = server.runner([("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, silent.look))])
     runner.start()
     # What was made so far lives as long as the process. Requests make many small dicts and no cycles, so looking for cycles
     # after every 700 of them finds nothing and costs up to a third of a pod's create.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     await _run_hooks(server, extensions.post_start, lambda name: server.hooks.done(hook_name(name)))
+    gc.enable()
     os.write(report_fd, b"ready\n")
     warming = loop.create_task(warm_up(server.registries))
     if raw.v >= 4:
@@ -136,6 +141,16 @@ async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[
             log.exception("hook %s failed", name)
             raise ValueError(f"hook {name} failed: {type(e).__name__}: {e}") from None
         done(name)
+
+
+def _open(options: Completed, shared: Shared, ask: int) -> Store:
+    """The store of ``--storage-backend``."""
+    if options.etcd:
+        from kas.replicator import open_etcd_store
+
+        return open_etcd_store(options, shared, ask)
+    raw = options.raw
+    return open_store(str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared)
 
 
 def _steps() -> Callable[[str], None]:
@@ -169,6 +184,7 @@ def _listeners(server: Server, sockets: dict[str, int], silent: Silent, rendezvo
         free(address)
         app = App(server.chain, introductions=introductions, bounds=bounds)
         out.append(Listener(app, "", 0, uds=address, http=http, connections=connections))
+        server.streams = Streams(server.chain, rendezvous.streams(server.index), introductions)
     for name, fd in sockets.items():
         tls = None
         if name == "secure_port":
@@ -213,6 +229,8 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         if not server.watches.open:
             break
         await asyncio.sleep(0.01)
+    if server.streams is not None:
+        await server.streams.stop()
     for listener in listeners:
         listener.stop()
     with contextlib.suppress(TimeoutError):

@@ -40,25 +40,33 @@ CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 MB = 1_000_000
 GROWTH_MB, GROWTH_DESCRIPTORS = 100, 100
 CAREFUL = 5  # of the watchers
+# ":method: GET", ":scheme: https", ":path: /version" and ":authority: x", as HPACK writes them without its table.
+GET_VERSION = b"\x82\x87\x04\x08/version\x01\x01x"
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """A frame of HTTP/2 (RFC 9113, 4.1)."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
 class Soak:
     """What the threads share. ``wrong`` collects what must not happen."""
 
-    def __init__(self, server: KasServer, watchers: int) -> None:
+    def __init__(self, server: KasServer, watchers: int, pause: float) -> None:
         self.server, self.watchers = server, watchers
         self.stop = threading.Event()
         self.wrong: list[str] = []
         self.counts: dict[str, int] = {}
         self.acknowledged: dict[str, str] = {}  # name -> the value that was acknowledged last
         self.slowest = 0.0
+        self.pause = pause
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    def dial(self) -> ssl.SSLSocket:
+    def dial(self, alpn: str = "http/1.1") -> ssl.SSLSocket:
         context = ssl.create_default_context(cafile=self.server.ca)
-        context.set_alpn_protocols(["http/1.1"])
+        context.set_alpn_protocols([alpn])
         return context.wrap_socket(socket.create_connection(("127.0.0.1", self.server.port), 60), server_hostname="127.0.0.1")
 
     def connect(self) -> http.client.HTTPSConnection:
@@ -94,7 +102,7 @@ class Soak:
                     self.wrong.append(f"a bystander got no answer: {e!r}, {again!r}")
             self.slowest = max(self.slowest, time.monotonic() - start)
             self.count("bystander GETs")
-            time.sleep(0.01)
+            time.sleep(2 * self.pause)
 
     def writer(self, number: int) -> None:
         """Creates, updates and deletes; 409, 404 and 429 are answers, others are not."""
@@ -125,7 +133,7 @@ class Soak:
                     self.acknowledged[name] = value
             elif status not in (404, 409, 429):
                 self.wrong.append(f"a {verb} was answered {status} {text[:200]!r}")
-            time.sleep(0.005)
+            time.sleep(self.pause)
 
     def crowd(self, size: int) -> None:
         """So many watches, read as they come; one that ends is opened anew."""
@@ -251,7 +259,9 @@ class Soak:
     def attack(self) -> None:
         """One after the other, in a random order."""
         rng = random.Random(1)
-        attacks: list[Callable[[random.Random], None]] = [self.stall, self.large, self.silent, self.noise, self.lists]
+        attacks: list[Callable[[random.Random], None]] = [
+            self.stall, self.large, self.silent, self.noise, self.lists, self.resets, self.definitions,
+        ]
         while not self.stop.is_set():
             one = rng.choice(attacks)
             with contextlib.suppress(OSError, http.client.HTTPException):
@@ -309,6 +319,36 @@ class Soak:
             s.sendall(f"GET /api/v1/configmaps HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.server.token}\r\n\r\n".encode())
             self.stop.wait(1)
 
+    def resets(self, rng: random.Random) -> None:
+        """Streams of HTTP/2 that are cancelled as soon as they were opened, pings and settings between them."""
+        with self.dial("h2") as s:
+            s.settimeout(5)
+            s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+            for stream in range(1, 2 * rng.choice((100, 3000)), 2):
+                s.sendall(frame(1, 5, stream, GET_VERSION) + frame(3, 0, stream, bytes((0, 0, 0, 8))))
+                if stream % 100 == 1:
+                    s.sendall(frame(6, 0, 0, b"12345678") + frame(4, 0, 0, b""))
+            s.recv(1000)
+
+    def definitions(self, rng: random.Random) -> None:
+        """A wide custom resource definition and objects of it, made and taken away."""
+        c, plural = self.connect(), f"soaks{rng.randrange(10_000)}"
+        fields = {f"f{i}": {"type": "string", "pattern": f"^a{{1,{i + 1}}}$", "default": "a"} for i in range(rng.choice((10, 400)))}
+        schema = {"type": "object", "properties": {"spec": {"type": "object", "default": {}, "properties": fields}}}
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        self.ask(c, "POST", definitions, {
+            "metadata": {"name": f"{plural}.soak.example.com"},
+            "spec": {"group": "soak.example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": plural.capitalize()},
+                     "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]},
+        })  # fmt: skip
+        objects = f"/apis/soak.example.com/v1/namespaces/{NAMESPACE}/{plural}"
+        for i in range(20):
+            if self.stop.wait(0.1):
+                break
+            body = {"apiVersion": "soak.example.com/v1", "kind": plural.capitalize(), "metadata": {"name": f"x{i}"}}
+            self.ask(c, "POST", objects, body)
+        self.ask(c, "DELETE", f"{definitions}/{plural}.soak.example.com")
+
     # --- at the end
 
     def check_writes(self) -> None:
@@ -332,7 +372,7 @@ def sample(pids: list[int]) -> tuple[float, int]:
 
 def run(server: KasServer, args: argparse.Namespace) -> Soak:
     """Everything at once for the time asked for."""
-    soak = Soak(server, args.watchers)
+    soak = Soak(server, args.watchers, args.pause)
     c = soak.connect()
     soak.ask(c, "POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     soak.ask(c, "POST", CONFIG_MAPS, {"metadata": {"name": "bystander"}, "data": {"a": "1"}})
@@ -380,6 +420,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--watchers", type=int, default=500)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--pause", type=float, default=0.005, help="seconds between two writes of one writer")
     parser.add_argument("--verbose", action="store_true", help="a line of numbers with each sample")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:

@@ -19,8 +19,8 @@ KAS = ROOT / "kas"
 
 # Outermost first. A room imports from rooms further down only; rooms of one line do not know one another.
 RANKS = [
-    ("cli", "testing", "library"), ("supervisor",), ("worker",), ("server", "warmup"), ("extensions",), ("controllers",), ("edge",),
-    ("filters",), ("director", "aggregator"),
+    ("cli", "testing", "library"), ("supervisor",), ("worker",), ("server", "warmup", "replicator"), ("extensions",), ("controllers",),
+    ("edge",), ("filters",), ("director", "aggregator"),
     ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit",), ("auth",),
     ("patch", "cel", "client"), ("informers",), ("types",), ("request",), ("store",), ("meta",), ("checks",), ("_fastpath", "_codecs"),
 ]  # fmt: skip
@@ -192,6 +192,28 @@ def test_each_plugin_and_authorizer_has_its_test_module():
     authorizers = [p for p in (KAS / "auth" / "authz").glob("[a-z]*.py") if "class " in p.read_text()]
     wanted += [ROOT / "tests" / "auth" / f"test_{p.stem}.py" for p in authorizers]
     assert len(authorizers) >= 5 and not [path for path in wanted if not path.exists()]
+
+
+def test_every_public_class_says_what_it_is():
+    wrong = []
+    for path in MODULES.values():
+        if path.suffix == ".py":
+            classes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ClassDef) and not n.name.startswith("_")]
+            wrong += [f"{path.relative_to(ROOT)}:{n.lineno} {n.name}" for n in classes if not ast.get_docstring(n)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_functions_and_files_are_of_a_size_to_read():
+    """80 lines a function, 700 a file (tables of flags, kinds and types are no functions)."""
+    wrong = []
+    for path in MODULES.values():
+        if path.suffix == ".py":
+            if path.read_text().count("\n") > 700:
+                wrong.append(f"{path.relative_to(ROOT)} is long")
+            for n in ast.walk(ast.parse(path.read_text())):
+                if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.end_lineno - n.lineno >= 80:
+                    wrong.append(f"{path.relative_to(ROOT)}:{n.lineno} {n.name}: {n.end_lineno - n.lineno + 1} lines")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_store_parses_no_object():

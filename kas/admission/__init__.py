@@ -163,6 +163,8 @@ class Chain:
         return self._start(self._plan(a)[1], "validate", a)
 
     def _start(self, steps: Steps, what: str, a: Attributes) -> Awaitable[None] | None:
+        if not steps:
+            return None
         began = monotonic()
         for i, (name, step, timer) in enumerate(steps):
             try:

@@ -96,6 +96,8 @@ class AuthorizerValue(_Check):
 
 
 class PathCheck(_Check):
+    """``authorizer.path(p)``: what may be done with a path that is no resource's."""
+
     __slots__ = ("_authorizer", "_path")
     cel_type = PATH_CHECK
 
@@ -109,6 +111,8 @@ class PathCheck(_Check):
 
 
 class GroupCheck(_Check):
+    """``authorizer.group(g)``: the way to the resources of an API group."""
+
     __slots__ = ("_authorizer", "_group")
     cel_type = GROUP_CHECK
 
@@ -175,6 +179,8 @@ class ResourceCheck(_Check):
 
 
 class Decision(_Check):
+    """What the authorizer answered to a check; an error is a decision too, which does not allow."""
+
     __slots__ = ("_outcome",)
     cel_type = DECISION
 

@@ -17,12 +17,13 @@ from kas.admission.matching import Invocation
 from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.admission import environment
+from kas.meta.aside import POOL
 
 Obj = dict[str, Any]
 # apiserver ``apis/cel/config.go``: RuntimeCELCostBudgetMatchConditions and RuntimeCELCostBudget.
 MATCH_CONDITIONS_BUDGET, BUDGET = 2_500_000, 10_000_000
 # What may be spent in one turn of the loop.
-TURN = 50_000
+TURN = 5_000
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
@@ -116,9 +117,12 @@ class Expression:
 class Evaluator:
     """Evaluates the expressions about one request on one budget."""
 
-    def __init__(self, variables: Obj, budget: int = BUDGET) -> None:
+    def __init__(self, variables: Obj, budget: int = BUDGET, declared: Sequence[str] = ()) -> None:
+        """``declared`` are the texts of the variables that are expressions themselves; these are evaluated within ``limit``."""
         self.variables, self.left = variables, budget
         self._last = budget
+        self.limit = TURN
+        self._asks = any("authorizer" in text for text in declared)
 
     async def value(self, expression: Expression) -> Any:
         """Its value. Raises Failed, and OutOfBudgetError when nothing may be evaluated any more."""
@@ -127,7 +131,7 @@ class Evaluator:
             raise Failed(f"compilation error: {program}")
         while True:
             try:
-                value, cost = program.run(self.variables)
+                value, cost = await self._run(program, expression.text)
             except Pending as e:
                 await e.wait()
             except RecursionError:  # variables that stand on variables
@@ -144,6 +148,19 @@ class Evaluator:
         if isinstance(value, cel.EvaluationError):
             raise Failed(f"expression '{expression.text.strip()}' resulted in error: {value}")
         return value
+
+    async def _run(self, program: cel.Program, text: str) -> tuple[Any, int]:
+        """What is not done within a turn of the loop is begun again beside it; but what asks an authorizer, which is the loop's."""
+        value, cost = program.run(self.variables, TURN)
+        if not isinstance(value, cel.CostLimitError):
+            return value, cost
+        self.limit = cel.PER_CALL_LIMIT
+        try:
+            if self._asks or "authorizer" in text:
+                return program.run(self.variables)
+            return await POOL.run(program.run, self.variables)
+        finally:
+            self.limit = TURN
 
 
 class MatchConditions:

@@ -109,7 +109,8 @@ class Versioned:
 
 
 def decoded(kind: Kind, value: Any) -> Obj:
-    """A JSON value as a defaulted object of a kind; what the kind does not know is dropped. Raises DecodeError."""
+    """A JSON value as a defaulted object of a kind; what the kind does not know is dropped, of custom kinds when it is stored. Raises
+    DecodeError."""
     if not isinstance(value, dict):
         raise DecodeError(f"couldn't get version/kind; json parse error: {gojson.cannot_unmarshal(value, gojson.TYPE_META)}")
     given = value.get("apiVersion") or kind.api_version, value.get("kind") or kind.kind
@@ -131,7 +132,7 @@ def _custom(kind: Kind, obj: Obj) -> Obj:
     from kas.apiextensions.embeddedmeta import MetadataError
 
     try:
-        customtypes.decode(kind.type, obj)
+        customtypes.decode_metadata(kind.type, obj)
     except MetadataError as e:
         raise DecodeError(str(e)) from None
     customtypes.default(kind.type, obj)

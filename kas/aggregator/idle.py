@@ -10,8 +10,11 @@ import asyncio
 from collections.abc import Hashable
 
 from kas.client.http import Connection
+from kas.client.pool import CONNECTION_BYTES
+from kas.observe import caches
 
 MOST_IDLE, IDLE_S = 25, 90.0  # of one backend; as Go's http.Transport in upstream
+MOST_OF_ALL = 250  # whatever the number of backends: each is a descriptor
 
 
 class IdleConnections:
@@ -19,6 +22,8 @@ class IdleConnections:
 
     def __init__(self) -> None:
         self._idle: dict[Hashable, list[tuple[asyncio.TimerHandle, Connection]]] = {}
+        what = "connections to other API servers that are not in use"
+        caches.follow("aggregator_connections", what, MOST_OF_ALL * CONNECTION_BYTES, self, lambda own: len(own) * CONNECTION_BYTES)
 
     def take(self, key: Hashable) -> Connection | None:
         """The one that was used last, None when there is none that is open."""
@@ -35,10 +40,10 @@ class IdleConnections:
 
     def keep(self, key: Hashable, connection: Connection) -> None:
         """Give back one whose answer has been read to its end. It is closed when enough are there, and after ``IDLE_S``."""
-        found = self._idle.setdefault(key, [])
-        if len(found) >= MOST_IDLE:
+        if len(self._idle.get(key, ())) >= MOST_IDLE or len(self) >= MOST_OF_ALL:
             connection.close()
             return
+        found = self._idle.setdefault(key, [])
         timer = asyncio.get_running_loop().call_later(IDLE_S, self._expire, key, connection)
         found.append((timer, connection))
 

@@ -13,11 +13,14 @@ from collections.abc import Callable
 from time import monotonic
 
 from kas.auth.user import UserInfo
+from kas.client.pool import CONTEXT_BYTES
+from kas.observe import caches
 from kas.request.http import Headers
 
 log = logging.getLogger("kas.aggregator")
 
 LOOK_AGAIN_S = 1.0
+MOST_CONTEXTS = 64
 _LEGAL = frozenset(b"!#$&'*+-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ^_`abcdefghijklmnopqrstuvwxyz|~")
 
 
@@ -66,11 +69,13 @@ class ProxyCertificate:
 
 
 class TLSContexts:
-    """Client contexts by what an APIService says of its backend, made once for a certificate of ours."""
+    """Client contexts by what an APIService says of its backend, made once for a certificate of ours; ``MOST_CONTEXTS`` are kept."""
 
     def __init__(self, certificate: ProxyCertificate) -> None:
         self._certificate = certificate
         self._made: dict[tuple[str, bool], tuple[int, ssl.SSLContext]] = {}
+        what = "TLS settings for other API servers"
+        caches.follow("aggregator_tls", what, MOST_CONTEXTS * CONTEXT_BYTES, self, lambda own: len(own._made) * CONTEXT_BYTES)
 
     def of(self, ca_bundle: str, insecure: bool) -> ssl.SSLContext:
         """``ca_bundle`` is base64; without one the system's authorities count. Raises TransportError."""
@@ -79,6 +84,8 @@ class TLSContexts:
         if found is not None and found[0] == generation:
             return found[1]
         context = self._context(ca_bundle, insecure)
+        if found is None and len(self._made) >= MOST_CONTEXTS:
+            del self._made[next(iter(self._made))]
         self._made[ca_bundle, insecure] = (generation, context)
         return context
 

@@ -15,7 +15,7 @@ from kas.apiextensions.schema import RULES, Schema, path_steps
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, Correlated, same
 from kas.cel.literals import walk
 from kas.cel.schemas import Structs, declare
-from kas.cel.syntax import Ident
+from kas.cel.syntax import Ident, Select
 from kas.cel.types import BOOL, STRING, optional_of
 from kas.cel.values import NONE, Optional
 from kas.meta import field
@@ -34,7 +34,7 @@ class OutOfBudget(Exception):
 class _Rule:
     """One rule, compiled. ``error`` says why it is none; ``path`` is where its error stands, below the value."""
 
-    __slots__ = ("error", "message", "optional_old", "path", "program", "reason", "shown", "uses_old", "words")
+    __slots__ = ("error", "fields", "message", "optional_old", "path", "program", "reason", "shown", "uses_old", "words")
 
     def __init__(self, rule: Schema, schema: Schema, is_root: bool) -> None:
         structs: Structs = {}
@@ -49,6 +49,7 @@ class _Rule:
         self.reason = rule.get("reason")
         self.path = _below(rule.get("fieldPath") or "", schema)
         self.uses_old = False
+        self.fields: frozenset[str] | None = frozenset()  # that it looks at; None when it looks at the whole
         if found is None or not text.strip():
             return
         shape = found[0].type
@@ -67,6 +68,21 @@ class _Rule:
         if self.program is not None:
             names = (node.variable.name for node in walk(self.program.root) if isinstance(node, Ident) and node.variable is not None)
             self.uses_old = "oldSelf" in names
+            of = [_selected(program) for program in (self.program, self.message) if program is not None]
+            self.fields = None if None in of else frozenset().union(*(fields for fields in of if fields is not None))
+
+
+def _selected(program: cel.Program) -> frozenset[str] | None:
+    """The fields of ``self`` and ``oldSelf`` that a program looks at; None when it does anything else with them."""
+    nodes = list(walk(program.root))
+    selections = [n for n in nodes if isinstance(n, Select) and _is_self(n.operand)]
+    if len(selections) < sum(map(_is_self, nodes)):
+        return None
+    return frozenset(n.field for n in selections)
+
+
+def _is_self(node: Any) -> bool:
+    return isinstance(node, Ident) and node.variable is not None and node.variable.name in ("self", "oldSelf")
 
 
 def _below(text: str, schema: Schema) -> str:
@@ -103,12 +119,15 @@ class _Change:
 class Node:
     """The rules of a schema and of what is below it; None where there are none."""
 
-    __slots__ = ("additional", "items", "keys", "kind", "properties", "rules")
+    __slots__ = ("additional", "fields", "items", "keys", "kind", "order", "properties", "rules")
 
     def __init__(self, schema: Schema, is_root: bool) -> None:
         self.kind: str = schema.get("type") or ""
         self.rules = [_Rule(rule, schema, is_root) for rule in schema.get(RULES) or ()]
+        # What any of the rules looks at; None for everything.
+        self.fields = None if any(r.fields is None for r in self.rules) else frozenset().union(*(r.fields or () for r in self.rules))
         self.properties: dict[str, Node] = {}
+        self.order: list[str] = []  # the names of the properties, sorted
         self.items: Node | None = None
         self.additional: Node | None = None
         self.keys: tuple[str, ...] = ()
@@ -130,6 +149,7 @@ def of_type(type: TypeDesc) -> Node | None:
 def _struct_node(type: TypeDesc, schema: Schema) -> Node:
     node = Node(schema, type.embedded)
     node.properties = {f.name: below for f in type.fields if (below := _field_node(f)) is not None}
+    node.order = sorted(node.properties)
     node.additional = _field_node(type.additional) if type.additional is not None else None
     return node
 
@@ -172,7 +192,9 @@ class _Run:
     def object(self, node: Node, f: TypeDesc | Field | None, value: dict[str, Any], change: _Change, path: str) -> None:
         old = change.old if isinstance(change.old, dict) else {}
         type = f.message if isinstance(f, Field) and f.card == "single" else f
-        for key in sorted(value):
+        for key in node.order if node.additional is None else sorted(value):
+            if key not in value:
+                continue
             below, at = node.properties.get(key), key if path == NIL_PATH else f"{path}.{key}"
             inner = type.by_name.get(key) if isinstance(type, TypeDesc) else None
             if below is None and inner is None:
@@ -183,7 +205,9 @@ class _Run:
 
     def rules(self, node: Node, f: TypeDesc | Field | None, value: Any, change: _Change, path: str) -> None:
         def seen(v: Any) -> Any:
-            return struct_value(f, v) if isinstance(f, TypeDesc) else field_value(f, v) if f is not None else v
+            if isinstance(f, TypeDesc):
+                return struct_value(f, v, node.fields)
+            return field_value(f, v, node.fields) if f is not None else v
 
         if self.left <= 0:
             self.stop(field.invalid(path, node.kind, _OUT_OF_BUDGET))

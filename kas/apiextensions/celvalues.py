@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable
 from typing import Any
 
 from kas.cel.schemas import escape
@@ -15,28 +16,49 @@ from kas.types.scheme import DecodeError, Field, TypeDesc
 _ROOT_META = ("name", "generateName")
 
 
-def struct_value(type: TypeDesc, obj: dict[str, Any]) -> dict[str, Any]:
-    """An object with the fields that its type knows, by their names in expressions. Of metadata there are the names only."""
+def struct_value(type: TypeDesc, obj: dict[str, Any], wanted: Iterable[str] | None = None) -> dict[str, Any]:
+    """An object with the fields that its type knows, by their names in expressions; with ``wanted`` of those alone. Of metadata there are
+    the names only."""
+    fields = _fields(type)
     out: dict[str, Any] = {}
-    for key, inner in obj.items():
-        f = type.by_name.get(key)
-        if type.embedded and key in ("apiVersion", "kind"):
-            out[key] = inner
-        elif type.embedded and key == "metadata":
-            out[key] = {k: inner[k] for k in _ROOT_META if k in inner} if isinstance(inner, dict) else inner
-        elif f is not None and (name := escape(key)):
+    for name in fields if wanted is None else wanted:
+        found = fields.get(name)
+        if found is None or found[0] not in obj:
+            continue
+        key, f = found
+        inner = obj[key]
+        if f is not None:
             out[name] = field_value(f, inner)
-            if key in RESERVED:
-                out[key] = out[name]
+        elif key == "metadata" and isinstance(inner, dict):
+            out[name] = {k: inner[k] for k in _ROOT_META if k in inner}
+        else:
+            out[name] = inner
     return out
 
 
-def field_value(f: Field, value: Any) -> Any:
-    """A value that ``f`` describes. What does not fit its type, or has not its format, stays what it is."""
+def _fields(type: TypeDesc) -> dict[str, tuple[str, Field | None]]:
+    """The fields of a type by their names in expressions, with their names in objects; None for what every object has."""
+    found: dict[str, tuple[str, Field | None]] | None = type.derived.get("expressions")
+    if found is None:
+        found = {}
+        for f in type.fields:
+            if name := escape(f.name):
+                found[name] = f.name, f
+                if f.name in RESERVED:
+                    found[f.name] = f.name, f
+        if type.embedded:
+            found |= {name: (name, None) for name in ("apiVersion", "kind", "metadata")}
+        type.derived["expressions"] = found
+    return found
+
+
+def field_value(f: Field, value: Any, wanted: Iterable[str] | None = None) -> Any:
+    """A value that ``f`` describes; of an object what is ``wanted``. What does not fit its type, or has not its format, stays what it
+    is."""
     if isinstance(value, dict):
         if f.card == "map":
             return {key: field_value(f.element, inner) for key, inner in value.items()}
-        return struct_value(f.message, value) if f.card == "single" and f.message is not None else value
+        return struct_value(f.message, value, wanted) if f.card == "single" and f.message is not None else value
     if isinstance(value, list):
         if f.card != "list":
             return value

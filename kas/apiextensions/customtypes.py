@@ -33,10 +33,15 @@ def decode(type: TypeDesc, obj: Obj) -> list[str]:
     embeddedmeta.MetadataError. Values of wrong types stay, for ``errors`` to find.
     """
     unknown = prune(type, obj)
-    inner = embeddedmeta.coerce(type, obj) if traits.of(type).embedded else embeddedmeta.coerce_own(obj)
+    inner = decode_metadata(type, obj)
     if not inner:
         return unknown
     return [p for p in inner if p.startswith("metadata.")] + unknown + [p for p in inner if not p.startswith("metadata.")]
+
+
+def decode_metadata(type: TypeDesc, obj: Obj) -> list[str]:
+    """Of ``decode`` what is about metadata, the object's own and that of objects in it."""
+    return embeddedmeta.coerce(type, obj) if traits.of(type).embedded else embeddedmeta.coerce_own(obj)
 
 
 def default(type: TypeDesc, obj: Obj) -> None:

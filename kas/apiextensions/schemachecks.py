@@ -109,13 +109,26 @@ def _of_type(schema: Schema, depth: int, structural: bool, keys: list[tuple[Scop
     return out.or_null() if schema.get("nullable") or not typed else out
 
 
+def _matcher(pattern: str) -> Callable[[str], object]:
+    """Whether a text certainly matches. Raises RegexError."""
+    search = compiled(pattern).search
+
+    def match(text: str) -> object:
+        try:
+            return search(text)
+        except RegexError:  # too long for it: the rules say so
+            return None
+
+    return match
+
+
 def _text(schema: Schema, form: str) -> Check:
     if not any(schema.get(key) is not None for key in ("minLength", "maxLength")) and not schema.get("pattern") and not form:
         return checks.text()
     parts = [checks.text(schema.get("minLength") or 0, schema.get("maxLength")).exact()]
     if schema.get("pattern"):
         try:
-            parts.append(checks.matching(compiled(schema["pattern"]).search).exact())
+            parts.append(checks.matching(_matcher(schema["pattern"])).exact())
         except RegexError:
             return checks.unknown()
     if form and (is_form := FORMATS.get(form.replace("-", ""))) is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kas.apiextensions import celrules, embeddedmeta
+from kas.apiextensions import embeddedmeta
 from kas.apiextensions.schema import Schema
 from kas.apiextensions.schemavalues import Run, SchemaValidator, TooCostlyError, too_costly
 from kas.meta import field
@@ -56,7 +56,7 @@ def unpruned(schema: Schema) -> bool:
 def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[FieldError]:
     """What is wrong with the defaults of a structural schema that stands at ``path``."""
     errs: list[FieldError] = []
-    budget = celrules.BUDGET
+    budget: int | None = None
     run = Run(path, MAX_STEPS)
     sizes: dict[int, int] = {}
     _measure(schema, sizes)
@@ -75,8 +75,10 @@ def default_values(schema: Schema, path: str, must_be_pruned: bool) -> list[Fiel
             errs.append(field.invalid(at, value, "must not have unknown fields"))
         if not found:
             found = SchemaValidator(place.field.schema).errors_within(run, value)
-        if not found and not place.steps and budget >= 0:
-            found, budget = celrules.value_errors(place.field, value, value, budget, at)
+        if not found and not place.steps and (budget is None or budget >= 0):
+            from kas.apiextensions import celrules  # CEL is large, and most schemas have no defaults
+
+            found, budget = celrules.value_errors(place.field, value, value, celrules.BUDGET if budget is None else budget, at)
         errs += found
     return errs
 

@@ -193,12 +193,18 @@ class SchemaValidator:
             out.add(field.too_long(_path(base, name), most))
         elif least is not None and len(value) < least:
             out.add(_invalid(name, base, value, f"should be at least {least} chars long"))
-        elif self.pattern_text and (self.pattern is None or self.pattern.search(value) is None):
+        elif self.pattern_text and not self._matches(value):
             out.add(_invalid(name, base, value, f"should match '{self.pattern_text}'"))
         if self.format_check is not None:
             out.matches += 1
             if not self.format_check(value):
                 out.add(_type_error(name, base, self.format, value))
+
+    def _matches(self, value: str) -> bool:
+        try:
+            return self.pattern is not None and self.pattern.search(value) is not None
+        except RegexError:  # too long for it
+            return False
 
     def _number(self, value: float, name: str, base: Run, out: Result) -> None:
         kind = self.types[0] if self.types in (("integer",), ("number",)) else ""

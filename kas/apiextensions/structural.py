@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kas.apiextensions.schema import EMBEDDED, INT_OR_STRING, KEYS, LIST_TYPE, MAP_TYPE, PRESERVE, RULES, Schema
+from kas.apiextensions.schema import EMBEDDED, INT_OR_STRING, KEYS, LIST_TYPE, MAP_TYPE, PRESERVE, RULES, Schema, walk
 from kas.meta import field
 from kas.meta.field import FieldError
-from kas.meta.regex import RegexError, compiled
+from kas.meta.regex import MOST_INSTRUCTIONS, RegexError, compiled
+
+MOST_PATTERNS = 200_000  # instructions
 
 ROOT, ITEM, FIELD = "at the root", "for specified array items", "for specified object fields"
 _JUNCTORS = ("allOf", "anyOf", "oneOf")
@@ -31,6 +33,23 @@ _FORBIDDEN_NESTED: tuple[tuple[str, str], ...] = (
     (MAP_TYPE, "must be undefined to be structural"),
     (RULES, "must be empty to be structural"),
 )
+
+
+def costly_patterns(schema: Schema, path: str) -> list[FieldError]:
+    """An error when the patterns of the schema together take too long to compile, which every worker does with them: a tenth of a second.
+    Ours; the largest of real definitions need a hundredth of it."""
+    left, known = MOST_PATTERNS, set()
+    for inner in walk(schema):
+        pattern = inner.get("pattern")
+        if pattern and pattern not in known:
+            known.add(pattern)
+            try:
+                left -= compiled(pattern).instructions
+            except RegexError:  # which may have been tried as long
+                left -= MOST_INSTRUCTIONS // 10
+            if left < 0:
+                return [field.forbidden(path, f"the patterns of a schema must compile to {MOST_PATTERNS} instructions at most together")]
+    return []
 
 
 def structural(schema: Schema, path: str) -> list[FieldError]:

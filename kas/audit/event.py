@@ -15,6 +15,7 @@ import orjson
 from kas.audit.policy import Verdict
 from kas.meta import gojson
 from kas.meta.scalars import format_micro_time
+from kas.observe.caches import remembered
 from kas.request.http import Request
 from kas.request.masking import shown_target
 from kas.types.scheme import TypeDesc, encode_json
@@ -26,6 +27,7 @@ RECEIVED, STARTED, COMPLETE, PANIC = "RequestReceived", "ResponseStarted", "Resp
 METADATA, REQUEST, REQUEST_RESPONSE = "Metadata", "Request", "RequestResponse"
 MAX_USER_AGENT = 1024
 TRUNCATED = "audit.k8s.io/truncated"
+CONSTRAINT = "authentication.kubernetes.io/impersonation-constraint"
 
 
 class Entry:
@@ -121,10 +123,9 @@ class Event:
         }  # fmt: skip
         if self._user is not None and req.user is not self._user:
             fields["impersonatedUser"] = req.user.to_dict()
-        annotations = dict(sorted(req.annotations.items())) if req.annotations else {}
-        constraint = annotations.pop("authentication.kubernetes.io/impersonation-constraint", "")
-        if constraint:
-            fields["authenticationMetadata"] = {"impersonationConstraint": constraint}
+        annotations = dict(sorted(req.annotations.items())) if req.annotations else None
+        if annotations and CONSTRAINT in annotations:
+            fields["authenticationMetadata"] = {"impersonationConstraint": annotations.pop(CONSTRAINT)}
         sources = source_ips(req)
         if sources:
             fields["sourceIPs"] = sources
@@ -158,14 +159,21 @@ def _object_reference(req: Request) -> Obj | None:
 
 def source_ips(req: Request) -> list[str]:
     """Where a request came from, as the headers of proxies and the connection say: each address once (``utilnet.SourceIPs``)."""
-    found: dict[str, None] = {}
-    told = [*req.header(b"x-forwarded-for").split(","), req.header(b"x-real-ip"), req.client]
-    for text in told:
-        try:
-            found[str(ipaddress.ip_address(text.strip()))] = None
-        except ValueError:
-            continue  # not an address: a proxy may say "unknown"
-    return list(found)
+    forwarded, real = req.header(b"x-forwarded-for"), req.header(b"x-real-ip")
+    if not forwarded and not real:
+        own = _address(req.client)
+        return [own] if own else []
+    found = dict.fromkeys(_address(text.strip()) for text in (*forwarded.split(","), real, req.client))
+    return [address for address in found if address]
+
+
+@remembered("audit_addresses", "addresses of clients as the audit log shows them", 1024, 64)
+def _address(text: str) -> str:
+    """The address as Go writes it, "" for what is none: a proxy may say "unknown"."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return ""
 
 
 def without_managed_fields(answer: bytes) -> bytes:
@@ -201,6 +209,14 @@ def _escaped(text: bytes) -> bytes:
     return text
 
 
+# The last whole second, and what its times begin with.
+_second: tuple[int, str] = (-1, "")
+
+
 def _micro_time(seconds: float) -> str:
+    global _second
     whole = int(seconds)
-    return format_micro_time(whole, int((seconds - whole) * 1e6) * 1000)
+    known = _second
+    if known[0] != whole:
+        known = _second = whole, format_micro_time(whole, 0)[:-7]
+    return f"{known[1]}{int((seconds - whole) * 1e6):06d}Z"

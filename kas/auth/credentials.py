@@ -10,15 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
+from kas.auth.authn.basicfile import load_basic_file
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.authn.bootstrap import BootstrapTokens
-from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAccountTokens
+from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAccountTokens, TokenCounts
 from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
 from kas.auth.tokens import LEGACY_ISSUER, Signer, Verifier
+
+if TYPE_CHECKING:
+    from kas.auth.external import External
 
 
 class ServiceAccountKeys:
@@ -61,7 +65,7 @@ class Proxies:
 class Credentials:
     """The authenticators of a server, once ``load`` was called.
 
-    ``admin_token`` and ``token_file`` ("" for none) are files; ``audiences`` are the API server's own; ``get`` reads what
+    ``admin_token``, ``token_file`` and ``basic_file`` ("" for none) are files; ``audiences`` are the API server's own; ``get`` reads what
     service-account tokens speak for, ``note_use`` is told of Secrets whose token was used. ``client_cas`` are files with the CAs of
     clients, none for no client certificates. ``more`` are authenticators of an embedding program, asked last. Raises
     ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
@@ -71,34 +75,40 @@ class Credentials:
         self, admin_token: Path, token_file: str, keys: ServiceAccountKeys, audiences: Sequence[str], get: Getter, anonymous: bool,
         note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = Proxies(), bootstrap_tokens: bool = False,
         more: Sequence[RequestAuthenticator | TokenAuthenticator] = (),
+        counts: TokenCounts | None = None, basic_file: str = "",
     ) -> None:  # fmt: skip
         self._client_cas, self._proxies, self._bootstrap_tokens = client_cas, proxies, bootstrap_tokens
-        self._admin_token, self._token_file = admin_token, token_file
+        self._admin_token, self._token_file, self._basic_file = admin_token, token_file, basic_file
         self._keys, self._audiences, self._get, self._anonymous = keys, audiences, get, anonymous
-        self._note_use = note_use
+        self._note_use, self._counts = note_use, counts
         self._more_tokens = [cast(TokenAuthenticator, m) for m in more if hasattr(m, "authenticate_token")]
         self._more = [cast(RequestAuthenticator, m) for m in more if not hasattr(m, "authenticate_token")]
         self.tokens: TokenUnion
         self.bearer: BearerToken
         self.authenticators: Authenticators
 
-    def load(self) -> None:
-        """Reads the token files; after the supervisor has made them."""
+    def load(self, external: External | None = None) -> None:
+        """Reads the token files; after the supervisor has made them. ``external`` are others who are asked about tokens."""
         members: list[TokenAuthenticator] = [admin_token(self._admin_token.read_text().strip())]
         if self._token_file:
             members.append(load_token_file(self._token_file))
         members.append(JWTTokens(self._service_accounts))
         if self._bootstrap_tokens:
             members.append(BootstrapTokens(self._get))
+        if external is not None:
+            members += external.members
         members += self._more_tokens
         self.tokens = TokenUnion(members, self._audiences)
         self.bearer = BearerToken(self.tokens)
-        self.authenticators = Authenticators([*self._by_certificate(), self.bearer, *self._more], anonymous=self._anonymous)
+        said = external.anonymous if external is not None else None
+        anonymous, paths = (self._anonymous, None) if said is None else (said.enabled, said.paths)
+        self.authenticators = Authenticators([*self._others(), self.bearer, *self._more], anonymous, paths)
 
-    def _by_certificate(self) -> list[RequestAuthenticator]:
+    def _others(self) -> list[RequestAuthenticator]:
         """Proxies come first: their certificate is no user's."""
+        basic = [load_basic_file(self._basic_file)] if self._basic_file else []
         if not self._client_cas and not self._proxies.ca_file:
-            return []
+            return list(basic)
         from kas.auth.authn.chain import Bundle, Verifier  # a server without client certificates never loads it
         from kas.auth.authn.requestheader import RequestHeader
         from kas.auth.authn.x509 import ClientCertificate
@@ -108,9 +118,10 @@ class Credentials:
         if p.ca_file:
             verifier = Verifier(Bundle(p.ca_file))
             out.append(RequestHeader(verifier, p.username_headers, p.group_headers, p.extra_prefixes, p.uid_headers, p.allowed_names))
+        out += basic
         if self._client_cas:
             out.append(ClientCertificate(Verifier(Bundle(*map(str, self._client_cas)))))
         return out
 
     def _service_accounts(self) -> ServiceAccountTokens:
-        return ServiceAccountTokens(self._keys.verifier, self._audiences, self._get, note_use=self._note_use)
+        return ServiceAccountTokens(self._keys.verifier, self._audiences, self._get, note_use=self._note_use, counts=self._counts)

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from kas.auth import jws
 from kas.auth.authn import AuthenticationError
 from kas.auth.user import service_account_username
 
@@ -23,7 +24,7 @@ LEGACY_ISSUER = "kubernetes/serviceaccount"
 WARN_AFTER_S = 3607
 EXTENDED_EXPIRATION_S = 365 * 24 * 3600
 MAX_TOKEN = 16 << 10
-_EC_ALGORITHMS = {256: "ES256", 384: "ES384", 521: "ES512"}
+MAX_NUMBER = 1 << 62  # of seconds: beyond is no time
 
 
 class Signer:
@@ -40,7 +41,8 @@ class Signer:
 
             private = load_pem_private_key(self._pem, None)
             public = private.public_key()
-            self._loaded = private, _algorithm(public), key_id(public)
+            found = jws.key(public, key_id(public))
+            self._loaded = private, found.algorithms[0], found.id
         return self._loaded
 
     def public_key(self) -> Any:
@@ -66,14 +68,14 @@ class Verifier:
     def __init__(self, keys: Sequence[bytes | Any], issuers: Sequence[str]) -> None:
         self.issuers = tuple(issuers)
         self._sources = tuple(keys)
-        self._loaded: list[tuple[str, str, Any]] | None = None
+        self._loaded: list[jws.Key] | None = None
 
-    def _keys(self) -> list[tuple[str, str, Any]]:
+    def _keys(self) -> list[jws.Key]:
         if self._loaded is None:
             self._loaded = []
             for source in self._sources:
                 for public in load_public_keys(source) if isinstance(source, bytes) else (source,):
-                    self._loaded.append((key_id(public), _algorithm(public), public))
+                    self._loaded.append(jws.key(public, key_id(public)))
         return self._loaded
 
     def claims(self, token: str) -> Claims | None:
@@ -81,33 +83,21 @@ class Verifier:
         it is but no key confirms it. Nothing but the signature is checked."""
         if len(token) > MAX_TOKEN or issuer_of(token) not in self.issuers:
             return None
-        from jwt.api_jws import PyJWS
-        from jwt.exceptions import InvalidTokenError
-
-        jws = PyJWS()
         try:
-            kid = jws.get_unverified_header(token).get("kid", "")
-        except InvalidTokenError as e:
-            raise AuthenticationError(f"go-jose/go-jose/jwt: {e}") from e
-        keys = [k for k in self._keys() if not kid or k[0] == kid]
-        failure = "no keys to verify service account tokens with"
-        for _, algorithm, public in keys:
-            try:
-                # The key, never the token, decides the algorithm.
-                payload = jws.decode(token, public, algorithms=[algorithm])
-            except InvalidTokenError as e:
-                failure = str(e)
-                continue
-            claims = json.loads(payload)
-            return claims if isinstance(claims, dict) else None
-        raise AuthenticationError(f"invalid signature: {failure}")
+            payload = jws.verified(token, self._keys())
+        except jws.JWSError as e:
+            raise AuthenticationError(f"go-jose/go-jose/jwt: {e}") from None
+        if payload is None:
+            raise AuthenticationError("invalid signature: no key of this server made it")
+        claims = json.loads(payload)
+        return claims if isinstance(claims, dict) else None
 
     def jwks(self) -> dict[str, Any]:
         """The keys as the document at /openid/v1/jwks."""
         from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
         out = []
-        for kid, algorithm, public in self._keys():
+        for kid, (algorithm, *_), public in self._keys():
             jwk = (RSAAlgorithm if algorithm[0] == "R" else ECAlgorithm).to_jwk(public, as_dict=True)
             jwk.pop("key_ops", None)
             out.append({"use": "sig", "kty": jwk.pop("kty"), "kid": kid, "alg": algorithm, **jwk})
@@ -162,16 +152,6 @@ def _pem_blocks(pem: bytes) -> list[bytes]:
         if line.startswith(b"-----END"):
             blocks.append(b"\n".join(lines) + b"\n")
     return [b for b in blocks if b" PARAMETERS" not in b]
-
-
-def _algorithm(public: Any) -> str:
-    from cryptography.hazmat.primitives.asymmetric import ec, rsa
-
-    if isinstance(public, rsa.RSAPublicKey):
-        return "RS256"
-    if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.key_size in _EC_ALGORITHMS:
-        return _EC_ALGORITHMS[public.curve.key_size]
-    raise ValueError("unknown public key type, must be RSA or ECDSA on P-256, P-384 or P-521")
 
 
 def key_id(public: Any) -> str:

@@ -22,7 +22,10 @@ from kas.cel.problems import CompileError, CostLimitError, EvaluationError, Prob
 from kas.cel.syntax import Node
 from kas.cel.types import Type
 
-__all__ = ["BASE", "CompileError", "CostLimitError", "Environment", "EvaluationError", "Program", "ProgramError", "Sizes", "compile"]
+__all__ = [
+    "BASE", "PER_CALL_LIMIT", "CompileError", "CostLimitError", "Environment", "EvaluationError", "Program", "ProgramError", "Sizes",
+    "compile",
+]  # fmt: skip
 
 
 class Program:

@@ -20,11 +20,12 @@ import orjson
 
 from kas.client.http import BackendError, Headers, Target, request_head
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, client_tls
-from kas.client.pool import Answer, Dial, Pool
+from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE, Answer, Dial, Pool
 from kas.client.services import Resolve
 from kas.client.webhook import refusal
 from kas.meta import gojson
 from kas.meta.field import go_quote
+from kas.observe import caches
 from kas.types.scheme import DecodeError, TypeDesc, decode
 
 MAX_ANSWER = 3 << 20
@@ -135,6 +136,10 @@ class HookClient:
             await self._sleep(float(answer.retry_after[:9]))
         raise AssertionError("the last try returns")
 
+    def bytes_kept(self) -> int:
+        """What it takes at most."""
+        return CONTEXT_BYTES + self._pool.bytes_kept()
+
     def close(self) -> None:
         """Let go of the connections nobody uses; those in use close when they are done."""
         self._pool.close()
@@ -146,6 +151,9 @@ class HookClients:
     def __init__(self, users: Users, resolve: Resolve, shares: Shares) -> None:
         self._users, self._resolve, self._shares = users, resolve, shares
         self._clients: OrderedDict[bytes, HookClient] = OrderedDict()
+        what = "clients of webhooks, with connections that are not in use"
+        most = MAX_CLIENTS * (CONTEXT_BYTES + MAX_IDLE * CONNECTION_BYTES)
+        caches.follow("webhook_clients", what, most, self, lambda own: sum(c.bytes_kept() for c in own._clients.values()))
 
     def of(self, config: Mapping[str, Any]) -> HookClient:
         """Raises HookError for a configuration nobody can be asked with."""

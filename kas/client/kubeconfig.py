@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kas.client.http import Headers, Target
+from kas.meta import gojson
 
 TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
 NOTHING = "invalid configuration: no configuration has been provided"
@@ -86,6 +87,8 @@ def load(path: str) -> Backend:
     if not path:
         raise KubeconfigError(NOTHING)
     path = os.path.abspath(path)
+    if not os.path.exists(path):
+        raise KubeconfigError(f"stat {path}: no such file or directory")
     document = _document(path)
     name = document.get("current-context") or ""
     if not name:
@@ -162,8 +165,11 @@ def _document(path: str) -> dict[str, Any]:
         value, _ = yaml_codec.decode(_bytes_of(path))
     except yaml_codec.YAMLError as e:
         raise KubeconfigError(f'error loading config file "{path}": {" ".join(str(e).split())}') from None
-    if not isinstance(value, dict):
+    if value is None:
         raise KubeconfigError(NOTHING)
+    if not isinstance(value, dict):
+        why = gojson.cannot_unmarshal(value, gojson.TYPE_META)
+        raise KubeconfigError(f'error loading config file "{path}": couldn\'t get version/kind; json parse error: {why}')
     return value
 
 

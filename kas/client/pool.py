@@ -15,6 +15,8 @@ from kas.client.http import Connection, Target, connect
 
 MAX_IDLE = 25
 IDLE_S = 90.0
+# What they take at most: buffers of TLS and of the loop, and the authorities of a system.
+CONNECTION_BYTES, CONTEXT_BYTES = 64 << 10, 1 << 20
 
 # Where to connect to, found out anew for each connection. Raises BackendError.
 Dial = Callable[[], Awaitable[tuple[str, int]]]
@@ -59,6 +61,10 @@ class Pool:
                 self._keep(connection)
             else:
                 connection.close()
+
+    def bytes_kept(self) -> int:
+        """What the connections that are not in use take at most."""
+        return len(self._idle) * CONNECTION_BYTES
 
     def close(self) -> None:
         """Close what is idle, and keep nothing any more."""

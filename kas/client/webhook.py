@@ -1,7 +1,8 @@
 """JSON to a backend and back, with retries: upstream's ``apiserver/pkg/util/webhook`` for the webhooks of a configuration file.
 
-One connection a try, 30 s a try, no redirects. Five tries at most, for connections that were reset, 429, 500, 504 and answers that say
-Retry-After; the pause grows by half each time. Client and backend trust each other as far as the kubeconfig says; the answer is bounded.
+Connections stay open between questions; 30 s a try, no redirects. Five tries at most, for connections that were reset, 429, 500, 504 and
+answers that say Retry-After; the pause grows by half each time. Client and backend trust each other as far as the kubeconfig says; the
+answer is bounded.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import errno
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import orjson
 
 from kas import __version__
-from kas.client.http import BackendError, connect
+from kas.client.http import BackendError, request_head
 from kas.client.kubeconfig import Backend
+from kas.client.pool import Pool
 from kas.meta.scalars import format_duration
 
 TIMEOUT_S = 30.0
@@ -41,19 +44,23 @@ _TEXTS = {
 
 
 class WebhookError(Exception):
-    """No answer that could be used. ``retry`` says whether asking again may help, ``pause_s`` how long the backend wants us to wait."""
+    """No answer that could be used. ``retry`` says whether asking again may help, ``pause_s`` how long the backend wants us to wait,
+    ``timed_out`` that there was none in time."""
 
-    def __init__(self, message: str, retry: bool = False, pause_s: float = 0.0) -> None:
+    def __init__(self, message: str, retry: bool = False, pause_s: float = 0.0, timed_out: bool = False) -> None:
         super().__init__(message)
-        self.retry, self.pause_s = retry, pause_s
+        self.retry, self.pause_s, self.timed_out = retry, pause_s, timed_out
 
 
 class Webhook:
-    """One backend. ``backoff_s`` is the first pause between two tries."""
+    """One backend. ``backoff_s`` is the first pause between two tries. ``tried`` is called after each of them with what came of it
+    (success, error, timeout or canceled) and how many seconds it took."""
 
     def __init__(
         self, backend: Backend, backoff_s: float, timeout_s: float = TIMEOUT_S, sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep
     ) -> None:
+        self._pool = Pool()
+        self.tried: Callable[[str, float], None] = lambda result, seconds: None
         query, timeout = backend.target.query, f"timeout={format_duration(round(timeout_s * 10**9))}"
         self._target = replace(backend.target, query=f"{query}&{timeout}" if query else timeout)
         self._backend, self._backoff_s, self._timeout_s, self._sleep = backend, backoff_s, timeout_s, sleep
@@ -73,40 +80,44 @@ class Webhook:
         """The body of the answer to this JSON, whatever it is. Raises WebhookError; cancelling it closes the connection."""
         pause = self._backoff_s
         for left in reversed(range(TRIES)):
+            began, result = perf_counter(), "canceled"
             try:
-                return await self._once(data)
+                answer = await self._once(data)
+                result = "success"
+                return answer
             except WebhookError as e:
+                result = "timeout" if e.timed_out else "error"
                 if not e.retry or not left:
                     raise
-                await self._sleep(max(pause * (1 + JITTER * random.random()), min(e.pause_s, MAX_PAUSE_S)))
-                pause *= FACTOR
+                wait = max(pause * (1 + JITTER * random.random()), min(e.pause_s, MAX_PAUSE_S))
+            finally:
+                self.tried(result, perf_counter() - began)
+            await self._sleep(wait)
+            pause *= FACTOR
         raise AssertionError("the last try returns or raises")
+
+    def close(self) -> None:
+        """Let go of the connections nobody uses; those in use close when they are done."""
+        self._pool.close()
 
     async def _once(self, data: bytes) -> bytes:
         target = self._target
         try:
             async with asyncio.timeout(self._timeout_s):
-                connection = await connect(target)
-                try:
-                    headers = [
-                        (b"accept", b"application/json, */*"), (b"content-type", b"application/json"), (b"connection", b"close"),
-                        (b"user-agent", f"kas/{__version__}".encode()), *self._backend.headers(),
-                    ]  # fmt: skip
-                    await connection.send("POST", target, headers, data)
-                    await connection.head()
-                    answer = await connection.read(MAX_ANSWER + 1)
-                    status, retry_after = connection.status, connection.header(b"retry-after")
-                finally:
-                    connection.close()
+                headers = [
+                    (b"accept", b"application/json, */*"), (b"content-type", b"application/json"),
+                    (b"user-agent", f"kas/{__version__}".encode()), *self._backend.headers(),
+                ]  # fmt: skip
+                status, _, retry_after, answer = await self._pool.post(target, request_head("POST", target, headers), data, MAX_ANSWER)
         except TimeoutError:
-            raise WebhookError(f'Post "{target.url}": context deadline exceeded') from None
+            raise WebhookError(f'Post "{target.url}": context deadline exceeded', timed_out=True) from None
         except BackendError as e:
             reset = isinstance(e.__cause__, OSError) and e.__cause__.errno == errno.ECONNRESET
             raise WebhookError(f'Post "{target.url}": {e}', retry=reset) from None
         if not 200 <= status < 300:
             pause = float(retry_after) if retry_after.isdigit() and len(retry_after) < 6 else 0.0
             asked = bool(pause) and (status == 429 or status >= 500)
-            raise WebhookError(refusal(status, answer), retry=status in (429, 500, 504) or asked, pause_s=pause if asked else 0.0)
+            raise WebhookError(refusal(status, answer), status in (429, 500, 504) or asked, pause if asked else 0.0, status == 504)
         if len(answer) > MAX_ANSWER:
             raise WebhookError(f"the answer of {target.url} is larger than {MAX_ANSWER} bytes")
         return answer

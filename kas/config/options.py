@@ -68,8 +68,18 @@ class Options:
     audit_webhook_truncate_max_batch_size: int
     audit_webhook_truncate_max_event_size: int
     audit_webhook_version: str
+    authentication_config: str
+    authentication_token_webhook_cache_ttl: float
+    authentication_token_webhook_config_file: str
+    authentication_token_webhook_version: str
+    authorization_config: str
     authorization_mode: list[str]
     authorization_policy_file: str
+    authorization_webhook_cache_authorized_ttl: float
+    authorization_webhook_cache_unauthorized_ttl: float
+    authorization_webhook_config_file: str
+    authorization_webhook_version: str
+    basic_auth_file: str
     bind_address: str
     client_ca_file: str
     controllers: list[str]
@@ -85,6 +95,14 @@ class Options:
     enable_logs_handler: bool
     enable_swagger_ui: bool
     endpoint_reconciler_type: str
+    etcd_cafile: str
+    etcd_certfile: str
+    etcd_compaction_interval: float
+    etcd_healthcheck_timeout: float
+    etcd_keyfile: str
+    etcd_prefix: str
+    etcd_readycheck_timeout: float
+    etcd_servers: list[str]
     event_ttl: float
     external_hostname: str
     feature_gates: dict[str, list[str]]
@@ -102,6 +120,15 @@ class Options:
     max_mutating_requests_inflight: int
     max_requests_inflight: int
     min_request_timeout: int
+    oidc_ca_file: str
+    oidc_client_id: str
+    oidc_groups_claim: str
+    oidc_groups_prefix: str
+    oidc_issuer_url: str
+    oidc_required_claim: dict[str, str]
+    oidc_signing_algs: list[str]
+    oidc_username_claim: str
+    oidc_username_prefix: str
     profiling: bool
     proxy_client_cert_file: str
     proxy_client_key_file: str
@@ -162,6 +189,8 @@ class Options:
             flag = BY_NAME[name]
             if flag.effect.kind == "no effect" and getattr(self, flag.attribute) not in flag.effect.same:
                 out.append(f"--{name} has no effect: {flag.effect.why}")
+            elif name.startswith("etcd-") and self.storage_backend != "etcd3":
+                out.append(f"--{name} has no effect: objects are kept in a file in --data-dir, as --storage-backend says")
         idle = features.without_effect(self.feature_gates)
         if idle:
             out.append(f"--feature-gates: nothing here depends on {', '.join(idle)}")
@@ -204,6 +233,7 @@ class Completed:
     endpoint_address: str
     external_host: str
     tls_min: str
+    etcd: bool  # the store is an etcd cluster
     front: bool  # a process of its own ends TLS at the secure port
     client_cas: list[Path]  # whose clients are users: --client-ca-file, and this server's own for the administrator
     run_dir: Path = field(default_factory=Path)
@@ -264,6 +294,7 @@ def complete(o: Options) -> Completed:
         external_host=o.external_hostname or advertise,
         tls_min=validation.TLS_VERSIONS[o.tls_min_version],
         # The HTTP server's own TLS knows neither client certificates nor a choice of certificates or suites.
+        etcd=o.storage_backend == "etcd3",
         front=bool(o.secure_port and (o.client_ca_file or o.requestheader_client_ca_file or o.tls_sni_cert_key or o.tls_cipher_suites)),
         client_cas=[Path(o.client_ca_file), data_dir / "pki" / "ca.crt"] if o.client_ca_file else [],
     )

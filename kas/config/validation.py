@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import binascii
+import importlib.util
 import ipaddress
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from kas.config import auditing, ciphers, features, unserved
+from kas.config import auditing, authentication, ciphers, features
 from kas.config.flagtypes import quote
 
 if TYPE_CHECKING:
     from kas.config.options import Options
 
-AUTHORIZERS = ("Node", "RBAC", "ABAC", "AlwaysAllow", "AlwaysDeny")
+AUTHORIZERS = ("Node", "RBAC", "ABAC", "Webhook", "AlwaysAllow", "AlwaysDeny")
 # What each name means to the listener, which knows none older than 1.2.
 TLS_VERSIONS = {"VersionTLS10": "tls1.2", "VersionTLS11": "tls1.2", "VersionTLS12": "tls1.2", "VersionTLS13": "tls1.3"}
 RECONCILERS = ("master-count", "lease", "none")
@@ -33,15 +35,15 @@ CORS_HELP = (
 FILES = (
     "tls-cert-file", "tls-private-key-file", "token-auth-file", "service-account-signing-key-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
-    "admission-control-config-file", "client-ca-file", "requestheader-client-ca-file",
+    "admission-control-config-file", "basic-auth-file", "client-ca-file", "requestheader-client-ca-file",
 )  # fmt: skip
 
 
 def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
     checks = (
-        _serving, _limits, _ports, _storage, _files, _clients, _identity, _authorization, auditing.problems, _network, _api,
-        unserved.findings,
+        _serving, _limits, _ports, _storage, _files, _clients, _identity, authentication.problems, _authorization, auditing.problems,
+        _network, _api,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
 
@@ -101,8 +103,17 @@ def _ports(o: Options) -> Iterator[str]:
 
 
 def _storage(o: Options) -> Iterator[str]:
-    if o.storage_backend != "lmdb":
-        yield f"--storage-backend invalid, allowed values: lmdb: kas does not have {quote(o.storage_backend)} yet"
+    if o.storage_backend not in ("lmdb", "etcd3"):
+        yield f"--storage-backend invalid, allowed values: lmdb, etcd3: kas does not have {quote(o.storage_backend)} yet"
+    elif o.storage_backend == "etcd3":
+        if not o.etcd_servers:
+            yield "--etcd-servers must be specified"
+        for server in o.etcd_servers:
+            url = urlsplit(server if "://" in server else f"http://{server}")
+            if url.scheme not in ("http", "https") or not url.hostname:
+                yield f"--etcd-servers: {server} is not the URL of a server"
+        if importlib.util.find_spec("grpc") is None:
+            yield "--storage-backend=etcd3 needs the extra kas[etcd]: pip install 'kas[etcd]'"
 
 
 def _files(o: Options) -> Iterator[str]:
@@ -172,20 +183,27 @@ def _identity(o: Options) -> Iterator[str]:
 
 
 def _authorization(o: Options) -> Iterator[str]:
-    modes = o.authorization_mode
+    """Upstream's ``BuiltInAuthorizationOptions.Validate``; what a configuration file says is read later."""
+    if o.authorization_config:
+        if any(name == "authorization-mode" or name.startswith("authorization-webhook-") for name in o.given):
+            yield "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined"
+        return
+    modes, webhook = o.authorization_mode, o.authorization_webhook_config_file
     if not modes:
         yield "at least one authorization-mode must be passed"
     for mode in modes:
-        if mode == "Webhook":
-            yield "--authorization-mode: kas does not have a webhook that authorizes yet"
-        elif mode not in AUTHORIZERS:
+        if mode not in AUTHORIZERS:
             yield f"authorization-mode {quote(mode)} is not a valid mode"
-    if len(set(modes)) != len(modes):
-        yield f"authorization-mode [{' '.join(map(quote, modes))}] has mode specified more than once"
-    if "ABAC" in modes and not o.authorization_policy_file:
-        yield "authorization-mode ABAC's authorization policy file not passed"
+        if mode == "ABAC" and not o.authorization_policy_file:
+            yield "authorization-mode ABAC's authorization policy file not passed"
+        if mode == "Webhook" and not webhook:
+            yield "authorization-mode Webhook's authorization config file not passed"
     if o.authorization_policy_file and "ABAC" not in modes:
         yield "cannot specify --authorization-policy-file without mode ABAC"
+    if webhook and "Webhook" not in modes:
+        yield "cannot specify --authorization-webhook-config-file without mode Webhook"
+    if len(set(modes)) != len(modes):
+        yield f"authorization-mode [{' '.join(map(quote, modes))}] has mode specified more than once"
 
 
 def _network(o: Options) -> Iterator[str]:

@@ -16,13 +16,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kas.aggregator.aggregator import Aggregator
+from kas.auth.attributes import Authorizer
 from kas.auth.credentials import ServiceAccountKeys
 from kas.meta import inject
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
+
+if TYPE_CHECKING:
+    from kas.controllers.signing import Authority
 
 # Name to module and class; they are imported when they are to run, which is after the server has begun to serve.
 ALWAYS = {
@@ -53,6 +57,13 @@ BY_CHOICE = {
     "volumeattributesclass-protection-controller": "storage_protection.ClassProtection",
     "resourcequota-controller": "resourcequota.ResourceQuotas",
     "validatingadmissionpolicy-status-controller": "policystatus.PolicyStatus",
+    "certificatesigningrequest-signing-controller": "certificates.Signing",
+    "certificatesigningrequest-approving-controller": "certificates.Approving",
+    "certificatesigningrequest-cleaner-controller": "certificates.Cleaner",
+}
+# Older names, which kube-controller-manager also takes.
+ALIASES = {
+    f"csr{what}": f"certificatesigningrequest-{what}-controller" for what in ("signing", "approving", "cleaner")
 }
 
 
@@ -70,7 +81,8 @@ class Controller(Protocol):
 class Initializer:
     """What controllers may ask for: ``registries`` to read, follow and write objects; ``bootstrapper``, which puts back the objects
     every server has; ``keys``, which sign service-account tokens; the file ``root_ca`` with the certificates (PEM) that clients trust;
-    ``service_ranges`` as the flags name them; the ``aggregator`` of the worker knows the way to backends."""
+    ``service_ranges`` as the flags name them; the ``aggregator`` of the worker knows the way to backends; the ``authorizer`` says who may
+    do what; the ``authority`` signs certificates that this server trusts."""
 
     registries: Registries
     bootstrapper: Bootstrapper
@@ -78,6 +90,8 @@ class Initializer:
     root_ca: Path
     service_ranges: list[str]
     aggregator: Aggregator
+    authorizer: Authorizer
+    authority: Authority
 
     def make(self, name: str) -> Controller:
         """The controller of that name."""
@@ -95,6 +109,7 @@ def own(gates: Collection[str]) -> list[str]:
 def chosen(given: Sequence[str]) -> list[str]:
     """The names ``--controllers`` turns on. Raises ValueError for a name nobody has."""
     names = list(BY_CHOICE)
+    given = [_known_as(text) for text in given]
     for text in given:
         if text not in ("*", "none") and text.removeprefix("-") not in names:
             raise ValueError(f"--controllers: {text!r} is not one of *, none, {', '.join(names)}")
@@ -103,6 +118,12 @@ def chosen(given: Sequence[str]) -> list[str]:
             raise ValueError("--controllers: 'none' stands alone")
         return []
     return [name for name in names if _is_on(name, given)]
+
+
+def _known_as(text: str) -> str:
+    """The name without its older form."""
+    off, name = ("-", text[1:]) if text.startswith("-") else ("", text)
+    return off + ALIASES.get(name, name)
 
 
 def _is_on(name: str, given: Sequence[str]) -> bool:

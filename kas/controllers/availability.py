@@ -28,6 +28,8 @@ PASSED: Found = ("True", "Passed", "all checks passed")
 
 
 class RemoteAPIServices:
+    """Writes the condition Available of each APIService that another server answers for."""
+
     name = "apiservice-status-remote-available-controller"
 
     def __init__(self, registries: Registries, aggregator: Aggregator) -> None:

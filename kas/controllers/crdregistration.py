@@ -23,6 +23,8 @@ Names = frozenset[str]  # of APIServices: <version>.<group>
 
 
 class CRDRegistration:
+    """Writes the APIServices of the group versions that established definitions serve."""
+
     name = "crd-autoregistration"
 
     def __init__(self, registries: Registries) -> None:

@@ -28,6 +28,8 @@ WAITING = ("True", "InstanceDeletionCheck", "could not confirm zero CustomResour
 
 
 class DefinitionFinalizer:
+    """Deletes the objects of definitions that are being deleted, then takes their finalizer away."""
+
     name = "crd-finalizer"
 
     def __init__(self, registries: Registries) -> None:

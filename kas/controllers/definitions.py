@@ -39,6 +39,8 @@ class _Names:
 
 
 class DefinitionConditions:
+    """Writes the names and conditions of each CustomResourceDefinition's status."""
+
     name = "crd-conditions-controller"
 
     def __init__(self, registries: Registries) -> None:

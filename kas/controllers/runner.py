@@ -35,6 +35,23 @@ class Expiring(Protocol):
         """Delete at most ``limit`` keys whose lease ended before ``now_s``, in seconds since the epoch; how many were due. Blocks."""
 
 
+async def keep(controller: Controller, hooks: Hooks) -> None:
+    """Runs a controller until cancelled, again when it fails. ``hooks`` are told."""
+    pause = 0.1
+    while True:
+        began = time.monotonic()
+        hooks.running(controller.name)
+        try:
+            await controller.run()
+        except asyncio.CancelledError:
+            raise
+        except Exception as e:  # a task root: logged, and started again with a growing pause
+            log.exception("controller %s failed", controller.name)
+            hooks.failed(controller.name, f"{type(e).__name__}: {e}")
+        pause = 0.1 if time.monotonic() - began > 60 else min(30.0, pause * 2)
+        await asyncio.sleep(pause)
+
+
 class Runner:
     """Owns every background task of a worker; ``stop`` cancels and awaits them.
 
@@ -96,22 +113,7 @@ class Runner:
         self._task("compaction", self._compact())
         self._task("expiry", self._expire())
         for controller in self._controllers():
-            self._task(controller.name, self._keep(controller))
-
-    async def _keep(self, controller: Controller) -> None:
-        pause = 0.1
-        while True:
-            began = time.monotonic()
-            self._hooks.running(controller.name)
-            try:
-                await controller.run()
-            except asyncio.CancelledError:
-                raise
-            except Exception as e:  # a task root: logged, and started again with a growing pause
-                log.exception("controller %s failed", controller.name)
-                self._hooks.failed(controller.name, f"{type(e).__name__}: {e}")
-            pause = 0.1 if time.monotonic() - began > 60 else min(30.0, pause * 2)
-            await asyncio.sleep(pause)
+            self._task(controller.name, keep(controller, self._hooks))
 
     async def _compact(self) -> None:
         while True:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from kas._fastpath import request_of
 from kas.edge.body import Bounds, Departures, Inlet, inlet
 from kas.edge.front.introduction import Introductions
 from kas.meta.errors import ApiError
@@ -45,16 +46,13 @@ class App:
         """Answers what can be answered at once, and never waits; returns what is left to do, for a task to run, or None."""
         if scope["type"] != "http":
             return self._websocket(scope, receive, send)
-        query = scope["query_string"]
-        req = Request(scope["method"], scope["path"], query.decode("latin-1") if query else "", scope["headers"])
+        req = request_of(scope, self.read_only)
         client = scope["client"]
         if client:
             req.client = client[0]
             self._spoke(client[1])
-        req.scheme, req.http_version = scope["scheme"], scope["http_version"]
         if self.introductions is not None:
             _introduce(req, self.introductions)
-        req.read_only_port = self.read_only
         source = None
         if req.method not in READ_METHODS:
             source = inlet(req, receive, self._bounds)
@@ -94,8 +92,8 @@ class App:
         finally:
             if resp.finish is not None:
                 resp.finish()
-        source.release()
         if not source.ended and not req.has_header(b"expect"):
+            source.release()  # what nobody reads any more must not wait for the rest of it
             await source.drain()
         source.close()
 

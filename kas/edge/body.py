@@ -7,6 +7,7 @@ draining and watching for a client that leaves do not take one another's message
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -37,7 +38,7 @@ class Inlet:
     whether it is one stream of several on its connection (HTTP/2). ``ended`` is set when nothing is left of the body."""
 
     __slots__ = ("_ahead", "_arrived", "_bounds", "_gone", "_held", "_left", "_look_task", "_pieces", "_receive", "_taken", "_user",
-                 "ended", "length", "multiplexed", "reading")  # fmt: skip
+                 "_waiter", "ended", "length", "multiplexed", "reading")  # fmt: skip
 
     def __init__(self, receive: Receive, length: int = 0, multiplexed: bool = False, bounds: Bounds | None = None) -> None:
         self._receive, self.length, self.multiplexed, self._bounds = receive, length, multiplexed, bounds
@@ -46,6 +47,7 @@ class Inlet:
         self._pieces: list[bytes] = []  # received while nobody read
         self._ahead = 0  # their bytes
         self._look_task: asyncio.Future[dict[str, Any]] | None = None
+        self._waiter: asyncio.Future[None] | None = None  # who waits for it
         self._left: Callable[[], None] | None = None
         self.reading = self._gone = False
         self.ended = self._arrived = length == 0
@@ -125,7 +127,7 @@ class Inlet:
                 self.ended = True
                 raise broken_off()
             if self._look_task is not None:
-                await asyncio.wait((self._look_task,))
+                await self._looked_at()
                 continue
             self.reading = True
             try:
@@ -154,8 +156,9 @@ class Inlet:
         if self.length >= 0:
             raise broken_off()
         self._look()
-        assert self._look_task is not None
-        await asyncio.wait((self._look_task,), timeout=CANCEL_SEEN_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_SEEN_S):
+                await self._looked_at()
         if self._gone:
             raise broken_off()
 
@@ -181,10 +184,20 @@ class Inlet:
             self._look_task = asyncio.ensure_future(self._receive())
             self._look_task.add_done_callback(self._looked)
 
+    async def _looked_at(self) -> None:
+        """Waits for what was looked for. Not by ``asyncio.wait``: the future that granian gives has room for one callback."""
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
     def _looked(self, done: asyncio.Future[dict[str, Any]]) -> None:
         if done is not self._look_task:
             return
         self._look_task = None
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
         if done.cancelled() or done.exception() is not None:
             return
         self._received(done.result())

@@ -53,24 +53,31 @@ class Budget:
 
 
 class Pace:
-    """Cancels the tasks that read a body which comes too slowly. One timer for all of them, as long as there are any."""
+    """Cancels the tasks that read a body which comes too slowly. One timer for all of them, as long as there are any.
+
+    Its clock goes only while the loop does: what a client has sent while the worker was busy, or stopped, is not late."""
 
     LOOK_S = 1.0
 
     def __init__(self) -> None:
+        self._coming: dict[asyncio.Task[Any], Inlet] = {}  # since the last look; nearly all are there before the next
         self._reading: dict[asyncio.Task[Any], _Reading] = {}
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._now = 0.0
+        self._looked_at = 0.0
 
     def add(self, task: asyncio.Task[Any], body: Inlet) -> None:
         """``task`` reads ``body`` from now on, until ``drop``."""
-        self._reading[task] = _Reading(body)
+        self._coming[task] = body
         if self._timer is None:
+            self._looked_at = monotonic()
             self._timer = asyncio.get_running_loop().call_later(self.LOOK_S, self._look)
 
     def drop(self, task: asyncio.Task[Any]) -> bool:
         """Whether the task was cancelled because of its body's pace; the cancellation is taken back then."""
-        self._reading.pop(task, None)
+        if self._coming.pop(task, None) is None:
+            self._reading.pop(task, None)
         if not self._late or task not in self._late:
             return False
         self._late.discard(task)
@@ -78,12 +85,16 @@ class Pace:
 
     def _look(self) -> None:
         self._timer = None
-        now = monotonic()
+        at = monotonic()
+        self._now += min(at - self._looked_at, 2 * self.LOOK_S)
+        self._looked_at = at
         for task, reading in list(self._reading.items()):
-            if reading.late(now):
+            if reading.late(self._now):
                 del self._reading[task]
                 self._late.add(task)
                 task.cancel()
+        self._reading.update((task, _Reading(body, self._now)) for task, body in self._coming.items())
+        self._coming.clear()
         if self._reading:
             self._timer = asyncio.get_running_loop().call_later(self.LOOK_S, self._look)
 
@@ -91,9 +102,9 @@ class Pace:
 class _Reading:
     __slots__ = ("_began", "_body", "_bytes", "_moved")
 
-    def __init__(self, body: Inlet) -> None:
+    def __init__(self, body: Inlet, now: float) -> None:
         self._body, self._bytes = body, -1
-        self._began = self._moved = monotonic()
+        self._began = self._moved = now
 
     def late(self, now: float) -> bool:
         arrived = self._body.arrived_bytes

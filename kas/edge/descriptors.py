@@ -23,6 +23,8 @@ log = logging.getLogger("kas.edge")
 
 SILENT_S = 3600  # how long the kernel keeps a connection that says nothing
 STUCK_S = 3.0
+# A listener takes some ten thousand connections a second at most; with room for those of a quarter of a second each fifth look will do.
+SELDOM, COMING = 5, 4096
 SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27  # <asm-generic/socket.h>
 BPF_RET = 0x06
 
@@ -34,13 +36,20 @@ def wait_for_words(s: socket.socket) -> None:
 
 
 class Gate:
-    """Shuts out new connections while more than ``most`` descriptors are open. ``look`` is called some twenty times a second, in the loop;
-    ``give_up`` once, when a listener does not accept any more. The ``sockets`` are the listeners'."""
+    """Shuts out new connections while more than ``most`` descriptors are open. ``glance`` is called some twenty times a second, in
+    the loop; ``give_up`` once, when a listener does not accept any more. The ``sockets`` are the listeners'."""
 
     def __init__(self, sockets: Sequence[socket.socket], most: int, give_up: Callable[[], None]) -> None:
         self._sockets, self._most, self._give_up = sockets, most, give_up
         self.shut = False
         self._stuck_since: float | None = None
+        self._near, self._glances = True, 0
+
+    def glance(self) -> None:
+        """Looks, but only now and then while there is room for more than can come in between."""
+        self._glances += 1
+        if self._near or self._glances % SELDOM == 0:
+            self.look()
 
     def look(self) -> None:
         """Some microseconds: the lowest free number is about the count of those in use, and never more."""
@@ -50,6 +59,7 @@ class Gate:
                 os.close(lowest)
         except OSError:
             lowest = sys.maxsize
+        self._near = lowest > self._most - COMING
         if self.shut != (lowest > (self._most * 7 // 8 if self.shut else self._most)):
             self._turn()
         # Between the two a listener waits for its own connections to end, as it should.

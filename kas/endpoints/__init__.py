@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kas.meta import errors
-from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, KeyTooLong, StoreError
+from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, KeyTooLong, StoreError, Unavailable, Unknown
 
 
 def translate(e: Exception) -> errors.ApiError | None:
@@ -25,4 +25,8 @@ def translate(e: Exception) -> errors.ApiError | None:
         return errors.bad_request(f"the name is too long to be stored: {e}")
     if isinstance(e, Conflict):
         return errors.ApiError(409, "Conflict", f"Operation cannot be fulfilled: {errors.OBJECT_MODIFIED}")
+    if isinstance(e, Unknown):
+        return errors.timeout(str(e), 1)
+    if isinstance(e, Unavailable):
+        return errors.service_unavailable(str(e), 1)
     return errors.internal(str(e))

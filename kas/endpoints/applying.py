@@ -9,10 +9,12 @@ import orjson
 from kas._codecs import reads_alike
 from kas.endpoints import managedfields
 from kas.endpoints.admission import RequestAdmission
+from kas.endpoints.codec import bound_parts
 from kas.endpoints.options import WriteOptions
 from kas.endpoints.served import Served
 from kas.endpoints.write import Update, check_name
 from kas.meta import errors, gojson
+from kas.meta.aside import LARGE
 from kas.meta.errors import ApiError
 from kas.patch.fieldmanager import apply, shown_name
 from kas.registry.strategy import Context, Obj
@@ -41,9 +43,11 @@ class Applied:
         """``live`` with the configuration applied to it, a new object where there is none. Raises 400, 409 and 500."""
         o, req = self.options, self.req
         merged = apply(
-            managedfields.schema(served), live, self.value, o.field_manager, now=ctx.now, subresource=ctx.subresource, force=bool(o.force),
-            reset_fields=managedfields.reset_fields(served, ctx.subresource),
+            managedfields.schema(served, ctx), live, self.value, o.field_manager, now=ctx.now, subresource=ctx.subresource,
+            force=bool(o.force), reset_fields=managedfields.reset_fields(served, ctx.subresource),
         )  # fmt: skip
+        if len(req.body) >= LARGE:
+            bound_parts(merged)
         obj = _of_merged(served, merged, self.value)
         for found in self._repeated if o.field_validation != "Ignore" else ():
             if o.field_validation == "Strict":
@@ -67,9 +71,7 @@ class Applied:
 class ApplyUpdate(Update):
     """An apply patch, which creates what is not there; not through a subresource."""
 
-    def __init__(
-        self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission, o: WriteOptions
-    ) -> None:
+    def __init__(self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission, o: WriteOptions) -> None:
         super().__init__(req, served, ctx, name, admission)
         ctx.apply = True
         self.allow_create = not ctx.subresource

@@ -7,25 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from kas.endpoints.bodyerrors import BodyError, check_texts, from_yaml, no_object, unrecognized
 from kas.meta import errors, gojson
+from kas.meta.aside import LARGE
 from kas.request.http import Request
 from kas.request.negotiation import PROTOBUF, YAML, body_media_type
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import BUILTIN, DecodeError, decode, decode_plain, decode_protobuf, open_envelope, write_json
 from kas.types.strict import duplicates, strict_errors, warning_texts
 
-JSON_ERROR_STRUCT = gojson.TYPE_META
-_GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
-
-
-class BodyError(errors.ApiError):
-    """The 400 of a body that cannot be read as what it should be; ``why`` is the decoder's own word."""
-
-    __slots__ = ("why",)
-
-    def __init__(self, message: str, why: str) -> None:
-        super().__init__(400, "BadRequest", message)
-        self.why = why
+# Structs of an object: three megabytes hold more only where they say next to nothing.
+MOST_PARTS = 100_000
 
 
 def decode_body(
@@ -48,8 +40,10 @@ def decode_body(
     if form == PROTOBUF:
         return _decode_protobuf(req, body, kind, any_version)
     if form == YAML:
-        value, findings = _from_yaml(kind, body)
+        value, findings = from_yaml(kind, body)
         return _typed(req, value, kind, field_validation, findings, body, None, any_version)
+    if len(body) >= LARGE and body.count(b"{") > 3 * MOST_PARTS:  # some may stand in texts
+        raise errors.request_entity_too_large(f"limit is {MOST_PARTS} parts of an object")
     obj = decode_plain(kind.type, body)
     if obj is not None:
         # No unknown and no repeated fields: field_validation has nothing to say.
@@ -62,18 +56,9 @@ def decode_body(
     try:
         value = gojson.loads(body)
     except gojson.JSONError as e:
-        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
+        raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
     findings = duplicates(body) if field_validation != "Ignore" else []
     return _typed(req, value, kind, field_validation, findings, body, body, any_version)
-
-
-def _from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
-    from kas.types import yaml_codec  # PyYAML is large and few clients send YAML
-
-    try:
-        return yaml_codec.decode(body)
-    except yaml_codec.YAMLError as e:
-        raise _unrecognized(kind, f"{e}", body) from None
 
 
 def _typed(
@@ -83,8 +68,7 @@ def _typed(
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        why = f"json: cannot unmarshal {_GO_KINDS.get(type(value), 'object')} into Go value of type {JSON_ERROR_STRUCT}"
-        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
+        raise no_object(kind, value, body)
     given_kind, given_version = check_type_meta(value, kind, body, any_version)
     try:
         obj, unknown = decode(kind.type, value, text)
@@ -109,8 +93,29 @@ def _typed(
     return obj
 
 
+def bound_parts(obj: dict[str, Any]) -> None:
+    """Raises 413 for an object of more than ``MOST_PARTS`` structs, which are two bytes each on the wire and a kilobyte with their defaults
+    and what is found wrong in them."""
+    left, waiting = MOST_PARTS, [iter((obj,))]
+    while waiting:
+        for item in waiting[-1]:
+            if isinstance(item, dict):
+                left -= 1
+                if left < 0:
+                    raise errors.request_entity_too_large(f"limit is {MOST_PARTS} parts of an object")
+                waiting.append(iter(item.values()))
+                break
+            if isinstance(item, list):
+                waiting.append(iter(item))
+                break
+        else:
+            waiting.pop()
+
+
 def _complete(req: Request, kind, obj: dict[str, Any]) -> None:
     """Defaults, and the audit event is told."""
+    if len(req.body) >= LARGE:
+        bound_parts(obj)
     try:
         apply_defaults(kind, obj)
     except DecodeError as e:  # annotations that are fields in other versions may not convert
@@ -131,11 +136,7 @@ def check_type_meta(value: dict[str, Any], kind, body: bytes, any_version: bool 
     given_kind, given_version = value.get("kind"), value.get("apiVersion")
     if given_kind == kind.kind and given_version == kind.api_version:
         return given_kind, given_version
-    for name, v in (("APIVersion", given_version), ("Kind", given_kind)):
-        if v is not None and not isinstance(v, str):
-            field = {"APIVersion": "apiVersion", "Kind": "kind"}[name]
-            why = f"json: cannot unmarshal {_GO_KINDS.get(type(v), 'object')} into Go struct field .{field} of type string"
-            raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
+    check_texts(value, kind, body)
     given_kind, given_version = given_kind or kind.kind, given_version or kind.api_version
     if given_kind == kind.kind and (any_version or given_version == kind.api_version):
         return given_kind, given_version
@@ -161,7 +162,7 @@ def _decode_protobuf(req: Request, body: bytes, kind, any_version: bool) -> dict
     try:
         api_version, given_kind, raw, _ = open_envelope(body)
     except DecodeError as e:
-        raise _unrecognized(kind, str(e), body) from None
+        raise unrecognized(kind, str(e), body) from None
     given_kind, api_version = check_type_meta({"kind": given_kind, "apiVersion": api_version}, kind, body, any_version)
     try:
         obj = decode_protobuf(kind.type, raw)
@@ -176,14 +177,3 @@ def _cannot(given: str, version: str, wanted: str, why: str) -> errors.ApiError:
     return BodyError(f'{given} in version "{version}" cannot be handled as a {wanted}: {why}', why)
 
 
-def _unrecognized(kind, why: str, body: bytes) -> errors.ApiError:
-    return BodyError(f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({summary(body)})", why)
-
-
-def summary(body: bytes, limit: int = 30) -> str:
-    """The beginning of a body as upstream quotes it: an object as text, anything else as hex."""
-    if not body:
-        return "<empty>"
-    cut = body[:limit]
-    text = cut.decode("utf-8", "replace") if body.startswith(b"{") else cut.hex()
-    return text + " ..." if len(body) > limit else text

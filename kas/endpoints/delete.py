@@ -6,13 +6,15 @@ from typing import Any
 
 from kas.admission import DELETE
 from kas.endpoints import listing, respond
-from kas.endpoints.codec import BodyError, decode_body
+from kas.endpoints.bodyerrors import BodyError
+from kas.endpoints.codec import decode_body
 from kas.endpoints.listing import Listing
 from kas.endpoints.options import list_options, number
 from kas.endpoints.optionsvalidation import validate_delete_options
 from kas.endpoints.read import fresh, limit_of, position
-from kas.endpoints.selection import matcher_of, with_served_fields
+from kas.endpoints.selection import with_served_fields
 from kas.endpoints.served import Served
+from kas.endpoints.sifting import selection_of, sifted
 from kas.endpoints.write import Writer, answer
 from kas.meta import errors
 from kas.registry.strategy import Context
@@ -103,14 +105,19 @@ class Deleter:
         revision, start, wanted = position(served, namespace, o)
         if wanted > registry.store.revision:
             await fresh(registry.store, wanted)
-        q = Listing(req, served, m, registry.prefix(namespace), matcher_of(o), start, limit_of(o), revision)
+        matcher, sieve = selection_of(served, o)
+        q = Listing(req, served, m, registry.prefix(namespace), matcher, start, limit_of(o), revision, sieve)
         meta, done = None, list[Shown]()
         while True:
-            page = registry.store.range(q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
+            page: Any
+            if sieve is None:
+                page = registry.store.range(q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
+            else:
+                page = await sifted(q, sieve, start, revision)
             if meta is None:
                 meta = listing.list_meta(q, page) if q.limit else listing.plain_meta(q, page.revision)
             # Before they go: what cannot be shown is not deleted.
-            shown = await served.converted(page.records)
+            shown = await served.converted(page.records) if sieve is None else page.shown
             for rec in page.records:
                 found = registry.object(rec)["metadata"]
                 ctx = self.writer.context(req, found.get("namespace", ""), bool(options.get("dryRun")))

@@ -16,8 +16,8 @@ from kas import KUBERNETES_VERSION
 from kas.endpoints import discovery, respond
 from kas.endpoints.discovery import Version
 from kas.endpoints.respond import not_found
-from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed
-from kas.meta.errors import ApiError, generic_not_found
+from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed, not_acceptable
+from kas.meta.errors import generic_not_found
 from kas.request.http import Request, Response, Result
 from kas.request.mux import Mux
 from kas.types.scheme import BUILTIN, encode_json, write_json
@@ -71,7 +71,7 @@ class Documents:
         versions: Callable[[], Sequence[Version]],
         make_openapi: Callable[[Any], Any],
         address: str,
-        oidc: Callable[[], tuple[bytes, bytes]],
+        oidc: Callable[[], tuple[bytes, bytes] | None],
         aggregation: Aggregation,
     ) -> None:
         self._list_versions, self._make_openapi, self._address, self._oidc = versions, make_openapi, address, oidc
@@ -106,7 +106,8 @@ class Documents:
         mux.exact("/", self.index)
         mux.exact("/index.html", self.index)
         mux.exact("/.well-known/openid-configuration", lambda req: self._oidc_answer(req, 0, b"application/json"))
-        mux.exact("/openid/v1/jwks", lambda req: self._oidc_answer(req, 1, b"application/jwk-set+json"))
+        for path in ("/openid/v1/jwks", "/openid/v1/jwks/"):
+            mux.exact(path, lambda req: self._oidc_answer(req, 1, b"application/jwk-set+json"))
         if swagger:
             for path in ("/swagger-ui", "/swagger-ui/"):
                 mux.exact(path, lambda req: Response(301, [(b"location", b"/swagger-ui/index.html")]))
@@ -262,11 +263,14 @@ class Documents:
         return Response(200, [(b"content-type", b"application/json")], orjson.dumps(value, option=orjson.OPT_INDENT_2))
 
     def _oidc_answer(self, req: Request, which: int, kind: bytes) -> Response:
+        documents = self._oidc()
+        if documents is None:
+            return respond.not_found()
         _get_only(req)
         accept = req.header(b"accept")
-        if accept and not any(a.split(";")[0].strip() in (kind.decode(), "*/*", "application/*") for a in accept.split(",")):
-            raise ApiError(406, "NotAcceptable", f"only the following media types are accepted: {kind.decode()}")
-        return Response(200, [(b"content-type", kind), (b"cache-control", b"public, max-age=3600")], self._oidc()[which])
+        if accept and not any(a.partition(";")[0].strip() in (kind.decode(), "*/*") for a in accept.split(",")):
+            raise not_acceptable((kind.decode(),))
+        return Response(200, [(b"content-type", kind), (b"cache-control", b"public, max-age=3600")], documents[which])
 
 
 def _wants_aggregated(accept: str) -> bool:

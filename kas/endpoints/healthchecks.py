@@ -49,33 +49,37 @@ class Getter(Protocol):
 
 class HealthChecks:
     """``behind()`` is how many revisions the worker's followers are behind the store; ``api_services`` are the keys of the APIServices of
-    what is served here; ``stopping()`` whether the server has been told to end."""
+    what is served here; ``stopping()`` whether the server has been told to end. ``remote(limit_s)`` says why the cluster behind the store
+    does not answer; ``limits_s`` are those of health and of readiness."""
 
     def __init__(
         self, store: Getter, hooks: Hooks, heartbeat: Heartbeat, behind: Callable[[], int], api_services: Sequence[str],
-        stopping: Callable[[], bool],
+        stopping: Callable[[], bool], remote: Callable[[float], str] | None = None, limits_s: tuple[float, float] = (2.0, 2.0),
     ) -> None:  # fmt: skip
         self._store, self._hooks, self._heartbeat, self._behind, self._stopping = store, hooks, heartbeat, behind, stopping
         self._unregistered = list(api_services)
+        self._remote, self._limits_s = remote, limits_s
 
     def paths(self) -> dict[str, dict[str, Check]]:
         """The checks of each path, in the order in which they are listed."""
         hooks: dict[str, Check] = {name: functools.partial(self._hooks.why, name) for name in self._hooks.names}
         base: dict[str, Check] = {"ping": self._heartbeat.why, "log": log_check, "etcd": self.storage}
+        ready: dict[str, Check] = {**base, "etcd": functools.partial(self.storage, self._limits_s[1])}
         tail: dict[str, Check] = {**hooks, "autoregister-completion": self.registered}
         return {
             "healthz": {**base, **tail},
             "livez": {**base, **tail},
-            "readyz": {**base, "etcd-space": self.space, "informer-sync": self.informers, **tail, "shutdown": self.shutdown},
+            "readyz": {**ready, "etcd-space": self.space, "informer-sync": self.informers, **tail, "shutdown": self.shutdown},
         }
 
-    def storage(self) -> str:
-        """Whether the store can be read: why not, or ""."""
+    def storage(self, limit_s: float | None = None) -> str:
+        """Whether the store can be read, and the cluster behind it answers within ``limit_s`` (else the limit of health): why not, or
+        ""."""
         try:
             self._store.get("/registry/health")
         except StoreError as e:
             return str(e)
-        return ""
+        return self._remote(limit_s if limit_s is not None else self._limits_s[0]) if self._remote is not None else ""
 
     def space(self) -> str:
         """Whether the store takes writes: why not, or "". Deletes it takes always."""

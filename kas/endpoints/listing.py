@@ -28,6 +28,7 @@ from kas.endpoints.listpages import (
     shown,
     stream,
 )
+from kas.endpoints.sifting import Sieve, sifted
 from kas.registry import printing as printers
 from kas.registry.versions import Shown
 from kas.request.http import Response
@@ -42,6 +43,8 @@ _LIST_META = BUILTIN.type("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")
 def answer(q: Listing) -> Response | Awaitable[Response]:
     """The answer to a list. Raises ``Compacted`` and ``FutureRevision``; later pages cannot, or end the connection."""
     m = q.media
+    if q.sieve is not None:
+        return _sifted(q, q.sieve)
     if not q.served.streams:
         return _whole(q)
     if m.accepted == JSON and not m.pretty:
@@ -58,6 +61,13 @@ def _whole(q: Listing) -> Response | Awaitable[Response]:
     if not first.more or first.count == q.limit:
         return converted(q, list_meta(q, first), first.records)
     return _collected(q, first)
+
+
+async def _sifted(q: Listing, sieve: Sieve) -> Response:
+    """The answer with what is selected once it is converted."""
+    async with q.served.converting or collecting:
+        found = await sifted(q, sieve, q.start, q.revision)
+        return encode(q, list_meta(q, found), found.shown)
 
 
 def converted(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> Response | Awaitable[Response]:

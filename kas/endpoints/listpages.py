@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple
 
 from kas.endpoints import respond
@@ -36,6 +36,7 @@ class Listing(NamedTuple):
     start: str
     limit: int
     revision: int
+    sieve: Callable[[dict[str, Any]], bool] | None = None  # what objects are selected by once they are converted
 
 
 def plain_meta(q: Listing, revision: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.endpoints.served import Served
-from kas.patch.fieldmanager import Only, create, field_set, unowned, update
+from kas.patch.fieldmanager import Only, Schema, create, field_set, unowned, update
 from kas.patch.fieldmanager import manager_name as _manager_name
 from kas.registry.strategy import Context, Obj
 from kas.request.http import Request
@@ -16,11 +16,16 @@ def manager_name(given: str, req: Request) -> str:
     return _manager_name(given, "" if given else req.header(b"user-agent"))
 
 
-def schema(served: Served):
-    """The merge schema of the resource's kind, looked up once."""
-    if served.schema is None:
-        served.schema = served.merge_schema()
-    return served.schema
+def schema(served: Served, ctx: Context) -> Schema:
+    """The merge schema of the resource's kind, looked up once; for versions that are converted by waiting it keeps answers in ``ctx``."""
+    found: Schema | None = served.schema
+    if found is None:
+        found = served.schema = served.merge_schema()
+    if served.answered is None:
+        return found
+    if ctx.answers is None:
+        ctx.answers = {}
+    return served.answered(ctx.answers)
 
 
 # Endpoints that can change little else: upstream's GetResetFieldsFilter.
@@ -55,13 +60,19 @@ def on_create(served: Served, obj: Obj, manager: str, ctx: Context) -> None:
     without = served.unowned.get(ctx.subresource)
     if without is None and not isinstance(reset, Only):
         without = served.unowned[ctx.subresource] = unowned(reset)
-    _put(obj, create(schema(served), obj, manager, now=ctx.now, subresource=ctx.subresource, reset_fields=reset, without=without))
+    _put(obj, create(schema(served, ctx), obj, manager, now=ctx.now, subresource=ctx.subresource, reset_fields=reset, without=without))
 
 
 def on_update(served: Served, live: Obj, obj: Obj, manager: str, ctx: Context) -> None:
     """``live`` and ``obj`` are in the served version; ``live`` is not changed."""
     entries = update(
-        schema(served), live, obj, manager, now=ctx.now, subresource=ctx.subresource, reset_fields=reset_fields(served, ctx.subresource)
+        schema(served, ctx),
+        live,
+        obj,
+        manager,
+        now=ctx.now,
+        subresource=ctx.subresource,
+        reset_fields=reset_fields(served, ctx.subresource),
     )
     _put(obj, entries)
 

@@ -15,7 +15,8 @@ from kas.admission import UPDATE
 from kas.endpoints import managedfields, respond
 from kas.endpoints.admission import RequestAdmission
 from kas.endpoints.applying import ApplyUpdate
-from kas.endpoints.codec import JSON_ERROR_STRUCT, another_kind, keep_reset
+from kas.endpoints.bodyerrors import JSON_ERROR_STRUCT
+from kas.endpoints.codec import another_kind, bound_parts, keep_reset
 from kas.endpoints.options import WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.endpoints.write import Update, Writer, answer, check_name, options_dict
@@ -87,7 +88,7 @@ class PatchUpdate(Update):
         self._patch: Patch | None = None
 
     def mutate(self, live: Obj | None) -> Obj:
-        """The live object patched, decoded, and its managed fields brought up to date; ApiError when the patch does not fit."""
+        """The live object patched and decoded; ApiError when the patch does not fit."""
         assert live is not None  # it creates nothing
         served = self.served
         patch = self._patch
@@ -97,7 +98,12 @@ class PatchUpdate(Update):
         kept = _kept(live, patched) if self.subresource == STATUS else None
         obj = decode_patched(self.req, served, patched, self.options, patch, kept)
         check_name(obj, self.ctx.namespace if served.record.namespaced else "", self.name)
-        managedfields.on_update(served, live, obj, self.manager, self.ctx)
+        return obj
+
+    def managed(self, live: Obj | None, obj: Obj) -> Obj:
+        """The patched object, its managed fields brought up to date."""
+        assert live is not None
+        managedfields.on_update(self.served, live, obj, self.manager, self.ctx)
         return obj
 
 
@@ -244,6 +250,8 @@ def decode_patched(req: Request, served: Any, patched: Any, o: WriteOptions, pat
         obj.update(kept)
     keep_reset(obj, patched)
     obj["kind"], obj["apiVersion"] = served.kind, served.api_version
+    if len(req.body) >= LARGE:
+        bound_parts(obj)
     try:
         apply_defaults(served.kind_record, obj)
     except DecodeError as e:

@@ -10,8 +10,9 @@ from typing import Any
 from kas.endpoints import listing, respond
 from kas.endpoints.listing import Listing
 from kas.endpoints.options import ListOptions, list_options, list_resource_version, resource_version
-from kas.endpoints.selection import matcher_of, name_requirement, with_served_fields
+from kas.endpoints.selection import name_requirement, with_served_fields
 from kas.endpoints.served import Served
+from kas.endpoints.sifting import selection_of
 from kas.meta import errors
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.names import is_valid_path_segment_name
@@ -103,8 +104,9 @@ def _list_now(
     r = served.registry
     try:
         only = _only(served, namespace, o)
-        q = Listing(req, served, m, r.prefix(namespace), matcher_of(o), start, limit_of(o), revision)
-        if only:
+        matcher, sieve = selection_of(served, o)
+        q = Listing(req, served, m, r.prefix(namespace), matcher, start, limit_of(o), revision, sieve)
+        if only and sieve is None:
             return _list_one(q, r.key(namespace, only))
         return listing.answer(q)
     except Compacted:

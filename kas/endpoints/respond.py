@@ -14,9 +14,11 @@ import orjson
 from kas._fastpath import failure_json
 from kas.config import features
 from kas.meta.errors import ApiError
+from kas.meta.field import go_quote
 from kas.observe.caches import Cache
 from kas.registry.versions import Shown
 from kas.request.http import Headers, Request, Response
+from kas.request.masking import shown_target
 from kas.request.negotiation import JSON, NO_TABLE, PROTOBUF, YAML, Convert, is_pretty, negotiate, negotiate_stream
 from kas.types.scheme import BUILTIN, encode_json, encode_protobuf, envelope, pretty_json
 
@@ -197,6 +199,12 @@ def text(status_code: int, body: str, headers: Headers | None = None) -> Respons
     """A response in plain text that browsers must not take for something else."""
     out: Headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
     return Response(status_code, out + (headers or []), body.encode())
+
+
+def plain_internal_error(req: Request, why: str) -> Response:
+    """500 in plain text, for what went wrong before there is a handler (``responsewriters.InternalError``)."""
+    said = f"Internal Server Error: {go_quote(shown_target(req.path, req.query))}: {why}\n"
+    return text(500, said.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
 
 
 def not_found() -> Response:

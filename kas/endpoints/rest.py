@@ -44,8 +44,13 @@ def check_accept(req: Request, produced: tuple[str, ...]) -> None:
             if len(accept) < 1024:
                 _acceptable.add((accept, len(produced)))
             return
+    raise not_acceptable(produced)
+
+
+def not_acceptable(produced: tuple[str, ...]) -> errors.ApiError:
+    """The 406 of upstream's router."""
     shown = ", ".join(produced)
-    raise errors.ApiError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {shown}", {})
+    return errors.ApiError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {shown}", {})
 
 
 def method_not_allowed() -> errors.ApiError:

@@ -60,11 +60,33 @@ class Scaled:
     """A resource as its Scales show it. ``replicas``: by apiVersion, the dotted path of the replicas in it, None where it has none."""
 
     def __init__(self, served: Served) -> None:
+        self.served = served
         self.replicas: dict[str, str | None] = {served.api_version: "spec.replicas"}
 
     def of(self, parent: Obj) -> Obj:
         """The Scale of an object."""
         return scale_of(parent)
+
+    def to_change(self, parent: Obj) -> Obj:
+        """The Scale that a write changes."""
+        return self.of(parent)
+
+    def to_validate(self, parent: Obj) -> Obj:
+        """The Scale that validating admission sees."""
+        return self.of(parent)
+
+    def check_apply(self, live: Obj, applied: Obj) -> None:
+        """Raises for a Scale that nothing can be applied to."""
+
+    def check(self, scale: Obj, live: Obj, name: str) -> None:
+        """``ValidateScale`` and the uid as a precondition; the registry sees to the resource version."""
+        found = validate_scale(scale)
+        if found:
+            raise errors.invalid("autoscaling", "Scale", name, found)
+        uid, have = scale["metadata"].get("uid"), live["metadata"].get("uid", "")
+        if uid and uid != have:
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {have}"
+            raise errors.conflict(self.served.group, f"{self.served.resource}/scale", name, why)
 
     def onto(self, parent: Obj, replicas: int) -> Obj:
         """A copy of the object with these replicas."""
@@ -137,10 +159,12 @@ class _ScaleUpdate(Update):
         # A Scale is no object of the kind in any version: what is stored is made of it before the strategy looks.
         self.native = self.own = False
         self.resource = served.registry.resource
+        self._parent: Obj = {}
 
     async def to_request(self, obj: Obj) -> Obj:
         parent = await self.served.from_storage(obj)
-        scale = self.scaled.of(parent)
+        self._parent = parent
+        scale = self.scaled.to_change(parent)
         shown = to_scale(parent["metadata"].get("managedFields"), self.scaled.replicas)
         if shown:
             scale["metadata"]["managedFields"] = shown
@@ -149,14 +173,16 @@ class _ScaleUpdate(Update):
     async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
         # Upstream derives both Scales anew from their parents (``toScaleUpdateValidation``).
         if self.admission is not None:
-            pending = self.admission.validate(operation, _unowned(await self.to_request(obj)), _unowned(live) if live is not None else None)
+            old, new = self._parent, await self.served.from_storage(obj)
+            pending = self.admission.validate(operation, self.scaled.to_validate(new), self.scaled.to_validate(old))
             if pending is not None:
                 await pending
 
     async def to_storage(self, obj: Obj, old: Obj | None) -> Obj:
         assert old is not None  # it creates nothing
         live = await self.served.from_storage(old)
-        _check(obj, live, self.served, self.name)
+        obj["metadata"].setdefault("namespace", live["metadata"].get("namespace", ""))
+        self.scaled.check(obj, live, self.name)
         meta = dict(live["metadata"])
         meta["resourceVersion"] = obj["metadata"].get("resourceVersion") or ""
         had, given = meta.pop("managedFields", None), obj["metadata"].get("managedFields")
@@ -196,35 +222,19 @@ class _Patch(_ScaleUpdate):
 
 
 class _Apply(_ScaleUpdate):
-    def __init__(
-        self, served: Served, scaled: Scaled, ctx: Context, name: str, admission: RequestAdmission, applied: Applied
-    ) -> None:
+    def __init__(self, served: Served, scaled: Scaled, ctx: Context, name: str, admission: RequestAdmission, applied: Applied) -> None:
         ctx.apply = True
         super().__init__(served, scaled, ctx, name, admission)
         self.applied, self.view = applied, _View(served)
 
     def mutate(self, live: Obj | None) -> Obj:
+        assert live is not None
+        self.scaled.check_apply(live, self.applied.value)
         return self.applied.onto(self.view, live, self.name, self.of_scale)
-
-
-def _unowned(scale: Obj) -> Obj:
-    return {**scale, "metadata": {k: v for k, v in scale["metadata"].items() if k != "managedFields"}}
 
 
 def _replicas(scale: Obj) -> int:
     return (scale.get("spec") or {}).get("replicas") or 0
-
-
-def _check(scale: Obj, live: Obj, served: Any, name: str) -> None:
-    """``ValidateScale`` and the uid as a precondition; the registry sees to the resource version."""
-    scale["metadata"].setdefault("namespace", live["metadata"].get("namespace", ""))
-    found = validate_scale(scale)
-    if found:
-        raise errors.invalid("autoscaling", "Scale", name, found)
-    uid, have = scale["metadata"].get("uid"), live["metadata"].get("uid", "")
-    if uid and uid != have:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {have}"
-        raise errors.conflict(served.group, f"{served.resource}/scale", name, why)
 
 
 def owned(old: Obj, scale: Obj, manager: str, ctx: Context) -> Obj:
@@ -244,6 +254,7 @@ class _View:
         self.api_version, self.type, self.kind_record = "autoscaling/v1", SCALE.type, SCALE
         self.record = served.record if served is not None else None
         self.schema: Any = None
+        self.answered = None
         self.reset_sets: dict[str, dict[str, Any]] = {"": {}}
         self.columns = None
         self.go_type = "*autoscaling.Scale"

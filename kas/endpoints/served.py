@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kas.patch.fieldmanager import Schema, builtin
+from kas.patch.fieldmanager import Answers, Schema, builtin
 from kas.registry.generic import Registry
 from kas.registry.versions import BUILT_IN, Converter, Shown, Version
 from kas.types import deprecated
@@ -28,11 +28,15 @@ class Served(Version):
         self.registry = registry
         self.group, self.version, self.resource, self.kind = record.group, record.version, record.resource, record.kind
         self.api_version = f"{record.group}/{record.version}" if record.group else record.version
+        self.oldest = 0  # the revision from which on it can be watched, as long as the history reaches back
+        self.unindexed = False  # whether what is stored may be without fields that it can be selected by
         # Lists that wait for a converter keep nobody else's waiting.
         self.converting = None if self.streams else asyncio.Semaphore(CONVERTED_AT_ONCE)
         self.deprecation = deprecated.WARNINGS.get((record.group, record.version, record.kind), "")
         self.kind_record = record.kind_record
         self.schema: Any = None  # merge schema of server-side apply, made on first use
+        # The same of a write that has answers, where versions are converted by waiting.
+        self.answered: Callable[[Answers], Schema] | None = None
         self.reset_sets: dict[str, dict[str, Any]] = {}
         self.unowned: dict[str, dict[str, Any]] = {}  # of each, what a create through it leaves to nobody
         # What frames of its events are kept under.

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
 from kas.endpoints.options import ListOptions, list_options, resource_version
 from kas.endpoints.read import fresh, too_large
-from kas.endpoints.selection import matcher_of, name_requirement, with_served_fields
+from kas.endpoints.selection import name_requirement, with_served_fields
 from kas.endpoints.served import Served
+from kas.endpoints.sifting import Sieve, converted, selection_of
 from kas.meta import errors
 from kas.meta.errors import ApiError, bad_request
 from kas.registry import printing as printers
@@ -26,11 +27,14 @@ from kas.request.http import Request, Response, Write
 from kas.request.negotiation import PROTOBUF
 from kas.store import Compacted, Event, FutureRevision, Record, TransformError
 
+T = TypeVar("T")
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 BOOKMARK_BEFORE_END_S = 2.0
 LONGEST_S = 10 * 365 * 86400.0
 # A write carries about so much; a client that stalls holds one write and a queue that is bounded in the hub.
 WRITE_BYTES, FIRST_TAKE, MOST_EVENTS = 1 << 20, 32, 512
+# How long a watch whose initial events cannot be converted waits before it tries again.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
 WATCH_TYPES = {"application/json": b"application/json", PROTOBUF: b"application/vnd.kubernetes.protobuf;stream=watch"}
 
@@ -85,8 +89,8 @@ class WatchStream:
     """
 
     __slots__ = (
-        "_bookmark_due", "_encoder", "_ended", "_matcher", "_namespace", "_options", "_rv", "_served", "_take", "_target", "_wake",
-        "_watcher", "_watches",
+        "_begun", "_bookmark_due", "_encoder", "_ended", "_matcher", "_namespace", "_options", "_rv", "_served", "_sieve", "_take",
+        "_target", "_wake", "_watcher", "_watches",
     )  # fmt: skip
 
     def __init__(self, watches: Watches, served: Served, namespace: str, name: str, o: ListOptions, rv: int, encoder: Encoder) -> None:
@@ -94,9 +98,9 @@ class WatchStream:
         # By name in all namespaces: the selector finds them.
         self._target = served.registry.key(namespace, name) if name and (namespace or not served.record.namespaced) else None
         self._take = FIRST_TAKE
-        self._matcher = matcher_of(o)
+        self._matcher, self._sieve = selection_of(served, o)
         self._wake: asyncio.Future | None = None
-        self._ended = self._bookmark_due = False
+        self._ended = self._bookmark_due = self._begun = False
         self._watcher: Any = None
 
     async def run(self, write: Write) -> None:
@@ -120,7 +124,8 @@ class WatchStream:
                 while not self._ended:
                     if self._watcher.ready:
                         events = self._next()
-                        frames = self._frames(events) if self._served.native else await self._converted_frames(events)
+                        direct = self._served.native and self._sieve is None
+                        frames = self._frames(events) if direct else await self._converted_frames(events)
                         if frames:
                             await write(frames[0] if len(frames) == 1 else b"".join(frames))
                     elif self._bookmark_due:
@@ -157,14 +162,36 @@ class WatchStream:
                     await fresh(store, self._rv)
                 except ApiError:
                     raise FutureRevision(self._rv, store.revision) from None
-            after = await self._send_current(write, store, prefix)
+            after = await self._once_converted(write, store, prefix)
             if o.send_initial_events and o.allow_bookmarks and not self._ended:
                 await write(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"}))
         elif after == 0:
             after = store.revision
+        elif after < self._served.oldest:
+            raise Compacted(after, self._served.oldest)
         # A revision that has not happened yet means "only what is newer": upstream waits in silence.
         self._watcher = store.watch(prefix, min(after, store.revision), self._signal, self._target)
         self._rv = after
+
+    async def _once_converted(self, write: Write, store, prefix: str) -> int:
+        """``_send_current``; while the current objects cannot be converted nothing is sent, as upstream, whose cache is not ready then. A
+        client that waits for the end of the initial events is told."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._send_current(write, store, prefix)
+            except ApiError:
+                if self._begun or self._options.allow_bookmarks:
+                    raise
+            loop = asyncio.get_running_loop()
+            self._wake = loop.create_future()
+            timer = loop.call_later(pause, self._signal)
+            if not self._ended:
+                await self._wake
+            timer.cancel()
+            if self._ended:
+                return store.revision
+            pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _send_current(self, write: Write, store, prefix: str) -> int:
         """The current objects as ADDED events, in pages at one revision; returns that revision."""
@@ -173,7 +200,9 @@ class WatchStream:
             rec = store.get(self._target)
             if rec is not None and (self._matcher is None or self._matcher.matches(rec)):
                 revision = max(revision, rec.revision)
-                await write(b"".join(await self._initial_frames([rec])))
+                piece = b"".join(await self._initial_frames([rec]))
+                self._begun = True
+                await write(piece)
             return revision
         start, revision, items = "", 0, FIRST_TAKE
         while True:
@@ -182,6 +211,7 @@ class WatchStream:
             if page.records:
                 piece = b"".join(await self._initial_frames(page.records))
                 items = _bounded(len(piece), page.count)
+                self._begun = True
                 await write(piece)
             if not page.more:
                 return revision
@@ -190,6 +220,9 @@ class WatchStream:
             start = page.next_key
 
     async def _initial_frames(self, records: list[Any]) -> list[bytes]:
+        if self._sieve is not None:
+            sifted = await self._unless_ended(asyncio.ensure_future(converted(self._served, records, self._sieve)))
+            return [self._encoder.frame(ADDED, rec, rec.revision) for rec in sifted if rec is not None]
         shown = self._served.convert(records)
         if not isinstance(shown, Sequence):
             shown = await self._unless_ended(asyncio.ensure_future(shown))
@@ -225,9 +258,27 @@ class WatchStream:
 
     async def _converted_frames(self, events: list[Event]) -> list[bytes]:
         """``_frames`` in another version. Raises what a conversion raises; nothing is to be written of these events then."""
-        selected = [(e, kind) for e in events if e.revision > self._rv and (kind := self._kind(e))]
+        if self._sieve is not None:
+            selected = await self._sifted(events, self._sieve)
+        else:
+            selected = [(e, kind) for e in events if e.revision > self._rv and (kind := self._kind(e))]
         shown = await self._shown(selected)  # nothing when the watch has ended
         return self._counted([self._frame(e, kind, rec) for (e, kind), rec in zip(selected, shown, strict=False)])
+
+    async def _sifted(self, events: list[Event], sieve: Sieve) -> list[tuple[Event, str]]:
+        """Events as what this client sees them, selected by what their objects are in its version; nothing when the watch has ended."""
+        matcher, states = self._matcher, list[Record]()
+        for e in events:
+            if e.revision > self._rv:
+                states += [rec for rec in (e.record, e.previous) if rec is not None and (matcher is None or matcher.matches(rec))]
+        shown = await self._unless_ended(asyncio.ensure_future(converted(self._served, states, sieve)))
+        seen = {id(rec) for rec, s in zip(states, shown, strict=False) if s is not None}
+        out = []
+        for e in events:
+            is_in, was_in = id(e.record) in seen, id(e.previous) in seen
+            if is_in or was_in:
+                out.append((e, DELETED if not is_in else MODIFIED if was_in else ADDED))
+        return out
 
     def _frame(self, e: Event, kind: str, shown: Shown | None) -> bytes:
         """The frame of an event, made once for all streams of its encoding."""
@@ -280,7 +331,7 @@ class WatchStream:
         """Under what events carry what is shown of them in this version."""
         return (*self._served.identity, "converted", kind is DELETED)
 
-    async def _unless_ended(self, pending: asyncio.Future[Sequence[Shown]]) -> Sequence[Shown]:
+    async def _unless_ended(self, pending: asyncio.Future[Sequence[T]]) -> Sequence[T]:
         """What ``pending`` gives; nothing when this watch ends before. It is not cancelled then: others may wait for it."""
         pending.add_done_callback(self._wake_up)
         while not pending.done() and not self._ended:

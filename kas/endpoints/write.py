@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Chain
@@ -13,7 +14,7 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.options import NO_WRITE_OPTIONS, WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.meta import errors
-from kas.meta.aside import LARGE, step
+from kas.meta.aside import LARGE, POOL
 from kas.registry import pipeline
 from kas.registry import write as steps
 from kas.registry.admission import dedup_owner_references
@@ -47,7 +48,7 @@ class Writer:
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
         large = len(req.body) >= LARGE
         ctx = self.context(req, namespace, o.dry_run)
-        obj = await step(large, self._posted, req, served, ctx, o)
+        obj = await POOL.run(self._posted, req, served, ctx, o) if large else self._posted(req, served, ctx, o)
         admission = self.asked(req, served, CREATE, ctx, obj["metadata"].get("name", ""), options_dict("CreateOptions", o))
         write = Create(served.registry, ctx, served, admission)
         write.large = large
@@ -68,7 +69,8 @@ class Writer:
         """Serve PUT: 200 with the object as it was stored, or 201 where that creates one."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions") if req.query else NO_WRITE_OPTIONS
-        given = await step(len(req.body) >= LARGE, decode_body, req, served.kind_record, field_validation=o.field_validation)
+        large, decode = len(req.body) >= LARGE, partial(decode_body, req, served.kind_record, field_validation=o.field_validation)
+        given = await POOL.run(decode) if large else decode()
         assert given is not None
         check_name(given, namespace if served.record.namespaced else "", name)
         ctx = self.context(req, namespace, o.dry_run, subresource)
@@ -100,13 +102,17 @@ class Replace(Update):
         self._given: Obj | None = given
 
     def mutate(self, live: Obj | None) -> Obj:
-        """The body, with the managed fields it leads to; decoded again for another attempt, as strategies change it."""
+        """The body; decoded again for another attempt, as strategies change it."""
         # The strategies change what they are given, so a lost race starts from the body again.
         obj, self._given = self._given, None
         if obj is None:
             obj = decode_body(self.req, self.served.kind_record, field_validation="Ignore")
             assert obj is not None
         dedup_owner_references(_metadata(obj), self.req.warn)
+        return obj
+
+    def managed(self, live: Obj | None, obj: Obj) -> Obj:
+        """The body, with the managed fields it leads to."""
         if live is not None:
             managedfields.on_update(self.served, live, obj, self.manager, self.ctx)
         else:
@@ -119,7 +125,8 @@ async def answer(req: Request, served: Served, done: Write, rec: Shown, status: 
     for text in done.warnings:
         req.warn(text)
     shown = rec if served.native else await served.converted_one(rec)
-    return await step(done.large, respond.obj, req, served, shown, status)
+    form = respond.obj
+    return await POOL.run(form, req, served, shown, status) if done.large else form(req, served, shown, status)
 
 
 def options_dict(kind: str, o: WriteOptions) -> dict[str, Any]:

@@ -66,4 +66,20 @@ def audit_id() -> str:
     return out[:36].decode("ascii")
 
 
+# Of a client's own id; upstream ignores what is longer.
+cdef enum:
+    MOST_OF_ID = 64
+
+
+def take_audit_id(Request req not None):
+    """Gives the request the client's Audit-ID, cut to 64 characters, or a drawn one."""
+    given = req.names().get(b"audit-id")
+    req.audit_id = (<bytes>given).decode("latin-1")[:MOST_OF_ID] if given else audit_id()
+
+
+def show_audit_id(Request req not None, Response resp not None):
+    """Sends the request's id back with its answer."""
+    resp.headers.append((b"audit-id", req.audit_id.encode("latin-1", "replace")))
+
+
 _os.register_at_fork(after_in_child=reseed)

@@ -120,3 +120,24 @@ cdef class Request:
         if self.annotations is None:
             self.annotations = {}
         self.annotations[key] = value
+
+
+def request_of(dict scope not None, bint read_only=False) -> Request:
+    """The request of an ASGI scope of HTTP, without its client; ``read_only``: it came in at the read-only port."""
+    cdef bytes query = scope["query_string"]
+    cdef Request req = Request(scope["method"], scope["path"], query.decode("latin-1") if query else "", scope["headers"])
+    req.scheme, req.http_version, req.read_only_port = scope["scheme"], scope["http_version"], read_only
+    return req
+
+
+@cython.freelist(64)
+cdef class Response:
+    """An answer. ``stream`` replaces ``body`` for answers that are written piece by piece.
+
+    ``stream(write)`` is awaited with a ``write(bytes)`` coroutine function that returns once the bytes are accepted by a
+    bounded buffer; it ends the answer by returning and is cancelled when the client goes away. ``finish``, when set, is called
+    once a stream has ended one way or another.
+    """
+
+    def __init__(self, int status, list headers not None, body=b"", stream=None):
+        self.status, self.headers, self.body, self.stream = status, headers, body, stream

@@ -3,6 +3,14 @@
 # A row stands for one combination of what upstream's metrics call a request; it is turned into series when somebody asks for
 # /metrics. Why C: eight labels a request, three metrics over them (5.6 µs in Python, 0.9 µs here).
 
+cdef dict _VERBS = {
+    "get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE",
+    "deletecollection": "DELETECOLLECTION", "proxy": "CONNECT",
+}
+# Clients choose the method; anything else must not grow the label set.
+cdef frozenset _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
+
 cdef class TallyRow:
     """Counts of one combination of labels. ``buckets`` are not cumulative; the last is what is above all bounds."""
 
@@ -15,7 +23,7 @@ cdef class TallyRow:
 
 
 cdef class Tally:
-    """``add(request, status, body_bytes, method, sized)`` counts an answer; ``rows()`` gives what was counted.
+    """``add(request, response)`` counts an answer; ``rows()`` gives what was counted.
 
     ``duration_bounds`` in seconds and ``size_bounds`` in bytes, ascending, at most 31 of each.
     """
@@ -32,17 +40,24 @@ cdef class Tally:
             self._sizes[i] = size_bounds[i]
         self._rows = {}
 
-    def add(self, Request req not None, int status, Py_ssize_t size, str verb not None, bint anonymous, bint timed, bint sized):
-        """``anonymous`` leaves out what the request names, for paths that do not exist; ``timed`` is False for long-running ones."""
+    def add(self, Request req not None, Response resp not None):
+        """Count an answer; the size of a GET's that is not a stream, the time of what is not long-running."""
         cdef RequestInfo info = req.info
+        cdef int status = resp.status
+        cdef str verb
+        # Only what exists becomes a label: a client must not be able to make series.
+        cdef bint exists = info is not None and info.is_resource_request and (req.known or status not in (401, 403, 404, 405))
         cdef tuple key
         cdef TallyRow row
         cdef int i
         cdef double took
+        cdef Py_ssize_t size
         cdef bint dry = req.query != "" and "dryRun=" in req.query
-        if anonymous:
+        if not exists:
+            verb = req.method if req.method in _METHODS else "other"
             key = (status, verb, "", "", "", "", "", dry)
         else:
+            verb = _VERBS.get(info.verb) or info.verb.upper()
             key = (
                 status, verb, info.api_group, info.api_version, info.resource, info.subresource,
                 "resource" if info.name != "" else "namespace" if info.namespace != "" else "cluster", dry,
@@ -55,14 +70,15 @@ cdef class Tally:
         else:
             row = <TallyRow>found
         row.count += 1
-        if timed:
+        if not req.long_running:
             took = _monotonic() - req.started
             row.seconds += took
             i = 0
             while i < self._n and took > self._bounds[i]:
                 i += 1
             row.durations[i] += 1
-        if sized:
+        if resp.stream is None and req.method == "GET":
+            size = len(resp.body)
             row.bytes_sent += size
             row.sized += 1
             i = 0

@@ -1,8 +1,8 @@
 """The record of who did what: the event of a request starts here, before impersonation changes its user.
 
-Without an audit policy (``--audit-policy-file``) nothing is recorded and the filter does nothing. A failed authentication has an event of
-its own, at stage ResponseStarted (``filters.WithFailedAuthenticationAudit``); a request that runs long has entries when its answer starts
-and when it ends. Upstream: ``apiserver/pkg/endpoints/filters/audit.go``.
+Without an audit policy (``--audit-policy-file``) nothing is recorded, and ``chain`` does not load this. A failed authentication has an
+event of its own, at stage ResponseStarted (``filters.WithFailedAuthenticationAudit``); a request that runs long has entries when its
+answer starts and when it ends. Upstream: ``apiserver/pkg/endpoints/filters/audit.go``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 REFUSAL = "Internal Server Error: audit event could not be stored\n"
 
 
-def audit(auditor: Auditor | None) -> Filter:
-    """Record requests as the policy of ``auditor`` says; None records nothing."""
-    if auditor is None:
-        return Filter("audit")
+def audit(auditor: Auditor) -> Filter:
+    """Record requests as the policy of ``auditor`` says."""
     recorder = _Recorder(auditor)
     return Filter("audit", recorder.before, recorder.after)
 

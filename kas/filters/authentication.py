@@ -46,6 +46,22 @@ class _Known:
         self.forgotten += 1
 
 
+class _ProxyHeaders:
+    """What authenticating proxies say. ``unusual``: names other than the standard ones, which are looked for in every request."""
+
+    __slots__ = ("_names", "_prefixes", "unusual")
+
+    def __init__(self, names: Sequence[bytes], prefixes: Sequence[bytes]) -> None:
+        self._names, self._prefixes = names, prefixes
+        self.unusual = any(not name.startswith(b"x-remote-") for name in (*names, *prefixes))
+
+    def strip(self, req: Request) -> None:
+        for name in self._names:
+            req.drop_header(name)
+        for prefix in self._prefixes:
+            req.drop_prefix(prefix)
+
+
 def authentication(
     authenticator: Callable[[], Authenticator], registry: Registry, revoked: Callable[[Callable[[], None]], None],
     vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
@@ -60,9 +76,8 @@ def authentication(
     entries = known.entries
     revoked(known.forget)
     success = ("success",)
-    names, prefixes = vouching
-    # Headers of other names than the standard ones are looked for in every request.
-    unusual = any(not name.startswith(b"x-remote-") for name in (*names, *prefixes))
+    proxies = _ProxyHeaders(*vouching)
+    unusual, strip = proxies.unusual, proxies.strip
 
     def before(req: Request) -> Awaitable[None] | None:
         if req.read_only_port:
@@ -121,11 +136,5 @@ def authentication(
             kind, _, token = credential.strip().partition(b" ")
             if token[:1] == b" " and kind.lower() == b"bearer":
                 req.warn(_EXTRA_SPACE)
-
-    def strip(req: Request) -> None:
-        for name in names:
-            req.drop_header(name)
-        for prefix in prefixes:
-            req.drop_prefix(prefix)
 
     return Filter("authentication", before)

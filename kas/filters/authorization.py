@@ -6,23 +6,17 @@ from collections.abc import Awaitable
 
 from kas.auth.attributes import ALLOW, Attributes, Authorizer, Outcome, attributes_of, forbidden
 from kas.auth.user import MASTERS
-from kas.endpoints.respond import status
+from kas.endpoints.respond import plain_internal_error, status
 from kas.filters.handler import Filter
-from kas.observe.metrics import Registry
 from kas.request.http import Request, Response
 
 
-def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
-    """Let pass what the authorizer allows, and system:masters in any case; 403 for the rest. Decisions are counted."""
-    decisions = registry.counter(
-        "apiserver_authorization_decisions_total", "Total number of terminal decisions made by an authorizer.", ("decision",)
-    )
-    allowed, denied = ("allowed",), ("denied",)
+def authorization(authorizer: Authorizer) -> Filter:
+    """Let pass what the authorizer allows, and system:masters in any case; 403 for the rest, 500 where it could not tell."""
 
     def before(req: Request) -> Response | Awaitable[Response | None] | None:
         # system:masters may do everything, whatever is configured (kas.auth.authz.modes.Union says the same, with a question).
         if req.read_only_port or MASTERS in req.user.groups:
-            decisions.inc(allowed)
             if req.audit is not None:
                 annotate(req, "allow", "")
             return None
@@ -36,14 +30,19 @@ def authorization(authorizer: Authorizer, registry: Registry) -> Filter:
         return decided(req, a, await pending)
 
     def decided(req: Request, a: Attributes, outcome: Outcome) -> Response | None:
-        if req.audit is not None:
-            annotate(req, "allow" if outcome[0] == ALLOW else "forbid", outcome[1])
-        if outcome[0] == ALLOW:
-            decisions.inc(allowed)
+        decision, reason, error = outcome
+        if decision == ALLOW:
+            if req.audit is not None:
+                annotate(req, "allow", reason)
             return None
-        decisions.inc(denied)
+        if error:
+            if req.audit is not None:
+                req.annotate("authorization.k8s.io/reason", "internal error")
+            return plain_internal_error(req, error)
+        if req.audit is not None:
+            annotate(req, "forbid", reason)
         # Answered, not raised: a refusal costs no more than what it refuses.
-        return status(req, forbidden(a, outcome[1]))
+        return status(req, forbidden(a, reason))
 
     def annotate(req: Request, decision: str, reason: str) -> None:
         req.annotate("authorization.k8s.io/decision", decision)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from kas.auth.attributes import Authorizer
-from kas.filters.audit import audit
 from kas.filters.audit_id import audit_id
 from kas.filters.authentication import Authenticator, authentication
 from kas.filters.authorization import authorization
 from kas.filters.cache_control import cache_control
 from kas.filters.catch_up import catch_up
+from kas.filters.consistent_read import Fresh, consistent_read
 from kas.filters.cors import cors
 from kas.filters.deadline import deadline
 from kas.filters.goaway import goaway
@@ -78,6 +78,7 @@ class Parts(NamedTuple):
     vouching: tuple[Sequence[bytes], Sequence[bytes]]
     authorizer: Authorizer
     to_newest: Callable[[], None]
+    fresh: Fresh | None
     # Counters of their own: made once, whatever the number of ports.
     latency: Filter
     max_in_flight: Filter
@@ -88,12 +89,19 @@ def parts(
     settings: Settings, metrics: Registry, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
     to_newest: Callable[[], None], auditor: Auditor | None, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
+    fresh: Fresh | None = None,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
-    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies."""
+    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh()`` waits until reads are
+    as new as the cluster."""
+    recording = Filter("audit")
+    if auditor is not None:
+        from kas.filters.audit import audit  # with its events, which few servers have
+
+        recording = audit(auditor)
     return Parts(
-        state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, latency(metrics),
-        max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics), audit(auditor),
+        state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh, latency(metrics),
+        max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics), recording,
     )  # fmt: skip
 
 
@@ -101,6 +109,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
     """The filters of a port, outermost first. Each line says why it stands where it does."""
     who = trusted() if port == "insecure" else authentication(p.authenticator, metrics, p.revoked, p.vouching)
     few: Sequence[Filter] = (read_only(TokenBucket(settings.api_rate, settings.api_burst, time.monotonic)),) if port == "read-only" else ()
+    last = (consistent_read(p.fresh),) if p.fresh is not None else ()
     return [
         panic_recovery(metrics),  # outside of everything: nothing escapes unanswered
         audit_id(),  # before anything that logs or answers: every answer carries the id
@@ -125,5 +134,6 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         p.audit,  # from here on it is known whom the record is about
         impersonation(p.authorizer),  # after audit: the record shows who really asked
         p.max_in_flight,  # counts against the user whose request it has become, before the costly part
-        authorization(p.authorizer, metrics),  # last: it needs the final user
+        authorization(p.authorizer),  # last of those that refuse: it needs the final user
+        *last,  # waits, for those who may
     ]

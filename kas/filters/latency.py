@@ -5,17 +5,11 @@ from __future__ import annotations
 from kas._fastpath import Tally
 from kas.filters.handler import Filter
 from kas.observe.metrics import Registry
-from kas.request.http import Request, Response
 
 BUCKETS = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60,
 )  # fmt: skip
 SIZE_BUCKETS = tuple(1000 * 10**i for i in range(7))
-VERBS = {"get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE",
-         "deletecollection": "DELETECOLLECTION", "proxy": "CONNECT"}  # fmt: skip
-# Clients choose the method; anything else must not grow the label set.
-UNKNOWN = frozenset((401, 403, 404, 405))
-METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 
 def latency(registry: Registry) -> Filter:
@@ -60,13 +54,4 @@ def latency(registry: Registry) -> Filter:
 
     registry.collectors.append(collect)
 
-    def after(req: Request, resp: Response) -> None:
-        info = req.info
-        # Only what exists becomes a label: a client must not be able to make series.
-        if info is not None and info.is_resource_request and (req.known or resp.status not in UNKNOWN):
-            verb, anonymous = VERBS.get(info.verb) or info.verb.upper(), False
-        else:
-            verb, anonymous = req.method if req.method in METHODS else "other", True
-        tally.add(req, resp.status, len(resp.body), verb, anonymous, not req.long_running, req.method == "GET" and resp.stream is None)
-
-    return Filter("latency", None, after)
+    return Filter("latency", None, tally.add)

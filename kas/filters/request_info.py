@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from kas.endpoints.respond import plain_internal_error
 from kas.filters.handler import Filter
-from kas.meta.field import go_quote
 from kas.request.http import Request, Response
-from kas.request.masking import shown_target
 from kas.request.requestinfo import Query, RequestInfoError, parse
 
 LONG_RUNNING_VERBS = frozenset(("watch", "proxy"))
@@ -21,11 +20,7 @@ def request_info() -> Filter:
         try:
             info = parse(req.method, req.path, req.params)
         except RequestInfoError as e:
-            # Before there is an info upstream answers in plain text (responsewriters.InternalError).
-            target = go_quote(shown_target(req.path, req.query))
-            text = f"Internal Server Error: {target}: failed to create RequestInfo: {e}\n"
-            text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-            return Response(500, [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")], text.encode())
+            return plain_internal_error(req, f"failed to create RequestInfo: {e}")
         req.info = info
         if info.is_resource_request:
             req.long_running = info.verb in LONG_RUNNING_VERBS or info.subresource in LONG_RUNNING_SUBRESOURCES

@@ -13,35 +13,32 @@ class WaitGroup:
 
     def __init__(self) -> None:
         self.serving: set[int] = set()
-        self._idle: asyncio.Event | None = None
+        self.idle: asyncio.Event | None = None  # set when nothing is served, once somebody waits for it
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait until nothing is served any more; False when that took longer than ``timeout_s``."""
         if not self.serving:
             return True
-        self._idle = asyncio.Event()
+        self.idle = asyncio.Event()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._idle.wait()
+                await self.idle.wait()
             return True
         except TimeoutError:
             return False
 
-    def add(self, req: Request) -> None:
-        """The request is being served."""
-        self.serving.add(id(req))
-
-    def done(self, req: Request) -> None:
-        """The request has been served; one that was not counted is no error."""
-        self.serving.discard(id(req))
-        if self._idle is not None and not self.serving:
-            self._idle.set()
-
 
 def wait_group(group: WaitGroup) -> Filter:
     """Count requests that are not long-running while they are served."""
+    serving = group.serving
+
     def before(req: Request) -> None:
         if not req.long_running:
-            group.add(req)
+            serving.add(id(req))
 
-    return Filter("wait_group", before, None, group.done)
+    def release(req: Request) -> None:
+        serving.discard(id(req))
+        if group.idle is not None and not serving:
+            group.idle.set()
+
+    return Filter("wait_group", before, None, release)

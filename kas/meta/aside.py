@@ -118,5 +118,6 @@ POOL = Aside()
 
 
 async def step(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """``work(*args, **kwargs)``: aside when it is ``large``, else here."""
+    """``work(*args, **kwargs)``: aside when it is ``large``, else here. Where every write passes, the choice is written out instead: a
+    coroutine more costs what a small step does."""
     return await POOL.run(work, *args, **kwargs) if large else work(*args, **kwargs)

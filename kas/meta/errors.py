@@ -217,9 +217,11 @@ def internal(message: str) -> ApiError:
     return ApiError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
 
 
-def service_unavailable(message: str) -> ApiError:
-    """503 ServiceUnavailable."""
-    return ApiError(503, "ServiceUnavailable", message)
+def service_unavailable(message: str, retry_after_s: int = 0) -> ApiError:
+    """503 ServiceUnavailable; with ``retry_after_s`` above 0 also Retry-After, in seconds."""
+    if not retry_after_s:
+        return ApiError(503, "ServiceUnavailable", message)
+    return ApiError(503, "ServiceUnavailable", message, {"retryAfterSeconds": retry_after_s}, {"retry-after": str(retry_after_s)})
 
 
 def timeout(message: str, retry_after_s: int = 0) -> ApiError:

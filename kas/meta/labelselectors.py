@@ -1,4 +1,4 @@
-"""metav1.LabelSelector: validation and matching (``apis/meta/v1/validation``, ``LabelSelectorAsSelector``)."""
+"""metav1.LabelSelector: its validation (``apis/meta/v1/validation``). What one selects is ``selectors``' to say."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 from kas.meta import cached, field
 from kas.meta.field import FieldError
 from kas.meta.metachecks import LABEL_SELECTOR, LABELS
-
-OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+from kas.meta.selectors import LabelSelector, SelectorError, from_label_selector
 
 
 def label_name(name: str, path: str) -> list[FieldError]:
@@ -63,44 +62,10 @@ def is_empty(selector: Mapping[str, Any]) -> bool:
     return not selector.get("matchLabels") and not selector.get("matchExpressions")
 
 
-def convertible(selector: Mapping[str, Any] | None) -> str:
-    """The error of ``LabelSelectorAsSelector`` on this selector, "" when it becomes one."""
-    if not selector or LABEL_SELECTOR.passes(selector):
-        return ""
-    for term in selector.get("matchExpressions") or ():
-        operator = term.get("operator") or ""
-        if operator not in OPERATORS:
-            return f"{field.go_quote(operator)} is not a valid label selector operator"
-        if _bad_requirement(term.get("key") or "", operator, term.get("values") or ()):
-            return "invalid requirement"
-    for key, value in (selector.get("matchLabels") or {}).items():
-        if _bad_requirement(key, "In", (value,)):
-            return "invalid requirement"
-    return ""
-
-
-def _bad_requirement(key: str, operator: str, values: Any) -> bool:
-    if cached.qualified_name(key) or any(cached.label_value(v) for v in values):
-        return True
-    return (operator in ("In", "NotIn")) != bool(values)
-
-
-def matches(selector: Mapping[str, Any] | None, have: Mapping[str, str] | None) -> bool:
-    """Whether labels fulfil a convertible selector: an absent one matches nothing, an empty one everything."""
-    if selector is None:
-        return False
-    have = have or {}
-    for key, value in (selector.get("matchLabels") or {}).items():
-        if have.get(key) != value:
-            return False
-    for term in selector.get("matchExpressions") or ():
-        key, operator, values = term.get("key"), term.get("operator"), term.get("values") or ()
-        if operator == "In":
-            if have.get(key) not in values:
-                return False
-        elif operator == "NotIn":
-            if key in have and have[key] in values:
-                return False
-        elif (operator == "Exists") != (key in have):
-            return False
-    return True
+def converted(selector: Mapping[str, Any] | None) -> LabelSelector | None:
+    """What ``LabelSelectorAsSelector`` makes of the selector, None where that is an error. An absent one matches nothing, an empty one
+    everything."""
+    try:
+        return from_label_selector(selector)
+    except SelectorError:
+        return None

@@ -6,13 +6,22 @@ Every pattern that a client sends runs here. What Go refuses is refused with the
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from kas.observe.caches import CHARACTER_BYTES, Cache
 
-# RE2 keeps a pattern and what it learns when it searches within these bytes: its own default, and what is enough for those that are kept.
-MOST_BYTES, KEPT_BYTES = 8 << 20, 128 << 10
-_kept: Cache[str, Any] = Cache("patterns", "compiled patterns of schemas and expressions", 32 << 20, 1024 + KEPT_BYTES // CHARACTER_BYTES)
+# RE2 keeps a pattern and what it learns when it searches within these bytes: what 50 ms of compiling may come to (some 100,000
+# instructions, which hold \pL{1,80}), and what is enough for those that are kept.
+MOST_BYTES, KEPT_BYTES = 3 << 19, 128 << 10
+MOST_INSTRUCTIONS = 100_000  # what that comes to
+# Before that bound is looked at a pattern is parsed, which takes 34 kB and 0.1 ms for each Unicode class: 60 kB of \pL took 680 MB.
+MOST_CHARACTERS, MOST_CLASSES = 128 << 10, 200
+# Instructions times characters: where RE2 cannot make states of a pattern each takes some 5 ns, and nobody can interrupt it.
+MOST_STEPS = 1_000_000_000
+LONGEST = 1024 + KEPT_BYTES // CHARACTER_BYTES
+_kept: Cache[str, Pattern] = Cache("patterns", "compiled patterns of schemas and expressions", 32 << 20, LONGEST)
+SHOWN = 100  # characters of a pattern that is too large
 TOO_LARGE = "pattern too large - compile failed"
 
 # RE2's words for what is wrong, where Go has others.
@@ -39,22 +48,50 @@ class RegexError(ValueError):
     """A pattern that Go does not take; ``str`` is the text of Go's error."""
 
 
-def compiled(pattern: str) -> Any:
-    """The pattern, with ``search`` and ``finditer``. Raises RegexError. Short patterns are kept for the next time, a bounded number."""
+class Pattern:
+    """A compiled pattern. Both methods raise RegexError for a text that may take ``MOST_STEPS`` and more."""
+
+    __slots__ = ("_longest", "_regexp", "instructions")
+
+    def __init__(self, regexp: Any) -> None:
+        self._regexp = regexp
+        self.instructions: int = max(1, regexp.programsize)
+        self._longest = MOST_STEPS // self.instructions
+
+    def search(self, text: str) -> Any:
+        """The first match, or None."""
+        if len(text) > self._longest:
+            raise RegexError("the text is too long for the expression")
+        return self._regexp.search(text)
+
+    def finditer(self, text: str) -> Iterator[Any]:
+        """All matches that do not overlap, from the left."""
+        if len(text) > self._longest:
+            raise RegexError("the text is too long for the expression")
+        found: Iterator[Any] = self._regexp.finditer(text)
+        return found
+
+
+def compiled(pattern: str) -> Pattern:
+    """The pattern. Raises RegexError, also for one that takes too much to compile. Short ones are kept for the next time, a bounded number.
+    """
     found = _kept.entries.get(pattern)
     if found is None:
         import re2
 
+        if len(pattern) > MOST_CHARACTERS or pattern.count("\\p") + pattern.count("\\P") > MOST_CLASSES:
+            raise _refused(_GO_WORDS[TOO_LARGE], pattern[:SHOWN])
         found = _compile(pattern, KEPT_BYTES)
         if found is not None:
             _kept.put(pattern, found, len(pattern) + KEPT_BYTES // CHARACTER_BYTES)
         else:
             found = _compile(pattern, MOST_BYTES)
+            assert found is not None  # or it was refused
         re2.purge()  # it keeps the last ones itself, however large
     return found
 
 
-def _compile(pattern: str, memory: int) -> Any:
+def _compile(pattern: str, memory: int) -> Pattern | None:
     """None for a pattern that Go may take but ``memory`` bytes do not hold."""
     import re2  # a compiled library that few servers need
 
@@ -67,7 +104,7 @@ def _compile(pattern: str, memory: int) -> Any:
     options.log_errors = False
     options.max_mem = memory
     try:
-        return re2.compile(pattern, options)
+        return Pattern(re2.compile(pattern, options))
     except UnicodeEncodeError:
         raise _refused("invalid UTF-8", pattern) from None
     except re2.error as e:

@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+Owner = TypeVar("Owner")
 F = TypeVar("F", bound=Callable[..., Any])
 
 # An entry without its texts: its place in a dictionary, the headers of a key and of a small value.
@@ -66,6 +67,17 @@ def register(name: str, what: str, budget: int, size: Callable[[], int]) -> None
     """Lists a cache that keeps its bound by itself, for as long as the process lives."""
     fixed = _Fixed(budget, size)
     _add(name, what, lambda: fixed)
+
+
+def follow(name: str, what: str, budget: int, owner: Owner, size: Callable[[Owner], int]) -> None:
+    """Lists a pool that keeps its bound by itself, for as long as its ``owner`` lives."""
+    ref = weakref.ref(owner)
+
+    def find() -> Sized | None:
+        found = ref()
+        return None if found is None else _Fixed(budget, lambda: size(found))
+
+    _add(name, what, find)
 
 
 def rows() -> list[Row]:

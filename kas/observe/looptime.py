@@ -49,24 +49,25 @@ class LoopTime:
         """Begin, in the running loop."""
         self._thread_id = threading.get_ident()
         loop = asyncio.get_running_loop()
-        self._arm(loop)
+        self._arm(loop, time.monotonic(), time.process_time())
         threading.Thread(target=self._look_on, args=(loop,), name="kas-loop-time", daemon=True).start()
 
-    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._due, self._cpu = time.monotonic() + TICK_S, time.process_time()
+    def _arm(self, loop: asyncio.AbstractEventLoop, now: float, cpu: float) -> None:
+        self._due, self._cpu = now + TICK_S, cpu
         loop.call_later(TICK_S, self._turn, loop)
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        late = max(0.0, time.monotonic() - self._due)
+        now, cpu = time.monotonic(), time.process_time()
+        late = max(0.0, now - self._due)
         caller = sys._getframe().f_back
         self._loop_code = caller.f_code if caller is not None else None
         self._delay.observe((), late)
-        self._held.observe((), min(late, time.process_time() - self._cpu))
+        self._held.observe((), min(late, cpu - self._cpu))
         if late >= HELD_S:
             log.warning("the loop was held for %.1f s%s", late, f" by {self._seen}" if self._seen else "")
         self._seen = ""
         self._tick()
-        self._arm(loop)
+        self._arm(loop, now, cpu)
 
     def _look_on(self, loop: asyncio.AbstractEventLoop) -> None:
         said = 0.0

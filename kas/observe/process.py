@@ -11,6 +11,9 @@ import time
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
+# Larger buffers are mapped, and unmapped when freed; a heap whose free end is larger is made shorter.
+MMAP_BYTES, TRIM_BYTES = 1 << 20, 1 << 20
 RESERVE = 64  # descriptors that are never given to clients: files, the store, threads of the listeners
 
 
@@ -53,3 +56,15 @@ def end_with(parent: int, alive: int) -> None:
         os._exit(1)
 
     threading.Thread(target=wait, name="kas-parent", daemon=True).start()
+
+
+def bound_heaps() -> None:
+    """The allocator gives memory back as it is freed. By itself glibc raises both bounds, to 32 and 64 MiB, once buffers as large as bodies
+    and lists were freed, and then each thread's heap keeps what its largest request took. Elsewhere nothing is changed."""
+    if sys.platform == "linux":
+        import ctypes
+
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not in musl
+        if mallopt is not None:
+            mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
+            mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)

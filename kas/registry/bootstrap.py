@@ -265,10 +265,15 @@ def api_services(now: str, group_versions: Iterable[tuple[str, str]] | None = No
     return [api_service(now, g, v) for g, v in group_versions if g != REGISTRATION]
 
 
+def server_name(hostname: str) -> str:
+    """By what API servers on this host are known to others."""
+    digest = hashlib.sha256(hostname.encode()).digest()[:16]
+    return "apiserver-" + base64.b32encode(digest).decode().rstrip("=").lower()
+
+
 def identity_lease(now: str, now_micro: str, hostname: str) -> Entry:
     """The Lease by which API servers know one another."""
-    digest = hashlib.sha256(hostname.encode()).digest()[:16]
-    name = "apiserver-" + base64.b32encode(digest).decode().rstrip("=").lower()
+    name = server_name(hostname)
     labels = {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": hostname}
     fields: Obj = {"f:spec": {"f:holderIdentity": {}, "f:leaseDurationSeconds": {}, "f:renewTime": {}}}
     obj = _object("Lease", "coordination.k8s.io/v1", name, now, "kube-system", labels, fields=fields)

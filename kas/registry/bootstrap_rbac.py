@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kas.auth.authz.rules import covers
-from kas.meta.labelselectors import convertible, matches
+from kas.meta.labelselectors import converted
 
 Obj = dict[str, Any]
 
@@ -35,7 +35,9 @@ def reconcile(resource: str, wanted: Obj, old: Obj) -> tuple[str, Obj]:
             out = {**out, "subjects": [*(old.get("subjects") or ()), *missing]}
         return ("update", out) if out is not old else ("", old)
     out = _merge_meta(wanted, old)
-    if not (wanted.get("aggregationRule") and old.get("aggregationRule")):
+    # A start finds nearly all roles as it left them, and looking for what covers what costs more than the rest of it.
+    as_wanted = old.get("rules") == wanted.get("rules")
+    if not (as_wanted or (wanted.get("aggregationRule") and old.get("aggregationRule"))):
         missing_rules = covers(old.get("rules") or [], wanted.get("rules") or [])
         if missing_rules:
             out = {**out, "rules": [*(old.get("rules") or ()), *missing_rules]}
@@ -64,14 +66,15 @@ def aggregate(cluster_roles: Sequence[Obj]) -> list[tuple[str, list[Obj]]]:
         rule = role.get("aggregationRule")
         if not rule:
             continue
-        if any(map(convertible, rule.get("clusterRoleSelectors") or ())):
+        selectors = [converted(selector) for selector in rule.get("clusterRoleSelectors") or ()]
+        if None in selectors:
             # A selector that means nothing gathers nothing, and takes nothing away.
             continue
         name = role["metadata"]["name"]
         gathered: list[Obj] = []
-        for selector in rule.get("clusterRoleSelectors") or ():
+        for selector in filter(None, selectors):
             for other in by_name:
-                if other["metadata"]["name"] == name or not matches(selector, other["metadata"].get("labels")):
+                if other["metadata"]["name"] == name or not selector.matches(other["metadata"].get("labels")):
                     continue
                 gathered.extend(r for r in other.get("rules") or () if r not in gathered)
         if gathered != (role.get("rules") or []):

@@ -10,7 +10,9 @@ from kas.registry import bootstrap
 from kas.registry.bootstrap import Change, Entry
 from kas.registry.registries import Registries
 from kas.registry.strategy import Context
-from kas.store import Op
+from kas.store import Conflict, Op
+
+ATTEMPTS = 20
 
 
 class Bootstrapper:
@@ -24,19 +26,29 @@ class Bootstrapper:
         """Brings the store up to date; blocks. Under a file lock, so that one worker does it and the others find it done."""
         with open(lock, "w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            changes = bootstrap.plan(self._wanted(), self._registries.get)
-            ops = [op for change in changes for op in self._ops(change)]
-            store = self._registries.store
-            if len({op.key for op in ops}) == len(ops):
-                if ops:
-                    store.commit_now(*ops)
-            else:
-                for op in ops:  # a recreated binding is two operations on one key
-                    store.commit_now(op)
+            for attempt in range(ATTEMPTS):
+                changes = bootstrap.plan(self._wanted(), self._registries.get)
+                try:
+                    self._commit([op for change in changes for op in self._ops(change)])
+                    return
+                except Conflict:  # another server of the cluster starts, too
+                    if attempt == ATTEMPTS - 1:
+                        raise
+
+    def _commit(self, ops: list[Op]) -> None:
+        store = self._registries.store
+        # A recreated binding is two operations on one key.
+        most = store.most_ops if len({op.key for op in ops}) == len(ops) else 1
+        for i in range(0, len(ops), most):
+            store.commit_now(*ops[i : i + most])
 
     def names(self, resource: str) -> set[str]:
         """The names of the bootstrap objects of a resource."""
         return {e.name for e in self._of(frozenset((resource,)))}
+
+    def forget(self) -> None:
+        """What is wanted has changed."""
+        self._kept.clear()
 
     def missing(self, resources: frozenset[str]) -> list[list[Op]]:
         """The writes, each group for itself, that bring bootstrap objects of these resources back to what they have to be."""

@@ -95,7 +95,7 @@ def build_create(
     strategy.prepare_for_create(ctx, obj)
     found = strategy.validate(ctx, obj)
     if found:
-        raise errors.invalid(_kind_group(resource), resource.kind, meta.get("name") or "", found)
+        raise errors.invalid(_kind_group(resource), obj.get("kind") or resource.kind, meta.get("name") or "", found)
     if not strategy.validates_metadata:
         found = validate_object_meta(meta, resource.namespaced)
         if found:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kas.meta.field import FieldError
+    from kas.patch.fieldmanager import Answers
     from kas.types.scheme import Resource
 
 Obj = dict[str, Any]
@@ -36,7 +37,8 @@ class Context:
     ``now`` is an RFC 3339 second in UTC ("2024-01-02T03:04:05Z"); ``user`` is {"username", "uid", "groups", "extra"}; ``dry_run`` says
     nothing will be stored, ``apply`` that this is a server-side apply; ``uid`` is the identity a created object gets ("" lets the
     pipeline draw one); ``warnings`` collects what a prepare hook wants to tell the client; ``no_warnings`` is a validation's word that
-    there is nothing to warn of in what it looked at, so that the warnings need not look again.
+    there is nothing to warn of in what it looked at, so that the warnings need not look again; ``answers`` is what has been converted to
+    find out who manages which fields, where that waits.
     """
 
     now: str = ""
@@ -48,6 +50,7 @@ class Context:
     uid: str = ""
     warnings: list[str] = field(default_factory=list)
     no_warnings: bool = False
+    answers: Answers | None = None
 
 
 def take(obj: Obj, old: Obj, path: str) -> None:
@@ -74,9 +77,11 @@ class Strategy:
     ``validates_metadata`` promises that ``validate`` and ``validate_update`` include ``object_meta``, under a rule for names that is as
     strict as that for path segments, and ``validate_update`` also ``object_meta_update``: where they find nothing, the pipeline's own
     look at metadata would find nothing either.
+    ``costly`` kinds are judged beside the event loop however small they are: they hold patterns and expressions.
     """
 
     validates_metadata = False
+    costly = False
     generation_parts: tuple[str, ...] | None = None
     generation_on_annotations = False
     generation_on_labels = False

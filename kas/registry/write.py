@@ -17,6 +17,7 @@ Every step may wait (a webhook that admits or converts), none holds a transactio
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,10 @@ import orjson
 
 from kas._codecs import RawJSON
 from kas.meta import errors, field
-from kas.meta.aside import LARGE, step
+from kas.meta.aside import LARGE, POOL, step
 from kas.meta.scalars import parse_uint64
 from kas.meta.stored import object_of
-from kas.patch.fieldmanager import keep_timestamps, restore_after_admission
+from kas.patch.fieldmanager import Unanswered, keep_timestamps, restore_after_admission
 from kas.registry import pipeline
 from kas.registry.admission import Admission, dedup_owner_references
 from kas.registry.deletion import Step
@@ -76,7 +77,11 @@ class Write:
         self.own = version is not None and version.own_strategy
         self.resource = version.record if version is not None and self.own else registry.resource
         self.warnings: list[str] = []
+        self.changed = False  # by admission
         self.large = False  # what a request brought is worked on beside the loop
+
+    def _costly(self) -> bool:
+        return self.admission is not None and self.registry.strategy.costly
 
     def tell(self, warnings: list[str]) -> None:
         """Warn the client although the write comes to nothing."""
@@ -95,6 +100,12 @@ class Write:
         return obj if self.version is None else await self.version.to_storage(obj)
 
     # --- admission
+
+    async def admit(self, admission: Admission, operation: str, obj: Obj, live: Obj | None) -> Obj:
+        """Mutating admission; ``changed`` says afterwards whether another object came of it."""
+        found = await admit(admission, operation, obj, live)
+        self.changed = found is not obj
+        return found
 
     async def admit_valid(self, operation: str, obj: Obj, live: Obj | None) -> None:
         """Validating admission of the object as it would be stored; ``live`` is in the request's version."""
@@ -123,26 +134,26 @@ class Write:
         ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
         given = obj["metadata"].pop("resourceVersion", None)
         allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
-        # What allocates looks at what others have taken, and what is custom has its own types: on the loop.
-        aside = self.large and allocate is None and not self.own
+        # What allocates looks at what others have taken: on the loop.
+        aside = (self.large or self._costly()) and allocate is None
         try:
             obj, self.warnings = await step(aside, pipeline.build_create, self.resource, obj, ctx, allocate)
         except errors.ApiError:
             self.tell(ctx.warnings)
             raise
         await self.admit_valid(CREATE, obj, None)
-        if self.own and not self.native:
+        if self.own and (self.changed or not self.native):
             obj = await self.to_storage(obj, None)
         meta = obj["metadata"]
         key = registry.key(meta.get("namespace", ""), meta["name"])
         if ctx.dry_run:
             if registry.store.get(key) is not None:
                 raise Conflict(None, key)
-            return registry.not_stored(obj, 0)
+            return await step(self.large, registry.not_stored, obj, 0)
         if given and given.isascii() and given.isdigit() and given.strip("0"):
             # The storage's complaint, after everything else was found right. What is no number passes, as upstream.
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
-        encoded = await step(self.large, registry.encoded, obj)
+        encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
         encoded = registry.bounded(ctx, obj, encoded, 0)
         more = allocator.ops(ctx, obj, None) if allocator is not None else []
         return await registry.commit(key, obj, 0, more, encoded)
@@ -154,7 +165,7 @@ class Create(Write):
     async def run(self, obj: Obj) -> Shown:
         """Stores ``obj``: decoded, defaulted, with managed fields, in the request's version; it is used up. Raises 409 when it exists."""
         if self.admission is not None:
-            obj = await admit(self.admission, CREATE, obj, None)
+            obj = await self.admit(self.admission, CREATE, obj, None)
         if not self.native and not self.own:
             obj = await self.to_storage(obj, None)
         generated = bool(obj["metadata"].get("generateName")) and not obj["metadata"].get("name")
@@ -192,6 +203,7 @@ class Update(Write):
     allow_create = False
     created = False
     uid = ""
+    _mutated: Obj | None = None
 
     def __init__(
         self, registry: Registry, ctx: Context, name: str, version: Version | None = None, admission: Admission | None = None
@@ -203,6 +215,25 @@ class Update(Write):
         """The object wanted instead of ``live`` (None: there is none). Called again after a lost race, with the newer object. ``live`` is
         not changed, but parts of it may be shared."""
         raise NotImplementedError
+
+    def managed(self, live: Obj | None, obj: Obj) -> Obj:
+        """What ``mutate`` gave, with who manages its fields. As ``mutate`` it may raise ``Unanswered``, and is called again then."""
+        return obj
+
+    def _wanted(self, live: Obj | None) -> Obj:
+        obj = self.mutate(live) if self._mutated is None else self._mutated
+        self._mutated = obj  # an answer may be missing
+        obj = self.managed(live, obj)
+        self._mutated = None
+        return obj
+
+    async def _answered(self, live: Obj | None) -> Obj:
+        """``mutate`` and ``managed``; begun anew with each conversion they had to wait for."""
+        while True:
+            try:
+                return await step(self.large, self._wanted, live)
+            except Unanswered as e:
+                await e.wait()
 
     async def run(self) -> Shown:
         """Raises 404 for a name that is not there, and what the steps raise."""
@@ -221,9 +252,9 @@ class Update(Write):
 
     async def _create(self) -> Shown:
         self._check_uid("")
-        wanted = self.mutate(None)
+        wanted = await self._answered(None)
         if self.admission is not None:
-            wanted = await admit(self.admission, CREATE, wanted, None)
+            wanted = await self.admit(self.admission, CREATE, wanted, None)
         obj = wanted if self.native or self.own else await self.to_storage(wanted, None)
         meta = obj.setdefault("metadata", {})
         revision_of(meta.pop("resourceVersion", ""))  # says nothing about an object that is not there
@@ -240,14 +271,14 @@ class Update(Write):
     async def _update(self, rec: Record) -> Shown:
         # prepare
         self.large = self.large or (self.admission is not None and len(rec.json) >= LARGE)
-        old = await step(self.large, object_of, rec)
+        old = await POOL.run(object_of, rec) if self.large else object_of(rec)
         self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)
         # mutate
-        wanted = await step(self.large, self.mutate, live)
+        wanted = await self._answered(live)
         # admit
         if self.admission is not None:
-            wanted = await admit(self.admission, UPDATE, wanted, live)
+            wanted = await self.admit(self.admission, UPDATE, wanted, live)
         before = old
         if self.own:
             obj, before = wanted, live
@@ -255,12 +286,12 @@ class Update(Write):
             obj = wanted if self.native else await self.to_storage(wanted, old)
         # validate
         self._check_revision(obj.setdefault("metadata", {}), rec)
-        aside = self.large and self.registry.allocator is None and not self.own
-        obj, self.warnings = await step(aside, self.validate, obj, before)
+        aside = (self.large or self._costly()) and self.registry.allocator is None
+        obj, self.warnings = await POOL.run(self.validate, obj, before) if aside else self.validate(obj, before)
         obj = keep_timestamps(before, obj)
         # admit
         await self.admit_valid(UPDATE, obj, live)
-        if self.own and not self.native:
+        if self.own and (self.changed or not self.native):
             obj = await self.to_storage(obj, old)
         return await self._commit(rec, obj, old)
 
@@ -283,11 +314,11 @@ class Update(Write):
             # The update took away the last finalizer of an object being deleted: it goes instead of being written.
             revision = rec.revision if ctx.dry_run else await registry.remove(ctx, self.key, obj, rec.revision)
             return registry.not_stored(obj, revision)
-        encoded = await step(self.large, registry.encoded, obj)
+        encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
         if registry.is_stored(encoded, rec):
             return rec
         if ctx.dry_run:
-            return registry.not_stored(obj, rec.revision)
+            return await step(self.large, registry.not_stored, obj, rec.revision)
         encoded = registry.bounded(ctx, obj, encoded, len(rec.json))
         more = registry.allocator.ops(ctx, obj, old) if registry.allocator is not None and not self.subresource else []
         return await registry.commit(self.key, obj, rec.revision, more, encoded, old)
@@ -408,4 +439,13 @@ def _fragment(value: Any) -> orjson.Fragment:
 
 def _template(obj: Obj) -> bytes:
     """The object as it is tried first, to begin anew from."""
-    return orjson.dumps(obj, default=_fragment)
+    try:
+        return orjson.dumps(obj, default=_fragment)
+    except TypeError:  # nested deeper than it writes
+        return json.dumps(obj, default=_parsed).encode()
+
+
+def _parsed(value: Any) -> Any:
+    if type(value) is RawJSON:
+        return orjson.loads(value)
+    raise TypeError

@@ -10,6 +10,7 @@ does it. No I/O, nothing here knows which resources exist.
 from __future__ import annotations
 
 import re
+from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from kas._fastpath import RequestInfo, RequestInfoError, install, parse
@@ -32,21 +33,23 @@ class Query:
     """A raw query string with the decoded view made on first use.
 
     As Go's ``req.URL.Query()``: ``+`` is a blank, pairs that hold ``;`` or a broken escape are passed over, repeats are
-    kept in order and ``get`` answers the first.
+    kept in order and ``get`` answers the first. ``pairs`` has every key with its values in order; callers do not change it.
     """
 
-    __slots__ = ("_pairs", "raw")
+    __slots__ = ("pairs", "raw")
+    pairs: dict[str, list[str]]
 
     def __init__(self, raw: bytes | str = b"") -> None:
         self.raw = raw.encode("utf-8", "surrogateescape") if isinstance(raw, str) else raw
-        self._pairs: dict[str, list[str]] | None = None if self.raw else {}
+        if not self.raw:
+            self.pairs = {}
 
-    @property
-    def pairs(self) -> dict[str, list[str]]:
-        """Every key with its values in order; callers do not change it."""
-        if self._pairs is None:
-            self._pairs = _parse_query(self.raw)
-        return self._pairs
+    def __getattr__(self, name: str) -> Any:
+        # Called for what is not there, which are the pairs before they are first wanted: a list looks at them a dozen times.
+        if name != "pairs":
+            raise AttributeError(name)
+        self.pairs = _parse_query(self.raw)
+        return self.pairs
 
     def get(self, key: str, default: str = "") -> str:
         """The first value of a parameter, as ``url.Values.Get``."""

@@ -25,8 +25,21 @@ class WebSocketRequest(Request):
         self.subprotocols = [p for p in subprotocols if not p.startswith(BEARER_PREFIX)]
 
 
+SPDY = b"SPDY/3.1"
+
+
+class StreamRequest(Request):
+    """A request that asks to take over its connection as a stream of bytes, in which the two ends speak SPDY."""
+
+    __slots__ = ()
+
+    def __init__(self, method: str, path: str, query: str, headers: Headers) -> None:
+        super().__init__(method, path, query, headers)
+        self.http_version = "1.1"
+
+
 class Socket(Protocol):
-    """The client's side of an open WebSocket."""
+    """The client's side of an open WebSocket, or of a stream of bytes, whose pieces are messages then."""
 
     async def receive(self) -> bytes | str | None:
         """The next message, None once the client has closed."""
@@ -40,7 +53,7 @@ Conversation = Callable[[Socket], Awaitable[int]]
 
 
 class Upgrade(Response):
-    """The handshake is accepted with ``subprotocol`` ("" for none), then ``talk`` runs.
+    """The handshake is accepted with ``subprotocol`` ("" for none; a stream of bytes has none), then ``talk`` runs.
 
     ``abandon`` is called instead when the handshake comes to nothing after all.
     """

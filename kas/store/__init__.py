@@ -102,6 +102,8 @@ from kas.store.errors import (
     KeyTooLong,
     StoreError,
     TransformError,
+    Unavailable,
+    Unknown,
 )
 from kas.store.hub import Hub, Watcher
 from kas.store.transform import Transformer, Transformers
@@ -156,6 +158,8 @@ __all__ = [
     "TransformError",
     "Transformer",
     "Transformers",
+    "Unavailable",
+    "Unknown",
     "Watcher",
     "build_record",
     "compile_matcher",

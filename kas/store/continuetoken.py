@@ -17,7 +17,8 @@ VERSION = "meta.k8s.io/v1"
 
 _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9_\-\r\n]")
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029", "\b": "\\b", "\f": "\\f"}
-_ESCAPES |= {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\", "\x7f": "\x7f"}
+_ESCAPES |= {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
+_ESCAPED = {**{i: f"\\u{i:04x}" for i in range(32)}, **{ord(c): text for c, text in _ESCAPES.items()}}
 
 
 class ContinueError(ValueError):
@@ -97,4 +98,4 @@ def _json_string(text: str) -> str:
     """``text`` as encoding/json writes it, which escapes more than JSON asks for."""
     if text.isalnum() and text.isascii():
         return f'"{text}"'
-    return '"' + "".join(_ESCAPES.get(c) or (f"\\u{ord(c):04x}" if c < " " else c) for c in text) + '"'
+    return f'"{text.translate(_ESCAPED)}"'

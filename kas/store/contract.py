@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kas.store._engine import Event, Matcher, Op, RangeResult, Record
 from kas.store.hub import Hub, Watcher
+
+if TYPE_CHECKING:
+    import asyncio  # the supervisor loads this module, and no loop
 
 # What goes around the items of a list, once everything else about the page is known; None: only its size was of interest.
 Wrap = Callable[[RangeResult], tuple[bytes, bytes] | None]
@@ -19,6 +21,8 @@ class Store(Protocol):
     """One worker's handle on the objects of a cluster."""
 
     hub: Hub
+    # How many operations a transaction may have.
+    most_ops: int
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Begins writes, and on the loop the watches. Idempotent."""

@@ -42,6 +42,15 @@ class Busy(StoreError):
     """The write queue is at its bound. Nothing was written; try again a little later."""
 
 
+class Unknown(StoreError):
+    """What another system was asked to do may have happened or not: it did not answer, or lost its leader meanwhile. Who asks again must
+    be ready to find it done."""
+
+
+class Unavailable(StoreError):
+    """The system that decides could not be asked; nothing was written."""
+
+
 class Corrupt(StoreError):
     """The data file cannot be read. The text says which file and what to do."""
 

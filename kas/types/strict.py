@@ -7,9 +7,11 @@ because a parsed dict no longer knows in which order things stood.
 from __future__ import annotations
 
 import json
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
 from kas.meta import errors
+from kas.meta.aside import LARGE
 from kas.types.scheme import DecodeError, Field, TypeDesc, duplicate_fields, go_quote
 
 MAX_FINDINGS = 100
@@ -119,7 +121,11 @@ def strict_errors(type: TypeDesc | None, raw: bytes, otherwise: list[str]) -> li
 def read_pairs(raw: bytes) -> Any:
     """A JSON text with every object as its pairs, repeats included."""
     # Numbers do not matter here, however long they are.
-    return json.loads(raw.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+    decoder = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+    if len(raw) >= LARGE:
+        # The compiled scanner would keep the interpreter to itself for a tenth of a second and more; this one takes longer.
+        decoder.scan_once = py_make_scanner(decoder)  # type: ignore[attr-defined]
+    return decoder.decode(raw.decode("utf-8", "replace"))
 
 
 def warning_texts(finding: str) -> list[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from kas.aggregator.idle import MOST_IDLE, IdleConnections
+from kas.aggregator.idle import MOST_IDLE, MOST_OF_ALL, IdleConnections
 from kas.client.http import Connection
+from kas.client.pool import CONNECTION_BYTES
+from kas.observe import caches
 
 
 class Fake:
@@ -32,5 +34,19 @@ def test_the_last_one_that_is_open_is_taken():
         idle.close()
         assert len(idle) == 0 and all(c.closed for c in made if c is not taken)
         assert idle.take("a") is None
+
+    asyncio.run(run())
+
+
+def test_the_connections_to_all_backends_are_bounded_and_listed():
+    async def run() -> None:
+        idle, made = IdleConnections(), [Fake() for _ in range(MOST_OF_ALL + 5)]
+        before = next(row.size for row in caches.rows() if row.name == "aggregator_connections")
+        for i, connection in enumerate(made):
+            idle.keep(f"backend {i}", cast(Connection, connection))
+        row = next(row for row in caches.rows() if row.name == "aggregator_connections")
+        assert row.size - before == MOST_OF_ALL * CONNECTION_BYTES <= row.budget
+        assert len(idle) == MOST_OF_ALL and [c.closed for c in made].count(True) == 5
+        idle.close()
 
     asyncio.run(run())

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kas.aggregator.transport import ProxyCertificate, TLSContexts, TransportError, user_headers
+from kas.aggregator.transport import MOST_CONTEXTS, ProxyCertificate, TLSContexts, TransportError, user_headers
 from kas.auth.user import UserInfo
+from kas.client.pool import CONTEXT_BYTES
+from kas.observe import caches
 from tests.aggregator.certificates import Authority
 
 
@@ -72,6 +74,17 @@ def test_a_pair_that_does_not_load_ends_the_start(tmp_path):
     with pytest.raises(OSError):
         ProxyCertificate(certificate, str(tmp_path / "nothing"))
     assert ProxyCertificate("", "").look() == 0
+
+
+def test_contexts_are_bounded_and_listed(tmp_path):
+    contexts = TLSContexts(ProxyCertificate("", ""))
+    bundle = Authority(tmp_path, "ca").pem.decode()
+    first = contexts.of("", True)
+    for i in range(MOST_CONTEXTS):
+        contexts.of(base64.b64encode((bundle + "\n" * i).encode()).decode(), False)
+    row = next(row for row in caches.rows() if row.name == "aggregator_tls")
+    assert MOST_CONTEXTS * CONTEXT_BYTES == len(contexts._made) * CONTEXT_BYTES <= row.size <= row.budget
+    assert contexts.of("", True) is not first
 
 
 def test_a_bundle_decides_who_is_believed(tmp_path):

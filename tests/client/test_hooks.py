@@ -10,7 +10,8 @@ import pytest
 from kas.client.hooks import MAX_CLIENTS, RETRIES, HookClient, HookClients, HookError, Shares
 from kas.client.http import BackendError
 from kas.client.kubeconfig import ANONYMOUS, Credentials, KubeconfigError, Users, load_users
-from kas.client.pool import Answer
+from kas.client.pool import CONTEXT_BYTES, Answer
+from kas.observe import caches
 
 
 class Script:
@@ -154,6 +155,9 @@ def test_clients_are_shared_and_bounded():
     assert clients.of({"url": "https://a/"}) is first
     for i in range(MAX_CLIENTS):
         clients.of({"service": {"name": f"s{i}", "namespace": "n"}})
+    assert sum(c.bytes_kept() for c in clients._clients.values()) == MAX_CLIENTS * CONTEXT_BYTES
+    row = next(row for row in caches.rows() if row.name == "webhook_clients")
+    assert MAX_CLIENTS * CONTEXT_BYTES <= row.size <= row.budget
     assert clients.of({"url": "https://a/"}) is not first
 
 
@@ -206,7 +210,7 @@ def test_users_of_a_kubeconfig(tmp_path):
 
 @pytest.mark.parametrize(("text", "says"), [
     ("{users: [{name: u, user: {exec: {command: x}}}]}", "exec plug-ins are not supported"), ("{users: {a: b}}", "users is not a list"),
-    ("{users: [{name: u, user: {token: [1]}}]}", "token is not a string"), ("[]", "no configuration has been provided"),
+    ("{users: [{name: u, user: {token: [1]}}]}", "token is not a string"), ("[]", "cannot unmarshal array into Go value"),
     ("{users: [{name: u, user: {client-certificate-data: aGk=}}]}", "client-certificate and client-key go together"),
 ])  # fmt: skip
 def test_users_that_cannot_be_used(tmp_path, text, says):

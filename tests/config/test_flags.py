@@ -8,7 +8,6 @@ from typing import get_type_hints
 
 import pytest
 
-from kas.config import unserved
 from kas.config.flags import BY_NAME, FLAGS, SECTIONS
 from kas.config.options import Options, read
 
@@ -105,16 +104,26 @@ def test_nothing_given_nothing_said():
     ("flags", "says"),
     [
         (["--oidc-issuer-url=https://x", "--oidc-client-id=c", "--oidc-signing-algs=HS256"], ['oidc: unsupported signing alg: "HS256"']),
-        (["--authorization-webhook-config-file=x"], ["cannot specify --authorization-webhook-config-file without mode Webhook"]),
-        (["--authorization-mode=Webhook"], ["authorization-mode Webhook's authorization config file not passed"]),
         (["--oidc-username-claim=email"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
         (["--oidc-username-claim=sub"], []),  # is the default
     ],
 )  # fmt: skip
-def test_what_kas_does_not_have_is_still_checked(flags, says):
-    options, errors = read(flags)
-    assert list(unserved.findings(options)) == says and set(says) <= set(errors)
+def test_flags_of_tokens_of_others(flags, says):
+    assert read(flags)[1] == says
 
 
-def test_the_webhook_mode_is_refused():
-    assert "--authorization-mode: kas does not have a webhook that authorizes yet" in read(["--authorization-mode=Webhook"])[1]
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--authorization-webhook-config-file=x"], ["cannot specify --authorization-webhook-config-file without mode Webhook"]),
+        (["--authorization-mode=Webhook"], ["authorization-mode Webhook's authorization config file not passed"]),
+        (["--authorization-mode=Webhook,X", "--authorization-webhook-config-file=x"], ['authorization-mode "X" is not a valid mode']),
+        (
+            ["--authorization-config=x", "--authorization-webhook-version=v1"],
+            ["--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined"],
+        ),
+        (["--authorization-config=x", "--authorization-policy-file=y"], []),
+    ],
+)  # fmt: skip
+def test_authorizers(flags, says):
+    assert read(flags)[1] == says

@@ -46,6 +46,22 @@ def test_the_gate_shuts_and_opens(listening: socket.socket) -> None:
     dial(listening).close()
 
 
+def test_it_looks_seldom_while_there_is_room(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    real = Gate.look
+    monkeypatch.setattr(Gate, "look", lambda gate: (looks.append(1), real(gate)))
+    gate = Gate([listening], MANY, pytest.fail)
+    for _ in range(2 * descriptors.SELDOM):
+        gate.glance()
+    assert 1 <= len(looks) <= 3
+    gate._most = descriptors.COMING  # what may come now would be too much
+    gate.look()
+    looks.clear()
+    gate.glance()
+    gate.glance()
+    assert len(looks) == 2
+
+
 def test_who_does_not_accept_is_given_up_once(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     now, ends = [0.0], []
     monkeypatch.setattr(descriptors, "monotonic", lambda: now[0])

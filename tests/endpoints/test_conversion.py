@@ -238,15 +238,23 @@ def test_a_watch_whose_conversion_fails_ends_with_an_error_event(tmp_path):
     run(tmp_path, test, converter=elsewhere)
 
 
-def test_a_watch_that_begins_with_what_does_not_convert(tmp_path):
+def test_a_watch_that_begins_with_what_does_not_convert_waits_until_it_does(tmp_path):
     elsewhere = Elsewhere()
 
     async def test(api: Api):
         await fill(api, 3)
         elsewhere.refused = {"h002"}
-        s = Stream(await api.request("GET", V1 + "?watch=1"))
-        await asyncio.wait_for(s.ended, 20)
-        assert [(e["type"], e["object"]["kind"]) for e in s.rest()] == [("ERROR", "Status")]
+        over = Stream(await api.request("GET", V1 + "?watch=1&timeoutSeconds=1"))
+        waiting = Stream(await api.request("GET", V1 + "?watch=1"))
+        await asyncio.wait_for(over.ended, 20)
+        assert over.rest() == []
+        elsewhere.refused = set()
+        assert [(await waiting.next())["object"]["metadata"]["name"] for _ in range(3)] == ["h000", "h001", "h002"]
+        # Who waits for the end of the initial events is told that it does not come.
+        elsewhere.refused = {"h002"}
+        told = Stream(await api.request("GET", V1 + "?watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"))
+        await asyncio.wait_for(told.ended, 20)
+        assert [(e["type"], e["object"]["kind"]) for e in told.rest()] == [("ERROR", "Status")]
 
     run(tmp_path, test, converter=elsewhere)
 

@@ -96,6 +96,47 @@ def test_scale(client, widgets):
     assert client("DELETE", widgets.path("a") + "/scale")[0] == 405
 
 
+def test_a_scale_without_replicas(client, define, namespace):
+    """What a path leads to need not be there: reading is an error, a write makes it."""
+    scale = {"specReplicasPath": ".spec.sizing.replicas", "statusReplicasPath": ".status.replicas"}
+    spec = {"sizing": {"type": "object", "properties": {"replicas": {"type": "integer"}}}}
+    widgets = define(definition(f"{namespace}.example.com", version(spec=spec, subresources={"scale": scale}))).install()
+    widgets.create("a")
+    path, missing = widgets.path("a") + "/scale", 'the spec replicas field ".spec.sizing.replicas" '
+    assert (500, missing + "does not exist") == (lambda s, b: (s, b["message"]))(*client("GET", path))
+    status, body = client("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, MERGE)
+    assert (status, body["message"]) == (400, missing + "cannot be empty")
+    status, body = client("PATCH", path, {"spec": {"replicas": 2}}, MERGE)
+    assert (status, body["spec"], body["status"]) == (200, {"replicas": 2}, {"replicas": 0})
+    stored = client("GET", widgets.path("a"))[1]
+    assert stored["spec"] == {"sizing": {"replicas": 2}} and stored["metadata"]["generation"] == 2
+    put = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": -1}}
+    status, body = client("PUT", path, put)
+    assert status == 422 and [c["field"] for c in body["details"]["causes"]] == [".spec.sizing.replicas"]
+    assert client("PUT", path, {**put, "spec": {}})[1]["spec"] == {}
+    assert client("GET", widgets.path("a"))[1]["spec"] == {"sizing": {"replicas": 0}}
+    stale = {**put, "metadata": {"name": "a", "resourceVersion": stored["metadata"]["resourceVersion"]}, "spec": {"replicas": 3}}
+    assert client("PUT", path, stale)[0] == 409
+
+
+def test_applying_a_scale(client, widgets):
+    """As upstream: as long as nobody manages the replicas a Scale cannot be applied."""
+    widgets.create("a")
+    widgets.create("b", {"replicas": 1})
+    applied = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 4}}
+    client("PATCH", widgets.path("a"), [{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}], JSON_PATCH)
+    status, body = client("PATCH", widgets.path("a") + "/scale?fieldManager=x", applied, APPLY)
+    assert status == 500 and body["message"].startswith("failed to create manager for existing fields: failed to convert live object (/;")
+    applied["metadata"]["name"] = "b"
+    status, body = client("PATCH", widgets.path("b") + "/scale?fieldManager=x", applied, APPLY)
+    assert status == 409 and [c["field"] for c in body["details"]["causes"]] == [".spec.replicas"]
+    status, body = client("PATCH", widgets.path("b") + "/scale?fieldManager=x&force=true", applied, APPLY)
+    assert (status, body["spec"]) == (200, {"replicas": 4})
+    entries = client("GET", widgets.path("b"))[1]["metadata"]["managedFields"]
+    [owner] = [e for e in entries if "f:replicas" in e["fieldsV1"].get("f:spec", {})]
+    assert (owner["manager"], owner["operation"], owner["subresource"]) == ("x", "Apply", "scale")
+
+
 def test_apply_knows_the_schema(client, widgets):
     one = widgets.path("a") + "?fieldManager=one"
     status, body = client("PATCH", one, widgets.obj("a", {"color": "red"}), APPLY)
@@ -148,6 +189,68 @@ def stream(client, path: str) -> requests.Response:
     return client.session.get(client.server.url + path, stream=True, timeout=60)
 
 
+def test_fields_that_became_selectable_later(client, define, namespace):
+    """Objects that were stored before are found, watched and deleted by them, defaults included; pages hold what they should."""
+    spec = {"color": {"type": "string"}, "size": {"type": "integer"}}
+    widgets = define(definition(f"{namespace}.example.com", version(spec=spec))).install()
+    for i in range(6):
+        widgets.create(f"w{i}", {"color": "red" if i % 2 else "blue"})
+    path = widgets.path() + "?fieldSelector=spec.color%3Dred"
+    assert client("GET", path)[0] == 400
+
+    def selectable(crd):
+        crd["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}]
+        fields = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        fields["default"], fields["properties"]["size"]["default"] = {}, 7
+
+    widgets.change(selectable)
+    until(lambda: client("GET", path)[0] == 200, "the field is known")
+
+    def named(query):
+        status, body = client("GET", widgets.path() + "?" + query)
+        assert status == 200, body
+        return [item["metadata"]["name"] for item in body["items"]], body["metadata"].get("continue")
+
+    assert named("fieldSelector=spec.color%3Dred")[0] == ["w1", "w3", "w5"]
+    assert named("fieldSelector=spec.color!%3Dred,metadata.name!%3Dw0")[0] == ["w2", "w4"]
+    assert len(named("fieldSelector=spec.size%3D7")[0]) == 6
+    first, token = named("fieldSelector=spec.color%3Dred&limit=2")
+    assert first == ["w1", "w3"] and named(f"fieldSelector=spec.color%3Dred&limit=2&continue={token}") == (["w5"], "")
+    with client.session.get(client.server.url + path + "&watch=1&resourceVersion=0&timeoutSeconds=60", stream=True, timeout=60) as answer:
+        lines = answer.iter_lines()
+
+        def event():
+            e = json.loads(next(lines))
+            return e["type"], e["object"]["metadata"]["name"], e["object"]["spec"]["color"]
+
+        assert [event() for _ in range(3)] == [("ADDED", name, "red") for name in ("w1", "w3", "w5")]
+        client("PATCH", widgets.path("w0"), {"spec": {"color": "red"}}, MERGE)
+        client("PATCH", widgets.path("w1"), {"spec": {"color": "blue"}}, MERGE)
+        client("PATCH", widgets.path("w3"), {"metadata": {"labels": {"a": "b"}}}, MERGE)
+        assert [event() for _ in range(3)] == [("ADDED", "w0", "red"), ("DELETED", "w1", "red"), ("MODIFIED", "w3", "red")]
+    status, body = client("DELETE", path)
+    assert status == 200 and [item["metadata"]["name"] for item in body["items"]] == ["w0", "w3", "w5"]
+    assert named("")[0] == ["w1", "w2", "w4"]
+
+
+def test_bodies_that_are_something_else(client, widgets):
+    path, good = widgets.path(), widgets.obj("a")
+    status, body = client("POST", path, {**good, "kind": "Other"})
+    assert (status, body["message"]) == (422, f'Other.{widgets.group} "a" is invalid: kind: Invalid value: "Other": must be Widget')
+    no_kind = '{"metadata":{"name":"a"}}'
+    missing = f"Object 'Kind' is missing in '{no_kind}'"
+    status, body = client("POST", path, no_kind)
+    assert (status, body["message"]) == (400, f"the object provided is unrecognized (must be of type Widget): {missing} ({no_kind})")
+    status, body = client("POST", path + "?fieldValidation=Ignore", no_kind)
+    assert (status, body["message"]) == (400, f'Widget in version "v1" cannot be handled as a Widget: {missing}')
+    status, body = client("POST", path, {**good, "apiVersion": "other.com/v7"})
+    assert status == 400 and body["message"].startswith('Widget in version "v7" cannot be handled as a Widget: other.com/v7, Kind=')
+    for sent in ("[]", "{", "5", '{"kind":5}'):
+        status, body = client("POST", path, sent)
+        assert status == 400 and "couldn't get version/kind; json parse error: " in body["message"]
+    assert client("GET", path)[1]["items"] == []
+
+
 def test_paths_that_are_nobodys(client, widgets):
     wrong = [
         f"/apis/{widgets.group}/v2/widgets", f"/apis/{widgets.group}/v1/gadgets", f"/apis/{widgets.group}/v2",
@@ -192,8 +295,17 @@ def test_a_watch_ends_when_the_definition_changes(client, widgets):
         client("PATCH", widgets.where, {"metadata": {"labels": {"x": "y"}}}, MERGE)
         widgets.create("b")
         assert json.loads(next(lines))["object"]["metadata"]["name"] == "b"  # metadata of the definition ends nothing
+        before = client("GET", widgets.path())[1]["metadata"]["resourceVersion"]
         widgets.change(lambda crd: spec_of(crd).update(size={"type": "integer"}))
         assert list(lines) == []
+    # Who goes on from before the change lists anew: objects may look otherwise now.
+    with stream(client, f"{widgets.path()}?watch=true&timeoutSeconds=300&resourceVersion={before}") as answer:
+        event = json.loads(next(answer.iter_lines()))
+        assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+    now = client("GET", widgets.path())[1]["metadata"]["resourceVersion"]
+    with stream(client, f"{widgets.path()}?watch=true&timeoutSeconds=300&resourceVersion={now}") as answer:
+        widgets.create("c")
+        assert json.loads(next(answer.iter_lines()))["object"]["metadata"]["name"] == "c"
 
 
 def test_stored_objects_follow_the_schema(client, widgets):

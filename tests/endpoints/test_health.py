@@ -9,6 +9,7 @@ import logging
 
 import pytest
 
+from kas.controllers.runner import keep
 from kas.endpoints.healthchecks import LOOPS, STEPS
 from kas.observe import logs
 from tests.server.whole import World
@@ -61,7 +62,7 @@ def crash(controller: str):
 
     async def go(w: World) -> None:
         # The runner's task pauses after the crash; that is when it is looked at.
-        task = asyncio.ensure_future(w.runner._keep(Crashes()))
+        task = asyncio.ensure_future(keep(Crashes(), w.server.hooks))
         await asyncio.sleep(0)
         task.cancel()
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Awaitable, Callable
+from time import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kas.auth.tokens import bound_claims, generate_key, legacy_claims
 from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
 from kas.endpoints.custom.webhookconverter import converters
@@ -113,9 +116,14 @@ async def dropped(m: Metered) -> None:
 
 @of("apiserver_authorization_decisions_total")
 async def decisions(m: Metered) -> None:
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"nonResourceAttributes": {}}}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    # Who may do everything is not asked about, and no opinion is no decision.
     await m("GET", PODS)
     assert (await m("GET", PODS, token="")).status == 403
-    assert [m.value("apiserver_authorization_decisions_total", decision=d) for d in ("allowed", "denied")] == [1, 1]
+    assert (await m("GET", "/healthz", token="")).status == 200
+    assert (await m("POST", path, review)).status == 201
+    assert m.value("apiserver_authorization_decisions_total", type="RBAC", name="rbac", decision="allowed") == 1
 
 
 @of("authentication_attempts", anonymous_auth=False)
@@ -133,6 +141,44 @@ async def users(m: Metered) -> None:
         await m("GET", PODS, token=token)
     assert m.value("authenticated_user_requests", username="other") == 2
     assert m.value("authenticated_user_requests", username="anonymous") == 1
+
+
+async def service_account_token(m: Metered, **times: int) -> str:
+    """A token of the service account "bot", made here and now with some times of its own in the private claims."""
+    key = m.server.options.data_dir / "pki" / "sa.key"
+    key.parent.mkdir(exist_ok=True)
+    key.write_bytes(generate_key())
+    assert (await m("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "bot"}})).status == 201
+    account = m.server.registries.get("", "serviceaccounts", "default", "bot")
+    claims = bound_claims(m.server.audiences[0], account, m.server.audiences, int(time()), 3600)
+    claims["kubernetes.io"] |= times
+    return m.server.keys.signer.sign(claims)
+
+
+@of("serviceaccount_stale_tokens_total")
+async def stale_tokens(m: Metered) -> None:
+    token = await service_account_token(m, warnafter=int(time()) - 10)
+    for _ in range(2):
+        assert (await m("GET", PODS, token=token)).status == 403
+    assert m.value("serviceaccount_stale_tokens_total") == 1 and m.value("serviceaccount_valid_tokens_total") == 0
+
+
+@of("serviceaccount_valid_tokens_total")
+async def valid_tokens(m: Metered) -> None:
+    assert (await m("GET", PODS, token=await service_account_token(m, warnafter=int(time()) + 1000))).status == 403
+    assert m.value("serviceaccount_valid_tokens_total") == 1 and m.value("serviceaccount_stale_tokens_total") == 0
+
+
+@of("serviceaccount_legacy_tokens_total")
+async def legacy_tokens(m: Metered) -> None:
+    await service_account_token(m)
+    account = m.server.registries.get("", "serviceaccounts", "default", "bot")
+    secret = {"metadata": {"name": "s", "annotations": {"kubernetes.io/service-account.name": "bot"}}}
+    token = m.server.keys.signer.sign(legacy_claims(account, secret))
+    data = {"token": base64.b64encode(token.encode()).decode()}
+    assert (await m("POST", "/api/v1/namespaces/default/secrets", {**secret, "data": data})).status == 201
+    assert (await m("GET", PODS, token=token)).status == 403
+    assert m.value("serviceaccount_legacy_tokens_total") == 1
 
 
 @of("apiserver_request_panics_total")

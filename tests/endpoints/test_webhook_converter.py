@@ -16,7 +16,7 @@ from kas.endpoints.custom.webhookconverter import WebhookConverter, converters
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry as Metrics
 from tests.admission.webhook.hook_server import HookServer, said
-from tests.endpoints.customs import Customs, definition, version
+from tests.endpoints.customs import Customs, definition, until, version
 
 V1, V2 = "example.com/v1", "example.com/v2"
 TARGET = ("example.com", "v2", "Widget")
@@ -188,19 +188,113 @@ def test_reviews_nobody_can_ask_with(hook):
     )
 
 
-def test_managed_fields_do_not_wait_for_a_webhook(client, namespace, hook):
-    """An update in another version goes through and leaves nobody's fields; nothing is left waiting."""
-    crd = definition(f"{namespace}.example.com", version("v1"), version("v2", storage=False))
+SPEC = {"size": {"type": "integer"}, "color": {"type": "string"}}
+OTHER_SPEC = {"length": {"type": "integer"}, "color": {"type": "string"}}
+APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+
+
+def renamed(o):
+    """size is length in v2."""
+    names = ("size", "length") if o["apiVersion"].endswith("/v2") else ("length", "size")
+    spec = dict(o.get("spec") or {})
+    if names[0] in spec:
+        spec[names[1]] = spec.pop(names[0])
+    return o | {"spec": spec}
+
+
+@pytest.fixture
+def lengths(client, namespace, hook):
+    """A definition whose versions v1 (stored) and v2 differ by a field's name."""
+    hook.answers = lambda asked: answer(asked, renamed)
+    crd = definition(f"{namespace}.example.com", version("v1", SPEC), version("v2", OTHER_SPEC, storage=False))
     webhook = {"clientConfig": hook.client(), "conversionReviewVersions": ["v1"]}
     crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
     customs = Customs(client, crd).install()
+    yield customs
+    customs.remove()
+
+
+def managers(found) -> dict:
+    """The fields of spec each manager has: (manager, version) -> names."""
+    out = {}
+    for e in found["metadata"]["managedFields"]:
+        names = {k.removeprefix("f:") for k in e["fieldsV1"].get("f:spec", {})}
+        out[e["manager"], e["apiVersion"].rpartition("/")[2]] = names - {"."}
+    return out
+
+
+def test_managed_fields_of_another_version_are_converted(client, lengths):
+    lengths.client("POST", lengths.path() + "?fieldManager=one", lengths.obj("a", {"size": 1, "color": "red"}))
+    _, found = client("GET", lengths.path("a", "v2"))
+    found["spec"]["length"] = 2
+    status, found = client("PUT", lengths.path("a", "v2") + "?fieldManager=two", found)
+    assert status == 200 and found["spec"] == {"length": 2, "color": "red"}
+    assert managers(found) == {("one", "v1"): {"color"}, ("two", "v2"): {"length"}}
+    status, found = client("PATCH", lengths.path("a") + "?fieldManager=three", {"spec": {"size": 3}}, ctype=MERGE)
+    assert status == 200 and managers(found) == {("one", "v1"): {"color"}, ("three", "v1"): {"size"}}
+
+
+def test_an_apply_in_another_version(client, lengths, hook):
+    applied = lengths.obj("a", {"size": 1, "color": "red"})
+    assert client("PATCH", lengths.path("a") + "?fieldManager=one", applied, ctype=APPLY)[0] == 201
+    path, other = lengths.path("a", "v2") + "?fieldManager=", lengths.obj("a", {"length": 2}, "v2")
+    status, body = client("PATCH", path + "two", other, ctype=APPLY)
+    assert status == 409 and body["details"]["causes"] == [
+        {"reason": "FieldManagerConflict", "message": 'conflict with "one"', "field": ".spec.size"}]  # fmt: skip
+    status, found = client("PATCH", path + "two&force=true", other, ctype=APPLY)
+    assert status == 200 and found["spec"] == {"length": 2, "color": "red"}
+    assert managers(found) == {("one", "v1"): {"color"}, ("two", "v2"): {"length"}}
+    # What an applier leaves out in another version than it applied in before goes, too.
+    status, found = client("PATCH", path + "one", lengths.obj("a", {}, "v2"), ctype=APPLY)
+    assert status == 200 and found["spec"] == {"length": 2} and managers(found) == {("one", "v2"): set(), ("two", "v2"): {"length"}}
+    hook.answers = lambda asked: answer(asked, result={"status": "Failure", "message": "no"})
+    before = client("GET", lengths.path("a"))[1]
+    status, body = client("PATCH", lengths.path("a") + "?fieldManager=one", applied, ctype=APPLY)
+    assert (status, body["message"]) == (500, f"conversion webhook for {lengths.group}/v1, Kind=Widget failed: no")
+    # An update is not kept from it, and leaves nobody's fields.
+    assert client("GET", lengths.path("a"))[1] == before
+    status, found = client("PATCH", lengths.path("a"), {"spec": {"size": 3}}, ctype=MERGE)
+    assert status == 200 and "managedFields" not in found["metadata"]
+
+
+def test_fields_that_a_webhook_names_otherwise(client, lengths):
+    def selectable(crd):
+        for v, field in zip(crd["spec"]["versions"], ("size", "length"), strict=True):
+            v["selectableFields"] = [{"jsonPath": f".spec.{field}"}]
+
+    lengths.change(selectable)
+    until(lambda: client("GET", lengths.path(version="v2") + "?fieldSelector=spec.length%3D2")[0] == 200, "the field is known")
+    for i in range(4):
+        lengths.create(f"w{i}", {"size": i % 2 + 1})
+    for path in (lengths.path(version="v2") + "?fieldSelector=spec.length%3D2", lengths.path() + "?fieldSelector=spec.size%3D2"):
+        assert [item["metadata"]["name"] for item in client("GET", path)[1]["items"]] == ["w1", "w3"]
+    path = lengths.path(version="v2") + "?fieldSelector=spec.length%3D2&watch=1&resourceVersion=0&timeoutSeconds=60"
+    with client.session.get(client.server.url + path, stream=True, timeout=60) as answer:
+        lines = answer.iter_lines()
+        assert [json.loads(next(lines))["object"]["spec"] for _ in range(2)] == [{"length": 2}] * 2
+        client("PATCH", lengths.path("w1"), {"spec": {"size": 5}}, MERGE)
+        event = json.loads(next(lines))
+        assert (event["type"], event["object"]["metadata"]["name"], event["object"]["spec"]) == ("DELETED", "w1", {"length": 2})
+
+
+def test_managed_fields_of_a_version_that_is_gone(client, namespace):
+    """As upstream: an apply is refused, an update goes through and forgets them all."""
+    both = definition(f"{namespace}.example.com", version("v1", SPEC), version("v2", SPEC, storage=False))
+    customs = Customs(client, both).install()
     try:
-        customs.create("a")
-        status, found = client("GET", customs.path("a", "v2"))
-        assert status == 200 and found["apiVersion"] == f"{customs.group}/v2"
-        found["metadata"]["labels"] = {"l": "x"}
-        status, found = client("PUT", customs.path("a", "v2"), found)
-        assert status == 200 and found["metadata"]["labels"] == {"l": "x"} and "managedFields" not in found["metadata"]
-        assert client("GET", customs.path("a"))[1]["metadata"]["labels"] == {"l": "x"}
+        customs.create("a", {"size": 1}, version="v2")
+        customs.create("b", {"size": 1}, version="v2")
+        customs.change(lambda crd: crd["spec"]["versions"][1].update(served=False))
+        until(lambda: client("GET", customs.path("a", "v2"))[0] == 404, "v2 is served no more")
+        # It is known, though.
+        applied = customs.obj("a", {"color": "red"})
+        status, found = client("PATCH", customs.path("a") + "?fieldManager=x", applied, ctype=APPLY)
+        assert status == 200 and {v for _, v in managers(found)} == {"v1", "v2"}
+        customs.change(lambda crd: crd["spec"]["versions"].pop())
+        until(lambda: client("PATCH", customs.path("a") + "?fieldManager=x", applied, ctype=APPLY)[0] == 500, "v2 is gone")
+        status, body = client("PATCH", customs.path("a") + "?fieldManager=x", applied, ctype=APPLY)
+        assert (status, body["message"]) == (500, f"request to convert CR to an invalid group/version: {customs.group}/v2")
+        status, found = client("PATCH", customs.path("b"), {"spec": {"size": 2}}, ctype=MERGE)
+        assert status == 200 and "managedFields" not in found["metadata"]
     finally:
         customs.remove()

@@ -54,11 +54,6 @@ def auditor(backend: Backend, strict: bool = False, **rule: Any) -> Auditor:
     return Auditor(load({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}), union, metrics)
 
 
-def test_without_a_policy_there_is_nothing_to_do():
-    f = audit(None)
-    assert (f.before, f.after, f.release) == (None, None, None)
-
-
 def test_a_request_has_an_event_where_the_policy_says_so():
     backend = Backend()
     f = audit(auditor(backend, verbs=["delete"]))

@@ -1,4 +1,4 @@
-"""The authorization filter: who passes, what the others are told, and what is counted."""
+"""The authorization filter: who passes, and what the others are told."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import pytest
 from kas.auth.attributes import ALLOW, DENY, NO_OPINION
 from kas.auth.user import UserInfo
 from kas.filters.authorization import authorization
-from kas.observe.metrics import Registry
 from tests.filters.requests import request
 
 
 class Says:
     """An authorizer with one answer, which it gives later where ``later``; ``asked`` are the questions."""
 
-    def __init__(self, decision: int, reason: str = "", later: bool = False) -> None:
-        self.outcome, self.later, self.asked = (decision, reason, ""), later, []
+    def __init__(self, decision: int, reason: str = "", later: bool = False, error: str = "") -> None:
+        self.outcome, self.later, self.asked = (decision, reason, error), later, []
 
     def authorize(self, a):
         self.asked.append(a)
@@ -30,13 +29,12 @@ class Says:
 
 
 def run(says: Says, req):
-    """(the filter's answer, the decisions that were counted)."""
-    metrics = Registry()
-    answer = authorization(says, metrics).before(req)
+    """The filter's answer."""
+    answer = authorization(says).before(req)
     assert says.later is (answer is not None and asyncio.iscoroutine(answer))
     if says.later:
         answer = asyncio.run(_of(answer))
-    return answer, metrics.metrics["apiserver_authorization_decisions_total"].values
+    return answer
 
 
 async def _of(waiting):
@@ -46,7 +44,7 @@ async def _of(waiting):
 @pytest.mark.parametrize("later", [False, True])
 def test_what_is_allowed_passes(later):
     says = Says(ALLOW, later=later)
-    assert run(says, request("DELETE", "/api/v1/namespaces/a/pods/b")) == (None, {("allowed",): 1})
+    assert run(says, request("DELETE", "/api/v1/namespaces/a/pods/b")) is None
     (a,) = says.asked
     assert (a.user.name, a.verb, a.namespace, a.resource, a.name) == ("jane", "delete", "a", "pods", "b")
 
@@ -54,17 +52,16 @@ def test_what_is_allowed_passes(later):
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("decision", [NO_OPINION, DENY])
 def test_anything_else_is_403_with_the_reason(decision, later):
-    answer, counted = run(Says(decision, "because", later), request("GET", "/api/v1/namespaces/a/pods/b"))
+    answer = run(Says(decision, "because", later), request("GET", "/api/v1/namespaces/a/pods/b"))
     body = json.loads(answer.body)
     assert (answer.status, body["reason"], body["details"]) == (403, "Forbidden", {"name": "b", "kind": "pods"})
     assert body["message"] == (
         'pods "b" is forbidden: User "jane" cannot get resource "pods" in API group "" in the namespace "a": because'
     )
-    assert counted == {("denied",): 1}
 
 
 def test_paths_that_are_no_resources_are_asked_about_too():
-    answer, _ = run(Says(NO_OPINION), request("GET", "/metrics"))
+    answer = run(Says(NO_OPINION), request("GET", "/metrics"))
     assert answer.status == 403 and json.loads(answer.body)["message"] == 'forbidden: User "jane" cannot get path "/metrics"'
 
 
@@ -72,8 +69,20 @@ def test_masters_and_the_read_only_port_are_not_asked_about():
     says = Says(DENY)
     req = request()
     req.user = UserInfo("admin", ("system:masters",))
-    assert run(says, req) == (None, {("allowed",): 1})
+    assert run(says, req) is None
     req = request()
     req.read_only_port = True
-    assert run(says, req) == (None, {("allowed",): 1})
+    assert run(says, req) is None
     assert says.asked == []
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("decision", [NO_OPINION, DENY])
+def test_who_could_not_tell_is_a_500(decision, later):
+    answer = run(Says(decision, "because", later, "no <answer>"), request("GET", "/api/v1/namespaces/a/pods/b"))
+    assert (answer.status, dict(answer.headers)[b"content-type"]) == (500, b"text/plain; charset=utf-8")
+    assert answer.body == b'Internal Server Error: "/api/v1/namespaces/a/pods/b": no &lt;answer&gt;\n'
+
+
+def test_an_error_beside_a_permission_is_none():
+    assert run(Says(ALLOW, error="one of them failed"), request()) is None

@@ -114,7 +114,7 @@ def bystander(target: KasServer) -> Iterator[Bystander]:
     one.check()
 
 
-def _workers(server: KasServer) -> dict[int, int]:
+def resident(server: KasServer) -> dict[int, int]:
     """Resident bytes of every process of the server."""
     found = {}
     for pid in [server.pid, *server.worker_pids()]:
@@ -125,10 +125,10 @@ def _workers(server: KasServer) -> dict[int, int]:
 
 @pytest.fixture(autouse=True)
 def unharmed(target: KasServer) -> Iterator[None]:
-    before, said = _workers(target), len(target.output)
+    before, said = resident(target), len(target.output)
     yield
     assert target.process.poll() is None, target.output[-3000:]
-    after = _workers(target)
+    after = resident(target)
     assert set(after) == set(before), "a process was replaced:\n" + target.output[said:][-3000:]
     grown = sum(after.values()) - sum(before.values())
     assert grown < MAX_GROWTH, f"{grown >> 20} MiB more than before"

@@ -145,7 +145,7 @@ def selector_findings(selector):
         operator, values = term.get("operator"), term.get("values") or []
         found += names.is_qualified_name(term.get("key") or "")
         found += [m for value in values for m in names.is_label_value(value)]
-        if operator not in labelselectors.OPERATORS or (operator in ("In", "NotIn")) != bool(values):
+        if operator not in ("In", "NotIn", "Exists", "DoesNotExist") or (operator in ("In", "NotIn")) != bool(values):
             found.append("operator")
     return found
 
@@ -156,7 +156,7 @@ def test_selectors_with_one_thing_wrong():
     for what in each_place(selector):
         if LABEL_SELECTOR.passes(selector):
             assert selector_findings(selector) == [], what
-            assert labelselectors.label_selector(selector, "s") == [] and labelselectors.convertible(selector) == ""
+            assert labelselectors.label_selector(selector, "s") == [] and labelselectors.converted(selector) is not None
 
 
 def test_labels_alone():

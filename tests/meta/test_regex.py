@@ -63,3 +63,21 @@ def test_a_count_that_no_integer_holds_is_refused_as_go_does(pattern, count):
 @pytest.mark.parametrize("pattern", ["[{99999999999}]", r"\{99999999999}", r"\Q{99999999999}\E", "{99999999999", "a{0000000000001}"])
 def test_braces_that_are_no_count_stand_for_themselves(pattern):
     compiled(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\pL" * 20_000, r"[\PN]" * 201, r"\pL{1000}", "a" * (1 << 18), "[^a]{1000}" * 10_000], ids=lambda p: f"{p[:8]} {len(p)}"
+)
+def test_what_takes_much_to_compile_is_refused(pattern):
+    """60 kB of Unicode classes took 680 MB and two seconds, in which nothing else ran."""
+    with pytest.raises(RegexError, match="expression too large"):
+        compiled(pattern)
+
+
+def test_what_may_take_long_is_not_searched():
+    pattern = compiled("[ab]*a" + "[ab]{900}" * 8 + "c")
+    assert pattern.search("ab" * 1000) is None
+    for how in (pattern.search, pattern.finditer):
+        with pytest.raises(RegexError, match="too long for the expression"):
+            how("ab" * 100_000)
+    assert compiled("[ab]+c").search("ab" * 1_000_000 + "c")

@@ -11,13 +11,18 @@ from pathlib import Path
 import pytest
 
 import kas
+from kas.aggregator.idle import MOST_OF_ALL
+from kas.aggregator.transport import MOST_CONTEXTS
 from kas.auth.attributes import Attributes
 from kas.auth.authn.bearer import BearerToken
+from kas.auth.authn.tokenwebhook import TokenWebhook
 from kas.auth.authn.x509 import ClientCertificate
 from kas.auth.authz.rbac import LONGEST, RbacIndex
 from kas.auth.user import UserInfo
 from kas.cel.admission import environment
 from kas.cel.expressions import compile_expression
+from kas.client.hooks import MAX_CLIENTS
+from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE
 from kas.endpoints.options import write_options
 from kas.endpoints.respond import media
 from kas.kinds.core.pod.defaults import image_pull_policy
@@ -169,12 +174,17 @@ def test_credentials_are_kept_within_bytes():
 def test_the_list_in_the_documentation_is_the_list():
     """One row for each cache, with its budget."""
     load_everything()
-    keep = RbacIndex(), BearerToken(None), ClientCertificate(None)  # made with the server
+    # Made with the server.
+    keep = RbacIndex(), BearerToken(None), ClientCertificate(None), TokenWebhook(None, "v1", (), 60.0)
     text = (ROOT / "docs" / "architecture.md").read_text()
     told = {m[1]: m[2] for m in re.finditer(r"^\| `([a-z_]+)` \| ([0-9.]+ [KM]iB) \|", text, re.MULTILINE)}
     assert keep
     here = rows()
-    made_with_the_server = {"authorization_headers": 16 << 20, "image_reviews": 4 << 20}
+    made_with_the_server = {
+        "authorization_headers": 16 << 20, "authorization_reviews": 16 << 20, "image_reviews": 4 << 20,
+        "aggregator_connections": MOST_OF_ALL * CONNECTION_BYTES,
+        "aggregator_tls": MOST_CONTEXTS * CONTEXT_BYTES, "webhook_clients": MAX_CLIENTS * (CONTEXT_BYTES + MAX_IDLE * CONNECTION_BYTES),
+    }  # fmt: skip
     budgets = {name: row.budget for name, row in here.items()} | made_with_the_server
     one = {"bearer_tokens": 16 << 20, "client_certificates": 16 << 20, "rbac_decisions": 32 << 20}  # others may be alive
     assert told == {name: shown(one.get(name, budget)) for name, budget in budgets.items()}

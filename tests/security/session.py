@@ -16,34 +16,62 @@ from typing import Any
 import jwt
 
 from kas.testing.server import KasServer
+from tests.security import audited
 from tests.security.files import Files
 from tests.security.normal import HEADERS, Normal, parts
+from tests.security.stubs import AUTHORITY, SERVING, Stub
 
 ADMIN = {"token": "admin-token"}
 LIMIT_S = 120.0
+READY_TRIES = 300
+LONG = "x" * 450_000
 PAUSE_S = 0.2  # between tries of a step that is tried again, as recorded
 
 
 class Session:
-    """``start(*flags)`` starts a server; ``directory`` is for its files."""
+    """``start(*flags)`` starts a server; ``directory`` is for its files. A context manager: the stubs the server asks end with it."""
 
     def __init__(self, setup: dict[str, Any], directory: Path, start) -> None:
         self.files = Files(directory)
         self._contexts: dict[str | None, ssl.SSLContext] = {}
         self._saved: dict[str, Any] = {}
         self._namespace = "none"
-        for name, what in setup["files"].items():
-            self.files.put(name, what, self.fill)
+        self._audited: bool = setup.get("audited", False)
+        self._stubs: dict[str, Stub] = {}
+        stubs, files = setup.get("stubs") or {}, {**setup["files"]}
+        if stubs:
+            files = {"stub-ca.crt": AUTHORITY, "stub.crt": SERVING, **files}
+        late = [name for name, what in files.items() if "${url" in json.dumps(what)]  # they say where the stubs are
+        for name in (n for n in files if n not in late):
+            self.files.put(name, files[name], self.fill)
+        self._stubs = {name: Stub(spec, self.files) for name, spec in stubs.items()}
+        for name in late:
+            self.files.put(name, files[name], self.fill)
         self.server: KasServer = start(*map(self.fill, setup["flags"]))
+        for step in setup.get("ready") or ():
+            self._step({"poll": READY_TRIES, **step}, Normal({}), "")
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stub in self._stubs.values():
+            stub.close()
 
     def fill(self, text: str) -> str:
-        """Puts in what ``${…}`` stands for: dir, url, ns, the base64 of a file, or a path into what was saved."""
+        """Puts in what ``${…}`` stands for: dir, url (of a stub, too), ns, long, a file as base64 or text, a path into what was saved."""
 
         def value(match: re.Match[str]) -> str:
             key = match.group(1)
             if key in ("dir", "ns", "url"):
                 return {"dir": str(self.files.directory), "ns": self._namespace, "url": self.server.url if key == "url" else ""}[key]
+            if key == "long":
+                return LONG
             name, _, path = key.partition(":")
+            if name == "url":
+                return self._stubs[path].url
+            if name == "pem1":  # as the inside of a JSON string
+                return json.dumps(self.files.path(path).read_text())[1:-1]
             if name == "b64":
                 return base64.b64encode(self.files.path(path).read_bytes()).decode()
             if name not in self._saved:
@@ -60,15 +88,33 @@ class Session:
         self._namespace = "s" + hashlib.sha1(case["id"].encode()).hexdigest()[:8]
         self._saved = {}
         normal = Normal({
-            self._namespace: "<ns>", str(self.files.directory): "<dir>", f"127.0.0.1:{self.server.port}": "<server>",
+            **{stub.url: f"<url:{name}>" for name, stub in self._stubs.items()}, self._namespace: "<ns>",
+            str(self.files.directory): "<dir>", f"127.0.0.1:{self.server.port}": "<server>",
         })  # fmt: skip
-        return [self._step(step, normal) for step in case["in"]["steps"]]
+        ids, out = audited.AuditIDs(case["id"], self.files.directory), []
+        for i, step in enumerate(case["in"]["steps"]):
+            done = self._looked(step, ids, normal)
+            own = "" if done is not None or not step.get("aid", self._audited) else ids.of(i)
+            out.append(self._step(step, normal, own) if done is None else done)
+        return out
 
-    def _step(self, step: dict[str, Any], normal: Normal) -> dict[str, Any]:
+    def _looked(self, step: dict[str, Any], ids: audited.AuditIDs, normal: Normal) -> dict[str, Any] | None:
+        """What a step that is no request looks at; None for a request."""
         if "sleep" in step:
             time.sleep(step["sleep"])
+        if "take" in step:
+            take = self._stubs[step["take"]].take
+            if step.get("events"):
+                return ids.sent(take, step, normal)
+            asked = audited.asked_at_least(take, step.get("atLeast", 0))
+            return {} if step.get("drain") else {"asked": [normal.value(a) for a in asked]}
+        if step.get("audit"):
+            return ids.file(self.files.path("audit.log"), step, normal)
+        return audited.files(self.files.directory, step["files"]) if "files" in step else None
+
+    def _step(self, step: dict[str, Any], normal: Normal, audit_id: str) -> dict[str, Any]:
         for left in range(step.get("poll", 1) - 1, -1, -1):
-            status, headers, data = self._request(step)
+            status, headers, data = self._request(step, audit_id)
             if left == 0 or status == step.get("until", 200):
                 break
             time.sleep(PAUSE_S)
@@ -94,7 +140,7 @@ class Session:
             out["jwt"] = normal.jwt(token)
         return out
 
-    def _request(self, step: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    def _request(self, step: dict[str, Any], audit_id: str) -> tuple[int, dict[str, str], bytes]:
         cred = step.get("cred", ADMIN) or {}
         headers = [("Accept", step.get("accept", "application/json"))]
         if "token" in cred:
@@ -108,6 +154,8 @@ class Session:
         elif step["method"] in ("POST", "PUT", "PATCH"):
             headers.append(("Content-Length", "0"))
         headers += [("User-Agent", "replay"), *((k, self.fill(v)) for k, v in step.get("headers", ()))]
+        if audit_id:
+            headers.append(("Audit-ID", audit_id))
         c = http.client.HTTPSConnection("127.0.0.1", self.server.port, context=self._context(cred.get("cert")), timeout=LIMIT_S)
         try:
             c.putrequest(step["method"], self.fill(step["path"]), skip_accept_encoding=True)
@@ -118,7 +166,8 @@ class Session:
             got: dict[str, str] = {}
             for name, value in r.getheaders():
                 got[name.lower()] = f"{got[name.lower()]} || {value}" if name.lower() in got else value
-            return r.status, got, r.read()
+            # Of what does not end, the first lines, and then the client goes.
+            return r.status, got, b"".join(r.readline() for _ in range(step["lines"])) if "lines" in step else r.read()
         finally:
             c.close()
 

@@ -48,13 +48,16 @@ PARAMS = STARTED or [pytest.param("", marks=need.missing(f"no recorded conversat
 def test_setup(setup, tmp_path, tmp_path_factory):
     wrong = []
     for start in servers(tmp_path_factory):
-        session = Session(SETUPS[setup], tmp_path, lambda *flags, start=start: start(*flags, "--unsafe-no-fsync", "--controllers=none"))
-        for case in sorted(CASES[setup], key=lambda c: c["id"]):
-            got = session.run(case)
-            different = {i: d for i, (w, g) in enumerate(zip(case["out"], got, strict=True)) if (d := differences(w, g))}
-            known = {int(step) for name, step in KNOWN if name == case["id"]}
-            wrong += [f"{case['id']}\t{i}\t{'; '.join(different[i][:3])}" for i in sorted(set(different) - known)]
-            wrong += [f"{case['id']}\t{i}\tdoes not differ any more" for i in sorted(known - set(different))]
+        def begin(*flags, start=start):
+            return start(*flags, "--unsafe-no-fsync", "--controllers=none")
+
+        with Session(SETUPS[setup], tmp_path, begin) as session:
+            for case in sorted(CASES[setup], key=lambda c: c["id"]):
+                got = session.run(case)
+                different = {i: d for i, (w, g) in enumerate(zip(case["out"], got, strict=True)) if (d := differences(w, g))}
+                known = {int(step) for name, step in KNOWN if name == case["id"]}
+                wrong += [f"{case['id']}\t{i}\t{'; '.join(different[i][:3])}" for i in sorted(set(different) - known)]
+                wrong += [f"{case['id']}\t{i}\tdoes not differ any more" for i in sorted(known - set(different))]
     assert not wrong, "\n" + "\n".join(wrong)
 
 

@@ -58,7 +58,7 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         assert f"--{flag.name}" in out
     words = " ".join(out.split())
     assert "--secure-port port TLS port; 0 = off, 'auto' = a free one. (default 6443)" in words
-    assert "No effect: there is no etcd" in words and "Refused: kas does not have encryption at rest yet." in words
+    assert "No effect: all resources are kept in one place." in words and "Refused: kas does not have encryption at rest yet." in words
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,9 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         (["--service-account-max-token-expiration=-1h"], "must be between 1 hour and 2^32 seconds"),
         (["--store-max-size", "big"], 'invalid argument "big" for "--store-max-size" flag: quantities must match the regular expression'),
         (["--goaway-chance", "0.5"], "--goaway-chance can not be less than 0 or greater than 0.02"),
-        (["--storage-backend", "etcd3"], "--storage-backend invalid, allowed values: lmdb"),
+        (["--storage-backend", "etcd2"], "--storage-backend invalid, allowed values: lmdb, etcd3"),
+        (["--storage-backend", "etcd3"], "--etcd-servers must be specified"),
+        (["--storage-backend", "etcd3", "--etcd-servers", "ftp://x"], "ftp://x is not the URL of a server"),
         (["--strict-transport-security-directives=max-age"], "--strict-transport-security-directives invalid, allowed values"),
         (["--cors-allowed-origins", "^https://(a$"], 'invalid regular expression: "^https://(a$": missing )'),
         (["--cors-allowed-origins", r"^https://a$,example\.com$"], "does not pin to start/end of host in the origin header, help: List of"),

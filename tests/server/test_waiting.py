@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from kas.auth.attributes import ALLOW
 from kas.auth.authn.union import Authenticators
 from kas.auth.authz.modes import Union
 from kas.auth.user import MASTERS, UserInfo
+from kas.edge.body import Departures
 from kas.endpoints import respond, translate
 from kas.filters.chain import handler_chain
 from kas.filters.deadline import timed_out
@@ -119,6 +121,36 @@ def test_a_write_that_waited_is_done_after_the_wait(part, tmp_path):
             assert status == 201 and json.loads(body)["metadata"]["name"] == "a" and w.stored()
             await until(lambda: w.taken() == (0, 0, 0))
             writer.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("sent", ["with the head", "while it waits", "after the wait", "in halves"])
+def test_a_body_arrives_whenever_it_is_sent(sent, tmp_path):
+    """Who waits is looked at, to see the client leave: what comes meanwhile must reach who reads the body."""
+
+    async def go() -> None:
+        async with serving("filter", tmp_path) as (w, connect):
+            for i in range(4):
+                w.waits.gate.clear()
+                body = b'{"metadata":{"name":"b%d"}}' % i
+                request_head = head("POST", PATH, "Content-Type: application/json", f"Content-Length: {len(body)}")
+                halves = [len(body)] if sent == "with the head" else [0, 9 if sent == "in halves" else len(body), len(body)]
+                reader, writer = await connect()
+                writer.write(request_head + body[: halves[0]])
+                await until(lambda: w.waits.now == 1)
+                await asyncio.sleep(3 * Departures.LOOK_S)  # by then it is being looked at
+                if sent == "after the wait":
+                    w.waits.gate.set()
+                    await until(lambda: w.waits.now == 0)
+                for begin, end in itertools.pairwise(halves):
+                    writer.write(body[begin:end])
+                    await asyncio.sleep(0.05)
+                    w.waits.gate.set()
+                w.waits.gate.set()
+                status, _ = await answer(reader)
+                assert status == 201 and w.stored(f"b{i}")
+                writer.close()
 
     asyncio.run(go())
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from kas.admission import Attributes
-from kas.admission.configuration import STRING, Section, Struct, check, versioned
+from kas.admission.configuration import Section, versioned
 from kas.admission.pods import Amounts
 from kas.admission.quota_usage import OPERATORS, Evaluator, scopes_of
 from kas.meta.errors import ApiError
 from kas.meta.field import FieldError, invalid, not_supported, required
 from kas.meta.quantity import Quantity
+from kas.types.configfile import STRING, Struct, check
 
 Obj = dict[str, Any]
 _SHAPE = Struct("ResourceQuotaConfiguration", {"limitedResources": [Struct("LimitedResource", {

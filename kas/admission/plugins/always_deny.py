@@ -6,6 +6,8 @@ from kas.admission import Attributes
 
 
 class Plugin:
+    """Sees every operation on everything, and lets none pass."""
+
     name = "AlwaysDeny"
 
     def handles(self, a: Attributes) -> bool:

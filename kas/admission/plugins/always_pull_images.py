@@ -18,6 +18,8 @@ def _image_volumes(spec: Obj) -> list[tuple[int, Obj]]:
 
 
 class Plugin:
+    """Sees pods that are created or updated, and their ephemeral containers."""
+
     name = "AlwaysPullImages"
 
     def handles(self, a: Attributes) -> bool:

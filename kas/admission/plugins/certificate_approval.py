@@ -13,6 +13,8 @@ from kas.meta.waiting import awaited, eager
 
 
 class Plugin:
+    """Sees updates of the subresource approval; the stored signer counts, not the one that was sent."""
+
     name = "CertificateApproval"
 
     def __init__(self, authorizer: Authorizer) -> None:

@@ -15,6 +15,8 @@ from kas.types.scheme import BUILTIN
 
 
 class Plugin:
+    """Sees updates of the status, which is where a certificate is put."""
+
     name = "CertificateSigning"
 
     def __init__(self, authorizer: Authorizer) -> None:

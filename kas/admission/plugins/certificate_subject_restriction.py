@@ -17,6 +17,8 @@ CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 
 
 class Plugin:
+    """Sees new certificate requests; only those for kube-apiserver's client signer are looked into."""
+
     name = "CertificateSubjectRestriction"
 
     def handles(self, a: Attributes) -> bool:

@@ -22,6 +22,8 @@ def _marked(ingress_class: dict[str, Any]) -> list[str]:
 
 
 class Plugin:
+    """Sees new Ingresses, and asks for the IngressClasses."""
+
     name = "DefaultIngressClass"
 
     def __init__(self, informers: Informers) -> None:

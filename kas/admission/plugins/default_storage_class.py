@@ -22,6 +22,8 @@ def _marked(storage_class: dict[str, Any]) -> list[str]:
 
 
 class Plugin:
+    """Sees new PersistentVolumeClaims, and asks for the StorageClasses."""
+
     name = "DefaultStorageClass"
 
     def __init__(self, informers: Informers) -> None:

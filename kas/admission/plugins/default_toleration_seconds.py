@@ -12,6 +12,8 @@ NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unr
 
 
 class Plugin:
+    """Sees pods that are created or updated; the seconds are those of two flags."""
+
     name = "DefaultTolerationSeconds"
 
     def __init__(self, settings: Settings) -> None:

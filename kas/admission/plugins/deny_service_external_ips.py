@@ -9,6 +9,8 @@ from kas.admission import CREATE, UPDATE, Attributes
 
 
 class Plugin:
+    """Sees Services that are created or updated."""
+
     name = "DenyServiceExternalIPs"
 
     def handles(self, a: Attributes) -> bool:

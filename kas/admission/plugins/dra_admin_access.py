@@ -17,6 +17,8 @@ Obj = dict[str, Any]
 
 
 class Plugin:
+    """Sees ResourceClaims, templates of them and allocations, and asks for their namespace's labels."""
+
     name = "DRAAdminAccess"
 
     def __init__(self, objects: Objects) -> None:

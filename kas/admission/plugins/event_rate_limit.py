@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.admission.configuration import INT32, STRING, Section, Struct, check, versioned
+from kas.admission.configuration import Section, versioned
 from kas.admission.plugins._buckets import Buckets
 from kas.meta.errors import ApiError
 from kas.meta.field import FieldError, invalid, not_supported
+from kas.types.configfile import INT32, STRING, Struct, check
 
 Obj = dict[str, Any]
 CACHE_SIZE = 4096  # of a limit that does not say
@@ -61,6 +62,8 @@ class Limit:
 
 
 class Plugin:
+    """Counts in files of the run directory, so that all workers of a server count together."""
+
     name = "EventRateLimit"
 
     def __init__(self, run_dir: Path, section: Section | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -12,6 +12,8 @@ from kas.kinds.core.resources import is_extended
 
 
 class Plugin:
+    """Sees pods that are created or updated."""
+
     name = "ExtendedResourceToleration"
 
     def handles(self, a: Attributes) -> bool:

@@ -19,12 +19,13 @@ from typing import Any
 import orjson
 
 from kas.admission import CREATE, UPDATE, Attributes
-from kas.admission.configuration import BOOL, INT64, STRING, ConfigurationError, Section, Struct, unversioned
+from kas.admission.configuration import Section, unversioned
 from kas.client.kubeconfig import KubeconfigError, load
 from kas.client.webhook import Webhook, WebhookError
 from kas.meta.names import is_qualified_name
 from kas.meta.scalars import format_duration
 from kas.observe.caches import Cache
+from kas.types.configfile import BOOL, INT64, STRING, ConfigurationError, Struct
 
 log = logging.getLogger("kas.admission.imagepolicy")
 
@@ -56,6 +57,8 @@ def _seconds(value: int, bounds: tuple[int, int, int], default: int) -> float:
 
 
 class Plugin:
+    """Sees pods and their ephemeral containers, and asks the service of its configuration about the images."""
+
     name = "ImagePolicyWebhook"
 
     def __init__(self, section: Section | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -11,6 +11,8 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 class Plugin:
+    """Sees pods that are created or updated."""
+
     name = "LimitPodHardAntiAffinityTopology"
 
     def handles(self, a: Attributes) -> bool:

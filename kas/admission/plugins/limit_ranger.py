@@ -25,6 +25,8 @@ WHOLE = frozenset(("cpu", "memory"))
 
 
 class Plugin:
+    """Sees new and resized pods and PersistentVolumeClaims, and asks for the LimitRanges of their namespace."""
+
     name = "LimitRanger"
 
     def __init__(self, informers: Informers) -> None:

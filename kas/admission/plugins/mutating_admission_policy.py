@@ -26,6 +26,8 @@ from kas.observe.metrics import Registry as Metrics
 
 
 class Plugin:
+    """Sees what a stored policy and its bindings are about; nothing while there are none."""
+
     name = "MutatingAdmissionPolicy"
 
     def __init__(

@@ -14,6 +14,8 @@ from kas.admission.webhook.plugin import WebhookPlugin
 
 
 class Plugin(WebhookPlugin):
+    """Sees what the rules of a stored configuration name; nothing while there are none."""
+
     name = "MutatingAdmissionWebhook"
     resource, kind = "mutatingwebhookconfigurations", "admit"
 

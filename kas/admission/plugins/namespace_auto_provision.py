@@ -16,6 +16,8 @@ from kas.registry.strategy import Context
 
 
 class Plugin:
+    """Sees everything that is created in a namespace."""
+
     name = "NamespaceAutoProvision"
 
     def __init__(self, registries: Registries) -> None:

@@ -8,6 +8,8 @@ from kas.meta import errors
 
 
 class Plugin:
+    """Sees every write in a namespace, and asks for the namespace."""
+
     name = "NamespaceExists"
 
     def __init__(self, objects: Objects) -> None:

@@ -22,6 +22,8 @@ def _phase(namespace: dict[str, Any]) -> str:
 
 
 class Plugin:
+    """Sees what is created in a namespace, and deletes of namespaces."""
+
     name = "NamespaceLifecycle"
 
     def __init__(self, objects: Objects, informers: Informers) -> None:

@@ -36,6 +36,8 @@ AUDIENCE_VERB = "request-serviceaccounts-token-audience"
 
 
 class Plugin:
+    """Sees the writes of nodes to the resources a kubelet has to do with; of others none is looked into."""
+
     name = "NodeRestriction"
 
     def __init__(self, objects: Objects, authorizer: Authorizer) -> None:

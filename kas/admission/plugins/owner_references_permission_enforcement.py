@@ -22,6 +22,8 @@ def _references(obj: Obj | None) -> list[Obj]:
 
 
 class Plugin:
+    """Sees creates and updates of everything but a pod's status, and asks the authorizer where owners change."""
+
     name = "OwnerReferencesPermissionEnforcement"
 
     def __init__(self, authorizer: Authorizer, mapper: RESTMapper) -> None:

@@ -20,6 +20,8 @@ def _storage(claim: dict[str, Any]) -> str:
 
 
 class Plugin:
+    """Sees updates of PersistentVolumeClaims, and asks for the StorageClass where one grows."""
+
     name = "PersistentVolumeClaimResize"
 
     def __init__(self, informers: Informers) -> None:

@@ -10,10 +10,11 @@ Upstream: ``plugin/pkg/admission/podnodeselector``.
 from __future__ import annotations
 
 from kas.admission import CREATE, Attributes
-from kas.admission.configuration import STRINGS, ConfigurationError, Section, Struct, unversioned
+from kas.admission.configuration import Section, unversioned
 from kas.informers import Objects
 from kas.meta import errors, field
 from kas.meta.names import is_label_value, is_qualified_name
+from kas.types.configfile import STRINGS, ConfigurationError, Struct
 
 Labels = dict[str, str]
 ANNOTATION = "scheduler.alpha.kubernetes.io/node-selector"
@@ -41,6 +42,8 @@ def parse(text: str) -> Labels:
 
 
 class Plugin:
+    """Sees new pods, and asks for their namespace's annotation."""
+
     name = "PodNodeSelector"
 
     def __init__(self, objects: Objects, section: Section | None = None) -> None:

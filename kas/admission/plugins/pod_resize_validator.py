@@ -20,6 +20,8 @@ ZERO = Quantity(0)
 
 
 class Plugin:
+    """Sees updates of the subresource resize, and asks for the pod's node."""
+
     name = "PodResizeValidator"
 
     def __init__(self, objects: Objects) -> None:

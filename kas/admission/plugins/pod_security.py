@@ -38,6 +38,8 @@ TEMPLATES = {
 
 
 class Plugin:
+    """Sees pods, what holds pod templates, and namespaces whose labels change."""
+
     name = "PodSecurity"
 
     def __init__(self, registries: Registries, informers: Informers, section: Section | None = None) -> None:

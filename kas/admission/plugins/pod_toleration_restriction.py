@@ -12,11 +12,12 @@ import orjson
 
 from kas.admission import CREATE, UPDATE, Attributes
 from kas.admission import pods as pod_objects
-from kas.admission.configuration import INT64, STRING, ConfigurationError, Section, Struct, versioned
+from kas.admission.configuration import Section, versioned
 from kas.informers import Objects
 from kas.kinds.core.pod import scheduling
 from kas.kinds.core.pod.strategy import quality_of_service
 from kas.meta import errors
+from kas.types.configfile import INT64, STRING, ConfigurationError, Struct
 
 Obj = dict[str, Any]
 DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
@@ -32,6 +33,8 @@ KINDS = {
 
 
 class Plugin:
+    """Sees pods that are created or updated, and asks for their namespace's annotations."""
+
     name = "PodTolerationRestriction"
 
     def __init__(self, objects: Objects, section: Section | None = None) -> None:

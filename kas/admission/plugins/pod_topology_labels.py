@@ -13,6 +13,8 @@ LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 class Plugin:
+    """Sees pods that are made or bound, and asks for the labels of their node; nothing without the feature gate."""
+
     name = "PodTopologyLabels"
 
     def __init__(self, objects: Objects) -> None:

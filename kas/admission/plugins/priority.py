@@ -17,6 +17,8 @@ LOWER = "PreemptLowerPriority"
 
 
 class Plugin:
+    """Sees pods and PriorityClasses, and asks for the classes."""
+
     name = "Priority"
 
     def __init__(self, informers: Informers) -> None:

@@ -16,6 +16,8 @@ RESOURCES = frozenset(("roles", "clusterroles", "rolebindings", "clusterrolebind
 
 
 class Plugin:
+    """Sees roles and bindings that are created or updated."""
+
     name = "RBACEscalation"
 
     def __init__(self, rules: RbacIndex, authorizer: Authorizer) -> None:

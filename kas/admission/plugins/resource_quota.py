@@ -56,6 +56,8 @@ class Charge:
 
 
 class Plugin:
+    """Sees what quotas count, and asks for the quotas of its namespace."""
+
     name = "ResourceQuota"
 
     def __init__(self, registries: Registries, informers: Informers, section: Section | None = None) -> None:

@@ -16,6 +16,8 @@ Obj = dict[str, Any]
 
 
 class Plugin:
+    """Sees new pods, and asks for the RuntimeClass they name."""
+
     name = "RuntimeClass"
 
     def __init__(self, informers: Informers) -> None:

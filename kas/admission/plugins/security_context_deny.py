@@ -15,6 +15,8 @@ CONTAINER_FIELDS = {"seLinuxOptions": "SELinuxOptions", "runAsUser": "RunAsUser"
 
 
 class Plugin:
+    """Sees pods that are created or updated."""
+
     name = "SecurityContextDeny"
 
     def handles(self, a: Attributes) -> bool:

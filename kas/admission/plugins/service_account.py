@@ -28,6 +28,8 @@ TOKEN_EXPIRATION_S = 3607
 
 
 class Plugin:
+    """Sees new pods and new ephemeral containers, and asks for their ServiceAccount."""
+
     name = "ServiceAccount"
 
     def __init__(self, informers: Informers) -> None:

@@ -15,6 +15,8 @@ FINALIZERS = {
 
 
 class Plugin:
+    """Sees new volumes, claims and attribute classes (``FINALIZERS``)."""
+
     name = "StorageObjectInUseProtection"
 
     def handles(self, a: Attributes) -> bool:

@@ -13,6 +13,8 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 class Plugin:
+    """Sees new Nodes."""
+
     name = "TaintNodesByCondition"
 
     def handles(self, a: Attributes) -> bool:

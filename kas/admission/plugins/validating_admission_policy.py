@@ -30,6 +30,8 @@ _CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
 
 
 class Plugin:
+    """Sees what a stored policy and its bindings are about; nothing while there are none."""
+
     name = "ValidatingAdmissionPolicy"
 
     def __init__(

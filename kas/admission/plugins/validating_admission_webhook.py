@@ -10,6 +10,8 @@ from kas.admission.webhook.plugin import WebhookPlugin
 
 
 class Plugin(WebhookPlugin):
+    """Sees what the rules of a stored configuration name; nothing while there are none."""
+
     name = "ValidatingAdmissionWebhook"
     resource, kind = "validatingwebhookconfigurations", "validating"
 

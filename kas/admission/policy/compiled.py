@@ -10,7 +10,8 @@ from kas.admission.expressions import Evaluator, Expression, MatchConditions, Ou
 from kas.admission.matching import GVK, Matcher
 from kas.cel.admission import environment, with_variables
 from kas.cel.environment import Environment
-from kas.cel.problems import EvaluationError
+from kas.cel.interpreter import PER_CALL_LIMIT
+from kas.cel.problems import CostLimitError, EvaluationError
 from kas.cel.types import DYN, Type
 
 Obj = dict[str, Any]
@@ -141,7 +142,10 @@ class Variables(dict[str, Any]):
         program = self._declared[name].program()
         if isinstance(program, str):
             return EvaluationError(f'composited variable "{name}" fails to compile: {program}')
-        value, cost = program.run(self._evaluator.variables)
+        limit = self._evaluator.limit
+        value, cost = program.run(self._evaluator.variables, limit)
+        if isinstance(value, CostLimitError) and limit < PER_CALL_LIMIT:
+            raise value  # this turn of the loop is over: it begins again with all it may cost
         self._evaluator.left -= cost
         if self._evaluator.left < 0:
             raise OutOfBudgetError
@@ -152,6 +156,6 @@ class Variables(dict[str, Any]):
 
 def evaluator_of(policy: Policy, variables: Obj, budget: int) -> Evaluator:
     """Evaluates the expressions of a policy about one request."""
-    made = Evaluator(variables.copy(), budget)
+    made = Evaluator(variables.copy(), budget, [declared.text for _, declared in policy.variables])
     made.variables["variables"] = Variables(policy, made)
     return made

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from kas.admission.configuration import STRING, ConfigurationError, Kinds, Section, Struct, check, versioned
+from kas.admission.configuration import Section, versioned
 from kas.meta.field import invalid
+from kas.types.configfile import STRING, ConfigurationError, Kinds, Struct, check
 
 if TYPE_CHECKING:
     from kas.client.kubeconfig import Users

@@ -12,13 +12,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from kas.auth.attributes import aggregate
 from kas.auth.user import UserInfo
 
 HeaderGet = Callable[[str], str | None]
 
 
 class AuthenticationError(Exception):
-    """A credential was given and is not good. The text is for the log: the client only ever sees "Unauthorized"."""
+    """A credential was given and is not good. The text is for the log: the client only ever sees "Unauthorized". ``why`` are the reasons,
+    one for each who was asked."""
+
+    def __init__(self, *why: str) -> None:
+        super().__init__(aggregate(list(why)))
+        self.why = why
 
 
 # What an authenticator says; one that has to ask somebody else says it later.

@@ -26,13 +26,14 @@ class Revocation:
 
     def replace(self, records: Sequence[Record]) -> None:
         """What is followed was listed anew: anything may have gone meanwhile."""
-        self._tell()
+        self.tell()
 
     def apply(self, events: Sequence[Event]) -> None:
         """Tell when something was deleted; other changes revoke nothing."""
         if any(e.record is None for e in events):
-            self._tell()
+            self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Have everybody forget."""
         for forget in self.listeners:
             forget()

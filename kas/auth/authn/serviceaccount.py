@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import logging
 from calendar import timegm
 from collections.abc import Callable, Sequence
 from time import gmtime, strftime, strptime, time
@@ -15,7 +16,7 @@ from typing import Any
 
 from kas.auth.authn import AuthenticationError
 from kas.auth.authz.rules import go_list
-from kas.auth.tokens import LEGACY_ISSUER, Claims, Verifier
+from kas.auth.tokens import LEGACY_ISSUER, MAX_NUMBER, Claims, Verifier
 from kas.auth.user import (
     CREDENTIAL_ID,
     NODE_NAME,
@@ -26,6 +27,9 @@ from kas.auth.user import (
     service_account_groups,
     service_account_username,
 )  # fmt: skip
+from kas.observe.metrics import Registry
+
+log = logging.getLogger("kas.authn")
 
 # (resource, namespace, name) -> the object or None: serviceaccounts, pods, secrets, nodes.
 Getter = Callable[[str, str, str], dict[str, Any] | None]
@@ -36,7 +40,15 @@ INVALID_SINCE_LABEL = "kubernetes.io/legacy-token-invalid-since"
 NoteUse = Callable[[str, str], None]
 # Clock skew allowed when times are compared, and how long a deleted object's tokens live on.
 LEEWAY_S = 60
-MAX_NUMBER = 1 << 62  # of seconds: beyond is no time
+
+
+class TokenCounts:
+    """How many tokens of service accounts were good, by their age. What is remembered of a token is not counted again."""
+
+    def __init__(self, metrics: Registry) -> None:
+        self.legacy = metrics.counter("serviceaccount_legacy_tokens_total", "Cumulative legacy service account tokens used")
+        self.stale = metrics.counter("serviceaccount_stale_tokens_total", "Cumulative stale projected service account tokens used")
+        self.valid = metrics.counter("serviceaccount_valid_tokens_total", "Cumulative valid projected service account tokens used")
 
 
 class JWTTokens:
@@ -75,7 +87,9 @@ class ServiceAccountTokens:
         clock: Callable[[], float] = time,
         lookup: bool = True,
         note_use: NoteUse | None = None,
+        counts: TokenCounts | None = None,
     ) -> None:
+        self._counts = counts
         self._verifier = verifier
         self._audiences = frozenset(audiences)
         self._get = get
@@ -115,7 +129,7 @@ class ServiceAccountTokens:
         private = claims.get("kubernetes.io")
         if not isinstance(private, dict):
             raise AuthenticationError("service account token has no kubernetes.io claims")
-        if now > _number(claims, "exp", 0.0) + LEEWAY_S:
+        if "exp" in claims and now > _number(claims, "exp", 0.0) + LEEWAY_S:
             raise AuthenticationError("service account token has expired")
         if now < _number(claims, "nbf", 0.0) - LEEWAY_S:
             raise AuthenticationError("service account token is not valid yet")
@@ -142,10 +156,21 @@ class ServiceAccountTokens:
             extra[NODE_NAME] = [node]
             if node_uid:
                 extra[NODE_UID] = [node_uid]
+        self._aged(claims, private, now)
         jti = claims.get("jti")
         if isinstance(jti, str) and jti:
             extra[CREDENTIAL_ID] = [f"JTI={jti}"]
         return UserInfo(service_account_username(namespace, name), service_account_groups(namespace), uid, extra)
+
+    def _aged(self, claims: Claims, private: Claims, now: float) -> None:
+        """A token whose life was extended, and is over but for that, is one a client did not read again in time."""
+        if not private.get("warnafter"):
+            return
+        late = int(now - _number(private, "warnafter", 0.0))
+        if self._counts is not None:
+            (self._counts.stale if late > 0 else self._counts.valid).inc()
+        if late > 0:
+            log.warning("stale token: subject: %s, seconds after warning threshold: %d", claims.get("sub"), late)
 
     def _check_ref(self, private: Claims, kind: str, namespace: str, now: float) -> tuple[str, str]:
         name, uid = _claim(private, kind)
@@ -186,6 +211,8 @@ class ServiceAccountTokens:
                 raise AuthenticationError(f"service account {namespace}/{name} has been deleted")
             _same_uid(account, uid, "service account UID ({}) does not match claim ({})")
             self._used(secret, name)
+        if self._counts is not None:
+            self._counts.legacy.inc()
         return UserInfo(username, service_account_groups(namespace), uid, extra)
 
     def _used(self, secret: dict[str, Any], account: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kas.auth.user import MASTERS, UserInfo
 
@@ -42,7 +42,11 @@ def load_token_file(path: str) -> StaticTokens:
 
 def parse_token_file(text: str, path: str = "token file") -> dict[str, UserInfo]:
     """Later lines win over earlier ones with the same token, as upstream."""
-    out: dict[str, UserInfo] = {}
+    return dict(rows(text, path, "token file", "token"))
+
+
+def rows(text: str, path: str, file: str, secret: str) -> Iterator[tuple[str, UserInfo]]:
+    """The secrets of a file and whose they are. ``file`` and ``secret`` are what errors call them. Raises TokenFileError."""
     reader = csv.reader(text.splitlines(), strict=True)
     while True:
         try:
@@ -50,18 +54,18 @@ def parse_token_file(text: str, path: str = "token file") -> dict[str, UserInfo]
         except csv.Error as e:
             raise TokenFileError(f"{path}:{reader.line_num}: {e}") from e
         if row is None:
-            return out
+            return
         if not row or (len(row) == 1 and not row[0].strip()):
             continue
         line = reader.line_num
         if len(row) < 3:
-            raise TokenFileError(f"token file '{path}' must have at least 3 columns (token, user name, user uid), found {len(row)}")
+            raise TokenFileError(f"{file} '{path}' must have at least 3 columns ({secret}, user name, user uid), found {len(row)}")
         token, name, uid = row[0], row[1], row[2]
         if not token:
-            log.warning("empty token in %s, line %d: nobody can use it", path, line)
+            log.warning("empty %s in %s, line %d: nobody can use it", secret, path, line)
             continue
         groups = row[3].split(",") if len(row) > 3 else []  # of an empty column: one group without a name
-        out[token] = UserInfo(name, groups, uid)
+        yield token, UserInfo(name, groups, uid)
 
 
 def admin_token(token: str, name: str = "admin") -> StaticTokens:

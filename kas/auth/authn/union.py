@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
-from kas.auth.attributes import aggregate
 from kas.auth.authn import Authentication, AuthenticationError, HeaderGet, RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.user import ANONYMOUS_USER, UserInfo, with_authenticated
@@ -55,12 +54,12 @@ class TokenUnion:
             try:
                 found = await ask(member)
             except AuthenticationError as e:
-                errs.append(str(e))
+                errs += e.why
                 continue
             if found is not None:
                 return found
         if errs:
-            raise AuthenticationError(aggregate(errs))
+            raise AuthenticationError(*errs)
         return None
 
 
@@ -97,7 +96,7 @@ class Authenticators:
             try:
                 user = member.authenticate(get, peer)
             except AuthenticationError as e:
-                errs.append(str(e))
+                errs += e.why
                 continue
             if user is None:
                 continue
@@ -116,7 +115,7 @@ class Authenticators:
             try:
                 user = await (waiting if member is None else awaited(member.authenticate(get, peer)))
             except AuthenticationError as e:
-                errs.append(str(e))
+                errs += e.why
             else:
                 if user is not None:
                     return with_authenticated(user)
@@ -126,7 +125,7 @@ class Authenticators:
 
     def _nobody(self, path: str, errs: list[str]) -> UserInfo | None:
         if errs:
-            raise AuthenticationError(aggregate(errs))
+            raise AuthenticationError(*errs)
         if self._anonymous and (self._paths is None or path in self._paths):
             return ANONYMOUS_USER
         return None

@@ -11,8 +11,10 @@ from typing import Any
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Authorizer, Outcome, aggregate
 from kas.auth.user import MASTERS, UserInfo
 from kas.meta.waiting import awaited
+from kas.observe.metrics import Counter, Labels
 
-Ask = Callable[[Attributes], Outcome | Awaitable[Outcome]]
+# What asks a member, and under which labels its refusals and its permissions are counted.
+Ask = tuple[Callable[[Attributes], Outcome | Awaitable[Outcome]], tuple[Labels, Labels]]
 
 # What upstream's delegating servers leave open by default. kube-apiserver itself opens nothing this way: its health paths
 # are public because of the role system:public-info-viewer, and a SubjectAccessReview must not say otherwise.
@@ -89,7 +91,7 @@ class Union:
 
     A member that has to wait makes the answer an awaitable; the members behind it are asked only after it.
     ``privileged`` groups and open ``paths`` come before all members; they stand here, not as members, because every
-    request passes them.
+    request passes them. What members decide is counted in ``decisions``, by (type, name), which ``names`` are in the members' order.
     """
 
     def __init__(
@@ -97,12 +99,17 @@ class Union:
         members: Sequence[Authorizer],
         privileged: Sequence[str] = (),
         paths: AlwaysAllowPaths | None = None,
+        names: Sequence[tuple[str, str]] = (),
+        decisions: Counter | None = None,
     ) -> None:
         self._members = tuple(members)
         self._privileged = frozenset(privileged)
         self._paths = paths
-        self._asks = tuple(m.authorize for m in self._members)
-        self._only = self._asks[0] if len(self._asks) == 1 else None
+        self._count = (decisions or Counter("", "")).inc
+        shown = names or [("", "")] * len(self._members)
+        self._asks: tuple[Ask, ...] = tuple(
+            (m.authorize, ((*n, "denied"), (*n, "allowed"))) for m, n in zip(self._members, shown, strict=True)
+        )
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
         """Allow the privileged groups and the open paths; else the first opinion in the order of the modes, awaitable if need be."""
@@ -112,31 +119,33 @@ class Union:
             open_to_all = self._paths.authorize(a)
             if open_to_all[0] == ALLOW:
                 return open_to_all
-        if self._only is not None:
-            return self._only(a)
         silent: list[Outcome] = []
         asks = iter(self._asks)
-        for ask in asks:
+        for ask, labels in asks:
             outcome = ask(a)
             if not isinstance(outcome, tuple):
-                return self._wait(a, outcome, asks, silent)
+                return self._wait(a, outcome, labels, asks, silent)
             if outcome[0] != NO_OPINION:
+                self._count(labels[outcome[0]])
                 return outcome
             if outcome[1] or outcome[2]:
                 silent.append(outcome)
         return _undecided(silent)
 
-    @staticmethod
-    async def _wait(a: Attributes, waiting: Awaitable[Outcome], asks: Iterator[Ask], silent: list[Outcome]) -> Outcome:
+    async def _wait(
+        self, a: Attributes, waiting: Awaitable[Outcome], labels: tuple[Labels, Labels], asks: Iterator[Ask], silent: list[Outcome]
+    ) -> Outcome:
         """The rest of ``authorize`` from the first member on that has to wait."""
         outcome = await waiting
         while outcome[0] == NO_OPINION:
             if outcome[1] or outcome[2]:
                 silent.append(outcome)
-            ask = next(asks, None)
-            if ask is None:
+            following = next(asks, None)
+            if following is None:
                 return _undecided(silent)
+            ask, labels = following
             outcome = await awaited(ask(a))
+        self._count(labels[outcome[0]])
         return outcome
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
@@ -157,35 +166,47 @@ class Union:
                 errs.append(error)
         return resource, other, incomplete, aggregate(errs)
 
+    def close(self) -> None:
+        """Let go of what members hold open."""
+        for member in self._members:
+            close = getattr(member, "close", None)
+            if close is not None:
+                close()
+
 
 def build(
     modes: Sequence[str],
     rbac: Authorizer | None = None,
     node: Authorizer | None = None,
     abac: Authorizer | None = None,
-    webhook: Authorizer | None = None,
+    webhooks: Sequence[tuple[str, Authorizer]] = (),
     always_allow_paths: Sequence[str] = (),
-    own: Sequence[Authorizer] = (),
+    decisions: Counter | None = None,
 ) -> Union:
-    """The server's authorizer: privileged groups, always-allowed paths (none by default), ``own`` of an embedding program, then the
-    modes in the order given.
+    """The server's authorizer: privileged groups, always-allowed paths (none by default), then the modes in the
+    order given.
 
-    ``ValueError`` for an unknown, repeated or unconfigured mode; an empty list is refused: nothing is open by accident.
+    Each mode Webhook takes the next of ``webhooks``, (name, authorizer). ``ValueError`` for an unknown, repeated or unconfigured mode; an
+    empty list is refused: nothing is open by accident.
     """
     known: dict[str, Authorizer | None] = {
-        "AlwaysAllow": AlwaysAllow(), "AlwaysDeny": AlwaysDeny(), "RBAC": rbac, "Node": node, "ABAC": abac, "Webhook": webhook,
+        "AlwaysAllow": AlwaysAllow(), "AlwaysDeny": AlwaysDeny(), "RBAC": rbac, "Node": node, "ABAC": abac,
     }  # fmt: skip
     if not modes:
         raise ValueError("at least one authorization-mode must be passed")
-    members: list[Authorizer] = list(own)
+    members: list[Authorizer] = []
+    names: list[tuple[str, str]] = []
+    hooks = iter(webhooks)
     for i, mode in enumerate(modes):
-        if mode not in known:
+        name, member = next(hooks, ("", None)) if mode == "Webhook" else (mode.lower(), known.get(mode))
+        if mode not in known and mode != "Webhook":
             raise ValueError(f'authorization-mode "{mode}" is not a valid mode')
-        if mode in modes[:i]:
+        if mode in modes[:i] and mode != "Webhook":
             raise ValueError(f'authorization-mode "{mode}" has mode specified more than once')
-        member = known[mode]
         if member is None:
             raise ValueError(f'authorization-mode "{mode}" is not configured')
         members.append(member)
+        names.append((mode, name))
     # system:masters may do everything, whatever else is configured: the way back from a broken policy.
-    return Union(members, (MASTERS,), AlwaysAllowPaths(always_allow_paths) if always_allow_paths else None)
+    paths = AlwaysAllowPaths(always_allow_paths) if always_allow_paths else None
+    return Union(members, (MASTERS,), paths, names, decisions)

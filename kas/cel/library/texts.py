@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from kas.cel.library.declare import TRAVERSAL, Library, of_first, on, plain, regex_cost
 from kas.cel.problems import EvaluationError
 from kas.cel.types import DYN, INT, STRING, list_of
 from kas.cel.values import Duration, Opaque, Optional, Timestamp, TypeValue, size, type_of_value
 from kas.meta.field import go_quote
-from kas.meta.regex import RegexError, compiled
+from kas.meta.regex import Pattern, RegexError, compiled
 
+T = TypeVar("T")
 LIB = Library()
 TEXTS = list_of(STRING)
 NO_OVERLOAD = "no such overload"
@@ -171,17 +172,24 @@ def _found(overload: str, args: list[Any], result: Any) -> int:
     return regex_cost(size(args[0]), size(args[1]))
 
 
-def _pattern(p: Any) -> Any:
+def _pattern(p: Any) -> Pattern:
     try:
         return compiled(p)
     except RegexError as e:
         raise EvaluationError(f"Illegal regex: {e}") from None
 
 
+def _searched(how: Callable[[str], T], s: str) -> T:
+    try:
+        return how(s)
+    except RegexError as e:
+        raise EvaluationError(str(e)) from None
+
+
 @LIB("find", on("string_find_string", [STRING, STRING], STRING), cost=_found)
 def _find(s: Any, p: Any) -> str:
     _need((s, str), (p, str))
-    m = _pattern(p).search(s)
+    m = _searched(_pattern(p).search, s)
     return m.group() if m is not None else ""
 
 
@@ -192,7 +200,7 @@ def _find(s: Any, p: Any) -> str:
 def _find_all(s: Any, p: Any, n: Any = -1) -> list[str]:
     _need((s, str), (p, str), (n, int))
     out: list[str] = []
-    for m in _pattern(p).finditer(s):
+    for m in _searched(_pattern(p).finditer, s):
         if 0 <= n <= len(out):
             break
         out.append(m.group())

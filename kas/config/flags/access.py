@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from kas.config.flags.row import Flag, no_effect, refuses
 
-_OIDC = refuses("OpenID Connect")
-_TOKEN_WEBHOOK = refuses("a webhook that authenticates tokens")
-_NO_TOKEN_WEBHOOK = no_effect("there is no webhook that authenticates tokens yet")
-_AUTHZ_WEBHOOK = refuses("a webhook that authorizes")
-_NO_AUTHZ_WEBHOOK = no_effect("there is no webhook that authorizes yet")
-
 AUTHENTICATION = (
     Flag("anonymous-auth", "bool", True, "Requests without credentials are system:anonymous instead of 401."),
     Flag("api-audiences", "strings", (), "Audiences of the API server.", shown="the service-account issuers"),
-    Flag("authentication-config", "path", "", "AuthenticationConfiguration file.", refuses("an authentication configuration")),
-    Flag("authentication-token-webhook-cache-ttl", "duration", 120.0, "How long the webhook's answers are kept.", _NO_TOKEN_WEBHOOK),
-    Flag("authentication-token-webhook-config-file", "path", "", "Kubeconfig of the webhook that is asked about tokens.", _TOKEN_WEBHOOK),
-    Flag("authentication-token-webhook-version", "string", "v1beta1", "Version of TokenReview the webhook is sent.", _NO_TOKEN_WEBHOOK),
+    Flag("authentication-config", "path", "", "AuthenticationConfiguration file; its issuers are read again when it changes."),
+    Flag("authentication-token-webhook-cache-ttl", "duration", 120.0, "How long the webhook's answers are kept."),
+    Flag("authentication-token-webhook-config-file", "path", "", "Kubeconfig of the webhook that is asked about tokens."),
+    Flag("authentication-token-webhook-version", "string", "v1beta1", "Version of TokenReview the webhook is sent."),
     Flag("client-ca-file", "path", "", "CA whose client certificates name users: CN the user, O the groups."),
     Flag("enable-bootstrap-token-auth", "bool", False, "Accept the tokens of Secrets in kube-system that let nodes join."),
-    Flag("oidc-ca-file", "path", "", "CA of the issuer's certificate.", _OIDC),
-    Flag("oidc-client-id", "string", "", "Client id the tokens are for.", _OIDC),
-    Flag("oidc-groups-claim", "string", "", "Claim that holds the groups.", _OIDC),
-    Flag("oidc-groups-prefix", "string", "", "What is put before each group.", _OIDC),
-    Flag("oidc-issuer-url", "string", "", "Issuer whose tokens are accepted.", _OIDC),
-    Flag("oidc-required-claim", "mapStringString", {}, "Claims a token has to have.", _OIDC),
-    Flag("oidc-signing-algs", "strings", ("RS256",), "Signature algorithms that are accepted.", _OIDC),
-    Flag("oidc-username-claim", "string", "sub", "Claim that holds the user's name.", _OIDC),
-    Flag("oidc-username-prefix", "string", "", "What is put before the name.", _OIDC),
+    Flag("oidc-ca-file", "path", "", "CA of the issuer's certificate."),
+    Flag("oidc-client-id", "string", "", "Client id the tokens are for."),
+    Flag("oidc-groups-claim", "string", "", "Claim that holds the groups."),
+    Flag("oidc-groups-prefix", "string", "", "What is put before each group."),
+    Flag("oidc-issuer-url", "string", "", "Issuer whose tokens are accepted."),
+    Flag("oidc-required-claim", "mapStringString", {}, "Claims a token has to have."),
+    Flag("oidc-signing-algs", "strings", ("RS256",), "Signature algorithms that are accepted."),
+    Flag("oidc-username-claim", "string", "sub", "Claim that holds the user's name."),
+    Flag("oidc-username-prefix", "string", "", "What is put before the name."),
     Flag("requestheader-allowed-names", "strings", (), "Common names an authenticating proxy may have."),
     Flag("requestheader-client-ca-file", "path", "", "CA of authenticating proxies, whose headers name the user."),
     Flag("requestheader-extra-headers-prefix", "strings", (), "Prefixes of the headers with what else is known of the user."),
@@ -47,14 +41,14 @@ AUTHENTICATION = (
 )  # fmt: skip
 
 AUTHORIZATION = (
-    Flag("authorization-config", "path", "", "AuthorizationConfiguration file.", refuses("an authorization configuration")),
-    Flag("authorization-mode", "strings", ("Node", "RBAC"), "Authorizers in order: Node, RBAC, ABAC, AlwaysAllow, AlwaysDeny.",
+    Flag("authorization-config", "path", "", "AuthorizationConfiguration file, instead of the modes; read again when it changes."),
+    Flag("authorization-mode", "strings", ("Node", "RBAC"), "Authorizers in order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny.",
          upstream=""),
     Flag("authorization-policy-file", "path", "", "ABAC policy, one JSON object a line."),
-    Flag("authorization-webhook-cache-authorized-ttl", "duration", 300.0, "How long a webhook's yes is kept.", _NO_AUTHZ_WEBHOOK),
-    Flag("authorization-webhook-cache-unauthorized-ttl", "duration", 30.0, "How long a webhook's no is kept.", _NO_AUTHZ_WEBHOOK),
-    Flag("authorization-webhook-config-file", "path", "", "Kubeconfig of the webhook that authorizes.", _AUTHZ_WEBHOOK),
-    Flag("authorization-webhook-version", "string", "v1beta1", "Version of SubjectAccessReview the webhook is sent.", _NO_AUTHZ_WEBHOOK),
+    Flag("authorization-webhook-cache-authorized-ttl", "duration", 300.0, "How long a webhook's yes is kept."),
+    Flag("authorization-webhook-cache-unauthorized-ttl", "duration", 30.0, "How long a webhook's no is kept."),
+    Flag("authorization-webhook-config-file", "path", "", "Kubeconfig of the webhook that authorizes."),
+    Flag("authorization-webhook-version", "string", "v1beta1", "Version of SubjectAccessReview the webhook is sent."),
 )  # fmt: skip
 
 ADMISSION = (

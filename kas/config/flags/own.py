@@ -19,6 +19,8 @@ OWN = (
     Flag("worker-timeout", "duration", 30.0,
          "How long a worker may not answer the process that watches it before it is killed and replaced; after a third of it new "
          "connections go to the others. 0 = never.", own=True),
+    Flag("basic-auth-file", "path", "", 'CSV of password,user,uid,"group1,group2": users by name and password, as up to Kubernetes 1.18.',
+         own=True),
     Flag("enable-swagger-ui", "bool", True, "Serve /swagger-ui.", own=True),
     Flag("log-dir", "path", "", "Directory whose files /logs/ shows.", shown="logs below --data-dir", own=True),
     Flag("store-max-size", "quantity", 64 << 30, "Upper bound of the store's file.", own=True),

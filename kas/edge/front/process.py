@@ -83,7 +83,8 @@ class FrontProcess:
         self.rendezvous, self.goaway = rendezvous, goaway
         self._listening, self._contexts = sock, Contexts(settings)
         self._workers = [
-            Worker(self.loop, rendezvous.worker(i), rendezvous.introductions(i), self._workers_changed) for i in range(workers)
+            Worker(self.loop, rendezvous.worker(i), rendezvous.introductions(i), self._workers_changed, rendezvous.streams(i))
+            for i in range(workers)
         ]
         self._limits, self._most = limits, limits.connections or _descriptors()
         self._open = 0

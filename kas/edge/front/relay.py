@@ -17,6 +17,7 @@ from kas.edge.front.frames import GOAWAY, Frames
 from kas.edge.front.introduction import goodbye, hello
 from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.front.tls import shown
+from kas.edge.front.upgrades import wants_spdy
 from kas.edge.front.worker import Worker
 
 RECORD_BYTES = 16 << 10  # a TLS record holds no more, so nothing stays behind inside of OpenSSL
@@ -47,7 +48,7 @@ class Front(Protocol):
 class Relay:
     """Starts with the handshake. Ends by itself, or by ``close``, and tells its front."""
 
-    __slots__ = ("_address", "_client", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock", "_tls", "_up", "_worker",
+    __slots__ = ("_address", "_client", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock", "_spdy", "_tls", "_up", "_worker",
                  "_worker_fd", "_writing", "closed", "worker")  # fmt: skip
 
     def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
@@ -60,7 +61,7 @@ class Relay:
         self._address = ""
         self._up: bytes | memoryview = b""
         self._down: bytes | memoryview = b""
-        self._writing = self._going = self.closed = False
+        self._writing = self._going = self._spdy = self.closed = False
         self._frames: Frames | None = None  # of HTTP/2, where a client may be told to go away
         self._loop.add_reader(self._fd, self._shake)
 
@@ -88,8 +89,19 @@ class Relay:
     # --- the worker
 
     def _speaks(self) -> None:
-        self._loop.remove_reader(self._fd)
-        self._front.wants_worker(self)
+        """The first bytes say where the connection belongs. Until they are there the client counts as silent."""
+        try:
+            self._up = bytes(self._up) + self._tls.recv(RECORD_BYTES)
+        except SSL.WantReadError:
+            return
+        except SSL.Error:
+            self.close()
+            return
+        wanted = wants_spdy(self._up)
+        if wanted is not None:
+            self._spdy = wanted
+            self._loop.remove_reader(self._fd)
+            self._front.wants_worker(self)
 
     def join(self, worker: Worker) -> None:
         """From here on it is this worker the client speaks with."""
@@ -113,7 +125,7 @@ class Relay:
             return
         assert self._worker is not None and self.worker is not None
         try:
-            self._worker.connect(self.worker.address)
+            self._worker.connect(self.worker.streams if self._spdy else self.worker.address)
         except BlockingIOError:
             self._loop.call_later(RETRY_S, self._connect)
             return
@@ -121,7 +133,7 @@ class Relay:
             self.close()
             return
         self._worker_fd = self._worker.fileno()
-        self._loop.add_reader(self._fd, self._from_client)
+        self._loop.add_writer(self._worker_fd, self._flush_up)  # what was read already; the rest after it
         self._loop.add_reader(self._worker_fd, self._from_worker)
 
     # --- up: from the client to the worker

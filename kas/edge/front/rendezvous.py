@@ -24,6 +24,10 @@ class Rendezvous:
         """Where a worker takes connections."""
         return self._at(f"worker-{index}")
 
+    def streams(self, index: int) -> str:
+        """Where a worker takes connections that ask for SPDY."""
+        return self._at(f"streams-{index}")
+
     def introductions(self, index: int) -> str:
         """Where a worker is told what connections have shown."""
         return self._at(f"introductions-{index}")

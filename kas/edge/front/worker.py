@@ -14,11 +14,14 @@ READ_BYTES = 1 << 16
 
 
 class Worker:
-    """``joined`` while the worker listens to introductions: only then it is given connections. ``changed`` is called when that changes.
-    ``relays`` are its connections, by their addresses."""
+    """``joined`` while the worker listens to introductions: only then it is given connections, at ``address``, or at ``streams`` when they
+    ask for SPDY. ``changed`` is called when that changes. ``relays`` are its connections, by their addresses."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, address: str, introductions: str, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, address: str, introductions: str, changed: Callable[[], None], streams: str = ""
+    ) -> None:
         self._loop, self.address, self._introductions, self._changed = loop, address, introductions, changed
+        self.streams = streams or address
         self.relays: dict[str, Any] = {}
         self.joined = False
         self._sock: socket.socket | None = None

@@ -12,6 +12,7 @@ import orjson
 
 from kas.apiextensions import customtypes
 from kas.apiextensions.embeddedmeta import MetadataError
+from kas.endpoints.bodyerrors import check_texts, from_yaml, no_object, unrecognized
 from kas.meta import errors, field, gojson
 from kas.meta.field import go_quote
 from kas.request.negotiation import PROTOBUF, SUPPORTED, YAML, unsupported
@@ -28,22 +29,19 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
         raise unsupported(SUPPORTED)
     repeated: list[str] = []
     if form == YAML:
-        from kas.types import yaml_codec  # PyYAML is large and few clients send YAML
-
-        try:
-            value, repeated = yaml_codec.decode(body)
-        except yaml_codec.YAMLError as e:
-            raise errors.bad_request(f"error decoding YAML: {e}") from None
+        value, repeated = from_yaml(kind, body)
     else:
         try:
             value = gojson.loads(body)
         except gojson.JSONError as e:
-            raise errors.bad_request(f"error decoding JSON: {e}") from None
+            raise unrecognized(kind, f"couldn't get version/kind; json parse error: {e}", body) from None
         if field_validation != "Ignore":
             repeated = duplicates(body)
+    if value is None:
+        value = {}  # as in Go, where it leaves everything as it is
     if not isinstance(value, dict):
-        raise errors.bad_request("not an object")
-    check_type(value, kind)
+        raise no_object(kind, value, body)
+    check_type(value, kind, body, field_validation)
     try:
         unknown = customtypes.decode(kind.type, value)
     except (MetadataError, DecodeError) as e:
@@ -71,11 +69,20 @@ def _cannot(kind: Any, why: str) -> errors.ApiError:
     return errors.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
 
 
-def check_type(value: Obj, kind: Any) -> None:
-    """An object must say what it is, and be it. Raises 400."""
+def check_type(value: Obj, kind: Any, body: bytes, field_validation: str) -> None:
+    """An object must say what it is, and in which version: that of the request. Raises 400. Validation refuses other kinds."""
     given_kind, given_version = value.get("kind"), value.get("apiVersion")
-    if given_kind == kind.kind and given_version == kind.api_version:
+    if given_version == kind.api_version and given_kind and isinstance(given_kind, str):
         return
+    check_texts(value, kind, body)
+    given_version = given_version or ""
+    if not given_kind:
+        why = f"Object 'Kind' is missing in '{body.decode('utf-8', 'replace')}'"
+        raise _cannot(kind, why) if field_validation == "Ignore" else unrecognized(kind, why, body)
+    group, _, version = given_version.rpartition("/")
+    if group != kind.group:  # upstream has it converted before it looks at the version
+        why = f'{group}/{version}, Kind={given_kind} is unstructured and is not suitable for converting to "{kind.api_version}"'
+        raise errors.bad_request(f'{given_kind} in version "{version}" cannot be handled as a {kind.kind}: {why}')
     raise errors.bad_request(f"the API version in the data ({given_version}) does not match the expected API version ({kind.api_version})")
 
 

@@ -10,6 +10,12 @@ from kas.endpoints.scale import Scale, Scaled
 from kas.meta import errors
 from kas.registry.strategy import Obj
 
+MISSING = -(2**31)
+_NO_MANAGERS = (
+    "failed to create manager for existing fields: failed to convert live object (/; autoscaling/v1, Kind=Scale) to proper version: "
+    "request to convert CR to an invalid group/version: autoscaling/v1"
+)
+
 
 def _path(scale: Obj | None) -> str | None:
     return scale["specReplicasPath"].removeprefix(".") if scale is not None else None
@@ -26,6 +32,34 @@ class CustomScaled(Scaled):
 
     def of(self, parent: Obj) -> Obj:
         """The Scale of an object. Raises 500 where the replicas are missing or are none."""
+        scale, replicas = self._seen(parent)
+        if replicas is None:
+            raise errors.ApiError(500, "", f'the spec replicas field "{self._scale["specReplicasPath"]}" does not exist')
+        return scale
+
+    def to_change(self, parent: Obj) -> Obj:
+        """As upstream, replicas that are missing are a number nobody can send."""
+        scale, replicas = self._seen(parent)
+        if replicas is None:
+            scale["spec"]["replicas"] = MISSING
+        return scale
+
+    def to_validate(self, parent: Obj) -> Obj:
+        """Replicas that are missing are none."""
+        return self._seen(parent)[0]
+
+    def check(self, scale: Obj, live: Obj, name: str) -> None:
+        """Replicas that were missing are there (400). What else is wrong with them is found in the object."""
+        if (scale.get("spec") or {}).get("replicas") == MISSING:
+            raise errors.bad_request(f'the spec replicas field "{self._scale["specReplicasPath"]}" cannot be empty')
+
+    def check_apply(self, live: Obj, applied: Obj) -> None:
+        """Upstream cannot make the Scale that was there before the first apply (500): nobody manages the replicas yet."""
+        if "managedFields" not in live["metadata"] and (applied.get("apiVersion"), applied.get("kind")) == ("autoscaling/v1", "Scale"):
+            raise errors.ApiError(500, "", _NO_MANAGERS)
+
+    def _seen(self, parent: Obj) -> tuple[Obj, int | None]:
+        """The Scale, and the replicas; None where they are missing."""
         meta, paths = parent["metadata"], self._scale
         selector = paths.get("labelSelectorPath")
         try:
@@ -34,8 +68,6 @@ class CustomScaled(Scaled):
             label = scalepaths.value_at(parent, selector, str) if selector else None
         except scalepaths.PathError as e:
             raise errors.ApiError(500, "", str(e)) from None
-        if replicas is None:
-            raise errors.ApiError(500, "", f'the spec replicas field "{paths["specReplicasPath"]}" does not exist')
         kept = {k: meta[k] for k in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp") if k in meta}
         out: Obj = {
             "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": kept, "spec": {"replicas": replicas} if replicas else {},
@@ -43,7 +75,7 @@ class CustomScaled(Scaled):
         }  # fmt: skip
         if label:
             out["status"]["selector"] = label
-        return out
+        return out, replicas
 
     def onto(self, parent: Obj, replicas: int) -> Obj:
         """The object with these replicas; maps on the way are made. Raises 500 where something else stands there."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any
 
-from kas.apiextensions import customtypes, mergeschema
+from kas.apiextensions import customtypes
 from kas.apiextensions.definition import DefinedVersion, Definition
+from kas.endpoints.custom.merging import MergeSchemas
 from kas.endpoints.served import Served
-from kas.meta import errors
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager.schema import Schema
 from kas.registry.generic import Registry
@@ -23,10 +24,10 @@ _NOTHING = schema_type("", {})
 class State:
     """What the versions of one definition share, and what changes while they are served. ``clean`` says that every stored object was
     written under today's spec, in its storage version: there is nothing to prune, to fill in or to convert. ``types`` are those of all
-    versions."""
+    versions, ``merging`` their merge schemas."""
 
-    def __init__(self, definition: Definition, types: dict[str, TypeDesc], clean: bool) -> None:
-        self.definition, self.types, self.clean = definition, types, clean
+    def __init__(self, definition: Definition, types: dict[str, TypeDesc], clean: bool, merging: MergeSchemas) -> None:
+        self.definition, self.types, self.clean, self.merging = definition, types, clean, merging
         self.asked = False  # for objects, while that was not known
         self.versions: dict[str, CustomServed] = {}  # those that are served
 
@@ -35,6 +36,13 @@ class State:
         self.clean = True
         for served in self.versions.values():
             served.native = served.stores
+            served.unindexed = served.sifts
+
+    def retire(self) -> None:
+        """Nothing here leads back to itself any more, so that all of it goes with the last request that uses it: a collection of cyclic
+        garbage is rare, and a schema is large."""
+        self.versions = {}
+        self.merging.forget()
 
     def type_of(self, api_version: str) -> TypeDesc:
         """The type of objects that say they are of that version; one that knows no fields when the definition has none."""
@@ -59,7 +67,13 @@ class CustomServed(Served):
         self.state, self.defined = state, defined
         self.stores = self.own == self.stored
         self.native = self.stores and state.clean
+        # Before that objects looked otherwise: who watched them lists them anew, as where upstream's cache begins.
+        self.oldest = state.definition.since
+        # What a webhook converts has fields of its own.
+        self.sifts = bool(defined.selectable) and not self.stores and not converter.total
+        self.unindexed = bool(defined.selectable) and (self.sifts or not state.clean)
         self.streams = self.stores or converter.total
+        self.answered = None if converter.total else partial(state.merging.answered, defined.name)
         self.identity = (*self.identity, state.definition.uid, state.definition.generation)
         self.deprecation = defined.warning
         self.columns = defined.columns
@@ -117,8 +131,10 @@ class CustomServed(Served):
         return (found if isinstance(found, list) else await found)[0]
 
     async def to_storage(self, obj: Obj) -> Obj:
-        """An object of this version as it is stored, with what reading it would fill in."""
+        """An object of this version as it is stored, with what reading it would fill in; what admission left in it that the schema does
+        not know is gone."""
         if self.stores:
+            customtypes.decode(self.type, obj)
             return obj
         found = self.converter.convert([obj], self.stored)
         stored = _pruned(self.registry.type, found if isinstance(found, list) else await found)[0]
@@ -128,25 +144,8 @@ class CustomServed(Served):
     # --- what kinds have
 
     def merge_schema(self) -> Schema:
-        """From the version's schema; entries of other versions are converted, of those that are gone dropped."""
-        preserve = self.state.definition.keeps_unknown
-        return mergeschema.crd_schema(self.type, self.api_version, self.kind, preserve, self._other_version)
-
-    def _other_version(self, obj: Obj, api_version: str) -> tuple[Schema, Obj] | None:
-        group, _, version = api_version.rpartition("/")
-        other = self.state.versions.get(version) if group == self.group else None
-        if other is None:
-            return None
-        # Who manages which fields is worked out at once; a webhook would have to be waited for.
-        found = self.converter.convert([obj], other.own) if self.converter.total else None
-        if not isinstance(found, list):
-            raise errors.internal(f"managed fields of {api_version} are not converted by webhooks")
-        if other.schema is None:
-            other.schema = other.merge_schema()
-        # Conversions for managed fields prune nothing: what the other version does not know is a failure there.
-        if not other.schema.fits(found[0]):
-            raise errors.internal(f"the object does not fit {api_version}")
-        return other.schema, found[0]
+        """From the version's schema."""
+        return self.state.merging.of(self.version)
 
 
 def _filled(type_: TypeDesc, out: list[Shown], places: Sequence[int], objects: list[Obj], revisions: Sequence[int]) -> list[Shown]:

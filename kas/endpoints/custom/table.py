@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.apiextensions import definition as definitions
 from kas.apiextensions.definition import DefinedVersion, Definition
-from kas.endpoints.custom.served import CustomServed, State
 from kas.informers.reflector import Reflector
-from kas.kinds.apiextensions.conversion import to_v1
-from kas.kinds.apiextensions.customresource.storage import CustomRegistry, Guard
-from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
 from kas.meta import errors
 from kas.meta.stored import Stored, object_of
 from kas.registry.registries import Registries
@@ -24,8 +21,13 @@ from kas.registry.versions import Converter
 from kas.store import Event, Record
 from kas.types.scheme import Resource, Scheme, TypeDesc, lazy_schema_type, schema_type
 
+if TYPE_CHECKING:  # most servers define nothing, and need none of this; ``_install`` loads it
+    from kas.endpoints.custom.served import CustomServed, State
+    from kas.kinds.apiextensions.customresource.storage import Guard
+
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
 PAGE = 64
+COLLECTED = 16
 _WRITES = ("get", "patch", "update")
 _LIST: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 # Told with a definition's served versions as they are now, None for one that is not served any more.
@@ -51,6 +53,7 @@ class CustomResources:
         self._states: dict[str, State] = {}  # by the name of the definition
         self.served: dict[tuple[str, str], dict[str, CustomServed]] = {}  # (group, version) -> plural
         self.groups: dict[str, set[str]] = {}  # group -> names of the definitions that are served
+        self._gone = 0  # definitions that were removed or replaced since garbage was collected
 
     def start(self) -> None:
         """Read the definitions and follow them."""
@@ -122,6 +125,7 @@ class CustomResources:
                 self._install(new)
             if state is not None:
                 self._changed(state)
+                state.retire()
         return name
 
     def _delete(self, name: str) -> None:
@@ -130,15 +134,22 @@ class CustomResources:
         if state is not None:
             self._remove(name, state)
             self._changed(state)
+            state.retire()
 
     # --- installing
 
     def _install(self, d: Definition) -> None:
+        from kas.endpoints.custom.merging import MergeSchemas
+        from kas.endpoints.custom.served import CustomServed, State
+        from kas.kinds.apiextensions.customresource.storage import CustomRegistry
+        from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
+
         group, plural, kind = d.group, d.names["plural"], d.names["kind"]
         list_kind = d.names.get("listKind") or f"{kind}List"
         types = {v.name: self._type(d, v, kind) for v in d.versions}
         list_type = schema_type(list_kind, _LIST)
-        state = State(d, types, self._is_clean(d))
+        converter = self._converter_of(d)
+        state = State(d, types, self._is_clean(d), MergeSchemas(group, kind, types, d.keeps_unknown, converter))
         stored = d.stored.name
         records: dict[str, Resource] = {}
         for v in d.versions:
@@ -148,7 +159,6 @@ class CustomResources:
         store, now = self._registries.store, self._registries.now
         registry = CustomRegistry(records[stored], store, now, tuple(selectable), lambda: self._guard(state))
         self._registries.put(registry, records)
-        converter = self._converter_of(d)
         for v in d.versions:
             records[v.name].strategy = CustomResourceStrategy(records[v.name], v)
             if v.served:
@@ -158,6 +168,8 @@ class CustomResources:
 
     def _guard(self, state: State) -> Guard | None:
         d = state.definition
+        from kas.kinds.apiextensions.customresource.storage import Guard
+
         return Guard(self._root + d.name, d.revision, not d.deleting) if self._states.get(d.name) is state else None
 
     def _type(self, d: Definition, v: DefinedVersion, kind: str) -> TypeDesc:
@@ -207,6 +219,12 @@ class CustomResources:
         self.groups[d.group].discard(name)
         if not self.groups[d.group]:
             del self.groups[d.group]
+        self._gone += 1
+        if self._gone >= COLLECTED:
+            # Types and what was compiled for them refer to each other: the collector, which rarely looks at what is old, would keep some
+            # hundred kilobytes of each.
+            self._gone = 0
+            gc.collect()
 
     def parts(self) -> Iterator[tuple[str, str, str, Callable[[], Any]]]:
         """What OpenAPI shows of them: group, version, a tag that changes with what is shown, and what reads that from the store."""
@@ -219,6 +237,7 @@ class CustomResources:
 
     def _described(self, name: str, version: str) -> Any:
         from kas.endpoints.openapi import custom  # large, and rarely asked for
+        from kas.kinds.apiextensions.conversion import to_v1
 
         return custom.describe(to_v1(object_of(self.record(name))), version)
 

@@ -18,6 +18,7 @@ from kas.apiextensions import definition as definitions
 from kas.apiextensions.nopconverter import NOP
 from kas.endpoints import discovery, listing, respond
 from kas.endpoints.custom.handler import check_patch_type, check_stream, without_protobuf
+from kas.endpoints.custom.merging import MergeSchemas
 from kas.endpoints.custom.served import CustomServed, State
 from kas.endpoints.custom.table import GROUP, RESOURCE, record
 from kas.endpoints.custom.virtualwatch import VirtualWatch
@@ -61,7 +62,9 @@ class VirtualServed(CustomServed):
         made = scheme.put(d.group, version.name, kinds, row)
         made.allow_unconditional_update = True
         made.strategy = CustomResourceStrategy(made, version)
-        super().__init__(made, Registry(made, cast(Store, _Slot(None)), lambda: ""), NOP, State(d, {version.name: type_}, True), version)
+        types = {version.name: type_}
+        state = State(d, types, True, MergeSchemas(d.group, resource.kind, types, False, NOP))
+        super().__init__(made, Registry(made, cast(Store, _Slot(None)), lambda: ""), NOP, state, version)
 
     def shown(self, obj: Obj) -> Decoded:
         """An object of the storage as an answer."""

@@ -19,7 +19,7 @@ from kas.endpoints.openapi import custom, gnostic, schemas, v2, v3
 from kas.endpoints.openapi.custom import Part
 from kas.endpoints.openapi.operations import (
     Operation,
-    Served,
+    ServedResource,
     ServedSubresource,
     builtin,
     group_operations,
@@ -28,7 +28,7 @@ from kas.endpoints.openapi.operations import (
     version_operations,
 )
 
-__all__ = ["Document", "OpenAPI", "Part", "Served", "ServedSubresource", "builtin", "custom", "negotiate"]
+__all__ = ["Document", "OpenAPI", "Part", "ServedResource", "ServedSubresource", "builtin", "custom", "negotiate"]
 
 JSON = "application/json"
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -83,9 +83,9 @@ class OpenAPI:
     """
 
     def __init__(
-        self, served: Iterable[Served], server_version: str, parts: Iterable[Part] = (), before: OpenAPI | None = None
+        self, served: Iterable[ServedResource], server_version: str, parts: Iterable[Part] = (), before: OpenAPI | None = None
     ) -> None:
-        self._served: dict[tuple[str, str], list[Served]] = {}
+        self._served: dict[tuple[str, str], list[ServedResource]] = {}
         for s in served:
             self._served.setdefault((s.group, s.version), []).append(s)
         self._parts: dict[tuple[str, str], list[Part]] = {}
@@ -142,9 +142,9 @@ class OpenAPI:
             tag = hashlib.sha512(f"{tag} {content_type}".encode()).hexdigest().upper()
         return f'"{tag}"'
 
-    def _loaded(self, group: str | None = None, version: str = "") -> tuple[dict[tuple[str, str], list[Served]], dict[str, Any]]:
+    def _loaded(self, group: str | None = None, version: str = "") -> tuple[dict[tuple[str, str], list[ServedResource]], dict[str, Any]]:
         """The custom resources of a group version, or of all, and their definitions."""
-        served: dict[tuple[str, str], list[Served]] = {}
+        served: dict[tuple[str, str], list[ServedResource]] = {}
         definitions: dict[str, Any] = {}
         for gv, parts in self._parts.items():
             if group is None or gv == (group, version):

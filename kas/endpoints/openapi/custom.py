@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kas.endpoints.openapi.operations import Served, ServedSubresource
+from kas.endpoints.openapi.operations import ServedResource, ServedSubresource
 from kas.endpoints.openapi.schemas import GVK, META, V2_PREFIX, Schema
 
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
@@ -47,7 +47,7 @@ class Part:
     group: str
     version: str
     tag: str
-    load: Callable[[], tuple[list[Served], dict[str, Schema]]]
+    load: Callable[[], tuple[list[ServedResource], dict[str, Schema]]]
 
 
 def definition_name(group: str, version: str, kind: str) -> str:
@@ -104,7 +104,7 @@ def structural_v2(schema: Schema) -> Schema:
     return out
 
 
-def describe(crd: dict[str, Any], only: str = "") -> tuple[list[Served], dict[str, Schema]]:
+def describe(crd: dict[str, Any], only: str = "") -> tuple[list[ServedResource], dict[str, Schema]]:
     """The served resources of a definition and the OpenAPI definitions (by name) of their kinds and lists; ``only`` of one version."""
     spec, names = crd["spec"], (crd.get("status") or {}).get("acceptedNames") or crd["spec"]["names"]
     served, definitions = [], {}
@@ -147,5 +147,5 @@ def describe(crd: dict[str, Any], only: str = "") -> tuple[list[Served], dict[st
             subs.append(ServedSubresource("scale", "autoscaling", "v1", "Scale", verbs, SCALE))
         all_verbs = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
         namespaced = spec["scope"] == "Namespaced"
-        served.append(Served(group, name, names["plural"], kind, namespaced, all_verbs, own, own_list, False, False, tuple(subs)))
+        served.append(ServedResource(group, name, names["plural"], kind, namespaced, all_verbs, own, own_list, False, False, tuple(subs)))
     return served, definitions

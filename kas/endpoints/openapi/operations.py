@@ -1,6 +1,6 @@
 """What can be done at which path, independent of the OpenAPI version.
 
-Built from ``Served`` records, which built-in and custom resources share. Source of the behaviour: apiserver
+Built from ``ServedResource`` records, which built-in and custom resources share. Source of the behaviour: apiserver
 ``endpoints/installer.go`` (actions and paths) and ``endpoints/openapi`` (operation ids and tags).
 """
 
@@ -49,7 +49,7 @@ class ServedSubresource:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedResource:
     """A resource at a group version; ``type`` and ``list_type`` name its definitions."""
 
     group: str
@@ -93,7 +93,7 @@ class Operation:
     deprecated: bool = False
 
 
-def builtin(resource: Resource) -> Served:
+def builtin(resource: Resource) -> ServedResource:
     """A built-in resource as this package sees it."""
     subresources = []
     for sub in resource.subresources.values():
@@ -104,7 +104,7 @@ def builtin(resource: Resource) -> Served:
         suffix = bool(sub.path_suffix)
         made = ServedSubresource(sub.name, sub.group, sub.version, sub.kind, sub.verbs, body, sub.connect, suffix, own)
         subresources.append(made)
-    return Served(
+    return ServedResource(
         resource.group, resource.version, resource.resource, resource.kind, resource.namespaced, resource.verbs, resource.type.name,
         resource.list_type.name if resource.list_type else None, resource.delete_returns not in (None, "Status"), True,
         tuple(subresources),
@@ -126,7 +126,7 @@ def tag(group: str, version: str) -> str:
 class _Builder:
     """The operations of one resource."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedResource) -> None:
         self.s = served
         self.scope = "Namespaced" if served.namespaced else ""
         self.where = group_title(served.group) + served.version[:1].upper() + served.version[1:]
@@ -254,7 +254,7 @@ class _Builder:
             )  # fmt: skip
 
 
-def operations(served: Served) -> Iterator[Operation]:
+def operations(served: ServedResource) -> Iterator[Operation]:
     """Every operation of a resource and its subresources."""
     builder = _Builder(served)
     for operation in builder.collections():

@@ -1,7 +1,8 @@
 """What connects a client with something else: pods' exec, attach, portforward and proxy, nodes/proxy, services/proxy.
 
 Upstream's ``handlers/rest.go: ConnectResource`` and ``pkg/registry/core/{pod/rest,node/rest,service}``. Every one passes
-CONNECT admission first. exec, attach and portforward want a WebSocket; SPDY, which takes over a raw connection, is refused.
+CONNECT admission first. exec, attach and portforward want a WebSocket; SPDY, which takes over a raw connection, is served behind the TLS
+front only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kas.meta.errors import ApiError, bad_request
 from kas.meta.waiting import awaited
 from kas.registry.strategy import Obj
 from kas.request.http import Headers, Request, Response
-from kas.request.websocket import Socket, Upgrade, WebSocketRequest
+from kas.request.websocket import SPDY, Socket, StreamRequest, Upgrade, WebSocketRequest
 
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 SPDY_TUNNEL = "SPDY/3.1+"
@@ -33,7 +34,7 @@ STREAM_PROTOCOL = b"x-stream-protocol-version"
 # A v5 message that says a stream's end; older backends know none.
 CLOSE_SIGNAL = 255
 STREAMS = (("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty"))
-NO_SPDY = "SPDY streams are not supported: use a client that upgrades to a WebSocket (kubectl v1.31 or newer)"
+NO_SPDY = "SPDY streams are not supported here: use a client that upgrades to a WebSocket (kubectl v1.31 or newer), or --client-ca-file"
 
 
 class Connects:
@@ -70,11 +71,14 @@ class Connects:
         if not node:
             raise bad_request(f"pod {name} does not have a host assigned")
         kubelet = self._locations.kubelet(node, ("", "pods"))
+        target = replace(kubelet, path=at, query=urlencode(_kubelet_query(options), quote_via=quote_plus))
+        if isinstance(req, StreamRequest):
+            versions = [(k, v) for k, v in req.headers if k == STREAM_PROTOCOL]
+            return await _raw("", target, versions)
         if not isinstance(req, WebSocketRequest):
             if req.header(b"upgrade"):
                 raise ApiError(501, "NotImplemented", NO_SPDY, {})
             raise bad_request("Upgrade request required")
-        target = replace(kubelet, path=at, query=urlencode(_kubelet_query(options), quote_via=quote_plus))
         tunnelled = next((p for p in req.subprotocols if p.startswith(SPDY_TUNNEL)), "")
         if path == "portForward" and tunnelled:
             return await _tunnelled(target, tunnelled)
@@ -178,7 +182,12 @@ async def _tunnelled(target: Target, protocol: str) -> Response:
     inner = protocol.removeprefix(SPDY_TUNNEL)
     if inner != PORT_FORWARD:
         raise bad_request(f"unable to negotiate protocol: client supports [{protocol}], server accepts [{SPDY_TUNNEL}{PORT_FORWARD}]")
-    headers: Headers = [(b"connection", b"Upgrade"), (b"upgrade", b"SPDY/3.1"), (STREAM_PROTOCOL, inner.encode())]
+    return await _raw(protocol, target, [(STREAM_PROTOCOL, inner.encode())])
+
+
+async def _raw(protocol: str, target: Target, versions: Headers) -> Response:
+    """Bytes in both directions, in which client and kubelet speak SPDY; ``versions`` are what they may speak in its streams."""
+    headers: Headers = [(b"connection", b"Upgrade"), (b"upgrade", SPDY), *versions]
     try:
         connection = await connect(target)
         try:
@@ -195,6 +204,8 @@ async def _tunnelled(target: Target, protocol: str) -> Response:
     async def talk(client: Socket) -> int:
         return await tunnel(client, connection)
 
-    return Upgrade(protocol, talk, connection.close)
+    resp = Upgrade(protocol, talk, connection.close)
+    resp.headers = [(k, v) for k, v in connection.headers if k == STREAM_PROTOCOL]
+    return resp
 
 

@@ -317,8 +317,19 @@ cdef int wire_map_entry(Wire* w, Field f, dict out, int depth) except -1:
     return 0
 
 
+# Messages are two bytes each when they are empty, and a dict each in memory. Nobody else has the interpreter while one is decoded.
+cdef enum:
+    MOST_MESSAGES = 200_000
+
+cdef int messages_left = 0
+
+
 cdef dict wire_struct(Wire* w, TypeDesc t, dict out, int depth):
+    global messages_left
     cdef int i
+    messages_left -= 1
+    if messages_left < 0:
+        raise DecodeError("exceeded max number of messages")
     wire_fields(w, t, out, depth)
     for i in range(t.n_flat):
         if t.infos[i].fill and PyDict_GetItem(out, <object>t.infos[i].name) == NULL:
@@ -402,10 +413,12 @@ def decode_protobuf(TypeDesc type not None, bytes data not None):
 
     Unknown fields are skipped, as the generated code does. Raises DecodeError for anything malformed; memory stays proportional to the input.
     """
+    global messages_left
     cdef Wire w
     type.ready()
     w.p = <const unsigned char*>PyBytes_AS_STRING(data)
     w.end = w.p + PyBytes_GET_SIZE(data)
+    messages_left = MOST_MESSAGES
     return wire_struct(&w, type, {}, 0)
 
 

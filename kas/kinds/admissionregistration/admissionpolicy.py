@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from kas.cel.words import LITERALS, RESERVED
 from kas.kinds.admissionregistration.webhooks import FAILURE_POLICIES, match_conditions, match_resources, mutating_operations
 from kas.meta import field, names
 from kas.meta.age import age
@@ -36,6 +35,8 @@ _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 
 
 class _PolicyStrategy(Strategy):
+    costly = True
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         return self._validate(obj, skip_match_conditions=False)
 
@@ -82,6 +83,8 @@ class _PolicyStrategy(Strategy):
 
 @strategy_for(GROUP, "validatingadmissionpolicies")
 class ValidatingAdmissionPolicyStrategy(_PolicyStrategy):
+    """Policies that refuse, warn or annotate; the type check of their expressions stands in the status."""
+
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """Look at the warnings of the type check, which need a text and a field, and at the conditions; not at the spec."""
         status = obj.get("status") or {}
@@ -117,6 +120,8 @@ class ValidatingAdmissionPolicyStrategy(_PolicyStrategy):
 
 @strategy_for(GROUP, "mutatingadmissionpolicies")
 class MutatingAdmissionPolicyStrategy(_PolicyStrategy):
+    """Policies that change what is written; their mutations are expressions, too."""
+
     def _constraints(self, constraints: dict[str, Any]) -> list[FieldError]:
         return mutating_operations(constraints, "spec.matchConstraints")
 
@@ -183,6 +188,8 @@ def _param_kind(kind: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def _variable(variable: dict[str, Any], path: str, expressions: PolicyExpressions) -> list[FieldError]:
+    from kas.cel.words import LITERALS, RESERVED  # with all of CEL
+
     errs: list[FieldError] = []
     name = variable.get("name") or ""
     if not name.strip():

@@ -44,6 +44,8 @@ class ValidatingAdmissionPolicyBindingStrategy(_BindingStrategy):
 
 @strategy_for(GROUP, "mutatingadmissionpolicybindings")
 class MutatingAdmissionPolicyBindingStrategy(_BindingStrategy):
+    """Bindings of policies that mutate, which have no actions to choose from."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateMutatingAdmissionPolicyBinding``: what both kinds of binding have, and operations that a mutation can be made in."""
         return super().validate(ctx, obj) + mutating_operations((obj.get("spec") or {}).get("matchResources"), "spec.matchResources")

@@ -19,6 +19,8 @@ from kas.types.defaults import defaults_for
 class CustomResourceDefinitionStrategy(Strategy):
     """Works on the stored form (v1beta1), where what all versions share stands once at the top of the spec."""
 
+    costly = True
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status, start the generation and note the storage version among the stored ones."""
         super().prepare_for_create(ctx, obj)

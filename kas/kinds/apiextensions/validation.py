@@ -317,6 +317,9 @@ def _validation(
     if schema is None:
         return []
     at = f"{path}.openAPIV3Schema"
+    costly = structural.costly_patterns(schema, at)
+    if costly:
+        return costly
     errs = crdschema.root(schema, at, status_enabled)
     shape: list[FieldError] = []
     wants_structural = wants_structural and not crdschema.unstructurable(schema)

@@ -20,6 +20,8 @@ CONDITION_STATUS = ("True", "False", "Unknown")
 
 @strategy_for("apiregistration.k8s.io", "apiservices")
 class APIServiceStrategy(Strategy):
+    """An APIService that names no Service is one this server answers itself."""
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """One without a service is answered here and so available from the start."""
         super().prepare_for_create(ctx, obj)

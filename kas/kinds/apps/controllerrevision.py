@@ -22,6 +22,8 @@ def _in_key_order(value: Any) -> Any:
 
 @strategy_for("apps", "controllerrevisions")
 class ControllerRevisionStrategy(Strategy):
+    """Revisions are immutable but for their number and metadata."""
+
     def _common(self, obj: Obj) -> list[FieldError]:
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)
         return errs + nonnegative(obj.get("revision") or 0, "revision")

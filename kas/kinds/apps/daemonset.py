@@ -31,7 +31,7 @@ from kas.meta.age import age
 from kas.meta.checks import not_more_than_100_percent, positive_int_or_percent, unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
-from kas.meta.labelselectors import convertible, is_empty, label_selector, matches
+from kas.meta.labelselectors import converted, is_empty, label_selector
 from kas.registry.printing.cells import containers, labels, part, selector
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, strategy_for
@@ -79,7 +79,8 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
         return selected_template(spec, "spec", "", "DaemonSet", options)
     chosen = spec.get("selector")
     errs = label_selector(chosen, "spec.selector", options.affinity_values)
-    if not convertible(chosen) and not matches(chosen, template_labels(spec)):
+    selects = converted(chosen)
+    if selects is not None and not selects.matches(template_labels(spec)):
         errs.append(field.invalid("spec.template.metadata.labels", sorted_map(template_labels(spec)), NO_MATCH))
     if chosen is not None and is_empty(chosen):
         errs.append(field.invalid("spec.selector", render("meta.LabelSelector", chosen), "empty selector is invalid for daemonset"))
@@ -102,6 +103,8 @@ def _annotate(obj: Obj, generation: int) -> None:
 
 @strategy_for("apps", "daemonsets")
 class DaemonSetStrategy(Workload):
+    """A Workload with a second generation, that of its template."""
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status, start the generation; the template generation is at least 1."""
         super().prepare_for_create(ctx, obj)

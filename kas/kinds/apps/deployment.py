@@ -101,6 +101,8 @@ def _spec(obj: Obj, options: Options) -> list[FieldError]:
 
 @strategy_for("apps", "deployments")
 class DeploymentStrategy(Workload):
+    """A Workload whose selector is fixed."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateDeployment``."""
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj, DEFAULT)

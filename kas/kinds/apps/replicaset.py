@@ -32,6 +32,8 @@ def _spec(spec: dict[str, Any], options: Options) -> list[FieldError]:
 
 @strategy_for("apps", "replicasets")
 class ReplicaSetStrategy(Workload):
+    """A Workload whose selector is fixed."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateReplicaSet``."""
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)

@@ -28,7 +28,7 @@ from kas.meta.age import age
 from kas.meta.checks import not_more_than_100_percent, positive_int_or_percent, unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
-from kas.meta.labelselectors import convertible
+from kas.meta.labelselectors import converted
 from kas.registry.printing.cells import containers, part
 from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, strategy_for, take
@@ -126,11 +126,13 @@ def _spec(spec: dict[str, Any], options: Options, created: bool, whole: bool = T
         errs += [field.invalid("spec.serviceName", name, m) for m in names.is_dns1123_label(name)]
     errs += selector(spec, "spec", "empty selector is invalid for statefulset")
     errs += selected_template(_with_claims(spec), "spec", "", "StatefulSet", options, whole)
-    return errs + always_restarted(spec, "spec", "StatefulSet") if convertible(spec.get("selector")) else errs
+    return errs + always_restarted(spec, "spec", "StatefulSet") if converted(spec.get("selector")) is None else errs
 
 
 @strategy_for("apps", "statefulsets")
 class StatefulSetStrategy(Workload):
+    """A Workload of whose spec only some fields may change; it has templates of claims beside that of pods."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateStatefulSet``; the name is a DNS label, for the pods' host names begin with it."""
         return object_meta(obj["metadata"], True, names.dns_label) + _spec(obj.get("spec") or {}, DEFAULT, True)

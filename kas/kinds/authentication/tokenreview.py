@@ -16,6 +16,7 @@ from kas.registry.strategy import Context, Obj
 
 # (token, audiences) -> (user, the audiences it is good for) or None; AuthenticationError with the reason.
 Found = tuple[UserInfo, list[str]] | None
+INVALID = "invalid bearer token"
 Review = Callable[[str, Sequence[str]], Found | Awaitable[Found]]
 
 
@@ -33,9 +34,10 @@ async def token_review(ctx: Context, obj: Obj, review: Review, api_audiences: Se
     try:
         found = await awaited(review(token, audiences))
         if found is None:
-            raise AuthenticationError("invalid bearer token")
+            raise AuthenticationError(INVALID)
     except AuthenticationError as e:
-        status["error"] = str(e)
+        # The token of the server itself is looked for first, and what that says is told, too.
+        status["error"] = str(AuthenticationError(INVALID, *e.why))
     else:
         user, good = found
         if audiences and not good:

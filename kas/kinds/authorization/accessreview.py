@@ -111,7 +111,7 @@ def attributes_of(spec: dict[str, Any], user: UserInfo) -> Attributes:
         resource.get("verb") or "",
         resource.get("namespace") or "",
         resource.get("group") or "",
-        resource.get("version") or "",
+        resource.get("version") or "*",
         resource.get("resource") or "",
         resource.get("subresource") or "",
         resource.get("name") or "",

@@ -209,6 +209,8 @@ def _spec(spec: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
 
 @strategy_for("autoscaling", "horizontalpodautoscalers")
 class HorizontalPodAutoscalerStrategy(Strategy):
+    """Judges v2, whatever version was sent."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateHorizontalPodAutoscaler``."""
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)

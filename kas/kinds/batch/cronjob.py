@@ -92,6 +92,8 @@ def _spec(spec: dict[str, Any], old: dict[str, Any] | None, options: Options) ->
 
 @strategy_for("batch", "cronjobs")
 class CronJobStrategy(Workload):
+    """A Workload whose pod template stands within one of a Job."""
+
     def pod_template(self, obj: Obj) -> Obj | None:
         """The pod template within the job template; None when there is none."""
         return (((obj.get("spec") or {}).get("jobTemplate") or {}).get("spec") or {}).get("template")

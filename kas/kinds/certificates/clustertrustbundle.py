@@ -18,6 +18,8 @@ from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 @strategy_for("certificates.k8s.io", "clustertrustbundles")
 class ClusterTrustBundleStrategy(Strategy):
+    """Bundles of certificates, of one signer each or of none."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateClusterTrustBundle``: a name that fits the signer, and certificates that parse."""
         return self._validate(obj, parse=True)

@@ -32,6 +32,8 @@ REFRESH_MARGIN = datetime.timedelta(minutes=10)
 
 @strategy_for("certificates.k8s.io", "podcertificaterequests")
 class PodCertificateRequestStrategy(Strategy):
+    """Requests whose spec is fixed and whose status is decided once."""
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status: a request begins undecided."""
         super().prepare_for_create(ctx, obj)

@@ -36,6 +36,8 @@ CHECK = Checked(
 
 @strategy_for("coordination.k8s.io", "leases")
 class LeaseStrategy(Strategy):
+    """Leases have no status: whoever holds one updates its spec."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateLease``."""
         return validate_object_meta(obj["metadata"], True, names.dns_subdomain) + _lease_spec(obj.get("spec") or {})
@@ -47,6 +49,8 @@ class LeaseStrategy(Strategy):
 
 @strategy_for("coordination.k8s.io", "leasecandidates")
 class LeaseCandidateStrategy(Strategy):
+    """Who offers to hold a Lease; which one is fixed."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateLeaseCandidate``."""
         return validate_object_meta(obj["metadata"], True, candidate_name) + _candidate_spec(obj.get("spec") or {})

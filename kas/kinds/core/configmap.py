@@ -70,6 +70,8 @@ def _validate(obj: Obj) -> list[FieldError]:
 
 @strategy_for("", "configmaps")
 class ConfigMapStrategy(Strategy):
+    """Keys and size are bounded; an immutable one cannot be made mutable."""
+
     validates_metadata = True
 
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:

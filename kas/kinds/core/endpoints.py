@@ -63,6 +63,8 @@ def _validate(obj: Obj, known: frozenset[str]) -> list[FieldError]:
 
 @strategy_for("", "endpoints")
 class EndpointsStrategy(Strategy):
+    """Old forms of addresses are tolerated where they are stored already."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateEndpointsCreate``: no address is old enough to be tolerated."""
         return _validate(obj, frozenset())

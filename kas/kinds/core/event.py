@@ -132,6 +132,8 @@ def strict_update(obj: Obj, old: Obj) -> list[FieldError]:
 
 @strategy_for("", "events")
 class EventStrategy(Strategy):
+    """Events of both groups are stored as those of core/v1, and kept for a time only."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``legacyValidateEvent``, which is all that core/v1 is held to."""
         return legacy(obj)

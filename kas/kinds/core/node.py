@@ -210,6 +210,8 @@ def _warnings(obj: Obj) -> list[str]:
 
 @strategy_for("", "nodes")
 class NodeStrategy(Strategy):
+    """Nodes come with their status, since kubelets register themselves."""
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """A kubelet registers its node together with its status."""
         obj["metadata"].pop("generation", None)

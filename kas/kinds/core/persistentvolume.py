@@ -248,6 +248,8 @@ def _warnings(obj: Obj) -> list[str]:
 
 @strategy_for("", "persistentvolumes")
 class PersistentVolumeStrategy(Strategy):
+    """What a volume is made of is fixed; its phase is stamped with the time it began."""
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """A new volume is Pending from now on, whatever the request says."""
         super().prepare_for_create(ctx, obj)

@@ -158,6 +158,8 @@ def _warnings(obj: Obj) -> list[str]:
 
 @strategy_for("", "persistentvolumeclaims")
 class PersistentVolumeClaimStrategy(Strategy):
+    """Of a claim's spec hardly anything but the size it asks for may change."""
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Drop the status and data sources that gates do not let in; fill dataSource or dataSourceRef from the other."""
         super().prepare_for_create(ctx, obj)

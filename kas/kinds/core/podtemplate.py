@@ -16,6 +16,8 @@ from kas.types.defaults import defaults_for
 
 @strategy_for("", "podtemplates")
 class PodTemplateStrategy(Workload):
+    """A Workload that is nothing but its template."""
+
     def pod_template(self, obj: Obj) -> Obj | None:
         """The template at the object's top level; None when there is none."""
         return obj.get("template")

@@ -55,6 +55,8 @@ def _not_convertible(obj: Obj, old: Obj) -> list[FieldError]:
 
 @strategy_for("", "replicationcontrollers")
 class ReplicationControllerStrategy(Workload):
+    """A Workload whose selector is a map of labels."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateReplicationController``."""
         return object_meta(obj["metadata"], True, names.dns_subdomain) + _spec(obj.get("spec") or {}, DEFAULT)

@@ -115,6 +115,8 @@ def _warnings(hard: dict[str, str]) -> list[str]:
 
 @strategy_for("", "resourcequotas")
 class ResourceQuotaStrategy(Strategy):
+    """The scopes of a quota are fixed, what they may hold is not."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateResourceQuota``, the status included."""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)

@@ -125,6 +125,8 @@ def _tls_warnings(obj: Obj) -> list[str]:
 
 @strategy_for("", "secrets")
 class SecretStrategy(Strategy):
+    """The type says which keys have to be there, and is fixed; an immutable one cannot be made mutable."""
+
     validates_metadata = True
 
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:

@@ -21,6 +21,8 @@ def _clean_references(obj: Obj) -> None:
 
 @strategy_for("", "serviceaccounts")
 class ServiceAccountStrategy(Strategy):
+    """Only metadata is judged; references to secrets are cut to their names."""
+
     validates_metadata = True
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:

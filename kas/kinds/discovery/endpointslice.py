@@ -60,6 +60,8 @@ CHECK = Checked(
 
 @strategy_for("discovery.k8s.io", "endpointslices")
 class EndpointSliceStrategy(Strategy):
+    """The address type is fixed; what an address may look like is tolerated as it is stored."""
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Start the generation, and drop the topology, which v1 no longer has."""
         super().prepare_for_create(ctx, obj)

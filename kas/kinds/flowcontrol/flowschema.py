@@ -26,6 +26,8 @@ _MEMBERS = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"
 
 @strategy_for("flowcontrol.apiserver.k8s.io", "flowschemas")
 class FlowSchemaStrategy(Strategy):
+    """The mandatory schemas may not be other than they are made."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateFlowSchema``: mandatory schemas equal their fixed spec; the status' conditions are looked at too."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)

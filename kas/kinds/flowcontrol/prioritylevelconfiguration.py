@@ -29,6 +29,8 @@ KEPT_ZERO = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"  # onl
 
 @strategy_for("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations")
 class PriorityLevelConfigurationStrategy(Strategy):
+    """The mandatory levels may not be other than they are made."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidatePriorityLevelConfiguration``: mandatory levels equal their fixed spec; the annotation of a kept zero is refused."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)

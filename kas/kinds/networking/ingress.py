@@ -31,6 +31,8 @@ BAD_SUFFIXES = ("/..", "/.")
 
 @strategy_for("networking.k8s.io", "ingresses")
 class IngressStrategy(Strategy):
+    """What would be refused today is tolerated where it is stored already."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateIngressCreate``: class annotation and field do not contradict each other."""
         errs = self._validate(obj, allow_bad_secrets=False, allow_bad_wildcards=False)

@@ -18,6 +18,8 @@ MAX_CONTROLLER = 250
 
 @strategy_for("networking.k8s.io", "ingressclasses")
 class IngressClassStrategy(Strategy):
+    """A class keeps its controller."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateIngressClass``."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)

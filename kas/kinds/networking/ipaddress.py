@@ -24,6 +24,8 @@ def name_is_ip(name: str, prefix: bool = False) -> list[str]:
 
 @strategy_for("networking.k8s.io", "ipaddresses")
 class IPAddressStrategy(Strategy):
+    """The name is the address."""
+
     def generate_name(self, base: str) -> str:
         """An address with something random behind it is none: the base is the name."""
         return base

@@ -23,6 +23,8 @@ _NO_CIDRS: frozenset[str] = frozenset()
 
 @strategy_for("networking.k8s.io", "networkpolicies")
 class NetworkPolicyStrategy(Strategy):
+    """What would be refused today is tolerated where it is stored already."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateNetworkPolicy`` without tolerance for values or blocks that are refused today."""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)

@@ -6,12 +6,14 @@ from kas.kinds.core.objectmeta import object_meta, object_meta_update
 from kas.kinds.rbac import validation as rbac
 from kas.meta import field
 from kas.meta.field import FieldError
-from kas.meta.labelselectors import convertible, label_selector
+from kas.meta.labelselectors import converted, label_selector
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 
 @strategy_for(rbac.GROUP, "roles")
 class RoleStrategy(Strategy):
+    """Rules about resources only: a namespace has no paths."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateRole``: the name is any path segment, and no rule is about URLs."""
         errs = object_meta(obj["metadata"], True, rbac.minimal_name)
@@ -24,6 +26,8 @@ class RoleStrategy(Strategy):
 
 @strategy_for(rbac.GROUP, "clusterroles")
 class ClusterRoleStrategy(Strategy):
+    """Rules about resources and paths, own ones or gathered from other roles by their labels."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateClusterRole`` without tolerance for selector values that are refused today."""
         return self._validate(obj, allow_invalid_values=False)
@@ -51,6 +55,6 @@ def _selector_errors(obj: Obj, allow_invalid_values: bool, convert: bool = False
     for i, selector in enumerate((obj.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()):
         path = field.index("aggregationRule.clusterRoleSelectors", i)
         errs += label_selector(selector, path, allow_invalid_values)
-        if convert and convertible(selector):
+        if convert and converted(selector) is None:
             errs.append(field.invalid(path, None, "invalid label selector."))
     return errs

@@ -18,6 +18,8 @@ from kas.types.scheme import BUILTIN
 
 @strategy_for("resource.k8s.io", "deviceclasses")
 class DeviceClassStrategy(Strategy):
+    """Selectors are expressions, compiled and bounded in cost when they are written."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateDeviceClass``."""
         return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)

@@ -22,6 +22,8 @@ MAX_CONDITIONS = 8
 
 @strategy_for("resource.k8s.io", "devicetaintrules")
 class DeviceTaintRuleStrategy(Strategy):
+    """What the stored rule holds already is not judged anew."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateDeviceTaintRule``."""
         return object_meta(obj["metadata"], False, names.dns_subdomain) + _spec(obj.get("spec") or {}, None)

@@ -53,6 +53,8 @@ class ResourceClaimStrategy(Strategy):
 
 @strategy_for("resource.k8s.io", "resourceclaimtemplates")
 class ResourceClaimTemplateStrategy(Strategy):
+    """Templates of claims have a fixed spec and no status."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateResourceClaimTemplate``."""
         errs = object_meta(obj["metadata"], True, names.dns_subdomain)

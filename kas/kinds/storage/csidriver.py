@@ -29,6 +29,8 @@ TOKENS_IN_ATTRIBUTES = (
 
 @strategy_for("storage.k8s.io", "csidrivers")
 class CSIDriverStrategy(Strategy):
+    """What a driver is able to do is fixed, how it is to be treated is not."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateCSIDriver``."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)

@@ -21,6 +21,8 @@ MAX_LONG_NODE_ID = 256
 
 @strategy_for("storage.k8s.io", "csinodes")
 class CSINodeStrategy(Strategy):
+    """A driver's entry is fixed but for how many volumes it takes."""
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Make an absent list of drivers an empty one."""
         super().prepare_for_create(ctx, obj)

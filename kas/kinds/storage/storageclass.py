@@ -26,6 +26,8 @@ BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
 
 @strategy_for("storage.k8s.io", "storageclasses")
 class StorageClassStrategy(Strategy):
+    """A class keeps its parameters, provisioner, reclaim policy and binding mode."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateStorageClass``."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)

@@ -34,6 +34,8 @@ NOT_SOURCES = frozenset(
 
 @strategy_for("storage.k8s.io", "volumeattachments")
 class VolumeAttachmentStrategy(Strategy):
+    """The spec is fixed; whether the volume is attached is for the status to say."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateVolumeAttachment``, and for a new object that attacher and volume are proper names."""
         errs = self._validate(obj)

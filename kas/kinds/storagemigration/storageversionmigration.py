@@ -17,6 +17,8 @@ from kas.types.gostruct import render_list
 
 @strategy_for("storagemigration.k8s.io", "storageversionmigrations")
 class StorageVersionMigrationStrategy(Strategy):
+    """One resource, migrated once."""
+
     def validate(self, ctx: Context, obj: Obj) -> list[FieldError]:
         """``ValidateStorageVersionMigration``: the resource is a DNS label, its group a DNS subdomain."""
         errs = object_meta(obj["metadata"], False, names.dns_subdomain)

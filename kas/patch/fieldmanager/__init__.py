@@ -15,16 +15,18 @@ from kas.patch.fieldmanager.applying import apply, shown_name
 from kas.patch.fieldmanager.builtin import builtin, type_node
 from kas.patch.fieldmanager.entries import manager_name, read, restore_after_admission
 from kas.patch.fieldmanager.scale import to_parent, to_scale
-from kas.patch.fieldmanager.schema import Schema, deduced_schema
+from kas.patch.fieldmanager.schema import Answers, Schema, Unanswered, deduced_schema
 from kas.patch.fieldmanager.timestamps import keep_timestamps
 from kas.patch.fieldmanager.unowned import UnfitError, apply_unowned
 from kas.patch.fieldmanager.updating import Only, create, field_set, unowned, update
 
 __all__ = [
+    "Answers",
     "Field",
     "Node",
     "Only",
     "Schema",
+    "Unanswered",
     "UnfitError",
     "apply",
     "apply_unowned",

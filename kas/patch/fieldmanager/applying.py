@@ -24,10 +24,12 @@ from kas.patch._fieldsets import (
 from kas.patch.fieldmanager import lastapplied
 from kas.patch.fieldmanager.conflicts import Conflicts, conflict_error
 from kas.patch.fieldmanager.entries import Ident, Managed, Managers, ident_of, read, write
-from kas.patch.fieldmanager.schema import Schema
+from kas.patch.fieldmanager.schema import Schema, mismatch_text
 from kas.patch.fieldmanager.updating import NO_FIELDS, STRIPPED, Obj, Reset, allowed, entries_of, reconciled, settle, track
 
 BEFORE_FIRST_APPLY = "before-first-apply"
+_PRUNE = "failed to prune fields: "
+_ADD_BACK = f"{_PRUNE}failed add back owned items: "
 
 
 def apply(
@@ -78,7 +80,7 @@ def apply(
                 raise conflict_error(left) from None
             merged, managers = _apply(schema, live, applied, managers, ident, True, reset_fields)
     except Mismatch as e:
-        raise _plain(f"failed to merge config: {_mismatch_text(e.errors)}") from None
+        raise _plain(f"failed to merge config: {mismatch_text(e.errors)}") from None
     own = managers.get(ident)
     if own is not None:
         kept = difference(own.fields, STRIPPED)
@@ -105,12 +107,12 @@ def _result(obj: Obj, applied: Obj, manager: str, managers: Managers) -> Obj:
 def _check(schema: Schema, live: Obj, applied: Obj) -> None:
     errors = validate(schema.root, applied)
     if errors:
-        raise _plain(f"failed to create typed patch object ({shown_name(applied)}): {_mismatch_text(errors)}")
+        raise _plain(f"failed to create typed patch object ({shown_name(applied)}): {mismatch_text(errors)}")
     # Built-in objects were typed when they were decoded; a custom resource may have been stored under another schema.
     if not schema.structured:
         errors = validate(schema.root, live, True)
         if errors:
-            raise _plain(f"failed to create typed live object ({shown_name(live)}): {_mismatch_text(errors)}")
+            raise _plain(f"failed to create typed live object ({shown_name(live)}): {mismatch_text(errors)}")
 
 
 def _apply(
@@ -135,22 +137,21 @@ def _prune(schema: Schema, merged: Obj, managers: Managers, ident: Ident, last: 
         return merged
     if last.api_version == schema.api_version and not difference(last.fields, managers[ident].fields):
         return merged
-    at = schema.at(merged, last.api_version)
+    at = schema.at(merged, last.api_version, f"{_PRUNE}failed to convert merged object to last applied version")
     if at is None:
         return merged
     last_schema, whole = at
     root = last_schema.root
     pruned = remove_items(root, whole, with_named_members(root, last.fields)) or {}
     pruned_at, pruned = _add_back_owned(last_schema, whole, pruned, managers)
-    back = pruned_at.at(pruned, last.api_version)
+    failed = "failed add back dangling items: failed to convert merged object to last applied version"
+    back = pruned_at.at(pruned, last.api_version, _PRUNE + failed)
     if back is None:
         return merged
     pruned = back[1]
-    dangling = intersection(
-        difference(_named_set(root, whole), _named_set(root, pruned)), with_named_members(root, last.fields)
-    )
+    dangling = intersection(difference(_named_set(root, whole), _named_set(root, pruned)), with_named_members(root, last.fields))
     pruned = remove_items(root, whole, dangling) or {}
-    result = last_schema.at(pruned, schema.api_version)
+    result = last_schema.at(pruned, schema.api_version, _PRUNE.removesuffix(": "))
     return pruned if result is None else result[1]
 
 
@@ -165,7 +166,8 @@ def _add_back_owned(schema: Schema, whole: Obj, pruned: Obj, managers: Managers)
         owned[m.api_version] = union(owned.get(m.api_version, NO_FIELDS), m.fields)
     versions = sorted(owned, key=lambda v: (v != schema.api_version, v))
     for version in versions:
-        whole_at, pruned_at = schema.at(whole, version), schema.at(pruned, version)
+        whole_at = schema.at(whole, version, f"{_ADD_BACK}failed to convert merged object at version {version}")
+        pruned_at = schema.at(pruned, version, f"{_ADD_BACK}failed to convert pruned object at version {version}")
         if whole_at is None or pruned_at is None:
             continue
         schema, whole = whole_at
@@ -196,8 +198,3 @@ def shown_name(obj: Obj) -> str:
     given = (meta.get("namespace"), meta.get("name")) if isinstance(meta, dict) else ()
     gvk = _gvk(obj.get("apiVersion", ""), obj.get("kind", ""))
     return "/".join(v if isinstance(v, str) else "" for v in given or ("", "")) + f"; {gvk}"
-
-
-def _mismatch_text(errors: list[tuple[str, str]]) -> str:
-    texts = [f"{path}: {message}" if path else message for path, message in errors]
-    return texts[0] if len(texts) == 1 else "\n".join(["errors:", *(f"  {t}" for t in texts)])

@@ -11,9 +11,10 @@ as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
+from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.observe import caches
 from kas.patch._fieldsets import SCALARS, Node, install_quote, remembered, validate
@@ -27,16 +28,34 @@ caches.register(
 )  # fmt: skip
 
 Obj = dict[str, Any]
+# What a write has had converted, by what was asked for: an object, or why there is none.
+Answers = dict[Hashable, "Obj | ApiError"]
+
+
+class Unanswered(Exception):
+    """A conversion has to be waited for: ``wait`` puts its outcome among the answers, and what was being worked out begins anew."""
+
+    def __init__(self, answers: Answers, key: Hashable, pending: Awaitable[list[Obj]]) -> None:
+        super().__init__(key)
+        self._answers, self._key, self._pending = answers, key, pending
+
+    async def wait(self) -> None:
+        """Wait for the conversion; its failure is an answer, too."""
+        try:
+            self._answers[self._key] = (await self._pending)[0]
+        except ApiError as e:
+            self._answers[self._key] = e
 
 
 class Schema:
     """The merge type of one kind in one version.
 
-    ``convert(obj, api_version)`` gives (Schema, object) in another version of the kind, or None when that version is not
-    served any more: entries of such versions are dropped, as upstream does.
+    ``convert(obj, api_version)`` gives (Schema, object) in another version of the kind, or None for a version nobody knows any more:
+    entries of such versions are dropped, as upstream does for built-in kinds. It raises ApiError for what does not convert.
+    ``certain(obj)`` says of an object that it certainly fits; of built-in kinds all do, once they are decoded.
     """
 
-    __slots__ = ("api_version", "convert", "kind", "root", "structured")
+    __slots__ = ("api_version", "certain", "convert", "kind", "root", "structured")
 
     def __init__(
         self,
@@ -45,21 +64,45 @@ class Schema:
         kind: str,
         convert: Callable[[Obj, str], tuple[Schema, Obj] | None] | None = None,
         structured: bool = False,
+        certain: Callable[[Obj], bool] | None = None,
     ) -> None:
         self.root, self.api_version, self.kind, self.convert, self.structured = root, api_version, kind, convert, structured
+        self.certain = certain
 
     def __repr__(self) -> str:
         return f"Schema({self.api_version}, Kind={self.kind})"
 
-    def fits(self, obj: Obj) -> bool:
-        """Whether an object is of the schema's type."""
-        return not validate(self.root, obj, True)
+    def converting(self, convert: Callable[[Obj, str], tuple[Schema, Obj] | None]) -> Schema:
+        """The same type, converted in another way."""
+        return Schema(self.root, self.api_version, self.kind, convert, self.structured, self.certain)
 
-    def at(self, obj: Obj, api_version: str) -> tuple[Schema, Obj] | None:
-        """The object in ``api_version`` and that version's schema; None when the version is gone."""
+    def fits(self, obj: Obj) -> bool:
+        """Whether an object of a request is of the schema's type."""
+        return self.certain is None or self.certain(obj) or not validate(self.root, obj, True)
+
+    def check(self, obj: Obj) -> None:
+        """Raises ApiError (500) for an object that is not of the schema's type."""
+        found = validate(self.root, obj, True)
+        if found:
+            raise ApiError(500, "", mismatch_text(found))
+
+    def at(self, obj: Obj, api_version: str, failed: str = "") -> tuple[Schema, Obj] | None:
+        """The object in ``api_version`` and that version's schema; None when the version is gone. ``failed`` comes before what an
+        ApiError says."""
         if api_version == self.api_version:
             return self, obj
-        return None if self.convert is None else self.convert(obj, api_version)
+        if self.convert is None:
+            return None
+        try:
+            return self.convert(obj, api_version)
+        except ApiError as e:
+            raise ApiError(500, "", f"{failed}: {e.message}" if failed else e.message) from None
+
+
+def mismatch_text(errors: list[tuple[str, str]]) -> str:
+    """What ``validate`` found, in upstream's words."""
+    texts = [f"{path}: {message}" if path else message for path, message in errors]
+    return texts[0] if len(texts) == 1 else "\n".join(["errors:", *(f"  {t}" for t in texts)])
 
 
 def scalar(kind: str) -> Node:

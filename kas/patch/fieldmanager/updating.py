@@ -129,6 +129,8 @@ def update(
         managers, source = _decode(live_entries, entries_of(new), bool(subresource))
         if not managers and live is not None and live.get("metadata", NO_FIELDS).get("uid"):
             return []
+        if not schema.fits(new):
+            return write(managers) if source is None else source
         before = dict(managers)
         managers = track(schema, live or {}, new, managers, manager, subresource, now, reset_fields)
     except Mismatch:
@@ -148,6 +150,8 @@ def create(
     Most objects are created with nothing to compare and nobody to take fields from, and a set of several hundred paths is then built to be
     printed. ``without`` is ``unowned(reset_fields)``, for those who keep it.
     """
+    if not schema.fits(new):
+        return []
     if entries_of(new) is None and not isinstance(reset_fields, Only):
         fields = created(schema.root, new, unowned(reset_fields) if without is None else without)
         if fields is not None:
@@ -201,9 +205,7 @@ def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries |
         return {}, None
 
 
-def track(
-    schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str, subresource: str, now: str, reset: Reset
-) -> Managers:
+def track(schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str, subresource: str, now: str, reset: Reset) -> Managers:
     """The managers after an update of ``live`` to ``new``: what changed belongs to ``manager`` from now on; ``now`` is in RFC 3339."""
     managers = reconciled(schema, live, managers)
     managers, changed = settle(schema, live, new, managers, None, reset, None)
@@ -255,7 +257,8 @@ def settle(
             continue
         at = found.get(m.api_version)
         if at is None:
-            old_at, new_at = schema.at(live, m.api_version), schema.at(new, m.api_version)
+            old_at = schema.at(live, m.api_version, "failed to convert old object")
+            new_at = schema.at(new, m.api_version, "failed to convert new object")
             if old_at is None or new_at is None:
                 continue
             at = found[m.api_version] = _filtered(compare(old_at[0].root, old_at[1], new_at[1]), reset)

@@ -263,7 +263,7 @@ cdef extern from *:
 
 
 cdef enum:
-    MOST_FIELDS = 96
+    MOST_FIELDS = 256
 
 
 cdef dict _added_map(Node n, dict v, bint itself):

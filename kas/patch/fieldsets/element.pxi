@@ -79,6 +79,24 @@ cdef enum:
     ORDER_LIMIT = 8192
     CACHED_LENGTH = 128
 
+# So many path elements are made before other threads may have the interpreter: half a millisecond's work.
+cdef enum:
+    AT_ONCE = 256
+
+cdef int made = 0
+
+
+cdef inline int let_others() except -1:
+    """To be called where shared memory is as it should be: what is large works beside the event loop."""
+    global made
+    made += 1
+    if made >= AT_ONCE:
+        made = 0
+        with nogil:
+            pass
+    return 0
+
+
 cdef int texts_held = 0
 cdef list texts_holders = []  # the dicts they are in, each once
 
@@ -137,6 +155,7 @@ cdef str make_item_key(Node n, object v):
     cdef Field f
     cdef object got
     cdef list parts
+    let_others()
     if n.keys is not None:
         if v is None:
             raise ValueError("associative list with keys may not have a null element")
@@ -201,8 +220,11 @@ def element_order(str text):
         return (1, text[2:])
     got = _order.get(text)
     if got is None:
+        let_others()
         if c == u"k":
-            got = (2, tuple([(k, rank(v)) for k, v in sorted(orjson.loads(text[2:]).items())]))
+            got = (2,)  # flat, because tuples in tuples would take three times as long to compare
+            for k, v in sorted(orjson.loads(text[2:]).items()):
+                got += (k, *rank(v))
         elif c == u"v":
             got = (3, rank(orjson.loads(text[2:])))
         else:

@@ -58,6 +58,11 @@ cdef class Op:
             except Exception as e:
                 raise TransformError(f"{self.key} cannot be sealed: {e}") from e
 
+    def settle(self, uint64_t revision, Record record, Record previous):
+        """Tells what became of an operation that another system committed; for backends where ``apply`` takes in the outcome."""
+        self.status, self.revision, self.record, self.previous = 0, revision, record, previous
+        self.event = self.error = None
+
     @property
     def size(self) -> int:
         """About how many bytes it writes; for bounds on batches and queues."""
@@ -180,6 +185,37 @@ def apply_batch(Env env not None, list units not None, list at not None, uint64_
         for i in range(filled):
             free(ops[i].old)
         free(ops)
+
+
+def load_batch(Env env not None, list ops not None, list states not None):
+    """Puts records as they stand elsewhere, in one transaction: ``states`` has ``(mod_revision, create_revision, version)`` of each
+    operation's. No history, no event, and the newest revision stays: for filling an empty environment, before anybody reads it."""
+    cdef size_t n = len(ops), i
+    cdef list heads = [], bodies = []
+    cdef Prepared *given
+    cdef uint64_t *numbers
+    cdef Op op
+    cdef int rc
+    if len(states) != len(ops):
+        raise ValueError("each operation needs its state")
+    given = <Prepared *>malloc((n + 1) * sizeof(Prepared))
+    numbers = <uint64_t *>malloc((n + 1) * 3 * sizeof(uint64_t))
+    try:
+        if given == NULL or numbers == NULL:
+            raise MemoryError
+        for i in range(n):
+            op = <Op>ops[i]
+            if op.draft is None:
+                raise ValueError("only records can be loaded")
+            prepare(&given[i], op, 0, EACH, heads, bodies)
+            numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2] = states[i]
+        with nogil:
+            rc = load_records(env, given, numbers, n)
+        if rc:
+            raise engine_error(rc, "loading")
+    finally:
+        free(given)
+        free(numbers)
 
 
 cdef int grow_reserve(Env env) noexcept nogil:

@@ -18,6 +18,18 @@ cdef class Draft:
         return block_dict(PyBytes_AS_STRING(self.fields), PyBytes_GET_SIZE(self.fields))
 
     @property
+    def json(self) -> bytes:
+        """The object without a resourceVersion."""
+        if self.tail[:1] == b"}" and self.head[-1:] == b",":
+            return self.head[:-1] + self.tail
+        return self.head + self.tail
+
+    @property
+    def protobuf(self):
+        """The message without envelope, None when the writer gave none."""
+        return self.proto
+
+    @property
     def size(self) -> int:
         """About how many bytes the record will have."""
         return len(self.head) + len(self.tail) + len(self.labels) + len(self.fields) + len(self.proto or b"") + 160

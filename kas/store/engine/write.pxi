@@ -154,8 +154,41 @@ cdef int put_sealed(Env env, void *txn, Prepared *p) noexcept nogil:
     return rc
 
 
+cdef int put_record(Env env, void *txn, Prepared *p) noexcept nogil:
+    """Stores what compose() has made, in the clear or sealed."""
+    cdef kas_val k = val(p.key, p.key_len)
+    cdef kas_val v
+    cdef int rc
+    if p.sealed != NULL:
+        return put_sealed(env, txn, p)
+    v = val(p.new_head, head_room(&p.parts, p.full_len))
+    rc = L.put(txn, env.current, &k, &v, 0)
+    if rc == 0:
+        v = val(p.new_body, p.new_body_len)
+        rc = L.put(txn, env.body, &k, &v, 0)
+    return rc
+
+
+cdef int load_records(Env env, Prepared *ops, const uint64_t *numbers, size_t n) noexcept nogil:
+    """The transaction of load_batch."""
+    cdef void *txn
+    cdef size_t i
+    cdef Head *h
+    cdef int rc = env.begin_write(&txn)
+    if rc:
+        return rc
+    for i in range(n):
+        ops[i].new_body_len = compose(&ops[i].parts, ops[i].full, ops[i].full_len, numbers[3 * i], ops[i].new_head, ops[i].new_body)
+        h = <Head *>ops[i].new_head
+        h.create_revision, h.version, h.lease_expiry = numbers[3 * i + 1], numbers[3 * i + 2], 0
+        rc = put_record(env, txn, &ops[i])
+        if rc:
+            break
+    return env.end_write(txn, rc)
+
+
 cdef int write_one(Env env, void *txn, Prepared *p, uint64_t revision, uint64_t now_s) noexcept nogil:
-    cdef kas_val k, v
+    cdef kas_val k
     cdef Head *old = <Head *>p.old
     cdef Head *h = <Head *>p.new_head
     cdef int rc
@@ -178,14 +211,7 @@ cdef int write_one(Env env, void *txn, Prepared *p, uint64_t revision, uint64_t 
     h.create_revision = old.create_revision if p.old != NULL else revision
     h.version = old.version + 1 if p.old != NULL else 1
     h.lease_expiry = now_s + p.lease_s if p.lease_s > 0 else 0
-    if p.sealed != NULL:
-        rc = put_sealed(env, txn, p)
-    else:
-        v = val(p.new_head, head_room(&p.parts, p.full_len))
-        rc = L.put(txn, env.current, &k, &v, 0)
-        if rc == 0:
-            v = val(p.new_body, p.new_body_len)
-            rc = L.put(txn, env.body, &k, &v, 0)
+    rc = put_record(env, txn, p)
     if rc == 0 and h.lease_expiry:
         rc = write_expiry(env, txn, p, h.lease_expiry, revision)
     return rc

@@ -19,7 +19,7 @@ from kas.store.contract import EVENTS_BYTES, Store, Wrap
 from kas.store.errors import Busy, Closed, Compacted, Conflict, Corrupt, Full, FutureRevision, KeyTooLong, StoreError, TransformError
 from kas.store.hub import Hub, Watcher
 from kas.store.lmdb.committed import Committed
-from kas.store.lmdb.committer import EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
+from kas.store.lmdb.committer import BATCH_OPS, EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
 from kas.store.lmdb.compaction import HistoryPolicy, trim
 from kas.store.shared import Shared
 from kas.store.transform import Transformers
@@ -43,6 +43,8 @@ def _check_keys(ops: Sequence[Op]) -> None:
 
 class LMDBStore(Store):
     """The store contract (``kas.store``) over one LMDB environment."""
+
+    most_ops = BATCH_OPS
 
     def __init__(
         self, path: str, *, max_size: int, sync: bool = True, shared: Shared | None = None, transformers: Transformers | None = None
@@ -246,6 +248,31 @@ class LMDBStore(Store):
         if ops:
             _check_keys(ops)
         self._commit_now(ops, revision)
+
+    def apply_many(self, revisions: Sequence[tuple[int, list[Op]]]) -> None:
+        """``apply`` of several revisions, ascending, as few transactions; a delete of a key that is not there is passed over. Raises what
+        the first that failed met; those after it are not applied then."""
+        self.start()
+        ended: SimpleQueue[StoreError | None] = SimpleQueue()
+        for revision, ops in revisions:
+            there = [op for op in ops if op.draft is not None or self._env.get(op.key) is not None]
+            self._seal(there)
+            self._committer.submit(Unit(there, ended.put, revision, direct=True))
+        for error in [ended.get() for _ in revisions]:
+            if error is not None:
+                raise error
+
+    def load(self, ops: list[Op], states: list[tuple[int, int, int]]) -> None:
+        """Takes in records as they stand elsewhere, before anybody reads: ``states`` has the mod revision, the create revision and the
+        version of each. ``loaded`` ends it."""
+        self._seal(ops)
+        _engine.load_batch(self._env, ops, states)
+
+    def loaded(self, revision: int) -> None:
+        """What was loaded is everything as of ``revision``; nothing before it can be read."""
+        self.apply(revision, [])
+        while not self.compact(revision):
+            pass
 
     def _commit_now(self, ops: list[Op], at: int) -> None:
         self._seal(ops)

@@ -137,7 +137,8 @@ def test_a_delete_and_a_review_of_the_first_version(hooked, hook):
 
 
 def test_credentials(server, tmp_path):
-    from kas.admission.configuration import ConfigurationError, Section
+    from kas.admission.configuration import Section
+    from kas.types.configfile import ConfigurationError
     from tests.admission.policy_backend import certificate
 
     cert, key = certificate(tmp_path, "client")

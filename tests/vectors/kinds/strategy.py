@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 
-from kas.endpoints.codec import BodyError, decode_body
+from kas.endpoints.bodyerrors import BodyError
+from kas.endpoints.codec import decode_body
 from kas.meta.errors import ApiError
 from kas.registry import pipeline
 from kas.registry.strategy import Context

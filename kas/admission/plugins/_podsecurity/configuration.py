@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kas.admission.configuration import STRING, Section, Struct, check, versioned
+from kas.admission.configuration import Section, versioned
 from kas.admission.plugins._podsecurity.policy import PREFIX, PRIVILEGED, STRICTNESS, LevelVersion, Policy, parse_version
 from kas.meta.field import FieldError, duplicate, invalid, required
 from kas.meta.names import is_dns1123_label, is_dns1123_subdomain
+from kas.types.configfile import STRING, Struct, check
 
 MODES = ("enforce", "audit", "warn")
 _SHAPE = Struct("PodSecurityConfiguration", {

@@ -31,7 +31,9 @@ class CustomResourceStrategy(Strategy):
     generation_parts = ("*",)
 
     def __init__(self, resource: Resource, version: DefinedVersion) -> None:
-        self.resource, self.type, self.version = resource, resource.type, version
+        # Not the resource: it has its strategy, and the two would keep each other, with a schema that may be large.
+        self.type, self.version, self.namespaced = resource.type, version, resource.namespaced
+        self.kind, self.api_version = resource.kind, resource.api_version
         self.reset = resource.reset_on_spec_write
         self.gated = _NOTHING_GATED
 
@@ -62,30 +64,34 @@ class CustomResourceStrategy(Strategy):
         """Metadata, the schema, scale's paths, embedded objects, lists that are sets or maps, rules."""
         if wrong := self._type_errors(obj):
             return wrong
-        errs = validate_object_meta(obj["metadata"], self.resource.namespaced, names.dns_subdomain)
-        errs += customtypes.schema_errors(self.type, obj) + scalepaths.errors(self.version.scale, obj)
-        errs += customtypes.embedded_errors(self.type, obj) + customtypes.list_errors(self.type, obj)
-        return self._rules(ctx, obj, ABSENT, errs)
+        errs = validate_object_meta(obj["metadata"], self.namespaced, names.dns_subdomain)
+        return self._errors(ctx, obj, ABSENT, errs)
 
     def validate_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """As of a new object, but what an update leaves alone may be wrong."""
         if wrong := self._type_errors(obj):
             return wrong
-        errs = validate_object_meta_update(obj["metadata"], old["metadata"])
-        errs += customtypes.schema_errors(self.type, obj, old) + scalepaths.errors(self.version.scale, obj)
-        errs += customtypes.embedded_errors(self.type, obj) + customtypes.list_errors(self.type, obj, old)
-        return self._rules(ctx, obj, old, errs)
+        return self._errors(ctx, obj, old, validate_object_meta_update(obj["metadata"], old["metadata"]))
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """As of any update. The pipeline looks at metadata."""
-        errs = customtypes.schema_errors(self.type, obj, old) + scalepaths.errors(self.version.scale, obj)
-        errs += customtypes.list_errors(self.type, obj, old)
-        return self._rules(ctx, obj, old, errs)
+        return self._errors(ctx, obj, old, [], embedded=False)
 
     def _type_errors(self, obj: Obj) -> list[FieldError]:
-        r = self.resource
-        wanted = (("kind", r.kind), ("apiVersion", r.api_version))
+        wanted = (("kind", self.kind), ("apiVersion", self.api_version))
         return [field.invalid(name, obj.get(name), f"must be {value}") for name, value in wanted if obj.get(name) != value]
+
+    def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], embedded: bool = True) -> list[FieldError]:
+        """What is wrong besides metadata, whose errors are ``errs``."""
+        passes = customtypes.check(self.type).passes(obj)
+        if not passes:
+            errs += customtypes.schema_errors(self.type, obj, old)
+        errs += scalepaths.errors(self.version.scale, obj)
+        if embedded:
+            errs += customtypes.embedded_errors(self.type, obj)
+        if not passes:
+            errs += customtypes.list_errors(self.type, obj, old)
+        return self._rules(ctx, obj, old, errs)
 
     def _rules(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError]) -> list[FieldError]:
         from kas.apiextensions import celrules  # CEL is large, and wanted once there are custom resources

@@ -54,6 +54,8 @@ def _idle(job: Obj) -> bool:
 
 @strategy_for("batch", "jobs")
 class JobStrategy(Workload):
+    """A Workload that makes its own selector; counts and conditions of its status only move forward."""
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Generate selector and labels unless manualSelector is set, then drop the status and start the generation."""
         generate_selector(obj)

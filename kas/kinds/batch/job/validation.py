@@ -15,7 +15,7 @@ from kas.meta import field, names
 from kas.meta.checks import unsupported
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError
-from kas.meta.labelselectors import convertible, label_selector, matches
+from kas.meta.labelselectors import converted, label_selector
 from kas.meta.scalars import decimal
 from kas.types.checktables import ANY, ENUM, Checked
 from kas.types.gostruct import render, sorted_map
@@ -285,7 +285,8 @@ def job_spec_with_selector(spec: Spec, options: Options) -> list[FieldError]:
         errs.append(field.required("spec.selector"))
     else:
         errs += label_selector(chosen, "spec.selector", options.affinity_values)
-    if not convertible(chosen) and not matches(chosen, template_labels(spec)):
+    selects = converted(chosen)
+    if selects is not None and not selects.matches(template_labels(spec)):
         errs.append(field.invalid("spec.template.metadata.labels", sorted_map(template_labels(spec)), NO_MATCH))
     return errs
 
@@ -304,7 +305,8 @@ def generated_selector(job: Spec, prefixed: bool) -> list[FieldError]:
         for key, value in ((UID_LABELS[i], uid), (NAME_LABELS[i], name)):
             expected[key] = value
             errs += _has_label(labels, key, value)
-    if not convertible(spec["selector"]) and not matches(spec["selector"], expected):
+    selects = converted(spec["selector"])
+    if selects is not None and not selects.matches(expected):
         errs.append(field.invalid("spec.selector", render("meta.LabelSelector", spec["selector"]), "`selector` not auto-generated"))
     return errs
 

@@ -20,6 +20,8 @@ def _validate(obj: Obj) -> list[FieldError]:
 
 @strategy_for("", "namespaces")
 class NamespaceStrategy(Strategy):
+    """A namespace goes when its spec has no finalizers left; they are written through the subresource finalize."""
+
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:
         """Make it Active, with the finalizer ``kubernetes`` in its spec."""
         super().prepare_for_create(ctx, obj)

@@ -142,6 +142,8 @@ def _apparmor_profile(text: str) -> dict[str, Any] | None:
 
 @strategy_for("", "pods")
 class PodStrategy(Strategy):
+    """Pods: spec, status, ephemeral containers and sizes are four parts that are written through paths of their own."""
+
     validates_metadata = True
 
     def prepare_for_create(self, ctx: Context, obj: Obj) -> None:

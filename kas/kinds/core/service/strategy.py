@@ -145,6 +145,8 @@ def _warnings(obj: Obj) -> list[str]:
 
 @strategy_for("", "services")
 class ServiceStrategy(Strategy):
+    """What was allocated to a Service stays with it while its type wants it."""
+
     def prepare_for_update(self, ctx: Context, obj: Obj, old: Obj) -> None:
         """Carry over the status, and drop what belonged to a type that the service no longer has."""
         super().prepare_for_update(ctx, obj, old)

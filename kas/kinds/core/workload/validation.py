@@ -12,7 +12,7 @@ from kas.kinds.core.pod.spec import template
 from kas.meta import field, names
 from kas.meta.checks import immutable, nonnegative, unsupported
 from kas.meta.field import FieldError
-from kas.meta.labelselectors import convertible, is_empty, label_selector, matches
+from kas.meta.labelselectors import converted, is_empty, label_selector
 from kas.meta.scalars import decimal
 from kas.types.checktables import ANY, each, need
 from kas.types.gostruct import render, sorted_map
@@ -65,11 +65,12 @@ def template_labels(spec: Spec) -> Any:
 def selected_template(spec: Spec, path: str, bad_selector: str, kind: str, options: Options, whole: bool = True) -> list[FieldError]:
     """The template fulfils a convertible selector, is valid if it has to be as a ``whole``, and is one that is restarted for ever."""
     chosen = spec.get("selector")
-    if convertible(chosen):
+    selects = converted(chosen)
+    if selects is None:
         return [field.invalid(f"{path}.selector", render("meta.LabelSelector", chosen), bad_selector)]
     errs: list[FieldError] = []
     labels = template_labels(spec)
-    if (chosen is None or not is_empty(chosen)) and not matches(chosen, labels):
+    if (chosen is None or not is_empty(chosen)) and not selects.matches(labels):
         errs.append(field.invalid(f"{path}.template.metadata.labels", sorted_map(labels), NO_MATCH))
     if whole:
         errs += template(spec.get("template") or {}, f"{path}.template", options)

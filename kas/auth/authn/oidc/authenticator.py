@@ -1,0 +1,99 @@
+"""The token authenticator of all trusted issuers; which they are may change while it serves."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from time import perf_counter, time
+
+from kas.auth.authn import Authentication, AuthenticationError
+from kas.auth.authn.oidc.configuration import Issuer
+from kas.auth.authn.oidc.distributed import DistributedClaim
+from kas.auth.authn.oidc.mapping import user_of
+from kas.auth.authn.oidc.provider import Provider
+from kas.auth.tokens import issuer_of
+from kas.auth.user import UserInfo
+from kas.meta.waiting import awaited, eager
+from kas.observe.metrics import Registry
+
+log = logging.getLogger("kas.authn")
+
+_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """Of all issuers; labels name an issuer by a digest of its URL."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.durations = registry.histogram(
+            "apiserver_authentication_jwt_authenticator_latency_seconds",
+            "Latency of jwt authentication operations in seconds. This is the time spent authenticating a token for cache miss only "
+            "(i.e. when the token is not found in the cache).",
+            ("result", "jwt_issuer_hash"), _BUCKETS,
+        )  # fmt: skip
+        self.fetched = registry.gauge(
+            "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds",
+            "Timestamp of the last successful or failed JWKS fetch split by result and jwt issuer.", ("result", "jwt_issuer_hash"),
+            shared=False,
+        )  # fmt: skip
+
+
+class JWTAuthenticator:
+    """Tokens of one issuer."""
+
+    def __init__(self, issuer: Issuer, metrics: Metrics) -> None:
+        self._metrics, self._label = metrics, f"sha256:{hashlib.sha256(issuer.url.encode()).hexdigest()}"
+        self._mapper = issuer.mapper
+        self.provider = Provider(issuer, self._fetched)
+        groups = issuer.mapper.groups.claim
+        self._distributed = DistributedClaim(groups, issuer, self.provider.tls) if groups else None
+
+    @eager
+    async def authenticate_token(self, token: str) -> UserInfo | None:
+        """The user of a token that says it is of this issuer. Raises AuthenticationError for one that is not, or not good."""
+        began, result = perf_counter(), "failure"
+        try:
+            user = await self._user(token)
+            result = "success"
+            return user
+        finally:
+            self._metrics.durations.observe((result, self._label), perf_counter() - began)
+
+    async def _user(self, token: str) -> UserInfo:
+        verifier = self.provider.verifier
+        if verifier is None:
+            raise AuthenticationError("oidc: authenticator not initialized")
+        try:
+            claims = await awaited(verifier.claims(token))
+        except AuthenticationError as e:
+            raise AuthenticationError(f"oidc: verify token: {e}") from None
+        if self._distributed is not None:
+            claims = await awaited(self._distributed.expand(claims))
+        return user_of(claims, self._mapper)
+
+    def _fetched(self, good: bool) -> None:
+        self._metrics.fetched.set(("success" if good else "failure", self._label), time())
+
+
+class JWTAuthenticators:
+    """Asks the authenticator of the issuer that a token claims. ``use`` says which there are."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._metrics = Metrics(registry)
+        self._by_issuer: dict[str, JWTAuthenticator] = {}
+
+    def made(self, issuers: Sequence[Issuer]) -> dict[str, JWTAuthenticator]:
+        """Authenticators of these issuers, for ``use`` once they are started. Reads authorities, so it may run beside the loop."""
+        return {issuer.url: JWTAuthenticator(issuer, self._metrics) for issuer in issuers}
+
+    def use(self, authenticators: dict[str, JWTAuthenticator]) -> None:
+        """From now on these are asked, and no others."""
+        before, self._by_issuer = self._by_issuer, authenticators
+        for authenticator in before.values():
+            authenticator.provider.close()
+
+    def authenticate_token(self, token: str) -> Authentication:
+        """The user; None for a token of none of the issuers."""
+        authenticator = self._by_issuer.get(issuer_of(token) or "") if token.count(".") == 2 else None
+        return None if authenticator is None else authenticator.authenticate_token(token)

@@ -1,0 +1,80 @@
+"""CEL in an AuthenticationConfiguration (``apiserver/pkg/authentication/cel``): what expressions may name, and what they come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas import cel
+from kas.auth.user import UserInfo
+from kas.cel.admission import STRUCTS
+from kas.cel.base import BASE
+from kas.cel.syntax import Call, Const, Fold, Ident, ListOf, MapOf, Node, Select
+from kas.cel.types import BOOL, DYN, STRING, Type, map_of, struct
+from kas.meta import field
+from kas.meta.field import FieldError
+
+USER = "kubernetes.UserInfo"
+CLAIMS = BASE.extended({"claims": map_of(STRING, DYN)})
+USERS = BASE.extended({"user": struct(USER)}, {USER: STRUCTS[USER]})
+
+
+class Expression:
+    """A compiled expression and its text."""
+
+    __slots__ = ("program", "text")
+
+    def __init__(self, text: str, program: cel.Program) -> None:
+        self.text, self.program = text, program
+
+    def evaluate(self, variables: dict[str, Any]) -> Any:
+        """Its value. Raises ``cel.EvaluationError``."""
+        return self.program.evaluate(variables)[0]
+
+    def uses(self, claim: str) -> bool:
+        """Whether it looks at ``claims.<claim>``, by name."""
+        return _selects(self.program.root, claim)
+
+
+def compiled(text: str, env: cel.Environment, path: str, wanted: Type | None = None) -> tuple[Expression | None, FieldError | None]:
+    """The expression, or why it is none. ``wanted`` is the type it must be known to have; None for any, which is looked at later."""
+    try:
+        program = cel.compile(text, env)
+    except cel.CompileError as e:
+        return None, field.invalid(path, text, f"compilation failed: {e}")
+    except cel.ProgramError as e:
+        return None, field.internal(path, f"program instantiation failed: {e}")
+    if wanted is not None and program.type != wanted:
+        return None, field.invalid(path, text, f"must evaluate to {wanted}")
+    return Expression(text, program), None
+
+
+def rule(text: str, env: cel.Environment, path: str) -> tuple[Expression | None, FieldError | None]:
+    """As ``compiled``, of a rule that says yes or no."""
+    return compiled(text, env, path, BOOL)
+
+
+def user_variables(user: UserInfo) -> dict[str, Any]:
+    """What a rule about users sees: all fields are there."""
+    return {"user": {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": user.extra}}
+
+
+def _selects(node: Node, claim: str) -> bool:
+    if isinstance(node, Select):
+        return (_is_claims(node.operand) and node.field == claim) or _selects(node.operand, claim)
+    if isinstance(node, Call):
+        if node.function == "_?._" and len(node.args) == 2 and _is_claims(node.args[0]):
+            name = node.args[1]
+            if isinstance(name, Const) and name.value == claim:
+                return True
+        return any(_selects(n, claim) for n in (*node.args, *((node.target,) if node.target is not None else ())))
+    if isinstance(node, ListOf):
+        return any(_selects(n, claim) for n in node.items)
+    if isinstance(node, MapOf):
+        return any(isinstance(n, Node) and _selects(n, claim) for key, value, _ in node.entries for n in (key, value))
+    if isinstance(node, Fold):
+        return any(_selects(n, claim) for n in (node.range, node.init, node.condition, node.step, node.result))
+    return False
+
+
+def _is_claims(node: Node) -> bool:
+    return isinstance(node, Ident) and node.name == "claims"

@@ -1,0 +1,117 @@
+"""Asks a webhook whose a token is (``plugin/pkg/authenticator/token/webhook`` behind ``authentication/token/cache``).
+
+Answers, good or bad, are kept for a while by the digest of token and audiences; failures to get one are not. Those who ask for the same
+token at once wait for one question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import Any
+
+import orjson
+
+from kas.auth.authn import AuthenticationError
+from kas.auth.user import UserInfo
+from kas.client.hooks import HookError, read_review
+from kas.client.webhook import Webhook, WebhookError
+from kas.config.authentication import WEBHOOK_VERSIONS
+from kas.meta.waiting import awaited, eager
+from kas.observe.caches import Cache
+from kas.types.scheme import BUILTIN
+
+log = logging.getLogger("kas.authn")
+
+LOOKUP_S = 30.0  # all tries together
+MAX_ASKED = 256  # different tokens at once
+MAX_USER = 64 << 10  # characters of a user that is kept
+GROUP, KIND = "authentication.k8s.io", "TokenReview"
+
+# The user and which of the wanted audiences the token is good for; None for nobody. The text is why the webhook says so.
+Verdict = tuple[tuple[UserInfo, list[str]] | None, str]
+
+
+class TokenWebhook:
+    """``version`` of TokenReview is sent; ``audiences`` are the API server's own. Answers are kept for ``ttl_s``."""
+
+    def __init__(
+        self, webhook: Webhook, version: str, audiences: Sequence[str], ttl_s: float, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._webhook, self._api_version, self._audiences = webhook, f"{GROUP}/{version}", tuple(audiences)
+        self._ttl, self._clock = ttl_s, clock
+        self._type = BUILTIN.type(f"authentication.v1.{KIND}")
+        self._kept: Cache[bytes, tuple[Verdict, float]] = Cache("token_reviews", "answers of the webhook about tokens", 16 << 20, MAX_USER)
+        self._asked: dict[bytes, asyncio.Task[Verdict]] = {}
+
+    @eager
+    async def authenticate_token(self, token: str) -> UserInfo | None:
+        """The user of a token for this API server, None for nobody's. Raises AuthenticationError with the webhook's reason, or when there
+        is no answer."""
+        found = await self._found(token, self._audiences)
+        return None if found is None else found[0]
+
+    @eager
+    async def review(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]] | None:
+        """For TokenReview: the user, and which of ``audiences`` the token is good for."""
+        return await self._found(token, tuple(audiences))
+
+    async def _found(self, token: str, audiences: tuple[str, ...]) -> tuple[UserInfo, list[str]] | None:
+        key = hashlib.sha256(orjson.dumps([token.encode("utf-8", "surrogateescape").hex(), *audiences])).digest()
+        verdict: Verdict
+        kept = self._kept.entries.get(key)
+        if kept is not None and self._clock() < kept[1]:
+            verdict = kept[0]
+        else:
+            verdict = await awaited(self._ask(key, token, audiences))
+        user, why = verdict
+        if user is None and why:
+            raise AuthenticationError(why)
+        return user
+
+    def _ask(self, key: bytes, token: str, audiences: tuple[str, ...]) -> Awaitable[Verdict]:
+        task = self._asked.get(key)
+        if task is None:
+            if len(self._asked) >= MAX_ASKED:
+                raise AuthenticationError("too many tokens are asked about already")
+            task = self._asked[key] = asyncio.get_running_loop().create_task(self._answer(key, token, audiences))
+        # Whoever leaves does not take the answer from the others.
+        return asyncio.shield(task)
+
+    async def _answer(self, key: bytes, token: str, audiences: tuple[str, ...]) -> Verdict:
+        try:
+            async with asyncio.timeout(LOOKUP_S):
+                verdict = self._verdict(await self._webhook.send(self._question(token, audiences)), audiences)
+        except (WebhookError, HookError, TimeoutError) as e:
+            why = str(e) or "context deadline exceeded"
+            log.error("Failed to make webhook authenticator request: %s", why)
+            return None, why
+        else:
+            user = verdict[0]
+            length = len(verdict[1]) + (0 if user is None else user[0].length)
+            self._kept.put(key, (verdict, self._clock() + self._ttl), length)
+            return verdict
+        finally:
+            del self._asked[key]
+
+    def _question(self, token: str, audiences: tuple[str, ...]) -> bytes:
+        spec: dict[str, Any] = {"token": token.encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
+        if audiences:
+            spec["audiences"] = list(audiences)
+        return orjson.dumps({"kind": KIND, "apiVersion": self._api_version, "metadata": {}, "spec": spec, "status": {"user": {}}})
+
+    def _verdict(self, body: bytes, wanted: tuple[str, ...]) -> Verdict:
+        if not body:
+            raise HookError("0-length response")
+        known = frozenset((f"{GROUP}/{version}", KIND) for version in WEBHOOK_VERSIONS)
+        status = read_review(body, (self._api_version, KIND), known, self._type).get("status") or {}
+        given = status.get("audiences") or self._audiences
+        good = [a for a in dict.fromkeys(wanted) if a in given]
+        if wanted and not good:
+            return None, ""
+        if not status.get("authenticated"):
+            return None, status.get("error") or ""
+        return (UserInfo.from_dict(status.get("user") or {}), good), ""

@@ -1,0 +1,145 @@
+"""The server's authorizer, made of a configuration, and made again when ``--authorization-config`` changes.
+
+Node, RBAC and ABAC follow the store or were read when the server started; they persist, and must be in every later configuration that
+the first one had them in. A file that cannot be used changes nothing. Upstream: ``pkg/kubeapiserver/authorizer/reload.go``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from kas.auth.attributes import DENY, NO_OPINION, Attributes, Authorizer, Outcome
+from kas.auth.authz.configuration import SECOND, WEBHOOK, Authorizers, AuthorizerSettings, conditions_of, from_flags, load
+from kas.auth.authz.modes import Union, build
+from kas.auth.user import UserInfo
+from kas.observe.metrics import Registry
+from kas.observe.reloads import Reloads
+from kas.types.configfile import ConfigurationError, read_file
+
+if TYPE_CHECKING:
+    from kas.config.options import Options
+
+log = logging.getLogger("kas.auth")
+
+BACKOFF_S = 0.5  # of webhooks, before the second try (``DefaultAuthWebhookRetryBackoff``)
+LOOK_EVERY_S = 1.0
+KEPT = ("Node", "RBAC", "ABAC")
+
+
+class Builder:
+    """Makes an authorizer of a configuration, with these parts of it that last."""
+
+    def __init__(self, metrics: Registry, rbac: Authorizer, node: Authorizer, abac: Authorizer | None = None) -> None:
+        self._metrics, self._rbac, self._node, self._abac = metrics, rbac, node, abac
+        self._decisions = metrics.counter(
+            "apiserver_authorization_decisions_total",
+            "Total number of terminal decisions made by an authorizer split by authorizer type, name, and decision.",
+            ("type", "name", "decision"),
+        )
+
+    def build(self, authorizers: Authorizers) -> Union:
+        """Raises ValueError for what there cannot be."""
+        hooks = [(s.name, self._webhook(s)) for s in authorizers if s.type == WEBHOOK]
+        return build([s.type for s in authorizers], self._rbac, self._node, self._abac, hooks, decisions=self._decisions)
+
+    def _webhook(self, settings: AuthorizerSettings) -> Authorizer:
+        from kas.auth.authz.webhook import Metrics, WebhookAuthorizer  # with the HTTP client; few servers have one
+        from kas.client.kubeconfig import load as load_kubeconfig
+        from kas.client.webhook import Webhook
+
+        hook = settings.webhook
+        assert hook is not None  # the configuration says so
+        webhook = Webhook(load_kubeconfig(hook.kubeconfig), BACKOFF_S, hook.timeout / SECOND)
+        ttls = (hook.authorized_ttl / SECOND, hook.unauthorized_ttl / SECOND)
+        on_error = DENY if hook.deny_on_error else NO_OPINION
+        return WebhookAuthorizer(settings.name, webhook, hook.version, ttls, on_error, Metrics(self._metrics), conditions_of(hook))
+
+
+class Reloading:
+    """The authorizer of the file at ``path``. ``look`` is called now and then. ``reloads`` is None in workers that do not count. Raises
+    ValueError for a file that cannot be used."""
+
+    def __init__(self, path: str, builder: Builder, reloads: Reloads | None = None) -> None:
+        self._path, self._builder, self._reloads = path, builder, reloads
+        self._wrong = ""  # what was said last of a file that cannot be used
+        self._stamp = self._stat()
+        self._data = read_file(path)
+        self._loaded = load(self._data)
+        self._needed = {s.type for s in self._loaded if s.type in KEPT}
+        self._current = builder.build(self._loaded)
+        if reloads is not None:
+            reloads.applied(self._data)
+
+    def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
+        """As the newest configuration that can be used says."""
+        return self._current.authorize(a)
+
+    def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[dict], list[dict], bool, str]:
+        """Those of all authorizers that can list their rules."""
+        return self._current.rules_for(user, namespace)
+
+    def look(self) -> None:
+        """Read the file again if it changed; it counts from now on, or changes nothing and is logged."""
+        try:
+            stamp = self._stat()
+            if stamp == self._stamp:
+                return
+            data = read_file(self._path)
+            self._stamp = stamp
+            if data == self._data:
+                return
+            self._data = data
+            changed = self._read(data)
+        except ValueError as e:
+            if self._wrong != str(e):
+                self._wrong = str(e)
+                log.error("reloading authorization config: %s", e)
+                self._done(False)
+            return
+        self._wrong = ""
+        if changed:
+            log.warning("reloaded authz config")
+            self._done(True)
+
+    def _read(self, data: bytes) -> bool:
+        loaded = load(data, self._needed)
+        if loaded == self._loaded:
+            return False
+        for s in loaded:
+            if s.type in KEPT and s.type not in self._needed:
+                raise ValueError(f"authorizer type {s.type} is not allowed if it was not enabled at initial server startup")
+        built = self._builder.build(loaded)
+        before, self._current, self._loaded = self._current, built, loaded
+        before.close()
+        return True
+
+    def _done(self, good: bool) -> None:
+        if self._reloads is not None:
+            self._reloads.done(good, time.time())
+            if good:
+                self._reloads.applied(self._data)
+
+    def _stat(self) -> tuple[int, int, int]:
+        try:
+            s = os.stat(self._path)
+        except OSError as e:
+            raise ConfigurationError(f"open {self._path}: {(e.strerror or str(e)).lower()}") from None
+        return s.st_mtime_ns, s.st_size, s.st_ino
+
+
+def authorizer_of(o: Options, metrics: Registry, rbac: Authorizer, node: Authorizer, server: str) -> Union | Reloading:
+    """The authorizer that the flags ask for. ``server`` is the name of a server whose reloads are counted here, "" for none. Raises
+    ValueError for files that cannot be used, OSError for a policy file that cannot be read."""
+    abac = None
+    if o.authorization_policy_file:
+        from kas.auth.authz.abac import load_policy_file
+
+        abac = load_policy_file(o.authorization_policy_file)
+    builder = Builder(metrics, rbac, node, abac)
+    if not o.authorization_config:
+        return builder.build(from_flags(o))
+    return Reloading(o.authorization_config, builder, Reloads(metrics, "authorization", server) if server else None)

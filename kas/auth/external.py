@@ -1,0 +1,63 @@
+"""Token authenticators that ask others: issuers of JSON Web Tokens and a webhook (``pkg/kubeapiserver/authenticator/config.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from kas.auth.authn import TokenAuthenticator
+from kas.auth.authn.oidc.configuration import Anonymous, load
+from kas.config.options import Options
+from kas.observe.metrics import Registry
+from kas.observe.reloads import Reloads
+
+BACKOFF_S = 0.5  # of the webhook, before its second try (``DefaultAuthWebhookRetryBackoff``)
+
+
+def wanted(o: Options) -> bool:
+    """Whether the flags ask for any, or for a configuration of anonymous requests."""
+    return bool(o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file)
+
+
+class External:
+    """``members`` are asked after the server's own, in this order. ``anonymous`` is what a configuration file says of requests without a
+    credential, None where the flag decides. ``periodic`` is what is to be done now and then: (name, seconds, work).
+
+    ``audiences`` are the API server's own; ``changed`` is called when what was good may be so no longer. ``identity`` is the server's name
+    in metrics, "" in workers that do not count. Needs a running loop. Raises ValueError for files that cannot be used.
+    """
+
+    def __init__(self, o: Options, audiences: Sequence[str], metrics: Registry, changed: Callable[[], None], identity: str = "") -> None:
+        self.members: list[TokenAuthenticator] = []
+        self.periodic: list[tuple[str, float, Callable[[], Awaitable[object] | None]]] = []
+        self.anonymous: Anonymous | None = None
+        if o.authentication_config or o.oidc_issuer_url:
+            self._issuers(o, metrics, changed, identity)
+        if o.authentication_token_webhook_config_file:
+            self._webhook(o, audiences)
+
+    def _issuers(self, o: Options, metrics: Registry, changed: Callable[[], None], identity: str) -> None:
+        from kas.auth.authn.oidc.authenticator import JWTAuthenticators
+
+        configuration = load(o)
+        self.anonymous = configuration.anonymous
+        authenticators = JWTAuthenticators(metrics)
+        made = authenticators.made(configuration.issuers)
+        for authenticator in made.values():
+            authenticator.provider.start()
+        authenticators.use(made)
+        self.members.append(authenticators)
+        if o.authentication_config:
+            from kas.auth.authn.oidc.reload import LOOK_EVERY_S, Reload
+
+            reloads = Reloads(metrics, "authentication", identity) if identity else None
+            reload = Reload(o, configuration, authenticators, changed, reloads)
+            self.periodic.append(("authentication configuration", LOOK_EVERY_S, reload.look))
+
+    def _webhook(self, o: Options, audiences: Sequence[str]) -> None:
+        from kas.auth.authn.tokenwebhook import TokenWebhook
+        from kas.client.kubeconfig import load as load_kubeconfig
+        from kas.client.webhook import Webhook
+
+        webhook = Webhook(load_kubeconfig(o.authentication_token_webhook_config_file), BACKOFF_S)
+        ttl_s = o.authentication_token_webhook_cache_ttl
+        self.members.append(TokenWebhook(webhook, o.authentication_token_webhook_version, audiences, ttl_s))

@@ -1,0 +1,71 @@
+"""Signatures of JSON Web Tokens (RFC 7515): which algorithms a key can verify, and whether one of some keys signed a token.
+
+The key and who asks decide about the algorithm, never the token alone; symmetric ones, and none, are never taken.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import warnings
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+EC = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}  # by the curve
+ALL = frozenset((*RSA, *(name for names in EC.values() for name in names)))
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]*\Z")
+
+
+class JWSError(ValueError):
+    """It is no signed token, or is signed in a way that is not allowed."""
+
+
+class Key(NamedTuple):
+    """A public key with its id, "" for none, and the algorithms it can verify; the first is the one its owner signs with."""
+
+    id: str
+    algorithms: tuple[str, ...]
+    public: Any
+
+
+def key(public: Any, id: str) -> Key:
+    """Raises ValueError for a key of another kind than RSA, or EC on P-256, P-384 or P-521."""
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    if isinstance(public, rsa.RSAPublicKey):
+        return Key(id, RSA, public)
+    if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name in EC:
+        return Key(id, EC[public.curve.name], public)
+    raise ValueError("unknown public key type, must be RSA or ECDSA on P-256, P-384 or P-521")
+
+
+def verified(token: str, keys: Iterable[Key], allowed: Collection[str] = ALL) -> bytes | None:
+    """The payload of a compact token that one of ``keys`` signed, None when none did. A token that names a key has to be of a key with that
+    name. Raises JWSError."""
+    from jwt.api_jws import PyJWS
+    from jwt.exceptions import InvalidTokenError
+
+    jws = PyJWS()
+    try:
+        header = jws.get_unverified_header(token)
+    except InvalidTokenError as e:
+        raise JWSError(str(e)) from None
+    algorithm, kid = header.get("alg"), header.get("kid") or ""
+    if algorithm not in allowed:
+        raise JWSError(f'unexpected signature algorithm "{str(algorithm)[:16]}"; expected [{" ".join(sorted(allowed))}]')
+    for known in keys:
+        if algorithm not in known.algorithms or (kid and known.id != kid):
+            continue
+        with contextlib.suppress(InvalidTokenError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of short keys, which are their owner's choice
+            return bytes(jws.decode(token, known.public, algorithms=[algorithm]))
+    return None
+
+
+def b64decoded(text: str) -> bytes:
+    """Base64url without padding (RFC 7515 2). Raises ValueError for anything else."""
+    if not _BASE64URL.match(text):
+        raise ValueError("illegal base64 data")
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,206 @@
+"""CertificateSigningRequests: what is approved is signed, kubelets that may are approved, and what is done is removed.
+
+Upstream: ``pkg/controller/certificates/{signer,approver,cleaner}``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from cryptography import x509
+
+from kas.auth.attributes import ALLOW, Attributes, Authorizer
+from kas.auth.user import UserInfo
+from kas.controllers.client import Client
+from kas.controllers.queue import WorkQueue, follow
+from kas.controllers.signing import KUBELET_CLIENT, SIGNERS, Authority, common_name, kubelet_client_problem, request_of
+from kas.informers.reflector import split_key
+from kas.meta.waiting import awaited
+from kas.registry.registries import Registries
+from kas.registry.strategy import Obj
+from kas.store import Event, Record
+
+log = logging.getLogger("kas.controllers")
+
+GROUP, RESOURCE = "certificates.k8s.io", "certificatesigningrequests"
+CLEAN_EVERY_S = 3600.0
+DONE, PENDING = datetime.timedelta(hours=1), datetime.timedelta(hours=24)
+APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
+
+
+def condition(obj: Obj, kind: str) -> Obj | None:
+    """The condition of that type that is True."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), None)
+
+
+def certificate(obj: Obj) -> bytes:
+    """What was issued, PEM; b"" before."""
+    return base64.b64decode((obj.get("status") or {}).get("certificate") or "")
+
+
+class _Requests:
+    """A loop over the requests that are there and that come."""
+
+    name = ""
+
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, self.name, "system:serviceaccount:kube-system:certificate-controller")
+        self.registry = registries.of(GROUP, RESOURCE)
+        self.queue = WorkQueue(self._sync, self.name)
+
+    async def run(self) -> None:
+        """Follow the requests until cancelled."""
+        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, self._listed)])
+
+    def _listed(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self.queue.add(split_key("", record.key)[1])
+
+    def _events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.record is not None:
+                self.queue.add(split_key("", event.key)[1])
+
+    async def _sync(self, name: str) -> None:
+        obj = self.client.get(GROUP, RESOURCE, "", name)
+        if obj is not None and not certificate(obj):
+            await self.handle(obj)
+
+    async def handle(self, obj: Obj) -> None:
+        """One request without a certificate."""
+        raise NotImplementedError
+
+    async def write(self, obj: Obj, subresource: str, status: Obj) -> None:
+        """Put ``status`` into the stored status, unless its conditions changed meanwhile: then the request comes again."""
+        seen = (obj.get("status") or {}).get("conditions")
+
+        def change(current: Obj) -> bool:
+            if (current.get("status") or {}).get("conditions") != seen or certificate(current):
+                return False
+            current["status"] = {**(current.get("status") or {}), **status}
+            return True
+
+        meta = obj["metadata"]
+        await self.client.update(self.registry, "", meta["name"], change, subresource, meta["uid"])
+
+    def _with(self, obj: Obj, kind: str, reason: str, message: str) -> Obj:
+        """A status with one condition more."""
+        now = self.client.context().now
+        added = {
+            "type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": now, "lastTransitionTime": now,
+        }  # fmt: skip
+        return {"conditions": [*((obj.get("status") or {}).get("conditions") or ()), added]}
+
+
+class Signing(_Requests):
+    """Signs what is approved for the signers of Kubernetes, with the authority of this server, which it trusts for clients."""
+
+    name = "certificatesigningrequest-signing-controller"
+
+    def __init__(self, registries: Registries, authority: Authority) -> None:
+        super().__init__(registries)
+        self._authority = authority
+
+    async def handle(self, obj: Obj) -> None:
+        """Issue the certificate, or say in a condition why there is none; what is not approved, or for others to sign, is left alone."""
+        spec = obj.get("spec") or {}
+        problem_of = SIGNERS.get(spec.get("signerName") or "")
+        if problem_of is None or not condition(obj, APPROVED) or condition(obj, DENIED) or condition(obj, FAILED):
+            return
+        try:
+            request = request_of(base64.b64decode(spec.get("request") or ""))
+        except ValueError as e:
+            log.error("unable to parse csr %s: %s", obj["metadata"]["name"], e)
+            return
+        usages = spec.get("usages") or []
+        problem = problem_of(request, usages)
+        if problem:
+            await self.write(obj, "status", self._with(obj, FAILED, "SignerValidationFailure", problem))
+            return
+        try:
+            issued = self._authority.sign(request, usages, spec.get("expirationSeconds"))
+        except OSError as e:
+            log.error("cannot sign csr %s: %s", obj["metadata"]["name"], e)
+            return
+        await self.write(obj, "status", {"certificate": base64.b64encode(issued).decode()})
+
+
+class Approving(_Requests):
+    """Approves the client certificates of kubelets whose requester may have them (``sarapprove.go``)."""
+
+    name = "certificatesigningrequest-approving-controller"
+
+    def __init__(self, registries: Registries, authorizer: Authorizer) -> None:
+        super().__init__(registries)
+        self._authorizer = authorizer
+
+    async def handle(self, obj: Obj) -> None:
+        """Approve a kubelet's request for a client certificate, of its own renewed or of one that joins, where the authorizers say so."""
+        spec = obj.get("spec") or {}
+        if spec.get("signerName") != KUBELET_CLIENT or condition(obj, APPROVED) or condition(obj, DENIED):
+            return
+        try:
+            request = request_of(base64.b64decode(spec.get("request") or ""))
+        except ValueError as e:
+            log.error("unable to parse csr %s: %s", obj["metadata"]["name"], e)
+            return
+        if kubelet_client_problem(request, spec.get("usages") or ()):
+            return
+        user = UserInfo(spec.get("username") or "", spec.get("groups") or (), spec.get("uid") or "", spec.get("extra"))
+        for subresource, what in (("selfnodeclient", "self kubelet"), ("nodeclient", "kubelet")):
+            if subresource == "selfnodeclient" and user.name != common_name(request):
+                continue
+            question = Attributes(user, "create", "", GROUP, "*", RESOURCE, subresource)
+            if (await awaited(self._authorizer.authorize(question)))[0] == ALLOW:
+                message = f"Auto approving {what} client certificate after SubjectAccessReview."
+                await self.write(obj, "approval", self._with(obj, APPROVED, "AutoApproved", message))
+                return
+
+
+class Cleaner:
+    """Removes requests that are done with: issued, denied and failed ones after an hour, pending ones after a day."""
+
+    name = "certificatesigningrequest-cleaner-controller"
+
+    def __init__(self, registries: Registries) -> None:
+        self.client = Client(registries, self.name, "system:serviceaccount:kube-system:certificate-controller")
+        self.registry = registries.of(GROUP, RESOURCE)
+
+    async def run(self) -> None:
+        """Look every ``CLEAN_EVERY_S`` seconds until cancelled."""
+        while True:
+            now = datetime.datetime.now(datetime.UTC)
+            for obj in self.client.list(GROUP, RESOURCE):
+                if is_over(obj, now):
+                    await self.client.delete(self.registry, "", obj["metadata"]["name"], obj["metadata"]["uid"])
+            await asyncio.sleep(CLEAN_EVERY_S)
+
+
+def is_over(obj: Obj, now: datetime.datetime) -> bool:
+    """Whether a request is done with at ``now``."""
+    issued = certificate(obj)
+    approved, created = condition(obj, APPROVED), _moment(obj["metadata"].get("creationTimestamp"))
+    if issued and (_expired(issued, now) or (approved and now - _moment(approved.get("lastUpdateTime")) > DONE)):
+        return True
+    for kind in (DENIED, FAILED):
+        found = condition(obj, kind)
+        if found and now - _moment(found.get("lastUpdateTime")) > DONE:
+            return True
+    return not issued and not approved and now - created > PENDING
+
+
+def _moment(text: Any) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text) if text else datetime.datetime.now(datetime.UTC)
+
+
+def _expired(issued: bytes, now: datetime.datetime) -> bool:
+    try:
+        return any(c.not_valid_after_utc < now for c in x509.load_pem_x509_certificates(issued))
+    except ValueError:
+        return False  # an old one, from when nobody looked

@@ -1,0 +1,123 @@
+"""One server of a cluster runs the controllers of ``--controllers``: the one that holds the Lease (client-go's ``leaderelection``).
+
+Who holds it renews it; who cannot for ``RENEW_DEADLINE_S`` ends its controllers before others may believe the Lease free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import logging
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kas.controllers import Controller
+from kas.controllers.client import Client
+from kas.controllers.runner import keep
+from kas.meta.errors import ApiError
+from kas.meta.random import new_uid
+from kas.observe.hooks import Hooks
+from kas.registry.registries import Registries
+from kas.store import StoreError
+
+# kube-controller-manager's --leader-elect-*.
+LEASE_DURATION_S, RENEW_DEADLINE_S, RETRY_PERIOD_S = 15, 10.0, 2.0
+GROUP, NAMESPACE, NAME = "coordination.k8s.io", "kube-system", "kas-controllers"
+MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+log = logging.getLogger("kas.controllers")
+
+
+class LeaderElection:
+    """Runs ``controllers()``, made anew each time, while this server leads."""
+
+    name = "leader-election"
+
+    def __init__(self, registries: Registries, controllers: Callable[[], Sequence[Controller]], hooks: Hooks) -> None:
+        self._client = Client(registries, "kas-controllers", "system:apiserver")
+        self._registry = registries.of(GROUP, "leases")
+        self._controllers, self._hooks = controllers, hooks
+        self.identity = f"{socket.gethostname().lower()}_{new_uid()}"
+        # Another's Lease counts from when its renewal was seen here: clocks of machines differ.
+        self._seen: tuple[Any, float] = (None, 0.0)
+
+    async def run(self) -> None:
+        """Leads whenever it can, until cancelled; then gives the Lease back."""
+        while True:
+            if await self._acquire():
+                log.info("this server runs the controllers of the cluster")
+                await self._lead()
+                log.warning("this server does not lead any more")
+            await asyncio.sleep(RETRY_PERIOD_S)
+
+    async def _lead(self) -> None:
+        tasks = [asyncio.create_task(keep(c, self._hooks), name=c.name) for c in self._controllers()]
+        renewed = time.monotonic()
+        try:
+            while time.monotonic() - renewed < RENEW_DEADLINE_S:
+                await asyncio.sleep(RETRY_PERIOD_S)
+                if await self._acquire():
+                    renewed = time.monotonic()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with contextlib.suppress(ApiError, StoreError):
+                await self._release()
+
+    async def _acquire(self) -> bool:
+        """Takes or renews the Lease; whether this server holds it now."""
+        try:
+            async with asyncio.timeout(RENEW_DEADLINE_S):
+                return await self._try()
+        except (ApiError, StoreError, TimeoutError) as e:
+            log.info("leader election: %s", e)
+            return False
+
+    async def _try(self) -> bool:
+        now = datetime.datetime.now(datetime.UTC).strftime(MICRO_TIME)
+        mine = {"holderIdentity": self.identity, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": now}
+        taken = False
+
+        def take(lease: dict[str, Any]) -> bool:
+            nonlocal taken
+            spec = lease.setdefault("spec", {})
+            holder = spec.get("holderIdentity")
+            if holder and holder != self.identity and self._holds(spec):
+                taken = False
+                return False
+            taken = True
+            if holder != self.identity:
+                spec.update(acquireTime=now, leaseTransitions=(spec.get("leaseTransitions") or 0) + 1)
+            spec.update(mine)
+            return True
+
+        if await self._client.update(self._registry, NAMESPACE, NAME, take) is not None:
+            return taken
+        if self._client.get(GROUP, "leases", NAMESPACE, NAME) is not None:
+            return False
+        lease = {
+            "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "spec": {**mine, "acquireTime": now, "leaseTransitions": 0},
+        }  # fmt: skip
+        return await self._client.create(GROUP, "leases", lease) is not None
+
+    def _holds(self, spec: dict[str, Any]) -> bool:
+        """Whether the other, who has the Lease, must be believed to lead."""
+        state = (spec.get("holderIdentity"), spec.get("renewTime"))
+        if state != self._seen[0]:
+            self._seen = (state, time.monotonic())
+        return time.monotonic() - self._seen[1] < (spec.get("leaseDurationSeconds") or LEASE_DURATION_S)
+
+    async def _release(self) -> None:
+        def give_back(lease: dict[str, Any]) -> bool:
+            spec = lease.get("spec") or {}
+            if spec.get("holderIdentity") != self.identity:
+                return False
+            spec.update(holderIdentity="", leaseDurationSeconds=1)
+            return True
+
+        await self._client.update(self._registry, NAMESPACE, NAME, give_back)

@@ -1,0 +1,25 @@
+"""Which connections ask for SPDY: exec, attach and port-forward of clients that take over the raw connection.
+
+The HTTP server behind the front cannot hand a connection over, so the front looks at the beginning of what a client says and gives those
+to where the worker takes raw connections (``edge/streams.py``). All others go on as they are; what is looked at is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_HEAD = 64 << 10
+END = b"\r\n\r\n"
+_STREAMS = re.compile(rb"(?:GET|POST) /api/v1/[^ ?]{1,1024}/(?:exec|attach|portforward)[? ]")
+_UNFINISHED = re.compile(rb"(?:GET|POST) /api/v1/[^ ?]{0,1024}")
+_UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*spdy/3\.1[ \t]*\r\n", re.IGNORECASE)
+
+
+def wants_spdy(data: bytes) -> bool | None:
+    """Whether a connection that begins with these bytes asks for SPDY; None when that stands in what is still to come."""
+    if not _STREAMS.match(data):
+        return None if _UNFINISHED.fullmatch(data) else False
+    end = data.find(END)
+    if end < 0:
+        return None if len(data) < MAX_HEAD else False
+    return _UPGRADE.search(data, 0, end + 2) is not None

@@ -1,0 +1,62 @@
+"""What is said of bodies that cannot be read, whatever kind they should be.
+
+The texts are apiserver's ``transformDecodeError`` and the JSON and YAML serializers'.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.meta import errors, gojson
+
+JSON_ERROR_STRUCT = gojson.TYPE_META
+_GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
+
+
+class BodyError(errors.ApiError):
+    """The 400 of a body that cannot be read as what it should be; ``why`` is the decoder's own word."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(400, "BadRequest", message)
+        self.why = why
+
+
+def from_yaml(kind, body: bytes) -> tuple[Any, list[str]]:
+    """What YAML says, and what strict decoding objects to. Raises 400."""
+    from kas.types import yaml_codec  # PyYAML is large and few clients send YAML
+
+    try:
+        return yaml_codec.decode(body)
+    except yaml_codec.YAMLError as e:
+        raise unrecognized(kind, f"{e}", body) from None
+
+
+def check_texts(value: dict[str, Any], kind, body: bytes) -> None:
+    """apiVersion and kind are texts where they are there. Raises 400."""
+    for name in ("apiVersion", "kind"):
+        v = value.get(name)
+        if v is not None and not isinstance(v, str):
+            why = f"json: cannot unmarshal {_GO_KINDS.get(type(v), 'object')} into Go struct field .{name} of type string"
+            raise unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
+
+
+def no_object(kind, value: Any, body: bytes) -> errors.ApiError:
+    """400 for a body that is JSON and no object."""
+    why = f"json: cannot unmarshal {_GO_KINDS.get(type(value), 'object')} into Go value of type {JSON_ERROR_STRUCT}"
+    return unrecognized(kind, f"couldn't get version/kind; json parse error: {why}", body)
+
+
+def unrecognized(kind, why: str, body: bytes) -> errors.ApiError:
+    """400 for a body of which not even the kind could be read."""
+    return BodyError(f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({summary(body)})", why)
+
+
+def summary(body: bytes, limit: int = 30) -> str:
+    """The beginning of a body as upstream quotes it: an object as text, anything else as hex."""
+    if not body:
+        return "<empty>"
+    cut = body[:limit]
+    text = cut.decode("utf-8", "replace") if body.startswith(b"{") else cut.hex()
+    return text + " ..." if len(body) > limit else text

@@ -1,0 +1,74 @@
+"""Selecting custom resources by fields that the store does not know of them: objects are converted first and looked at then.
+
+Records carry their selectable fields as they were when they were written. Older ones are without a field that came later, and a version
+that a webhook converts may have it under another name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+from kas.endpoints.listpages import PAGE_ITEMS, Listing
+from kas.endpoints.options import ListOptions
+from kas.endpoints.selection import matcher_of
+from kas.endpoints.served import Served
+from kas.meta.selectors import FieldSelector
+from kas.registry.strategy import Obj
+from kas.registry.versions import Shown
+from kas.types.fieldlabels import custom_selectable_fields
+
+Sieve = Callable[[Obj], bool]
+
+
+class Sifted(NamedTuple):
+    """A page as a scan would give it, of records that were selected after they were converted: stored, and as they are shown."""
+
+    records: list[Any]
+    shown: list[Shown]
+    revision: int
+    more: bool
+    next_key: str
+    remaining: int = -1
+
+
+def selection_of(served: Served, o: ListOptions) -> tuple[Any, Sieve | None]:
+    """The matcher of records, and what is to be asked of objects in the version of the request besides; None when nothing is."""
+    fields = o.field_selector
+    if fields is None or not served.unindexed:
+        return matcher_of(o), None
+    custom = [t for t in fields.requirements if not t.key.startswith("metadata.")]
+    if not custom:
+        return matcher_of(o), None
+    stored = FieldSelector([t for t in fields.requirements if t.key.startswith("metadata.")])
+    wanted, paths = FieldSelector(custom), tuple(t.key for t in custom)
+
+    def sieve(obj: Obj) -> bool:
+        return wanted.matches(custom_selectable_fields(obj, False, paths))
+
+    return matcher_of(o._replace(field_selector=None if stored.empty else stored)), sieve
+
+
+async def converted(served: Served, records: Sequence[Any], sieve: Sieve) -> Sequence[Shown | None]:
+    """The records in the version of the request; None for those that are not selected."""
+    found = served.convert(records)
+    shown = await found if isinstance(found, Awaitable) else found
+    return [s if sieve(served.object(s)) else None for s in shown]
+
+
+async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> Sifted:
+    """The selected ones from ``start`` on, ``q.limit`` at most; read and converted page by page at one revision."""
+    store, records, shown = q.served.registry.store, list[Any](), list[Shown]()
+    while True:
+        page = store.range(q.prefix, start, PAGE_ITEMS, revision, q.matcher)
+        revision = page.revision
+        for i, s in enumerate(await converted(q.served, page.records, sieve)):
+            if s is None:
+                continue
+            if q.limit and len(shown) == q.limit:
+                return Sifted(records, shown, revision, True, page.records[i].key)
+            records.append(page.records[i])
+            shown.append(s)
+        if not page.more:
+            return Sifted(records, shown, revision, False, "")
+        start = page.next_key

@@ -1,0 +1,151 @@
+"""The values of etcd's keys: what kube-apiserver stores of an object, to the byte, and back (upstream's storage codecs).
+
+Built-in kinds are protobuf messages of their storage version in the envelope ``k8s\\0``; custom resources, their definitions and
+APIServices are JSON. Values are read in whatever served version and form they were written. resourceVersion and selfLink are not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from kas.meta.errors import ApiError
+from kas.registry.generic import Registry
+from kas.registry.registries import Registries
+from kas.store import Draft, build_record
+from kas.store.etcd.layout import Undecodable
+from kas.types.conversion import convert
+from kas.types.defaults import apply_defaults
+from kas.types.fieldlabels import custom_selectable_fields
+from kas.types.scheme import (
+    BUILTIN,
+    DecodeError,
+    EncodeError,
+    Kind,
+    decode,
+    decode_protobuf,
+    encode_stored,
+    envelope,
+    open_envelope,
+    schema_type,
+    transcode_json_to_protobuf,
+)
+
+Obj = dict[str, Any]
+MAGIC = b"k8s\0"
+# Groups whose servers of their own store JSON (apiextensions-apiserver, kube-aggregator).
+AS_JSON = ("apiextensions.k8s.io", "apiregistration.k8s.io")
+ROOT = "/registry/"
+MASTER_LEASES = "/registry/masterleases/"  # see kas.controllers.masterleases
+NO_METADATA = b'{"metadata":{}'
+UNSTRUCTURED = schema_type("Unstructured", {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+
+
+class StoredValues:
+    """``kas.store.etcd.layout.Values`` for everything that ``registries`` keep."""
+
+    def __init__(self, registries: Registries) -> None:
+        # Keys begin with /registry and the prefix of their resource, which has one to three segments.
+        self._by_root = {registry.root: registry for registry in registries}
+        self._by_root[MASTER_LEASES] = registries.of("", "endpoints")
+        self._definitions = registries.of("apiextensions.k8s.io", "customresourcedefinitions")
+        # What custom resources can be selected by, by group and plural; from their definitions, which are decoded here too.
+        self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.first = (self._definitions.root,)
+
+    def registry(self, key: str) -> Registry | None:
+        """Where the objects of a key are kept; None for custom resources and what is no object."""
+        at = key.find("/", len("/registry/"))
+        while at >= 0:
+            found = self._by_root.get(key[: at + 1])
+            if found is not None:
+                return found
+            at = key.find("/", at + 1)
+        return None
+
+    def encode(self, key: str, draft: Draft) -> bytes:
+        """See ``Values``."""
+        registry = self.registry(key)
+        if registry is None or registry.resource.group in AS_JSON:
+            return draft.json + b"\n"
+        kind = _kind(registry)
+        return envelope(kind.api_version, kind.kind, draft.protobuf or transcode_json_to_protobuf(kind.type, draft.json))
+
+    def decode(self, key: str, value: bytes) -> Draft:
+        """See ``Values``."""
+        registry = self.registry(key)
+        try:
+            if registry is None:
+                return custom(value, self._paths.get(_of_definition(key), ()))
+            obj = _read(registry, value)
+            if registry is self._definitions:
+                self._paths[obj["spec"]["group"], obj["spec"]["names"]["plural"]] = _selectable(obj)
+            # Labels and the like of what is read are as good as those of what is written.
+            registry.strategy.as_read(obj)
+            return registry.draft(obj)
+        except (DecodeError, EncodeError, ApiError, ValueError, LookupError, TypeError, AttributeError) as e:
+            raise Undecodable(f"{type(e).__name__}: {e}") from e
+
+
+def _kind(registry: Registry) -> Kind:
+    r = registry.resource
+    return r.storage_kind or BUILTIN.known(r.group, r.version, r.kind)
+
+
+def _read(registry: Registry, value: bytes) -> Obj:
+    """A value as an object of the storage version, defaulted."""
+    home = _kind(registry)
+    if value.startswith(MAGIC):
+        api_version, name, raw, content_type = open_envelope(value)
+        kind = BUILTIN.kind_for(api_version, name)
+        if kind is None:
+            raise Undecodable(f'no kind "{name}" is registered for version "{api_version}"')
+        obj = _from_json(kind, raw) if content_type == "application/json" else decode_protobuf(kind.type, raw)
+    else:
+        given = orjson.loads(value)
+        kind = BUILTIN.kind_for(given.get("apiVersion") or "", given.get("kind") or "")
+        if kind is None:
+            raise Undecodable("no kind is registered for what is stored")
+        obj = decode(kind.type, given)[0]
+    apply_defaults(kind, obj)
+    if (kind.group, kind.version, kind.kind) != (home.group, home.version, home.kind):
+        obj = convert(obj, (kind.group, kind.version, kind.kind), (home.group, home.version, home.kind))
+        apply_defaults(home, obj)
+    obj["kind"], obj["apiVersion"] = home.kind, home.api_version
+    obj["metadata"].pop("resourceVersion", None)
+    obj["metadata"].pop("selfLink", None)
+    return obj
+
+
+def _from_json(kind: Kind, raw: bytes) -> Obj:
+    return decode(kind.type, orjson.loads(raw))[0]
+
+
+def _of_definition(key: str) -> tuple[str, str]:
+    """Group and plural in the key of a custom resource."""
+    group, _, rest = key[len(ROOT) :].partition("/")
+    return group, rest.partition("/")[0]
+
+
+def _selectable(definition: Obj) -> tuple[str, ...]:
+    """The paths by which any version of a definition lets its objects be selected, without the leading dot. A definition is stored as
+    v1beta1, where what all versions have in common stands above them."""
+    spec = definition.get("spec") or {}
+    given = [spec, *(spec.get("versions") or ())]
+    return tuple(sorted({field["jsonPath"].lstrip(".") for part in given for field in part.get("selectableFields") or ()}))
+
+
+def custom(value: bytes, paths: Sequence[str]) -> Draft:
+    """A custom resource, or what the server keeps for itself: JSON."""
+    text = value.rstrip()
+    if text.startswith(NO_METADATA):
+        return build_record(text[: len(NO_METADATA) - 1], text[len(NO_METADATA) - 1 :], {}, {}, 1)
+    obj = orjson.loads(text)
+    meta = obj["metadata"]
+    meta.pop("resourceVersion", None)
+    meta.pop("selfLink", None)
+    head, tail, prefix_len, metadata_tail, message = encode_stored(UNSTRUCTURED, obj)
+    fields = custom_selectable_fields(obj, "namespace" in meta, paths)
+    return build_record(head, tail, meta.get("labels") or {}, fields, prefix_len, 0, metadata_tail, message)

@@ -1,0 +1,110 @@
+"""etcd as the store of ``kas serve``: the process that keeps the machine's replica, and how a worker opens it.
+
+The process starts before the workers and fills the replica; they read it. It ends with ``EXIT_LOST`` when the replica cannot be continued:
+the supervisor then ends the workers, and all begin anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+
+from kas import kinds
+from kas.config.options import Completed
+from kas.meta import clock
+from kas.registry.etcdvalues import StoredValues
+from kas.registry.registries import Registries
+from kas.store import Store, StoreError, open_store
+from kas.store.etcd.client import STATUS, Client, Config
+from kas.store.etcd.compactor import Compactor
+from kas.store.etcd.etcd_pb2 import StatusRequest
+from kas.store.etcd.layout import Keys
+from kas.store.etcd.replicator import Lost, Replicator, ordered_progress
+from kas.store.etcd.store import EtcdStore
+from kas.store.shared import Shared
+from kas.types.scheme import BUILTIN
+
+EXIT_LOST = 4  # the supervisor knows it too, without this module
+
+log = logging.getLogger("kas")
+
+
+def cluster(o: Completed) -> Config:
+    """The etcd cluster of ``--etcd-servers``."""
+    raw = o.raw
+    return Config(tuple(raw.etcd_servers), raw.etcd_cafile, raw.etcd_certfile, raw.etcd_keyfile)
+
+
+def values(store: Store) -> StoredValues:
+    """What stands in etcd for the objects of every built-in kind, and of custom resources."""
+    registries = Registries(store, clock.now)
+    registries.add_stored(BUILTIN.resources, BUILTIN.resource, 0, {})
+    return StoredValues(registries)
+
+
+def replica_path(o: Completed) -> Path:
+    """Where the replica lies."""
+    return o.data_dir / "replica"
+
+
+def open_etcd_store(o: Completed, shared: Shared, ask: int) -> EtcdStore:
+    """A worker's store. The replica is complete; a byte to the descriptor ``ask`` has the replicator ask etcd how far it is. Raises
+    ``StoreError``."""
+    config = cluster(o)
+    client = Client(config)
+    try:
+        ordered = ordered_progress(client.call(STATUS, StatusRequest()).version)
+    finally:
+        client.close()
+
+    def ask_progress() -> None:
+        with contextlib.suppress(BlockingIOError):  # it is being asked already
+            os.write(ask, b"\1")
+
+    return EtcdStore(
+        str(replica_path(o)), config, values, keys=Keys(o.raw.etcd_prefix), max_size=o.store_max_size, shared=shared,
+        ask_progress=ask_progress, ordered_progress=ordered,
+    )  # fmt: skip
+
+
+def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int, alone: bool) -> int:
+    """Runs the replicator until SIGTERM. ``report`` gets "ready" or the reason of a failure; ``ask`` is read for requests of progress.
+    ``alone``: no worker reads the replica yet, so that it may be thrown away. Returns the exit code."""
+    kinds.install()
+    shared = Shared.attach(shared_spec, index)
+    path = replica_path(o)
+    client = Client(cluster(o))
+    keys = Keys(o.raw.etcd_prefix)
+    replicator = Replicator(client, values, keys, path, lambda: open_store(str(path), max_size=o.store_max_size, sync=False, shared=shared))
+    try:
+        replica = replicator.begin() if alone else replicator.resume()
+    except Lost:
+        return EXIT_LOST
+    except StoreError as e:
+        os.write(report, f"--etcd-servers: {e}".encode())
+        return 1
+    compactor = Compactor(client, o.raw.etcd_compaction_interval)
+    for s in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(s, lambda *_: replicator.stop())
+
+    def asked() -> None:
+        while os.read(ask, 65536):
+            replicator.request_progress()
+
+    threading.Thread(target=asked, name="kas-progress", daemon=True).start()
+    compactor.start()
+    os.write(report, b"ready\n")
+    try:
+        replicator.run()
+    except Lost as e:
+        log.error("the replica of etcd is made anew: %s", e)
+        return EXIT_LOST
+    finally:
+        compactor.stop()
+        replica.close()
+        client.close()
+    return 0

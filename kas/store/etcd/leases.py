@@ -1,0 +1,47 @@
+"""Leases for keys that end by themselves, shared as upstream shares them (storage/etcd3/lease_manager.go).
+
+Keys of the same lifetime take the same lease for a while: for at most ``REUSE_S`` seconds or a twentieth of the lifetime, and at most
+``KEYS`` of them. The lease lives as much longer, so that no key ends early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kas.store.errors import StoreError
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import GRANT, AsyncClient
+
+REUSE_S, KEYS = 60, 1000
+
+
+@dataclass
+class _Lease:
+    id: int
+    until: float
+    keys: int
+
+
+class Leases:
+    """For one event loop."""
+
+    def __init__(self, client: AsyncClient, reuse_s: float = REUSE_S, keys: int = KEYS, now: Callable[[], float] = time.monotonic) -> None:
+        self._client, self._reuse_s, self._keys, self._now = client, reuse_s, keys, now
+        self._current: dict[int, _Lease] = {}
+        self._lock = asyncio.Lock()
+
+    async def lease(self, ttl_s: int) -> int:
+        """The lease of a key that is to live ``ttl_s`` seconds. Raises ``StoreError``."""
+        async with self._lock:  # who comes meanwhile takes the one that is being made
+            current = self._current.get(ttl_s)
+            if current is None or self._now() >= current.until or current.keys >= self._keys:
+                reuse = min(self._reuse_s, 0.05 * ttl_s)
+                answer = await self._client.call(GRANT, pb.LeaseGrantRequest(TTL=ttl_s + int(reuse)))
+                if answer.error:
+                    raise StoreError(f"etcdserver: {answer.error}")
+                current = self._current[ttl_s] = _Lease(answer.ID, self._now() + reuse, 0)
+            current.keys += 1
+            return current.id

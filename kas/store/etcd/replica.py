@@ -1,0 +1,58 @@
+"""The machine's copy of what etcd holds: an LMDB environment with a note on whose copy it is.
+
+``open_replica`` is for the one who writes it, before anybody reads it. A copy is used again when its note names the same cluster and the
+same form, and the cluster still has the history since; else it is thrown away.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+FORMAT = 1
+NOTE = "replica.of"
+
+log = logging.getLogger("kas.store.etcd")
+
+
+@dataclass(frozen=True)
+class Note:
+    """Whose copy it is: etcd's cluster, the keys' prefix, the form of the records here. ``raft_term``, the highest seen, never falls unless
+    the cluster was restored from a backup."""
+
+    cluster_id: int
+    prefix: str
+    raft_term: int
+    format: int = FORMAT
+
+    def fits(self, other: Note) -> bool:
+        """Whether a copy with the note ``other``, made earlier, is one of the same cluster, and the cluster has not gone back."""
+        same = (self.cluster_id, self.prefix, self.format) == (other.cluster_id, other.prefix, other.format)
+        return same and other.raft_term <= self.raft_term
+
+
+def read_note(path: Path) -> Note | None:
+    """The note of a copy that was finished; None when there is none or it is not understood."""
+    try:
+        cluster_id, raft_term, form, prefix = (path / NOTE).read_text().rstrip("\n").split(" ", 3)
+        return Note(int(cluster_id), prefix, int(raft_term), int(form))
+    except (OSError, ValueError):
+        return None
+
+
+def write_note(path: Path, note: Note) -> None:
+    """The copy in ``path`` is complete, and whose it is."""
+    new = path / (NOTE + ".new")
+    new.write_text(f"{note.cluster_id} {note.raft_term} {note.format} {note.prefix}\n")
+    os.replace(new, path / NOTE)
+
+
+def discard(path: Path, why: str) -> None:
+    """Throws the copy away."""
+    if path.exists():
+        log.warning("the replica in %s is thrown away: %s", path, why)
+        (path / NOTE).unlink(missing_ok=True)  # first: half a copy must not be taken for one
+        shutil.rmtree(path)

@@ -1,0 +1,278 @@
+"""The store contract on etcd: reads from the machine's replica, writes by etcd's transactions.
+
+A write is one Txn on the mod revisions of its keys; it is answered when the replica has its revision, so that a client reads its own
+writes here, and derived state is as new. Revisions are etcd's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kas.store._engine import Op, Record
+from kas.store.contract import Store
+from kas.store.errors import Busy, Compacted, Conflict, StoreError, Unavailable, Unknown
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config
+from kas.store.etcd.layout import Keys, Values
+from kas.store.etcd.leases import Leases
+from kas.store.lmdb.committer import Batch
+from kas.store.lmdb.store import LMDBStore, _check_keys
+from kas.store.shared import Shared
+from kas.store.transform import Transformers
+
+# Writes of one worker that wait for etcd; the limits of requests in flight are far below.
+MOST_WRITES = 4096
+WRITE_TIMEOUT_S = 10.0
+# How long a write waits for the replica, and a read for being as new as etcd (upstream's waitUntilFreshTimeout).
+CATCH_UP_S, FRESH_S = 10.0, 3.0
+PROBE_S = 10.0
+
+T = TypeVar("T")
+
+
+class EtcdStore(LMDBStore):
+    """One worker's handle. The replica in ``path`` is complete and followed by a replicator, here or in another process."""
+
+    most_ops = 128  # etcd's --max-txn-ops, unless somebody changed it
+
+    def __init__(
+        self,
+        path: str,
+        config: Config,
+        values: Callable[[Store], Values],
+        *,
+        keys: Keys,
+        max_size: int,
+        shared: Shared | None = None,
+        transformers: Transformers | None = None,
+        ask_progress: Callable[[], None],
+        ordered_progress: bool,
+    ) -> None:
+        """``ask_progress()`` lets the replicator ask etcd how far it is; without ``ordered_progress`` that answer may come too early, and
+        a read that must be new writes a key and waits for it instead."""
+        super().__init__(path, max_size=max_size, sync=False, shared=shared, transformers=transformers)
+        self._config, self._values, self._keys = config, values(self), keys
+        self._ask_progress, self._ordered = ask_progress, ordered_progress
+        self._client = Client(config)
+        self._async: AsyncClient | None = None
+        self._leases: Leases | None = None
+        self._writes: set[asyncio.Task[Any]] = set()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+        self._fresh: asyncio.Task[int] | None = None  # the round that answers those who wait now
+        self._next_fresh: asyncio.Task[int] | None = None
+        self._probed_at, self._probe_failed = 0.0, ""
+
+    def close(self) -> None:
+        """See the contract; writes that wait for etcd are let go: their outcome is not known."""
+        for task in self._writes:
+            task.cancel()
+        for _, _, future in self._waiting:
+            future.cancel()
+        self._client.close()
+        super().close()
+
+    # -- writes
+
+    def commit(self, op: Op) -> asyncio.Future[Op]:
+        """See the contract."""
+        return self._begin([op], op)
+
+    def commit_many(self, ops: list[Op], one_revision: bool = False) -> asyncio.Future[list[Op]]:
+        """See the contract; all writes have one revision."""
+        _check_keys(ops)
+        return self._begin(list(ops), ops)
+
+    def _begin(self, ops: list[Op], outcome: T) -> asyncio.Future[T]:
+        loop = self._require_loop()
+        if len(self._writes) >= MOST_WRITES:
+            raise Busy(f"{MOST_WRITES} writes are waiting")
+        task: asyncio.Task[T] = loop.create_task(self._write(ops, outcome))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        return asyncio.shield(task)
+
+    async def _write(self, ops: list[Op], outcome: T) -> T:
+        if self._async is None or self._leases is None:
+            self._async = AsyncClient(self._config)
+            self._leases = Leases(self._async)
+        leases = [await self._leases.lease(lease_of(op)) if lease_of(op) else 0 for op in ops]
+        before = [self.get(op.key) for op in ops]
+        answer = await self._async.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
+        await self._caught_up(answer.header.revision)
+        self._settle(ops, before, answer)
+        return outcome
+
+    def commit_now(self, *ops: Op, one_revision: bool = False) -> None:
+        """See the contract."""
+        _check_keys(ops)
+        given = list(ops)
+        leases = [self._client.call(GRANT, pb.LeaseGrantRequest(TTL=lease_of(op))).ID if lease_of(op) else 0 for op in ops]
+        before = [self.get(op.key) for op in ops]
+        answer = self._client.call(TXN, self._transaction(given, leases), WRITE_TIMEOUT_S)
+        until = time.monotonic() + CATCH_UP_S
+        while self.shared.revision < answer.header.revision:
+            if time.monotonic() >= until:
+                raise Unknown("etcdserver: committed, but the replica does not follow")
+            time.sleep(0.0005)
+        self._settle(given, before, answer)
+
+    def _transaction(self, ops: Sequence[Op], leases: Sequence[int]) -> pb.TxnRequest:
+        txn = pb.TxnRequest()
+        for op, lease in zip(ops, leases, strict=True):
+            key = self._keys.to_etcd(op.key)
+            if op.expected is not None:
+                txn.compare.add(target=pb.Compare.MOD, key=key, mod_revision=op.expected)
+            if not op.check and op.draft is None and not op.expected:  # what is deleted must be there
+                txn.compare.add(target=pb.Compare.VERSION, result=pb.Compare.GREATER, key=key, version=0)
+            if op.draft is not None:
+                txn.success.add().request_put.CopyFrom(pb.PutRequest(key=key, value=self._values.encode(op.key, op.draft), lease=lease))
+            elif not op.check:
+                txn.success.add().request_delete_range.key = key
+            found = txn.failure.add().request_range
+            found.key, found.keys_only = key, True
+        return txn
+
+    def _settle(self, ops: Sequence[Op], before: Sequence[Record | None], answer: pb.TxnResponse) -> None:
+        """Tells the operations what became of them. Raises ``Conflict``."""
+        revision = answer.header.revision
+        if not answer.succeeded:
+            for op, response in zip(ops, answer.responses, strict=True):
+                kvs = response.response_range.kvs
+                if not _holds(op, kvs[0].mod_revision if kvs else 0):
+                    raise Conflict(None if op.check else self.get(op.key), op.key)
+            raise Conflict(None, ops[0].key)
+        for op, previous in zip(ops, before, strict=True):
+            if op.check:
+                op.settle(0, None, None)
+                continue
+            if op.expected is not None and (previous.revision if previous is not None else 0) != op.expected:
+                previous = self._at(op.key, revision - 1)
+            op.settle(revision, None if op.draft is None else self._at(op.key, revision), previous)
+
+    def _at(self, key: str, revision: int) -> Record | None:
+        """What a key held at a revision; None when that is forgotten already."""
+        record = self.get(key)
+        if record is not None and record.revision <= revision:
+            return record
+        try:
+            return self.get(key, revision)
+        except Compacted:
+            return None
+
+    # -- as new as etcd
+
+    async def _caught_up(self, revision: int) -> None:
+        """Waits until everything up to ``revision`` was dispatched here. Raises ``Unknown`` when that does not happen."""
+        if self.hub.revision >= revision:
+            return
+        self.hub.catch_up()
+        if self.hub.revision >= revision:
+            return
+        future = self._require_loop().create_future()
+        heapq.heappush(self._waiting, (revision, next(self._order), future))
+        try:
+            async with asyncio.timeout(CATCH_UP_S):
+                await future
+        except TimeoutError:
+            raise Unknown("etcdserver: committed, but the replica does not follow") from None
+
+    def _release(self) -> None:
+        """Wakes those whose revision has been reached."""
+        while self._waiting and self._waiting[0][0] <= self.hub.revision:
+            future = heapq.heappop(self._waiting)[2]
+            if not future.done():
+                future.set_result(None)
+
+    def _woken(self) -> None:
+        super()._woken()
+        self._release()
+
+    def _arrived(self, batch: Batch) -> None:
+        super()._arrived(batch)
+        self._release()
+
+    async def fresh(self) -> None:
+        """Waits until reads see everything that any server had been acknowledged before this call: one question to etcd for all who wait
+        at the moment. Raises ``Unavailable`` when that takes more than ``FRESH_S``."""
+        try:
+            async with asyncio.timeout(FRESH_S):
+                await self._caught_up(await self._round())
+        except (TimeoutError, Unknown):
+            raise Unavailable("etcdserver: request timed out") from None
+
+    async def _round(self) -> int:
+        # A round that has begun may have asked before this reader's write elsewhere was acknowledged: it takes the next one.
+        if self._fresh is not None and not self._fresh.done():
+            if self._next_fresh is None:
+                self._next_fresh = asyncio.create_task(self._after(self._fresh))
+            return await asyncio.shield(self._next_fresh)
+        self._fresh = asyncio.create_task(self._newest_of_all())
+        return await asyncio.shield(self._fresh)
+
+    async def _after(self, running: asyncio.Task[int]) -> int:
+        await asyncio.wait([running])
+        self._fresh, self._next_fresh = self._next_fresh, None
+        return await self._newest_of_all()
+
+    async def _newest_of_all(self) -> int:
+        """A revision of etcd's that is as new as any acknowledged write, and that the replica will be told of."""
+        if self._async is None:
+            self._async = AsyncClient(self._config)
+            self._leases = Leases(self._async)
+        if not self._ordered:
+            put = await self._async.call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)
+            return int(put.header.revision)
+        request = pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
+        revision = int((await self._async.call(RANGE, request, FRESH_S)).header.revision)
+        if self.shared.revision < revision:
+            self._ask_progress()
+        return revision
+
+    # -- upkeep
+
+    async def probe(self) -> None:
+        """Asks etcd whether it answers; ``unreachable`` tells. For a loop of the worker's, every few seconds."""
+        self._probed_at = time.monotonic()
+        try:
+            if self._async is None:
+                self._async = AsyncClient(self._config)
+                self._leases = Leases(self._async)
+            await self._async.call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), PROBE_S)
+            self._probe_failed = ""
+        except StoreError as e:
+            self._probe_failed = f"error getting data from etcd: {e}"
+        finally:
+            self._probed_at = 0.0
+
+    def unreachable(self, limit_s: float) -> str:
+        """Why etcd does not answer, as the last probe found; a probe that takes longer than ``limit_s`` counts as failed."""
+        if self._probed_at and time.monotonic() - self._probed_at > limit_s:
+            return "error getting data from etcd: context deadline exceeded"
+        return self._probe_failed
+
+    def expire(self, now_s: int, limit: int = 500) -> int:
+        """etcd ends what has a lease."""
+        self.refresh()
+        return 0
+
+    def full(self) -> str:
+        """See the contract. What etcd refuses is told by the write."""
+        return ""
+
+
+def lease_of(op: Op) -> int:
+    """How many seconds what the operation writes is to live; 0: for ever."""
+    return op.draft.lease_s if op.draft is not None else 0
+
+
+def _holds(op: Op, mod_revision: int) -> bool:
+    """Whether an operation's precondition holds for a key at this revision (0: it is not there)."""
+    if not op.check and op.draft is None and not (mod_revision and op.expected != 0):
+        return False
+    return op.expected is None or op.expected == mod_revision

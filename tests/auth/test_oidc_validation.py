@@ -1,0 +1,155 @@
+"""What an AuthenticationConfiguration may say, and what claims become."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kas.auth.authn import AuthenticationError
+from kas.auth.authn.oidc.configuration import AuthenticationConfigurationError, load
+from kas.auth.authn.oidc.mapping import user_of
+from kas.auth.authn.oidc.validation import MAX_AUTHENTICATORS, compiled_authenticator, validate
+from kas.config.options import Options
+
+SUB = {"claim": "sub", "prefix": ""}
+
+
+def jwt(username=SUB, **more):
+    issuer = {"url": "https://x", "audiences": ["a"], **more.pop("issuer", {})}
+    return {"issuer": issuer, "claimMappings": {"username": username, **more.pop("mappings", {})}, **more}
+
+
+def errors(*authenticators, **more):
+    return list(map(str, validate({"jwt": list(authenticators), **more})))
+
+
+@pytest.mark.parametrize(
+    ("authenticator", "says"),
+    [
+        (jwt(), []),
+        (jwt(issuer={"url": ""}), ["issuer.url: Required value"]),
+        (jwt(issuer={"url": "https://u:p@x/#f"}),
+         ['issuer.url: Invalid value: "https://u:p@x/#f": URL must not contain a username or password',
+          'issuer.url: Invalid value: "https://u:p@x/#f": URL must not contain a fragment']),
+        (jwt(issuer={"url": "x"}), ['issuer.url: Invalid value: "x": URL scheme must be https']),
+        (jwt(issuer={"audiences": []}), ["issuer.audiences: Required value: at least one jwt[0].issuer.audiences is required"]),
+        (jwt(issuer={"audienceMatchPolicy": "All"}),
+         ['issuer.audienceMatchPolicy: Invalid value: "All": audienceMatchPolicy must be empty or MatchAny for single audience']),
+        (jwt(issuer={"egressSelectorType": "x"}),
+         ['issuer.egressSelectorType: Invalid value: "x": egress selector must be either controlplane or cluster']),
+        (jwt({"claim": "a", "expression": "'b'"}),
+         ['claimMappings.username: Invalid value: "": claim and expression can\'t both be set']),
+        (jwt({"claim": "a"}), ["claimMappings.username.prefix: Required value: prefix is required when claim is set. It can be set to an "
+                               "empty string to disable prefixing"]),
+        (jwt({"expression": "'a'", "prefix": ""}),
+         ['claimMappings.username.prefix: Invalid value: "": may not be specified when expression is set']),
+        (jwt(mappings={"groups": {"prefix": "x"}}), []),
+        (jwt(mappings={"uid": {"claim": "a", "expression": "'b'"}}),
+         ['claimMappings.uid: Invalid value: "": claim and expression can\'t both be set']),
+        (jwt(mappings={"extra": [{"key": "a.b/c", "valueExpression": "'x'"}] * 2}),
+         ['claimMappings.extra[1].key: Duplicate value: "a.b/c"']),
+        (jwt(claimValidationRules=[{"claim": "a", "expression": "true"}]),
+         ['claimValidationRules[0]: Invalid value: "a": claim and expression can\'t both be set']),
+        (jwt(claimValidationRules=[{"expression": "true", "requiredValue": "x"}]),
+         ['claimValidationRules[0].requiredValue: Invalid value: "x": may not be specified when expression is set']),
+        (jwt(userValidationRules=[{"message": "m"}, {"expression": "true"}, {"expression": "true"}]),
+         ["userValidationRules[0].expression: Required value", 'userValidationRules[2].expression: Duplicate value: "true"']),
+    ],
+)  # fmt: skip
+def test_texts(authenticator, says):
+    assert errors(authenticator) == [f"jwt[0].{text}" for text in says]
+
+
+@pytest.mark.parametrize(
+    ("expression", "more", "good"),
+    [
+        ("claims.email", {}, False),
+        ("claims.?email.orValue('')", {}, False),
+        ("claims.email_verified ? claims.email : claims.sub", {}, True),
+        ("claims.email", {"claimValidationRules": [{"expression": "claims.?email_verified.orValue(true) == true"}]}, True),
+        ("claims.email", {"claimValidationRules": [{"claim": "email_verified", "requiredValue": "true"}]}, False),
+        ("claims.email", {"mappings": {"extra": [{"key": "a.b/c", "valueExpression": "[string(claims.email_verified)]"}]}}, True),
+        ("claims.email", {"mappings": {"groups": {"expression": "claims.email_verified ? ['a'] : []"}}}, False),
+        ("claims.list.map(x, claims.email)[0]", {}, False),
+        ("claims.x.email", {}, True),
+    ],
+)  # fmt: skip
+def test_an_address_is_verified(expression, more, good):
+    found = errors(jwt({"expression": expression}, **more))
+    assert (found == []) is good and all("claims.email_verified must be used in" in text for text in found)
+
+
+def test_many_authenticators():
+    many = [jwt(issuer={"url": f"https://x{i}"}) for i in range(MAX_AUTHENTICATORS + 1)]
+    assert errors(*many[:-1]) == []
+    assert errors(*many) == ["jwt: Too many: 65: must have at most 64 items"]
+
+
+def test_anonymous():
+    assert errors(anonymous={"enabled": True, "conditions": [{"path": "/livez"}]}) == []
+    assert errors(anonymous={"conditions": [{"path": "/livez"}]}) == [
+        'anonymous.conditions: Invalid value: [{"path":"/livez"}]: enabled should be set to true when conditions are defined'
+    ]
+
+
+@pytest.mark.parametrize("egress", ["cluster", "controlplane"])
+def test_egress_needs_a_way_out(tmp_path, egress):
+    path = tmp_path / "c.yaml"
+    kind = {"apiVersion": "apiserver.config.k8s.io/v1beta1", "kind": "AuthenticationConfiguration"}
+    path.write_text(json.dumps({**kind, "jwt": [jwt(issuer={"egressSelectorType": egress})]}))
+    with pytest.raises(AuthenticationConfigurationError, match=f'egress lookup required with egress selector type "{egress}"'):
+        load(Options({"authentication-config": str(path)}))
+
+
+# --- claims
+
+
+def user(claims, *args, **more):
+    mapper, errs = compiled_authenticator(jwt(*args, **more), "", frozenset())
+    assert errs == []
+    return user_of(claims, mapper)
+
+
+def test_the_parts_of_a_user():
+    mappings = {
+        "groups": {"claim": "g", "prefix": "p:"}, "uid": {"expression": "claims.?id.orValue('')"},
+        "extra": [{"key": "a.b/c", "valueExpression": "claims.list"}, {"key": "a.b/d", "valueExpression": "''"}],
+    }  # fmt: skip
+    made = user({"sub": "s", "g": "one", "list": ["x", "", "y"], "jti": "j"}, {"claim": "sub", "prefix": "u:"}, mappings=mappings)
+    assert (made.name, made.groups, made.uid) == ("u:s", ("p:one",), "")
+    assert made.extra == {"a.b/c": ["x", "y"], "authentication.kubernetes.io/credential-id": ["JTI=j"]}
+
+
+@pytest.mark.parametrize(
+    ("claims", "args", "more", "why"),
+    [
+        ({}, (), {}, "claim not present"),
+        ({"sub": 5}, (), {}, "cannot unmarshal number"),
+        ({"email": "a", "email_verified": "true"}, ({"claim": "email", "prefix": ""},), {}, "parse 'email_verified' claim"),
+        ({"email": "a", "email_verified": None}, ({"claim": "email", "prefix": ""},), {}, "email not verified"),
+        ({"sub": ""}, ({"expression": "claims.sub"},), {}, "empty username via CEL expression"),
+        ({"sub": "a"}, ({"expression": "5"},), {}, "username claim expression must return a string"),
+        ({}, ({"expression": "claims.sub"},), {}, "error evaluating username claim expression"),
+        ({"sub": "a", "g": [1]}, (), {"mappings": {"groups": {"expression": "claims.g"}}}, "must return a string or a list of strings"),
+        ({"sub": "a"}, (), {"mappings": {"uid": {"expression": "1"}}}, "uid claim expression must return a string"),
+        ({"sub": "a", "x": "no"}, (), {"claimValidationRules": [{"claim": "x", "requiredValue": "yes"}]}, "value does not match"),
+        ({"sub": "a"}, (), {"claimValidationRules": [{"claim": "x", "requiredValue": ""}]}, "not present in ID token"),
+        ({"sub": "a"}, (), {"claimValidationRules": [{"expression": "has(claims.x)", "message": "no x"}]}, "failed: no x"),
+        ({"sub": "a"}, (), {"userValidationRules": [{"expression": "user.username != 'a'", "message": "not a"}]}, "failed: not a"),
+    ],
+)  # fmt: skip
+def test_claims_that_make_nobody(claims, args, more, why):
+    with pytest.raises(AuthenticationError, match=why):
+        user(claims, *args, **more)
+
+
+def test_numbers_are_doubles():
+    assert user({"sub": "a", "n": 12}, {"expression": "string(claims.n)"}).name == "12"
+    assert user({"sub": "a", "n": [2**53 + 1]}, {"expression": "string(claims.n[0])"}).name == "9.007199254740992e+15"
+
+
+def test_an_expression_that_never_ends_costs_too_much():
+    deep = "claims.l.all(a, claims.l.all(b, claims.l.all(c, a + b + c >= 0.0))) ? 'a' : 'b'"
+    with pytest.raises(AuthenticationError, match="cost limit"):
+        user({"l": list(range(300))}, {"expression": deep})

@@ -1,0 +1,215 @@
+"""The authorizer of ``--authorization-config`` follows its file; and a whole server that asks webhooks over TLS."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
+from kas.auth.authz.modes import AlwaysDeny
+from kas.auth.authz.reload import Builder, Reloading
+from kas.auth.user import UserInfo
+from kas.observe.metrics import Registry
+from kas.observe.reloads import Reloads
+from kas.types.configfile import ConfigurationError
+from tests.admission.policy_backend import PolicyBackend, certificate, kubeconfig
+from tests.auth.test_configuration import text, webhook
+from tests.auth.test_webhook import answer
+
+LIMIT_S = 60
+RBAC, ALLOWING = {"type": "RBAC", "name": "rbac"}, {"type": "AlwaysAllow", "name": "alwaysallow"}
+BOB = Attributes(UserInfo("bob"), "get", "default", "", "v1", "pods")
+
+
+class Following:
+    def __init__(self, path: Path) -> None:
+        self.registry = Registry()
+        builder = Builder(self.registry, rbac=AlwaysDeny(), node=AlwaysDeny())
+        self.authorizer = Reloading(str(path), builder, Reloads(self.registry, "authorization", "me"))
+
+    def reloads(self) -> dict[str, float]:
+        values = self.registry.metrics["apiserver_authorization_config_controller_automatic_reloads_total"].values
+        return {status: n for (_, status), n in values.items()}
+
+    def decision(self) -> int:
+        outcome = self.authorizer.authorize(BOB)
+        assert isinstance(outcome, tuple)
+        return outcome[0]
+
+
+def test_a_changed_file_counts(tmp_path):
+    path = tmp_path / "z.yaml"
+    path.write_bytes(text(RBAC))
+    following = Following(path)
+    assert following.decision() == NO_OPINION and following.reloads() == {}
+    following.authorizer.look()
+    path.write_bytes(text(RBAC, ALLOWING))
+    following.authorizer.look()
+    assert following.decision() == ALLOW and following.reloads() == {"success": 1}
+    assert len(following.registry.metrics["apiserver_authorization_config_controller_last_config_info"].values) == 1
+    # Written again, and written in other words: nothing happens.
+    path.write_bytes(text(RBAC, ALLOWING))
+    following.authorizer.look()
+    path.write_bytes(text(RBAC, ALLOWING) + b"\n")
+    following.authorizer.look()
+    assert following.reloads() == {"success": 1}
+    assert following.registry.metrics["apiserver_authorization_decisions_total"].values == {("AlwaysAllow", "alwaysallow", "allowed"): 1}
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "at least one authorization mode must be defined"),
+        (text(ALLOWING), "missing required authorizer types: RBAC"),
+        (text(RBAC, {"type": "Node", "name": "node"}), "authorizer type Node is not allowed if it was not enabled at initial"),
+        (text(RBAC, webhook(Path("/none"))), "no such file"),
+        (None, "no such file"),
+    ],
+)
+def test_a_file_that_cannot_be_used_changes_nothing(tmp_path, caplog, data, says):
+    path = tmp_path / "z.yaml"
+    path.write_bytes(text(RBAC))
+    following = Following(path)
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    for _ in range(3):
+        following.authorizer.look()
+    assert following.decision() == NO_OPINION and following.reloads() == {"failure": 1}
+    assert [says in record.message for record in caplog.records] == [True]
+    path.write_bytes(text(RBAC, ALLOWING))
+    following.authorizer.look()
+    assert following.decision() == ALLOW and following.reloads() == {"failure": 1, "success": 1}
+
+
+def test_the_first_file_has_to_be_good(tmp_path):
+    path = tmp_path / "z.yaml"
+    with pytest.raises(ConfigurationError, match="no such file"):
+        Following(path)
+    path.write_bytes(text(ALLOWING, ALLOWING))
+    with pytest.raises(ConfigurationError, match="Duplicate value"):
+        Following(path)
+
+
+# --- a whole server
+
+
+@pytest.fixture
+def hook(tmp_path):
+    """A webhook over TLS that decides by the namespace; ``hook.config`` is its kubeconfig."""
+    cert = certificate(tmp_path, "hook")
+    said = {
+        "yes": answer(allowed=True), "no": answer(denied=True, reason="the hook says no"), "garbage": (200, {}, b"<html>"),
+        "huge": (200, {}, b'{"status":{"allowed":true}}' + b" " * (10 << 20)), "moved": (302, {"Location": "https://127.0.0.1:1/"}, b""),
+    }  # fmt: skip
+
+    def decide(asked: dict):
+        namespace = asked["body"]["spec"].get("resourceAttributes", {}).get("namespace", "")
+        if namespace == "slow":
+            time.sleep(3.0)
+        return said.get(namespace, answer(allowed=False))
+
+    with PolicyBackend(cert) as backend:
+        backend.answers = decide
+        backend.config = kubeconfig(tmp_path / "hook.kubeconfig", backend.url + "/authz", {"certificate-authority": cert[0]})
+        yield backend
+
+
+def tokens(tmp_path: Path) -> str:
+    path = tmp_path / "tokens.csv"
+    path.write_text('jane-token,jane,u-1,"dev"\nroot-token,root,u-2,"system:masters"\n')
+    return f"--token-auth-file={path}"
+
+
+def of(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/configmaps/x"
+
+
+def eventually(done: Callable[[], bool]) -> None:
+    until = time.monotonic() + LIMIT_S
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+@pytest.mark.timeout(240)
+def test_a_server_that_asks(kas_server, connect, tmp_path, hook):
+    path = tmp_path / "z.yaml"
+    config = webhook(Path(hook.config), timeout="1s", failurePolicy="NoOpinion", authorizedTTL="5m", unauthorizedTTL="5m")
+    path.write_bytes(text(config, RBAC))
+    server = kas_server(f"--authorization-config={path}", tokens(tmp_path), "--unsafe-no-fsync", "--controllers=none")
+    jane, root = ({"Authorization": f"Bearer {name}-token"} for name in ("jane", "root"))
+    client = connect(server)
+    assert client("GET", of("yes"), **jane)[0] == 404
+    assert client("GET", of("yes"), **jane)[0] == 404
+    assert len([s for s in hook.seen if s["body"]["spec"].get("user") == "jane"]) == 1
+    status, body = client("GET", of("no"), **jane)
+    assert status == 403 and body["message"].endswith('in the namespace "no": the hook says no')
+    assert client("GET", of("other"), **jane)[0] == 403
+    for namespace in ("garbage", "huge", "moved", "slow"):
+        assert client("GET", of(namespace), **jane)[0] == 500, namespace
+    # Whoever is in system:masters is never asked about, and RBAC behind it still allows what it allows.
+    assert client("GET", of("no"), **root)[0] == 404
+    review = {"spec": {"resourceAttributes": {"namespace": "no", "verb": "get", "resource": "pods"}}}
+    status, body = client("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, **jane)
+    assert status == 201 and body["status"] == {"allowed": False, "denied": True, "reason": "the hook says no"}
+    status, body = client("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": "default"}}, **jane)
+    assert body["status"]["incomplete"] is True
+    assert body["status"]["evaluationError"] == "webhook authorizer does not support user rule resolution"
+    # A broken file changes nothing; the next good one counts without a restart.
+    reloads = "apiserver_authorization_config_controller_automatic_reloads_total"
+    path.write_bytes(b"{")
+    eventually(lambda: 'status="failure"} 1' in client.raw("GET", "/metrics").text.partition(f"{reloads}{{")[2])
+    assert client("GET", of("no"), **jane)[0] == 403
+    config["webhook"] |= {"failurePolicy": "Deny", "matchConditionSubjectAccessReviewVersion": "v1", "matchConditions": [
+        {"expression": "has(request.resourceAttributes) && request.resourceAttributes.namespace != 'no'"},
+    ]}  # fmt: skip
+    path.write_bytes(text(config, RBAC))
+    eventually(lambda: not client("GET", of("no"), **jane)[1]["message"].endswith("says no"))
+    eventually(lambda: 'status="success"} 1' in client.raw("GET", "/metrics").text.partition(f"{reloads}{{")[2])
+    assert 'apiserver_authorization_webhook_evaluations_total{name="hook",result="timeout"} 1' in client.raw("GET", "/metrics").text
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("policy", ["Deny", "NoOpinion"])
+def test_a_webhook_that_is_down(kas_server, connect, tmp_path, hook, policy):
+    with PolicyBackend() as gone:
+        pass
+    config = kubeconfig(tmp_path / "gone.kubeconfig", gone.url)
+    path = tmp_path / "z.yaml"
+    path.write_bytes(text(webhook(Path(config), timeout="1s", failurePolicy=policy), ALLOWING))
+    server = kas_server(f"--authorization-config={path}", tokens(tmp_path), "--unsafe-no-fsync", "--controllers=none")
+    client = connect(server)
+    # With Deny nothing gets past it; with NoOpinion the next authorizer decides.
+    status = client("GET", of("default"), Authorization="Bearer jane-token")[0]
+    assert status == (500 if policy == "Deny" else 404)
+    assert client("GET", of("default"), Authorization="Bearer root-token")[0] == 404
+
+
+def test_the_flags(kas_server, connect, tmp_path, hook):
+    server = kas_server(
+        "--authorization-mode=Webhook,RBAC", f"--authorization-webhook-config-file={hook.config}", "--authorization-webhook-version=v1",
+        tokens(tmp_path), "--unsafe-no-fsync", "--controllers=none",
+    )  # fmt: skip
+    client = connect(server)
+    assert client("GET", of("yes"), Authorization="Bearer jane-token")[0] == 404
+    assert client("GET", of("no"), Authorization="Bearer jane-token")[0] == 403
+    assert hook.seen[-1]["body"]["apiVersion"] == "authorization.k8s.io/v1" and hook.seen[-1]["path"] == "/authz?timeout=30s"
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--authorization-mode=Webhook", "--authorization-webhook-config-file={hook}", "--authorization-webhook-version=v2"),
+         'invalid authorization config: unsupported webhook authorizer version "v2", supported versions are "v1", "v1beta1"'),
+        (("--authorization-mode=Webhook", "--authorization-webhook-config-file=/none"), "no such file or directory"),
+        (("--authorization-config=/none",), "open /none: no such file or directory"),
+    ],
+)  # fmt: skip
+def test_a_mistake_refuses_to_start(kas_server, hook, flags, says):
+    with pytest.raises(RuntimeError) as e:
+        kas_server(*(flag.format(hook=hook.config) for flag in flags))
+    assert says in str(e.value)

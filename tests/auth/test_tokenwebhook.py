@@ -1,0 +1,137 @@
+"""A webhook that is asked whose a token is: a whole server, and the webhook over TLS with client certificates."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from kas.testing.server import KasServer
+from tests import pki
+from tests.auth.test_oidc import as_, who
+from tests.controllers.waiting import until
+from tests.tlsstub import Answer, Asked, TLSStub, authority, serving
+
+TEXT = (("Content-Type", "text/plain"),)
+
+
+class Hook:
+    """Answers by the token; ``open`` is waited for with the token "slow"."""
+
+    def __init__(self, directory) -> None:
+        self.ca = authority(directory)
+        pki.issue([("CN", "kas")], self.ca).write(directory, "client")
+        self.open, self.stub = threading.Event(), None
+        self.directory = directory
+        self.start()
+
+    def start(self) -> None:
+        self.stub = TLSStub(*serving(self.directory, self.ca), self.answer, clients=self.directory / "stub-ca.crt")
+
+    def kubeconfig(self):
+        said = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "h", "cluster": {"server": self.stub.url, "certificate-authority": "stub-ca.crt"}}],
+            "users": [{"name": "u", "user": {"client-certificate": "client.crt", "client-key": "client.key"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "h", "user": "u"}}],
+        }  # fmt: skip
+        path = self.directory / "hook.kubeconfig"
+        path.write_text(json.dumps(said))
+        return path
+
+    def answer(self, asked: Asked) -> Answer:
+        question = json.loads(asked.body)
+        token = question["spec"]["token"].partition(" ")[0].partition("-")[0]
+        if token == "slow":
+            self.open.wait(60)
+        faults = {
+            "reset": None, "garbage": Answer(200, b"<html>"), "list": Answer(200, b"[]"), "empty": Answer(200, b""),
+            "huge": Answer(200, b'{"status": {"authenticated": true, "user": {"username": "' + b"x" * (10 << 20) + b'"}}}'),
+            "redirect": Answer(307, b"", (("Location", "/elsewhere"),)), "refused": Answer(403, b"no", TEXT),
+            "wrongkind": Answer(200, b'{"apiVersion": "v1", "kind": "Pod", "status": {"authenticated": true}}'),
+            "types": Answer(200, b'{"status": {"authenticated": "yes", "user": {"username": "x"}}}'),
+        }  # fmt: skip
+        if token in faults:
+            found = faults[token]
+            if found is None:
+                raise ConnectionResetError
+            return found
+        known = token in ("good", "slow")
+        user = {"username": "hooked", "uid": "7", "groups": ["g"], "extra": {"k": ["v"]}} if known else {}
+        return Answer(200, json.dumps({**question, "status": {"authenticated": known, "user": user}}).encode())
+
+    def asked(self, token: str) -> int:
+        return sum(json.loads(a.body)["spec"]["token"] == token for a in self.stub.asked)
+
+
+@pytest.fixture(scope="module")
+def hook(tmp_path_factory):
+    made = Hook(tmp_path_factory.mktemp("hook"))
+    yield made
+    made.open.set()
+    made.stub.close()
+
+
+@pytest.fixture(scope="module")
+def server(hook, tmp_path_factory):
+    flags = (
+        f"--authentication-token-webhook-config-file={hook.kubeconfig()}", "--authentication-token-webhook-version=v1",
+        "--authentication-token-webhook-cache-ttl=10m", "--controllers=none", "--unsafe-no-fsync",
+    )  # fmt: skip
+    with KasServer(tmp_path_factory.mktemp("kas"), *flags) as running:
+        yield running
+
+
+def test_who_the_webhook_says(server, hook):
+    user = who(server, "good")
+    assert user == {"username": "hooked", "uid": "7", "groups": ["g", "system:authenticated"], "extra": {"k": ["v"]}}
+    assert hook.stub.asked[-1].shown  # our certificate
+    assert who(server, "bad") is None and who(server, "bad") is None
+    assert hook.asked("bad") == 1  # a no is remembered, too
+
+
+def test_whose_token_is_known_here_is_not_asked_about(server, hook):
+    assert who(server, server.token)["username"] == "admin"
+    assert hook.asked(server.token) == 0
+
+
+@pytest.mark.parametrize("fault", ["garbage", "list", "empty", "huge", "redirect", "refused", "wrongkind", "types"])
+def test_answers_that_are_none(server, hook, fault):
+    assert who(server, fault) is None
+    assert who(server, fault) is None
+    assert hook.asked(fault) == 2  # failures are not remembered
+    assert not any(a.path.startswith("/elsewhere") for a in hook.stub.asked)
+    assert who(server, "good")["username"] == "hooked"
+
+
+def test_a_slow_webhook_is_asked_once_and_holds_nobody_else_up(server, hook):
+    found: list = []
+    threads = [threading.Thread(target=lambda: found.append(who(server, "slow"))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    until(lambda: hook.asked("slow"))
+    for _ in range(10):
+        assert who(server, server.token)["username"] == "admin"
+    assert not found
+    hook.open.set()
+    for thread in threads:
+        thread.join(60)
+    assert [user["username"] for user in found] == ["hooked"] * 5 and hook.asked("slow") == 1
+
+
+def test_reviews_pass_their_audiences_on(server, hook):
+    status, body = as_(server, server.token)(
+        "POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "good-review", "audiences": ["a", "b"]}}
+    )
+    assert status == 201 and body["status"] == {"error": "invalid bearer token", "user": {}}  # it answers for the server's audiences
+    asked = next(json.loads(a.body) for a in hook.stub.asked if "good-review" in a.body.decode())
+    assert asked["spec"]["audiences"] == ["a", "b"] and asked["apiVersion"] == "authentication.k8s.io/v1"
+
+
+def test_without_the_webhook(server, hook):
+    hook.stub.close()
+    assert who(server, "unknown") is None
+    assert who(server, server.token)["username"] == "admin"
+    assert "connection refused" in server.output
+    assert "unknown" not in [line for line in server.output.splitlines() if "webhook" in line]

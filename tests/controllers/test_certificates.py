@@ -1,0 +1,199 @@
+"""CertificateSigningRequests through a whole server with a TLS front: approved, signed, used; and what is not signed."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import ssl
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kas import controllers
+from kas.controllers.certificates import is_over
+from kas.controllers.signing import CLIENT, KUBELET_CLIENT, KUBELET_SERVING, SIGNERS, Authority, request_of
+from kas.testing.server import KasServer
+from tests import pki
+
+LIMIT_S = 60
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+KEY = ec.generate_private_key(ec.SECP256R1())
+SIGNING, CLIENT_USE, SERVER_USE = "digital signature", "client auth", "server auth"
+
+
+def request_pem(name: str, *organizations: str, names: tuple[x509.GeneralName, ...] = ()) -> bytes:
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, o) for o in organizations]
+    builder = x509.CertificateSigningRequestBuilder().subject_name(
+        x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    )
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def body(name: str, pem: bytes, signer: str = CLIENT, usages: tuple[str, ...] = (SIGNING, CLIENT_USE), **more) -> dict:
+    spec = {"request": base64.b64encode(pem).decode(), "signerName": signer, "usages": list(usages), **more}
+    return {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def csr_server(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("csr")
+    ca, _ = pki.issue([("CN", "other-ca")], ca=True).write(directory, "ca")
+    (directory / "tokens.csv").write_text("boot-token,boot,u-1,\"system:bootstrappers\"\n")
+    flags = [f"--client-ca-file={ca}", f"--token-auth-file={directory}/tokens.csv", "--unsafe-no-fsync"]
+    with KasServer(directory, *flags) as server:
+        yield server
+
+
+@pytest.fixture
+def client(csr_server, connect):
+    return connect(csr_server)
+
+
+def approve(client, name: str, kind: str = "Approved") -> None:
+    obj = client("GET", f"{REQUESTS}/{name}")[1]
+    obj["status"] = {"conditions": [{"type": kind, "status": "True", "reason": "KubectlApprove", "message": "by hand"}]}
+    assert client("PUT", f"{REQUESTS}/{name}/approval", obj)[0] == 200
+
+
+def eventually(client, name: str, done: Callable[[dict], bool]) -> dict:
+    until = time.monotonic() + LIMIT_S
+    while True:
+        status = client("GET", f"{REQUESTS}/{name}")[1].get("status") or {}
+        if done(status):
+            return status
+        assert time.monotonic() < until, status
+        time.sleep(0.1)
+
+
+def issued(status: dict) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(base64.b64decode(status["certificate"]))
+
+
+def whoami(server, tmp_path, pem: bytes) -> dict:
+    """What the server takes the holder of a certificate for."""
+    (tmp_path / "c.crt").write_bytes(pem)
+    (tmp_path / "c.key").write_bytes(
+        KEY.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    context = ssl.create_default_context(cafile=server.ca)
+    context.load_cert_chain(tmp_path / "c.crt", tmp_path / "c.key")
+    asked = urllib.request.Request(
+        f"{server.url}/apis/authentication.k8s.io/v1/selfsubjectreviews", b"{}", {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(asked, context=context, timeout=60) as answer:
+        return json.load(answer)["status"]["userInfo"]
+
+
+def test_an_approved_request_gives_a_working_certificate(csr_server, client, tmp_path):
+    assert client("POST", REQUESTS, body("jane", request_pem("jane", "dev"), expirationSeconds=3600))[0] == 201
+    approve(client, "jane")
+    status = eventually(client, "jane", lambda s: "certificate" in s)
+    made = issued(status)
+    assert made.not_valid_after_utc - made.not_valid_before_utc == datetime.timedelta(hours=1)
+    assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert list(made.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    user = whoami(csr_server, tmp_path, base64.b64decode(status["certificate"]))
+    assert (user["username"], user["groups"]) == ("jane", ["dev", "system:authenticated"])
+
+
+def test_what_is_not_signed(client):
+    assert client("POST", REQUESTS, body("denied", request_pem("bob")))[0] == 201
+    approve(client, "denied", "Denied")
+    assert client("POST", REQUESTS, body("others", request_pem("bob"), signer="example.com/mine"))[0] == 201
+    approve(client, "others")
+    assert client("POST", REQUESTS, body("pending", request_pem("bob")))[0] == 201
+    assert client("POST", REQUESTS, body("serving", request_pem("bob"), usages=(SIGNING, SERVER_USE)))[0] == 201
+    approve(client, "serving")
+    status = eventually(client, "serving", lambda s: any(c["type"] == "Failed" for c in s["conditions"]))
+    failed = status["conditions"][-1]
+    assert (failed["reason"], failed["message"]) == ("SignerValidationFailure", "invalid usage for client certificate: server auth")
+    # By now the others would have been signed, too.
+    for name in ("denied", "others", "pending", "serving"):
+        assert "certificate" not in (client("GET", f"{REQUESTS}/{name}")[1].get("status") or {}), name
+
+
+def test_a_kubelet_that_may_join_is_approved(csr_server, client, tmp_path):
+    pem = request_pem("system:node:n1", "system:nodes")
+    boot = {"Authorization": "Bearer boot-token"}
+    kubelet = body("n1", pem, KUBELET_CLIENT, (SIGNING, CLIENT_USE))
+    role = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-bootstrapper"}}
+    join = {"roleRef": {**role["roleRef"], "name": "system:certificates.k8s.io:certificatesigningrequests:nodeclient"}}
+    subjects = [{"kind": "Group", "name": "system:bootstrappers", "apiGroup": "rbac.authorization.k8s.io"}]
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    assert client("POST", bindings, {"metadata": {"name": "boot"}, "subjects": subjects, **role})[0] == 201
+    assert client("POST", REQUESTS, kubelet, **boot)[0] == 201
+    assert client("POST", bindings, {"metadata": {"name": "join"}, "subjects": subjects, **join})[0] == 201
+    assert client("POST", REQUESTS, {**kubelet, "metadata": {"name": "n1-again"}}, **boot)[0] == 201
+    status = eventually(client, "n1-again", lambda s: "certificate" in s)
+    assert status["conditions"][0]["message"] == "Auto approving kubelet client certificate after SubjectAccessReview."
+    assert whoami(csr_server, tmp_path, base64.b64decode(status["certificate"]))["groups"] == ["system:nodes", "system:authenticated"]
+    # The first one came before it might; nobody approved it.
+    assert "conditions" not in (client("GET", f"{REQUESTS}/n1")[1].get("status") or {})
+
+
+NODE = ("system:node:n1", "system:nodes")
+DNS, MAIL = x509.DNSName("n1"), x509.RFC822Name("a@b.c")
+
+
+@pytest.mark.parametrize(
+    ("signer", "pem", "usages", "problem"),
+    [
+        (CLIENT, request_pem("jane"), (SIGNING, "key encipherment", CLIENT_USE), ""),
+        (CLIENT, request_pem("jane"), (SIGNING,), "missing required usage for client certificate: client auth"),
+        (KUBELET_CLIENT, request_pem(*NODE), (SIGNING, "key encipherment", CLIENT_USE), ""),
+        (KUBELET_CLIENT, request_pem(*NODE, "dev"), (SIGNING, CLIENT_USE), "subject organization is not system:nodes"),
+        (KUBELET_CLIENT, request_pem("jane", "system:nodes"), (SIGNING, CLIENT_USE), "subject common name does not begin with"),
+        (KUBELET_CLIENT, request_pem(*NODE, names=(DNS,)), (SIGNING, CLIENT_USE), "DNS subjectAltNames are not allowed"),
+        (KUBELET_CLIENT, request_pem(*NODE), (SIGNING, CLIENT_USE, SERVER_USE), "usages did not match"),
+        (KUBELET_SERVING, request_pem(*NODE, names=(DNS,)), (SIGNING, SERVER_USE), ""),
+        (KUBELET_SERVING, request_pem(*NODE), (SIGNING, SERVER_USE), "DNS or IP subjectAltName is required"),
+        (KUBELET_SERVING, request_pem(*NODE, names=(DNS, MAIL)), (SIGNING, SERVER_USE), "email subjectAltNames are not allowed"),
+    ],
+)
+def test_what_signers_sign(signer, pem, usages, problem):
+    found = SIGNERS[signer](request_of(pem), usages)
+    assert found.startswith(problem) and bool(found) == bool(problem)
+
+
+def test_a_certificate_lives_no_longer_than_its_authority(tmp_path):
+    ca, key = pki.issue([("CN", "ca")], ca=True, ends_s=7200).write(tmp_path, "ca")
+    authority = Authority(Path(ca), Path(key))
+    whole = x509.load_pem_x509_certificate(Path(ca).read_bytes())
+    pem = request_of(request_pem("jane"))
+    for seconds in (None, 10**9):
+        assert x509.load_pem_x509_certificate(authority.sign(pem, [SIGNING], seconds)).not_valid_after_utc == whole.not_valid_after_utc
+    short = x509.load_pem_x509_certificate(authority.sign(pem, [SIGNING], 1))
+    assert short.not_valid_after_utc - short.not_valid_before_utc == datetime.timedelta(minutes=10)
+    with pytest.raises(OSError):
+        Authority(tmp_path / "none", tmp_path / "none").sign(pem, [SIGNING])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "age_h", "certificate", "over"),
+    [
+        ([], 23, "", False), ([], 25, "", True), (["Denied"], 0.5, "", False), (["Denied"], 2, "", True), (["Failed"], 2, "", True),
+        (["Approved"], 2, "", False), (["Approved"], 0.5, "LS0t", False), (["Approved"], 2, "LS0t", True),
+    ],
+)  # fmt: skip
+def test_what_is_removed(kinds, age_h, certificate, over):
+    now = datetime.datetime.now(datetime.UTC)
+    then = (now - datetime.timedelta(hours=age_h)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = [{"type": kind, "status": "True", "lastUpdateTime": then} for kind in kinds]
+    status = {"conditions": conditions, **({"certificate": certificate} if certificate else {})}
+    assert is_over({"metadata": {"creationTimestamp": then}, "status": status}, now) is over
+
+
+def test_the_names_of_the_switch():
+    name = "certificatesigningrequest-signing-controller"
+    assert name in controllers.chosen(["*"]) and controllers.chosen(["csrsigning"]) == [name]
+    assert name not in controllers.chosen(["*", "-csrsigning"])

@@ -1,0 +1,166 @@
+"""What rows are made of: requests of one user beside each other, raw bytes on HTTP/1 and frames on HTTP/2."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from kas.testing.server import KasServer
+from tests.hostile.hostile_wire import dial
+
+http.client._MAXHEADERS = 1000  # up to 4 KiB of short warnings are more headers than Python's client takes
+
+MIB = 1 << 20
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+# ":method", ":scheme", ":path: /version" and ":authority: x", as HPACK writes them without its table.
+GET_VERSION = b"\x82\x87\x04\x08/version\x01\x01x"
+DATA, HEADERS, PRIORITY, RST, SETTINGS, PING, WINDOW, CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
+END_STREAM, END_HEADERS = 1, 4
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """A frame of HTTP/2 (RFC 9113, 4.1)."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def get(stream: int) -> bytes:
+    """A whole request for /version."""
+    return frame(HEADERS, END_STREAM | END_HEADERS, stream, GET_VERSION)
+
+
+def definition(plural: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A custom resource definition of ``<plural>.rows.example.com`` whose spec has that schema."""
+    whole = {"type": "object", "properties": {"spec": schema}}
+    return {
+        "metadata": {"name": f"{plural}.rows.example.com"},
+        "spec": {
+            "group": "rows.example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": plural.capitalize()},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": whole}}],
+        },
+    }  # fmt: skip
+
+
+@dataclass
+class Attacker:
+    """Who attacks ``server`` with ``token``; ``room`` is a namespace where everything is allowed. ``codes`` are the answers, 0 for none."""
+
+    server: KasServer
+    token: str
+    room: str
+
+    def __post_init__(self) -> None:
+        self.codes: list[int] = []
+        self.cleaned: list[Callable[[], object]] = []
+
+    @property
+    def maps(self) -> str:
+        return f"/api/v1/namespaces/{self.room}/configmaps"
+
+    @property
+    def pods(self) -> str:
+        return f"/api/v1/namespaces/{self.room}/pods"
+
+    def ask(self, method: str, path: str, body: Any = None, ctype: str = JSON, **headers: str) -> int:
+        """One request; its status is kept."""
+        data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
+        sent = {"Authorization": f"Bearer {self.token}", "Content-Type": ctype, **{k.replace("_", "-"): v for k, v in headers.items()}}
+        try:
+            with requests.Session() as session:
+                session.trust_env = False
+                answer = session.request(
+                    method, self.server.url + path, data=data, headers=sent, verify=self.server.ca, timeout=120, stream=True
+                )
+                for _ in answer.iter_content(MIB):
+                    pass
+                code = answer.status_code
+        except requests.RequestException:
+            code = 0
+        self.codes.append(code)
+        return code
+
+    def many(self, asks: Iterable[tuple[Any, ...]], at_once: int = 4) -> None:
+        """Requests, so many at once."""
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(lambda args: self.ask(*args), asks))
+
+    def post(self, path: str, body: Any, ctype: str = JSON, times: int = 4, **headers: str) -> None:
+        """The same request some times, all at once."""
+        with ThreadPoolExecutor(times) as pool:
+            list(pool.map(lambda _: self.ask("POST", path, body, ctype, **headers), range(times)))
+
+    def define(self, plural: str, schema: dict[str, Any]) -> str:
+        """Makes a definition and waits until it is served; the path of its objects, "" when it was refused. Taken away afterwards."""
+        made = self.ask("POST", CRDS, definition(plural, schema))
+        if made not in (201, 409):
+            return ""
+        self.cleaned.append(lambda: self.ask("DELETE", f"{CRDS}/{plural}.rows.example.com"))
+        path = f"/apis/rows.example.com/v1/namespaces/{self.room}/{plural}"
+        while self.ask("GET", path) == 404:
+            self.codes.pop()
+        return path
+
+    def custom(self, plural: str, spec: Any) -> dict[str, Any]:
+        """An object of a definition."""
+        return {"apiVersion": "rows.example.com/v1", "kind": plural.capitalize(), "metadata": {"generateName": "x"}, "spec": spec}
+
+    @contextlib.contextmanager
+    def wire(self, alpn: str = "http/1.1", timeout: float = 10.0) -> Iterator[ssl.SSLSocket]:
+        """A connection; whatever the server does to it is all right."""
+        with contextlib.suppress(OSError), dial(self.server, alpn) as s:
+            s.settimeout(timeout)
+            if alpn == "h2":
+                s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b""))
+            yield s
+
+    def frames(self, pieces: Iterable[bytes], listen: float = 1.0) -> None:
+        """Frames on a connection of HTTP/2, sent without reading; then what comes back is read for a while."""
+        with self.wire("h2") as s:
+            for piece in pieces:
+                s.sendall(piece)
+            s.settimeout(listen)
+            while s.recv(65536):
+                pass
+
+    def head(self, method: str, path: str, *lines: str) -> bytes:
+        """The head of a request in HTTP/1.1."""
+        return "\r\n".join((f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {self.token}", *lines, "", "")).encode()
+
+    def raw(self, connections: int, *pieces: bytes, listen: float = 1.0) -> None:
+        """The same bytes on several connections at once; nobody reads before all was sent."""
+        with contextlib.ExitStack() as stack:
+            wires = [stack.enter_context(self.wire(timeout=5.0)) for _ in range(connections)]
+            for s in wires:
+                with contextlib.suppress(OSError):
+                    for piece in pieces:
+                        s.sendall(piece)
+            for s in wires:
+                s.settimeout(listen)
+                with contextlib.suppress(OSError):
+                    s.recv(65536)
+
+    def plain(self, connections: int, first: bytes) -> list[socket.socket]:
+        """Connections that begin as TLS and go no further."""
+        made = []
+        for _ in range(connections):
+            s = socket.create_connection(("127.0.0.1", self.server.port), 10)
+            s.sendall(first)
+            made.append(s)
+        self.cleaned.append(lambda: [s.close() for s in made])
+        return made
+
+    def clean(self) -> None:
+        """Takes back what rows have made."""
+        for one in reversed(self.cleaned):
+            one()
+        self.cleaned.clear()

@@ -1,0 +1,81 @@
+"""Rows of lists, selectors, tokens, watches, collections and documents."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+
+from tests.hostile.attacker import JSON, MERGE, Attacker
+from tests.hostile.rows import row
+
+
+@row("tokens to go on: long and many", 200, 400, 410, 414, 431, 0)
+def _(a: Attacker) -> None:
+    def token(i: int) -> str:
+        text = json.dumps({"v": "meta.k8s.io/v1", "rv": i - 5, "start": f"{a.room}/" + "x" * (6000 if i % 2 else 3)})
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    a.many(("GET", f"{a.maps}?limit=1&continue={token(i)}") for i in range(100))
+
+
+@row("selectors: thousands of terms", 200, 400, 414, 431, 0)
+def _(a: Attacker) -> None:
+    a.many(("GET", f"{a.maps}?labelSelector={','.join(f'a{i}x{j}!=b' for j in range(5000))}") for i in range(20))
+
+
+@row("selectors: a value among many", 200, 400, 414, 431, 0)
+def _(a: Attacker) -> None:
+    a.many(("GET", f"/api/v1/configmaps?labelSelector=a+in+({','.join(f'v{i}x{j}' for j in range(8000))})") for i in range(20))
+
+
+@row("selectors: never the same", 200)
+def _(a: Attacker) -> None:
+    a.many(("GET", f"{a.maps}?labelSelector=a{i}={'v' * 60}&fieldSelector=metadata.name=n{i}") for i in range(400))
+
+
+@row("watches: opened and dropped")
+def _(a: Attacker) -> None:
+    for i in range(30):
+        a.raw(10, a.head("GET", f"{a.maps}?watch=true&labelSelector=a{i}"), listen=0.01)
+
+
+@row("watches: nobody reads", 200, 201)
+def _(a: Attacker) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(a.wire()).sendall(a.head("GET", f"{a.maps}?watch=true"))
+        a.ask("POST", a.maps, {"metadata": {"name": "big"}})
+        a.many(("PATCH", f"{a.maps}/big", {"data": {"a": str(i) * 100_000}}, MERGE) for i in range(60))
+
+
+@row("watches: from a future", 200, 400, 410, 504)
+def _(a: Attacker) -> None:
+    a.many((("GET", f"{a.maps}?resourceVersion=99999999999&timeoutSeconds=1") for _ in range(60)), 20)
+
+
+@row("lists: large ones, unread", 201)
+def _(a: Attacker) -> None:
+    a.many(("POST", a.maps, {"metadata": {"name": f"l{i}"}, "data": {"a": "x" * 500_000}}) for i in range(20))
+    a.raw(20, a.head("GET", a.maps, "Accept-Encoding: gzip"), a.head("GET", a.maps))
+
+
+@row("collections: filled and deleted", 200, 201)
+def _(a: Attacker) -> None:
+    a.many((("POST", a.maps, {"metadata": {"generateName": "d"}}) for _ in range(400)), 8)
+    a.ask("DELETE", a.maps)
+
+
+@row("events: a flood", 201)
+def _(a: Attacker) -> None:
+    about = {"kind": "Pod", "namespace": a.room, "name": "p"}
+    made = {"metadata": {"generateName": "e"}, "involvedObject": about, "reason": "R", "message": "m" * 900, "type": "Normal"}
+    a.many((("POST", f"/api/v1/namespaces/{a.room}/events", made) for _ in range(300)), 8)
+
+
+@row("documents: OpenAPI in every form", 200)
+def _(a: Attacker) -> None:
+    forms = ("application/json", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+    for form in forms:
+        a.many((("GET", "/openapi/v2", None, JSON) for _ in range(8)), 8)
+        a.ask("GET", "/openapi/v2", Accept=form, Accept_Encoding="gzip")

@@ -1,0 +1,116 @@
+"""Rows of frames, heads, chunks and handshakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.hostile.attacker import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GET_VERSION,
+    HEADERS,
+    JSON,
+    MIB,
+    PING,
+    PRIORITY,
+    RST,
+    SETTINGS,
+    WINDOW,
+    Attacker,
+    frame,
+    get,
+)  # fmt: skip
+from tests.hostile.rows import row
+
+
+def frames(name: str, pieces: Callable[[], Any]) -> None:
+    """An attack that is frames on a connection."""
+    row(f"HTTP/2: {name}")(lambda a: a.frames(pieces()))
+
+
+# -- frames
+
+HUGE = b"\x40\x01a\x7f\x81\x1e" + b"b" * 4000  # "a: bbb...", put into the table of headers
+frames("rapid reset", lambda: (get(n) + frame(RST, 0, n, bytes(4)) for n in range(1, 10_001, 2)))
+frames("settings", lambda: (frame(SETTINGS, 0, 0, b"\0\4\0\1\0\0") * 100 for _ in range(200)))
+frames("pings", lambda: (frame(PING, 0, 0, b"12345678") * 100 for _ in range(200)))
+frames("priorities", lambda: (frame(PRIORITY, 0, n, b"\0\0\0\1\x10") * 50 for n in range(3, 803, 2)))
+frames("windows", lambda: [get(1)] + [frame(WINDOW, 0, 0, b"\0\0\0\1") * 100] * 200)
+frames("windows beyond all bounds", lambda: [frame(WINDOW, 0, 0, b"\x7f\xff\xff\xff") * 10])
+frames("unknown kinds", lambda: [frame(0xEE, 0, 0, bytes(16_000))] * 500)
+frames("streams all at once", lambda: (get(n) for n in range(1, 4001, 2)))
+frames("empty data", lambda: [frame(HEADERS, END_HEADERS, 1, b"\x83" + GET_VERSION[1:])] + [frame(DATA, 0, 1, b"") * 100] * 200)
+frames("padding", lambda: [frame(HEADERS, END_HEADERS, 1, b"\x83" + GET_VERSION[1:])] + [frame(DATA, 8, 1, b"\xff" + bytes(255))] * 200)
+frames("a head without end", lambda: [frame(HEADERS, END_STREAM, 1, GET_VERSION)] + [frame(CONTINUATION, 0, 1, b"\0\1a\1b" * 3000)] * 300)
+frames("a head of empty parts", lambda: [frame(HEADERS, END_STREAM, 1, GET_VERSION)] + [frame(CONTINUATION, 0, 1, b"") * 100] * 200)
+frames("a header told 15,000 times", lambda: [frame(HEADERS, 5, 1, GET_VERSION + HUGE + b"\xbe" * 12_000)] * 1)
+frames("resets of what is not open", lambda: [get(1)] + [frame(RST, 0, n, bytes(4)) for n in range(3, 4003, 2)])
+
+
+@row("HTTP/2: answers that nobody takes")
+def _(a: Attacker) -> None:
+    with a.wire("h2") as s:
+        s.sendall(frame(SETTINGS, 0, 0, b"\0\4\0\0\0\0") + b"".join(get(n) for n in range(1, 401, 2)))
+        s.settimeout(3)
+        while s.recv(65536):
+            pass
+
+
+# -- HTTP/1
+
+@row("HTTP/1: thousands of headers")
+def _(a: Attacker) -> None:
+    a.raw(20, a.head("GET", "/version", *(f"X-{i}: y" for i in range(10_000))))
+
+
+@row("HTTP/1: one header of 200 kB")
+def _(a: Attacker) -> None:
+    a.raw(20, a.head("GET", "/version", "X: " + "y" * 200_000))
+
+
+@row("HTTP/1: a path of 200 kB")
+def _(a: Attacker) -> None:
+    a.raw(20, a.head("GET", "/api/" + "a/" * 100_000))
+
+
+@row("HTTP/1: chunks of a byte")
+def _(a: Attacker) -> None:
+    a.raw(4, a.head("POST", a.maps, f"Content-Type: {JSON}", "Transfer-Encoding: chunked"), b"1\r\n \r\n" * 200_000, b"0\r\n\r\n")
+
+
+@row("HTTP/1: chunks with long extensions")
+def _(a: Attacker) -> None:
+    a.raw(8, a.head("POST", a.maps, f"Content-Type: {JSON}", "Transfer-Encoding: chunked"), b"1;" + b"x" * MIB + b"\r\n{\r\n")
+
+
+@row("HTTP/1: a chunk of all bytes there are")
+def _(a: Attacker) -> None:
+    a.raw(8, a.head("POST", a.maps, f"Content-Type: {JSON}", "Transfer-Encoding: chunked"), b"fffffffffffffff0\r\n" + bytes(100_000))
+
+
+@row("HTTP/1: trailers without end")
+def _(a: Attacker) -> None:
+    a.raw(8, a.head("POST", a.maps, f"Content-Type: {JSON}", "Transfer-Encoding: chunked"), b"0\r\n" + b"X: y\r\n" * 100_000)
+
+
+@row("HTTP/1: a thousand requests at once, unread")
+def _(a: Attacker) -> None:
+    a.raw(8, a.head("GET", "/openapi/v2") * 100)
+
+
+@row("HTTP/1: heads that stall")
+def _(a: Attacker) -> None:
+    a.raw(100, a.head("GET", "/version")[:-2], listen=0.01)
+
+
+@row("TLS: half a handshake")
+def _(a: Attacker) -> None:
+    a.plain(200, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100))
+
+
+@row("TLS: what is no handshake")
+def _(a: Attacker) -> None:
+    a.plain(200, b"GET / HTTP/1.1\r\n\r\n" * 10)

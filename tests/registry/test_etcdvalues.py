@@ -1,0 +1,102 @@
+"""What stands in etcd for an object: kube-apiserver's bytes, and what is read of them."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from kas.registry import pipeline
+from kas.registry.etcdvalues import AS_JSON, StoredValues
+from kas.registry.registries import Registries
+from kas.store.etcd.layout import Undecodable
+from kas.types.scheme import BUILTIN, encode_protobuf, open_envelope, transcode_json_to_protobuf
+from tests.vectors import files
+
+SAMPLES = files.lines("etcd-samples")
+BUILT_IN = [v for v in SAMPLES if BUILTIN.resource(v["in"]["group"], v["in"]["version"], v["in"]["resource"]) is not None]
+
+
+@pytest.fixture(scope="module")
+def values() -> StoredValues:
+    registries = Registries(None, lambda: "")  # type: ignore[arg-type]
+    registries.add_stored(BUILTIN.resources, BUILTIN.resource, 0, {})
+    return StoredValues(registries)
+
+
+def stored(values: StoredValues, given: dict, path: str):
+    """The key and the draft of a sample, as a write would make it."""
+    resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
+    obj, _ = pipeline.decode_input(resource, orjson.loads(orjson.dumps(given["object"])))
+    registry = values.registry(path)
+    storage = resource.storage_gvk if BUILTIN.kind(*resource.storage_gvk) else (resource.group, resource.version, resource.kind)
+    kind = BUILTIN.known(*storage)
+    obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
+    obj["metadata"].update(uid="u-1", creationTimestamp="2024-01-02T03:04:05Z")
+    if resource.namespaced:
+        obj["metadata"]["namespace"] = "ns1"
+    return kind, registry.draft(obj)
+
+
+@pytest.mark.parametrize("sample", BUILT_IN, ids=lambda v: "{group}/{version}/{resource}".format(**v["in"]))
+def test_a_sample_is_stored_in_upstreams_form_and_read_again(values: StoredValues, sample: dict) -> None:
+    path, given = sample["out"]["etcdPath"], sample["in"]
+    stored_as = sample["out"].get("storedAs", given)
+    kind, draft = stored(values, sample["in"], path)
+    value = values.encode(path, draft)
+    if kind.group in AS_JSON:
+        assert value == draft.json + b"\n"
+        assert orjson.loads(value)["kind"] == stored_as["kind"]
+    else:
+        api_version, name, raw, content_type = open_envelope(value)
+        assert (api_version, name, content_type) == (kind.api_version, stored_as["kind"], "")
+        assert api_version == (f"{stored_as['group']}/{stored_as['version']}" if stored_as["group"] else stored_as["version"])
+        assert raw == transcode_json_to_protobuf(kind.type, draft.json)
+    again = values.decode(path, value)
+    assert (again.json, again.label_map, again.field_map) == (draft.json, draft.label_map, draft.field_map)
+    assert values.encode(path, again) == value
+
+
+def test_older_versions_and_json_are_read(values: StoredValues) -> None:
+    key = "/registry/horizontalpodautoscalers/ns1/a"
+    old = {
+        "kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1",
+        "metadata": {"name": "a", "namespace": "ns1", "uid": "u", "creationTimestamp": "2024-01-02T03:04:05Z", "resourceVersion": "7"},
+        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "maxReplicas": 3, "targetCPUUtilizationPercentage": 50},
+    }  # fmt: skip
+    kind = BUILTIN.known("autoscaling", "v1", "HorizontalPodAutoscaler")
+    message = encode_protobuf(kind.type, old, api_version="autoscaling/v1", kind=kind.kind)
+    for value in (orjson.dumps(old), message):
+        found = orjson.loads(values.decode(key, value).json)
+        assert (found["apiVersion"], found["spec"]["maxReplicas"]) == ("autoscaling/v2", 3)
+        assert found["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 50
+        assert "resourceVersion" not in found["metadata"]
+
+
+def test_custom_resources_are_json_and_selected_by_what_their_definition_says(values: StoredValues) -> None:
+    crd = {
+        "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"name": "widgets.acme.io", "uid": "u", "creationTimestamp": "2024-01-02T03:04:05Z"},
+        "spec": {
+            "group": "acme.io", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "selectableFields": [{"jsonPath": ".spec.color"}],
+                          "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}],
+        },
+    }  # fmt: skip
+    values.decode("/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.acme.io", orjson.dumps(crd))
+    widget = {
+        "apiVersion": "acme.io/v1", "kind": "Widget",
+        "metadata": {"creationTimestamp": "2024-01-02T03:04:05Z", "labels": {"a": "b"}, "name": "w", "namespace": "ns1", "uid": "u"},
+        "spec": {"color": "red", "n": 1.5},
+    }  # fmt: skip
+    value = orjson.dumps(widget) + b"\n"
+    key = "/registry/acme.io/widgets/ns1/w"
+    draft = values.decode(key, value)
+    assert values.encode(key, draft) == value
+    assert (draft.label_map, draft.field_map["spec.color"]) == ({"a": "b"}, "red")
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"k8s\0\xff", b'{"kind":"Pod"}', b'{"kind":"Node","apiVersion":"v1"}'])
+def test_what_is_no_object_says_so(values: StoredValues, value: bytes) -> None:
+    for key in ("/registry/pods/ns1/a", "/registry/acme.io/widgets/ns1/a"):
+        with pytest.raises(Undecodable):
+            values.decode(key, value)

@@ -1,0 +1,208 @@
+"""kas on etcd as its users see it: several servers of one cluster, and what happens when a part of it fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kas.testing.server import KasServer
+from kas.types.scheme import open_envelope
+from tests.conftest import Client
+from tests.etcd import Etcd
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def flags(etcd: Etcd) -> tuple[str, ...]:
+    return ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.1")
+
+
+def eventually(condition, seconds: float = 120.0):
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.05)
+    return found
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory) -> Iterator[Etcd]:
+    with Etcd(tmp_path_factory.mktemp("etcd")) as etcd:
+        yield etcd
+
+
+@pytest.fixture(scope="module")
+def pair(etcd: Etcd, tmp_path_factory) -> Iterator[tuple[KasServer, KasServer]]:
+    first, second = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
+    with KasServer(first, *flags(etcd), workers=2) as one, KasServer(second, *flags(etcd)) as two:
+        yield one, two
+
+
+def config_map(name: str, **data: str) -> dict:
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": data}
+
+
+def test_what_one_server_writes_the_other_reads_at_once(pair) -> None:
+    one, two = (Client(server) for server in pair)
+    for i in range(20):
+        writer, reader = (one, two) if i % 2 else (two, one)
+        status, made = writer("POST", CONFIG_MAPS, config_map(f"a{i}", x="1"))
+        assert status == 201
+        status, found = reader("GET", f"{CONFIG_MAPS}/a{i}")
+        assert (status, found) == (200, made)
+        status, changed = reader("PUT", f"{CONFIG_MAPS}/a{i}", {**found, "data": {"x": "2"}})
+        assert status == 200
+        status, listed = writer("GET", CONFIG_MAPS)
+        assert {"x": "2"} in [item["data"] for item in listed["items"] if item["metadata"]["name"] == f"a{i}"]
+        assert int(listed["metadata"]["resourceVersion"]) >= int(changed["metadata"]["resourceVersion"])
+        status, lost = writer("PUT", f"{CONFIG_MAPS}/a{i}", {**found, "data": {"x": "3"}})
+        assert (status, lost["reason"]) == (409, "Conflict")
+        assert writer("DELETE", f"{CONFIG_MAPS}/a{i}")[0] == 200
+        assert reader("GET", f"{CONFIG_MAPS}/a{i}")[0] == 404
+
+
+def test_a_watch_goes_on_at_another_server(pair) -> None:
+    one, two = (Client(server) for server in pair)
+    start = one("GET", CONFIG_MAPS)[1]["metadata"]["resourceVersion"]
+    made = [Client(pair[i % 2])("POST", CONFIG_MAPS, config_map(f"w{i}"))[1]["metadata"]["resourceVersion"] for i in range(10)]
+    for client, after, expected in ((one, start, made), (two, start, made), (two, made[4], made[5:]), (one, made[8], made[9:])):
+        answer = client.raw("GET", f"{CONFIG_MAPS}?watch=1&resourceVersion={after}&timeoutSeconds=2")
+        lines = [line for line in answer.text.splitlines() if '"ADDED"' in line]
+        assert [line.split('"resourceVersion":"')[1].split('"')[0] for line in lines] == expected
+    for i in range(10):
+        one("DELETE", f"{CONFIG_MAPS}/w{i}")
+
+
+def test_definitions_and_roles_of_one_count_at_the_other(pair) -> None:
+    one, two = (Client(server) for server in pair)
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.acme.io"},
+        "spec": {
+            "group": "acme.io", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "selectableFields": [{"jsonPath": ".spec.color"}],
+                          "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                              "spec": {"type": "object", "properties": {"color": {"type": "string"}}}}}}}],
+        },
+    }  # fmt: skip
+    assert one("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)[0] == 201
+    widgets = "/apis/acme.io/v1/namespaces/default/widgets"
+    eventually(lambda: two("GET", widgets)[0] == 200)
+    widget = {"apiVersion": "acme.io/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"color": "red"}}
+    eventually(lambda: two("POST", widgets, widget)[0] in (201, 409))
+    for color, n in (("red", 1), ("blue", 0)):
+        assert len(one("GET", f"{widgets}?fieldSelector=spec.color%3D{color}")[1]["items"]) == n
+    assert one("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.acme.io")[0] == 200
+    eventually(lambda: two("GET", widgets)[0] == 404)
+
+
+def test_objects_stand_in_etcd_as_upstream_stores_them(pair, etcd: Etcd) -> None:
+    one = Client(pair[0])
+    assert one("POST", CONFIG_MAPS, config_map("stored", x="y"))[0] == 201
+    api_version, kind, raw, _ = open_envelope(etcd.value("/registry/configmaps/default/stored"))
+    assert (api_version, kind) == ("v1", "ConfigMap")
+    assert b"stored" in raw
+    assert one("DELETE", f"{CONFIG_MAPS}/stored")[0] == 200
+    assert etcd.value("/registry/configmaps/default/stored") is None
+
+
+def _children(server: KasServer) -> dict[int, str]:
+    out = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(server.pid)], capture_output=True, text=True, check=True).stdout
+    return {int(line.split(None, 1)[0]): line for line in out.splitlines()}
+
+
+def test_a_killed_replicator_is_replaced_and_nothing_is_missed(pair) -> None:
+    one, two = (Client(server) for server in pair)
+    (replicator,) = [pid for pid in _children(pair[0]) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
+    os.kill(replicator, signal.SIGKILL)
+    made = two("POST", CONFIG_MAPS, config_map("meanwhile"))[1]
+    eventually(lambda: one("GET", f"{CONFIG_MAPS}/meanwhile")[0] == 200)
+    assert one("GET", f"{CONFIG_MAPS}/meanwhile")[1] == made
+    assert one("DELETE", f"{CONFIG_MAPS}/meanwhile")[0] == 200
+
+
+def test_etcd_gone_and_back(pair, etcd: Etcd) -> None:
+    one, two = (Client(server) for server in pair)
+    assert one("POST", CONFIG_MAPS, config_map("before"))[0] == 201
+    etcd.kill()
+    status, body = one("POST", CONFIG_MAPS, config_map("lost"))
+    assert (status, body["kind"]) in ((503, "Status"), (504, "Status"))
+    assert one("GET", f"{CONFIG_MAPS}/before?resourceVersion=0")[0] == 200  # what may be old is served
+    assert one("GET", f"{CONFIG_MAPS}/before")[0] in (503, 504)
+    for path in ("/healthz", "/livez", "/readyz"):
+        eventually(lambda path=path: one.raw("GET", path).status_code == 500)
+        assert "[-]etcd failed" in one.raw("GET", f"{path}?verbose").text
+    etcd.start()
+    eventually(lambda: one("GET", f"{CONFIG_MAPS}/before")[0] == 200)
+    eventually(lambda: one.raw("GET", "/readyz").status_code == 200)
+    eventually(lambda: two("POST", CONFIG_MAPS, config_map("after"))[0] in (201, 409))
+    assert one("GET", f"{CONFIG_MAPS}/after")[0] == 200
+    for name in ("before", "after", "lost"):
+        one("DELETE", f"{CONFIG_MAPS}/{name}")
+
+
+def test_a_cluster_that_went_back_is_followed_anew(tmp_path: Path) -> None:
+    with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
+        client = Client(server)
+        for i in range(5):
+            assert client("POST", CONFIG_MAPS, config_map(f"a{i}"))[0] == 201
+        etcd.kill()
+        etcd.data.rename(tmp_path / "old")
+        etcd.start()
+
+        def settled() -> bool:
+            try:
+                return client("GET", f"{CONFIG_MAPS}/a0")[0] == 404
+            except OSError:  # the workers begin anew
+                return False
+
+        eventually(settled)
+        eventually(lambda: client("POST", CONFIG_MAPS, config_map("a0"))[0] == 201)
+
+
+def test_a_restart_uses_the_replica_it_has(tmp_path: Path) -> None:
+    with Etcd(tmp_path) as etcd:
+        server = KasServer(tmp_path / "kas", *flags(etcd)).start()
+        try:
+            assert Client(server)("POST", CONFIG_MAPS, config_map("kept"))[0] == 201
+            server.stop()
+            note = (tmp_path / "kas" / "data" / "replica" / "replica.of").read_text()
+            server.start()
+            assert Client(server)("GET", f"{CONFIG_MAPS}/kept")[0] == 200
+            assert (tmp_path / "kas" / "data" / "replica" / "replica.of").read_text().split()[0] == note.split()[0]
+        finally:
+            server.stop()
+
+
+def test_one_server_runs_the_controllers_and_another_takes_over(tmp_path: Path) -> None:
+    def leader(client: Client) -> str:
+        status, lease = client("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kas-controllers")
+        return lease["spec"].get("holderIdentity", "") if status == 200 else ""
+
+    def addresses(client: Client) -> list[str]:
+        return [a["ip"] for s in client("GET", "/api/v1/namespaces/default/endpoints/kubernetes")[1]["subsets"] for a in s["addresses"]]
+
+    with Etcd(tmp_path) as etcd:
+        one_at, two_at = ([*flags(etcd)[:2], f"--advertise-address=192.0.2.{n}"] for n in (1, 2))
+        first = KasServer(tmp_path / "one", *one_at).start()
+        try:
+            one = Client(first)
+            before = eventually(lambda: leader(one))
+            with KasServer(tmp_path / "two", *two_at) as second:
+                two = Client(second)
+                eventually(lambda: addresses(two) == ["192.0.2.1", "192.0.2.2"])
+                assert leader(two) == before
+                first.stop()
+                eventually(lambda: leader(two) not in ("", before))
+                eventually(lambda: addresses(two) == ["192.0.2.2"])
+                # The namespace controller works there now.
+                assert two("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})[0] == 201
+                assert two("DELETE", "/api/v1/namespaces/gone")[0] == 200
+                eventually(lambda: two("GET", "/api/v1/namespaces/gone")[0] == 404)
+        finally:
+            first.stop()
