@@ -1,4 +1,22 @@
-"""kas: a Kubernetes API server in Python."""
+"""kas: a Kubernetes API server in Python. ``kas.Server`` is for programs that have one of their own (``docs/library.md``)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kas.library import HookContext, Loopback, OptionError, Options, Server, StartError, VirtualResource
 
 __version__ = "0.1.0"
 KUBERNETES_VERSION = "1.36.2"
+
+_LIBRARY = frozenset(("HookContext", "Loopback", "OptionError", "Options", "Server", "StartError", "VirtualResource"))
+__all__ = ["KUBERNETES_VERSION", "HookContext", "Loopback", "OptionError", "Options", "Server", "StartError", "VirtualResource"]
+
+
+def __getattr__(name: str) -> Any:
+    """What of the library is asked for: ``kas serve``, which stays small, never loads it."""
+    if name in _LIBRARY:
+        return getattr(import_module("kas.library"), name)
+    raise AttributeError(f"module 'kas' has no attribute {name!r}")

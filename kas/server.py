@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import secrets
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,25 +17,27 @@ from kas import __version__, controllers, kinds
 from kas.admission import Chain as AdmissionChain
 from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
-from kas.admission.webhook.calling import at_once
+from kas.admission.webhook.calling import room
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
 from kas.auth import external
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
 from kas.auth.authn.serviceaccount import TokenCounts
 from kas.auth.authz import rbac_informer
+from kas.auth.authz.modes import Union
 from kas.auth.authz.node import NodeAuthorizer
 from kas.auth.authz.node_graph import SOURCES
 from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.authz.reload import LOOK_EVERY_S, Reloading, authorizer_of
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
-from kas.client.hooks import HookClients
+from kas.auth.user import MASTERS
+from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
-from kas.client.services import resolver
+from kas.client.services import ServiceResolver
 from kas.config import capabilities, features
 from kas.config.options import Completed
-from kas.config.runtime import enabled_versions
+from kas.config.runtime import chosen, enabled_versions
 from kas.controllers import queue
 from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
@@ -56,6 +59,7 @@ from kas.endpoints.subresources import install as install_subresources
 from kas.endpoints.watch import Watches
 from kas.endpoints.write import Writer
 from kas.endpoints.zpages import ZPages
+from kas.extensions import NONE, Extensions, Loopback, LoopbackToken, hook_name, virtual_resources
 from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
@@ -105,9 +109,11 @@ class Server:
     ``encryption`` is what the store seals values with, if it does."""
 
     def __init__(
-        self, options: Completed, store: Store, shared: Shared, index: int, encryption: EncryptionAtRest | None = None
-    ) -> None:
-        self.options, self.store, self.shared, self.index, self.encryption = options, store, shared, index, encryption
+        self, options: Completed, store: Store, shared: Shared, index: int, extensions: Extensions = NONE,
+        encryption: EncryptionAtRest | None = None,
+    ) -> None:  # fmt: skip
+        self.options, self.store, self.shared, self.index, self.extensions = options, store, shared, index, extensions
+        self.encryption = encryption
         raw = options.raw
         self.metrics = Metrics()
         if encryption is not None:
@@ -120,11 +126,12 @@ class Server:
         capabilities.CURRENT.allow_privileged = raw.allow_privileged
         self.own, self.chosen = controllers.own(self.features), controllers.chosen(raw.controllers)
         loops = {name: hook for name, hook in LOOPS.items() if name in self.own}
-        self.hooks, self.heartbeat = Hooks(STEPS, loops, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
+        steps = (*STEPS, *map(hook_name, extensions.post_start))
+        self.hooks, self.heartbeat = Hooks(steps, loops, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
         self.waiting, self.deadlines = WaitGroup(), Deadlines()
         kinds.install()
         self.scheme = Scheme()
-        self.enabled = enabled_versions(self.scheme, raw.runtime_config)
+        self.enabled = enabled_versions(self.scheme, {**chosen(self.scheme, extensions.kinds), **raw.runtime_config})
         self._build_storage()
         self._build_auth()
         self._build_api()
@@ -183,6 +190,10 @@ class Server:
         node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes), bootstrap.role_rules("system:node"))
         name = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
         self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, name)
+        if self.extensions.authorizers:
+            self.authorizer = Union([*self.extensions.authorizers, self.authorizer], (MASTERS,))
+        self._loopback = secrets.token_urlsafe(32)
+        hooked = [LoopbackToken(self._loopback)] if self.extensions.post_start or self.extensions.pre_shutdown else []
         self.keys = ServiceAccountKeys(
             raw.service_account_issuer, Path(raw.service_account_signing_key_file or o.data_dir / "pki" / "sa.key"),
             [Path(p) for p in raw.service_account_key_file],
@@ -198,6 +209,7 @@ class Server:
             o.data_dir / "admin.token", raw.token_auth_file, self.keys, self.audiences,
             lambda resource, namespace, name: self.registries.get("", resource, namespace, name), raw.anonymous_auth, self.token_use.note,
             client_cas=o.client_cas, proxies=self.proxies, bootstrap_tokens=raw.enable_bootstrap_token_auth,
+            more=[*self.extensions.authenticators, *hooked],
             counts=TokenCounts(self.metrics), basic_file=raw.basic_auth_file,
         )  # fmt: skip
 
@@ -229,15 +241,17 @@ class Server:
     # --- the API
 
     def _build_api(self) -> None:
-        raw = self.options.raw
+        raw, own = self.options.raw, self.options.own_address
+        self.services = ServiceResolver(self.registries, self.registries, raw.enable_aggregator_routing, own)
+        shares = Shares(room(raw))
         initializer = Initializer(
             objects=self.registries, informers=self.registries, registries=self.registries, authorizer=self.authorizer, rules=self.rbac,
-            mapper=self._of_kind, metrics=self.metrics, equivalents=self._equivalents,
+            mapper=self._of_kind, metrics=self.metrics, equivalents=self._equivalents, resolve=self.services.resolve, shares=shares,
             run_dir=self.options.run_dir, settings=raw,
         )  # fmt: skip
         plugins = admission_order.build(
             initializer, raw.enable_admission_plugins, raw.disable_admission_plugins, raw.admission_control_config_file,
-            speak=self.index == 0,
+            speak=self.index == 0, own=self.extensions.admission,
         )  # fmt: skip
         self.admission = AdmissionChain(plugins, admission_order.observer(self.metrics))
         self.writer = Writer(self.admission, clock.now, self.authorizer)
@@ -249,7 +263,7 @@ class Server:
         self.rest = Rest(self.writer, deleter, self.watches)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
-            converters(HookClients(Users({}), resolver(self.registries, raw.enable_aggregator_routing), at_once(raw))),
+            converters(HookClients(Users({}), self.services.resolve, shares), self.metrics),
         )  # fmt: skip
         self.served: list[Any] = []
         answers = review_answers(
@@ -266,11 +280,12 @@ class Server:
                 self.rest.add(review(r, self.writer, answer))
             elif r.etcd_prefix is not None:
                 self.rest.add(Served(r, self.registries.by_prefix[r.group, r.etcd_prefix]))
-        services = self.registries.of(bootstrap.REGISTRATION, "apiservices").root
-        groups = {(r.group, r.version) for r in self.served if r.group != bootstrap.REGISTRATION}
+        self.virtual = virtual_resources(self.extensions.resources, self.scheme, self.rest, self.registries)
+        local = self.registries.of(bootstrap.REGISTRATION, "apiservices").root
+        groups = {(group, version) for group, version in self._group_versions() if group != bootstrap.REGISTRATION}
         self.checks = HealthChecks(
             self.store, self.hooks, self.heartbeat, lambda: self.shared.memory.revision - self.store.hub.revision,
-            [f"{services}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
+            [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
             getattr(self.store, "unreachable", None), (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
         )  # fmt: skip
         kubelet = KubeletAccess(
@@ -280,11 +295,21 @@ class Server:
             self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage
         )
 
+    def _group_versions(self) -> set[tuple[str, str]]:
+        """Those that are served here, whatever is defined."""
+        return {(r.group, r.version) for r in self.served} | (self.virtual.group_versions if self.virtual is not None else set())
+
+    def loopback(self) -> Loopback:
+        """The way of an embedding program's own requests."""
+        return Loopback(self.chain, self._loopback)
+
     def _of_kind(self, group: str, version: str, kind: str) -> list[Any]:
-        return self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)
+        found = self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)
+        return found if self.virtual is None else [*self.virtual.of_kind(group, version, kind), *found]
 
     def _equivalents(self, group: str, resource: str) -> list[Any]:
-        return [*self.rest.equivalents(group, resource), *self.custom.equivalents(group, resource)]
+        found = [*self.rest.equivalents(group, resource), *self.custom.equivalents(group, resource)]
+        return found if self.virtual is None else [*self.virtual.equivalents(group, resource), *found]
 
     def _issuer(self) -> Issuer:
         """Of the tokens of service accounts; its key is there once the supervisor has made it."""
@@ -297,18 +322,22 @@ class Server:
     def _build_documents(self) -> None:
         raw = self.options.raw
         self.aggregator = Aggregator(
-            raw, self.store, self.registries.of(bootstrap.REGISTRATION, "apiservices").root, self.registries, self.registries,
+            raw, self.store, self.registries.of(bootstrap.REGISTRATION, "apiservices").root, self.services,
             lambda: self.documents.openapi, lambda: self.documents.refresh_discovery(), self._for_one_backend(),
             "RemoteRequestHeaderUID" in self.features, self.metrics,
         )  # fmt: skip
         self.director = Director(self.rest.handle, self.rest.resources, self.aggregator.claims)
+        if self.virtual is not None:
+            self.director.fallback(self.virtual)
         self.director.fallback(Lazy(self._custom_handler))
-        versions = discovery.builtin_versions(self.served, self.scheme.groups)
+        virtual = self.virtual
+        versions = [*discovery.builtin_versions(self.served, self.scheme.groups), *(virtual.versions() if virtual is not None else ())]
+        parts = virtual.parts() if virtual is not None else []
         version = f"v{__version__}"
         address = f"{self.options.external_host}:{self.options.secure_port}"
         self.documents = Documents(
             lambda: [*versions, *discovery.custom_versions(self.custom.all_served())],
-            lambda before: _openapi(self.served, version, self.custom.parts(), before), address,
+            lambda before: _openapi(self.served, version, [*parts, *self.custom.parts()], before), address,
             lambda: openid.documents(
                 self.keys.verifier, raw.service_account_issuer[0], raw.service_account_jwks_uri or f"https://{address}/openid/v1/jwks"
             ),
@@ -427,7 +456,7 @@ class Server:
     def _wanted(self) -> list[Entry]:
         o = self.options
         service_ip = str(o.service_ranges[0].network_address + 1)
-        groups = sorted({(r.group, r.version) for r in self.served})
+        groups, kept = sorted(self._group_versions()), {(r.group, r.resource) for r in self.served}
         cidrs, port = [str(n) for n in o.service_ranges], o.secure_port or o.insecure_port or 443
         addresses = self._addresses()
         client_ca, proxies = o.raw.client_ca_file, self.proxies
@@ -436,10 +465,11 @@ class Server:
             "uid_headers": proxies.uid_headers, "group_headers": proxies.group_headers, "extra_prefixes": proxies.extra_prefixes,
             "allowed_names": proxies.allowed_names,
         } if proxies.ca_file else {}  # fmt: skip
-        return bootstrap.initial(
+        found = bootstrap.initial(
             clock.now(), service_ip, cidrs, addresses, port, groups, Path(client_ca).read_text() if client_ca else "", vouching,
             self.features,
         )  # fmt: skip
+        return [entry for entry in found if (entry.group, entry.resource) in kept]
 
 
 def _openapi(served: list[Any], version: str, parts: Any, before: Any) -> Any:

@@ -21,15 +21,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.config.options import Completed
 from kas.edge.front.rendezvous import Rendezvous
 from kas.observe.process import age_s, end_with, raise_descriptor_limit
 from kas.store.shared import Shared
+
+if TYPE_CHECKING:
+    from kas.extensions import Extensions
 
 FORMAT = "1"
 EXIT_CONFIG = 2
@@ -67,12 +70,13 @@ class Worker:
         return {FRONT: "the TLS front", REPLICATOR: "the replicator"}.get(self.index, f"worker {self.index}")
 
 
-def run(options: Completed) -> int:
-    """Runs the server until it is told to stop. Returns the exit code."""
+def run(options: Completed, extensions: Extensions | None = None, ready: Callable[[Completed], None] | None = None) -> int:
+    """Runs the server until it is told to stop. Returns the exit code. ``extensions`` are those of an embedding program, and ``ready`` is
+    called in the place of the ready line, with the options that count."""
     for text in options.raw.warnings():
         _say(options, f"warning: {text}", level="warning")
     try:
-        return _Supervisor(options).run()
+        return _Supervisor(options, extensions, ready).run()
     except StartError as e:
         print(f"kas: {e}", file=sys.stderr)
         return EXIT_CONFIG
@@ -84,8 +88,10 @@ def _say(o: Completed, text: str, **more: Any) -> None:
 
 
 class _Supervisor:
-    def __init__(self, options: Completed) -> None:
-        self.options = options
+    def __init__(
+        self, options: Completed, extensions: Extensions | None = None, ready: Callable[[Completed], None] | None = None
+    ) -> None:
+        self.options, self.extensions, self.ready = options, extensions, ready
         self.first_start = False
         self.workers: dict[int, Worker] = {}
         self.deaths: dict[int, list[float]] = {}
@@ -297,10 +303,14 @@ class _Supervisor:
                 self._replicator(report)
                 return
             gc.disable()  # until it is ready: what a start makes stays, and looking for cycles in it took a seventh of the time
+            from kas.extensions import NONE
             from kas.worker import work as serve
 
             sockets_of_child = {name: s.detach() for name, s in sockets.items()}
-            serve(self.options, index, report, self.go, self.shared.spec, sockets_of_child, self.rendezvous, self.ask_writer)
+            serve(
+                self.options, index, report, self.go, self.shared.spec, sockets_of_child, self.rendezvous, self.ask_writer,
+                self.extensions or NONE,
+            )  # fmt: skip
 
         child = self._fork(work, sockets)
         os.set_blocking(child.pipe, False)
@@ -516,6 +526,9 @@ class _Supervisor:
 
     def _announce(self) -> None:
         o = self.options
+        if self.ready is not None:
+            self.ready(o)
+            return
         took = age_s() * 1000
         where = []
         host = f"[{o.raw.bind_address}]" if ":" in o.raw.bind_address else o.raw.bind_address

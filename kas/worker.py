@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from kas.edge.listener import HTTP, Listener, TLSFiles
 from kas.edge.silent import LOOK_EVERY_S, Silent
 from kas.edge.streams import Streams
 from kas.endpoints.healthchecks import STORAGE
+from kas.extensions import NONE, Extensions, Hook, HookContext, hook_name
 from kas.observe.logs import setup_logging
 from kas.observe.looptime import LoopTime
 from kas.observe.process import age_s, bound_heaps, spare_descriptors
@@ -51,11 +52,12 @@ EXIT_DEAF = 3
 
 def work(
     options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
-    rendezvous: Rendezvous | None = None, ask: int = -1,
+    rendezvous: Rendezvous | None = None, ask: int = -1, extensions: Extensions = NONE,
 ) -> None:  # fmt: skip
     """Runs worker number ``index`` until it is told to stop. ``report_fd`` gets "ready" or the reason of a failure;
     ``go_fd`` reads end of file once certificates and keys exist; ``sockets`` are bound descriptors to listen on, by the name of the port's
-    option. With ``rendezvous`` a TLS front holds the secure port; ``ask`` is the replicator's ear, on etcd."""
+    option. With ``rendezvous`` a TLS front holds the secure port; ``ask`` is the replicator's ear, on etcd, ``extensions``
+    are an embedding program's."""
     import uvloop
 
     bound_heaps()
@@ -65,7 +67,7 @@ def work(
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
         loop = uvloop.new_event_loop()
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets, rendezvous, ask))
+        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets, rendezvous, ask, extensions))
     except (StoreError, OSError, ValueError) as e:
         os.write(report_fd, str(e).encode())
         os.close(report_fd)
@@ -78,7 +80,7 @@ def work(
 
 async def _serve(
     options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
-    rendezvous: Rendezvous | None, ask: int,
+    rendezvous: Rendezvous | None, ask: int, extensions: Extensions,
 ) -> None:  # fmt: skip
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -90,7 +92,7 @@ async def _serve(
     encryption = _encryption(options, index) if raw.encryption_provider_config else None
     store = _open(options, shared, ask, encryption)
     step("store open")
-    server = Server(options, store, shared, index, encryption)
+    server = Server(options, store, shared, index, extensions, encryption)
     step("server built")
     server.heartbeat.start(loop)
     store.start(loop)
@@ -127,6 +129,7 @@ async def _serve(
     # after every 700 of them finds nothing and costs up to a third of a pod's create.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    await _run_hooks(server, extensions.post_start, lambda name: server.hooks.done(hook_name(name)))
     gc.enable()
     os.write(report_fd, b"ready\n")
     warming = loop.create_task(warm_up(server.registries))
@@ -135,6 +138,19 @@ async def _serve(
     await stop.wait()
     warming.cancel()
     await _shut_down(server, listeners, runner)
+
+
+async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[str], None]) -> None:
+    """An embedding program's hooks, one after the other. Raises ValueError for one that fails."""
+    context = HookContext(server.loopback(), server.index, server.options.workers) if hooks else None
+    for name, hook in hooks.items():
+        assert context is not None
+        try:
+            await hook(context)
+        except Exception as e:  # whatever it is, the program has to know
+            log.exception("hook %s failed", name)
+            raise ValueError(f"hook {name} failed: {type(e).__name__}: {e}") from None
+        done(name)
 
 
 def _open(options: Completed, shared: Shared, ask: int, encryption: EncryptionAtRest | None) -> Store:
@@ -227,6 +243,8 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     log.info("shutdown initiated")
     if raw.shutdown_delay_duration:
         await asyncio.sleep(raw.shutdown_delay_duration)
+    with contextlib.suppress(ValueError):  # logged; the server ends all the same
+        await _run_hooks(server, server.extensions.pre_shutdown, lambda name: None)
     server.not_accepting = True
     await runner.stop()
     end = time.monotonic() + raw.shutdown_grace

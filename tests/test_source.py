@@ -19,11 +19,11 @@ KAS = ROOT / "kas"
 
 # Outermost first. A room imports from rooms further down only; rooms of one line do not know one another.
 RANKS = [
-    ("cli", "testing"), ("storage",), ("preflight", "supervisor"), ("worker",), ("server", "warmup", "replicator"),
-    ("controllers",), ("edge",), ("filters",), ("flowcontrol",),
+    ("cli", "testing", "library"), ("storage",), ("preflight", "supervisor"), ("worker",), ("server", "warmup", "replicator"),
+    ("extensions",), ("controllers",), ("edge",), ("filters",), ("flowcontrol",),
     ("director", "aggregator"),
     ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit", "encryption"), ("auth",),
-    ("patch", "cel", "client", "informers"), ("types",), ("request",), ("store",), ("meta",), ("checks",), ("_fastpath", "_codecs"),
+    ("patch", "cel", "client"), ("informers",), ("types",), ("request",), ("store",), ("meta",), ("checks",), ("_fastpath", "_codecs"),
 ]  # fmt: skip
 LEAVES = ("config", "observe")  # anyone may use them; they use nothing above meta
 RANK = {name: i for i, line in enumerate(RANKS) for name in line} | dict.fromkeys(LEAVES, len(RANKS) - 3.5)

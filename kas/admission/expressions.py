@@ -14,6 +14,7 @@ from kas.admission import Attributes
 from kas.admission.celauthorizer import AuthorizerValue, Pending
 from kas.admission.description import operation_options, request_fields
 from kas.admission.matching import Invocation
+from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer, Outcome
 from kas.cel.admission import environment
 from kas.meta.aside import POOL
@@ -26,18 +27,58 @@ TURN = 5_000
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
+class _Request:
+    """What the variables about one request are made from, when an expression first looks at them."""
+
+    __slots__ = ("_a", "_authorizer", "_known", "_objects", "_shown", "made")
+
+    def __init__(self, a: Attributes, shown: Invocation, objects: Versioned, authorizer: Authorizer, known: dict[Any, Outcome]) -> None:
+        self._a, self._shown, self._objects, self._authorizer, self._known = a, shown, objects, authorizer, known
+        self.made: dict[str, Any] = {}
+
+    def make(self, name: str) -> Any:
+        """The value of a variable. Raises KeyError for another name."""
+        if name == "object":
+            return self._objects.values()[0]
+        if name == "oldObject":
+            return self._objects.values()[1]
+        a = self._a
+        if name == "request":
+            return {**request_fields(a, self._shown), "dryRun": a.dry_run, "options": operation_options(a)}
+        if name == "authorizer":
+            return AuthorizerValue(self._authorizer, a.user, self._known)
+        if name == "authorizer.requestResource":
+            return AuthorizerValue(self._authorizer, a.user, self._known).request_resource(a)
+        raise KeyError(name)
+
+
+class Activation(dict[str, Any]):
+    """The variables of an expression about a request; those of the request itself are made once for all copies."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, values: Mapping[str, Any], request: _Request) -> None:
+        super().__init__(values)
+        self._request = request
+
+    def __missing__(self, name: str) -> Any:
+        made = self._request.made
+        if name not in made:
+            made[name] = self._request.make(name)
+        return made[name]
+
+    def copy(self) -> Activation:
+        """One that may be given more variables."""
+        return Activation(self, self._request)
+
+
 def activation(
-    a: Attributes, shown: Invocation, obj: Obj | None, old: Obj | None, authorizer: Authorizer, namespace: Obj | None = None,
+    a: Attributes, shown: Invocation, objects: Versioned, authorizer: Authorizer, namespace: Obj | None = None,
     known: dict[Any, Outcome] | None = None,
-) -> Obj:  # fmt: skip
-    """The variables of an expression about a request. ``obj`` and ``old`` are plain JSON values, ``namespace`` the Namespace object;
+) -> Activation:  # fmt: skip
+    """The variables of an expression about a request. ``objects`` are in the version ``shown``, ``namespace`` is the Namespace object;
     ``known`` are answers of the authorizer that were given already, and where new ones go."""
-    asked = AuthorizerValue(authorizer, a.user, known)
-    return {
-        "object": obj, "oldObject": old,
-        "request": {**request_fields(a, shown), "dryRun": a.dry_run, "options": operation_options(a)},
-        "namespaceObject": namespace, "authorizer": asked, "authorizer.requestResource": asked.request_resource(a),
-    }  # fmt: skip
+    return Activation({"namespaceObject": namespace}, _Request(a, shown, objects, authorizer, {} if known is None else known))
 
 
 class Failed(Exception):

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from kas.admission.matching import Equivalents
 from kas.auth.attributes import Authorizer
 from kas.auth.authz.rbac import RbacIndex
+from kas.client.hooks import Shares
+from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.meta import inject
 from kas.observe.metrics import Registry as Metrics
@@ -24,7 +26,6 @@ class Settings(Protocol):
 
     default_not_ready_toleration_seconds: int
     default_unreachable_toleration_seconds: int
-    enable_aggregator_routing: bool
     max_mutating_requests_inflight: int
     workers: int
 
@@ -35,7 +36,8 @@ class Initializer:
 
     ``objects`` and ``informers`` read (see ``kas.informers`` for how fresh and what is raised); ``registries`` is for the few that write;
     ``rules`` tells what a user holds by RBAC; ``equivalents`` which served resources are the same in other versions; ``metrics`` counts;
-    ``run_dir`` is the directory that the workers of one server share while it runs; ``settings`` are flags.
+    ``resolve`` finds Services, and ``shares`` says how many calls of webhooks may wait; ``run_dir`` is the directory that the workers of
+    one server share while it runs; ``settings`` are flags.
     """
 
     objects: Objects
@@ -46,6 +48,8 @@ class Initializer:
     mapper: RESTMapper
     equivalents: Equivalents
     metrics: Metrics
+    resolve: Resolve
+    shares: Shares
     run_dir: Path
     settings: Settings
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Sequence
 
 from kas.admission import Plugin, Timers, configuration
 from kas.admission.initializer import Initializer
@@ -31,6 +32,9 @@ DEFAULT_ON = frozenset((
     "CertificateSigning", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodResizeValidator",
     "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 ))  # fmt: skip
+
+# From here on it is said by stored objects what is to be done.
+FIRST_CONFIGURED = "MutatingAdmissionPolicy"
 
 # Not admission plug-ins upstream but parts of a storage; they cannot be switched off.
 ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess"))
@@ -75,28 +79,41 @@ def enabled(enable: list[str], disable: list[str]) -> list[str]:
     return [n for n in ORDER if n in on or n in ALWAYS]
 
 
-def build(initializer: Initializer, enable: list[str], disable: list[str], config_file: str = "", speak: bool = True) -> list[Plugin]:
+def build(
+    initializer: Initializer, enable: list[str], disable: list[str], config_file: str = "", speak: bool = True,
+    own: Sequence[Plugin | type[Plugin]] = (),
+) -> list[Plugin]:  # fmt: skip
     """The plug-ins that are on, in order, each made by ``initializer``; those in ``configuration.TAKERS`` get their part of the
     configuration file (``section``), too.
 
+    ``own`` are those of an embedding program, before the policies and webhooks, which see what they made; classes are made as ours are.
     With ``speak`` a line is logged for each plug-in that was asked for and has no effect. Raises ``ValueError`` for names that
     ``enabled`` refuses and ``ConfigurationError``, which is one, for a file that cannot work; a plug-in without a module is an
     ``ImportError``.
     """
     config = configuration.read(config_file, (set(ORDER) | NO_EFFECT.keys()) - ALWAYS)
     names = enabled(enable, disable)
-    out = []
-    for name in names:
+    out: list[Plugin] = []
+    place = next((i for i, name in enumerate(names) if ORDER.index(name) >= ORDER.index(FIRST_CONFIGURED)), len(names))
+    for i, name in enumerate(names):
+        if i == place:
+            out += _own(initializer, own)
         section = config.section(name) if name in configuration.TAKERS else None
         try:
             out.append(initializer.make(importlib.import_module(module(name)).Plugin, section=section))
         except configuration.ConfigurationError as e:
             raise configuration.ConfigurationError(f"couldn't init admission plugin {go_quote(name)}: {e}") from None
+    if place == len(names):
+        out += _own(initializer, own)
     if speak:
         for name in (n for n in enable if n in NO_EFFECT):
             log.warning("--enable-admission-plugins: %s has no effect: %s", name, NO_EFFECT[name])
     configuration.keep_rest(config, names, speak)
     return out
+
+
+def _own(initializer: Initializer, plugins: Sequence[Plugin | type[Plugin]]) -> list[Plugin]:
+    return [initializer.make(plugin) if isinstance(plugin, type) else plugin for plugin in plugins]
 
 
 class _Timer:

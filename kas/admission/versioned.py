@@ -30,6 +30,7 @@ class Versioned:
         self.kind, self.obj, self.old = self.own, a.obj, a.old
         self.dirty = False
         self._json: tuple[bytes | None, bytes | None] | None = None
+        self._values: tuple[tuple[bytes | None, bytes | None], tuple[Obj | None, Obj | None]] | None = None
 
     async def to(self, kind: GVK) -> None:
         """Show the objects as this kind. Raises ApiError for what does not convert, UnknownKindError."""
@@ -80,6 +81,13 @@ class Versioned:
         """The objects as their JSON says, as new dicts."""
         one, other = (orjson.loads(text) if text is not None else None for text in self.encoded())
         return one, other
+
+    def values(self) -> tuple[Obj | None, Obj | None]:
+        """The objects as their JSON says, made once; not to be changed."""
+        text = self.encoded()
+        if self._values is None or self._values[0] is not text:
+            self._values = text, self.plain()
+        return self._values[1]
 
     def replace(self, value: Any) -> bool:
         """Take this JSON value for the object, read as the kind and defaulted; whether that changed it.

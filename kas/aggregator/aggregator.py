@@ -11,10 +11,10 @@ from kas.aggregator.apiservices import GROUP, APIServices, GroupVersion
 from kas.aggregator.discovery import Discovery
 from kas.aggregator.openapi import OpenAPIs
 from kas.aggregator.proxy import Proxy
-from kas.aggregator.resolver import ServiceResolver
 from kas.aggregator.transport import ProxyCertificate, TLSContexts
+from kas.client.services import ServiceResolver
 from kas.endpoints.discovery import Version
-from kas.informers import Informers, Objects, Source
+from kas.informers import Source
 from kas.informers.reflector import Reflector
 from kas.observe.metrics import Registry as Metrics
 from kas.request.http import Handler, Request, Result
@@ -29,7 +29,6 @@ class Settings(Protocol):
     """The flags that concern aggregation."""
 
     aggregator_reject_forwarding_redirect: bool
-    enable_aggregator_routing: bool
     proxy_client_cert_file: str
     proxy_client_key_file: str
 
@@ -40,12 +39,11 @@ class Aggregator:
     requests that wait for one backend. Raises OSError when the proxy's certificate cannot be loaded."""
 
     def __init__(
-        self, settings: Settings, source: Source, root: str, objects: Objects, informers: Informers, local: Callable[[], OpenAPI],
-        changed: Callable[[], None], most: int, with_uid: bool,
-        metrics: Metrics,
+        self, settings: Settings, source: Source, root: str, resolver: ServiceResolver, local: Callable[[], OpenAPI],
+        changed: Callable[[], None], most: int, with_uid: bool, metrics: Metrics,
     ) -> None:  # fmt: skip
         self.services = APIServices()
-        self.resolver = ServiceResolver(objects, informers, settings.enable_aggregator_routing)
+        self.resolver = resolver
         self._contexts = TLSContexts(ProxyCertificate(settings.proxy_client_cert_file, settings.proxy_client_key_file))
         self.proxy = Proxy(self.resolver, self._contexts, most, with_uid, settings.aggregator_reject_forwarding_redirect)
         self.discovery = Discovery(self.services, self.proxy, changed)

@@ -123,7 +123,7 @@ class Discovery:
         known = self._said.get(key) or _Said()
         headers = [(b"accept", _ACCEPT)] + ([(b"if-none-match", known.etag.encode("latin-1", "replace"))] if known.etag else [])
         try:
-            status, said, body = await self._proxy.get(service, "/apis", PROBER, headers, MOST_BYTES, TIMEOUT_S)
+            status, said, body = await self._proxy.ask(service, "GET", "/apis", PROBER, headers, MOST_BYTES, TIMEOUT_S)
             if status == 304 and known.etag:
                 return known
             if status == 406:
@@ -139,8 +139,8 @@ class Discovery:
 
     async def _legacy(self, service: APIService) -> tuple[dict[str, Any], ...] | None:
         try:
-            status, _, body = await self._proxy.get(
-                service, service.path, PROBER, [(b"accept", b"application/json")], MOST_BYTES, TIMEOUT_S
+            status, _, body = await self._proxy.ask(
+                service, "GET", service.path, PROBER, [(b"accept", b"application/json")], MOST_BYTES, TIMEOUT_S
             )
             if status != 200:
                 raise BackendError(f"failed to download discovery for {service.path}: {status}")

@@ -139,7 +139,7 @@ class OpenAPIs:
     async def _fetch(self, service: APIService, path: str, most: int, read: Callable[[bytes], Any], kept: _Kept) -> None:
         headers = [(b"accept", b"application/json")] + ([(b"if-none-match", kept.etag.encode("latin-1", "replace"))] if kept.etag else [])
         try:
-            status, said, body = await self._proxy.get(service, path, USER, headers, most, TIMEOUT_S)
+            status, said, body = await self._proxy.ask(service, "GET", path, USER, headers, most, TIMEOUT_S)
             if status == 304 and kept.value is not None:
                 return
             if status != 200:

@@ -13,10 +13,10 @@ from urllib.parse import quote_plus
 
 from kas.aggregator.apiservices import APIService
 from kas.aggregator.idle import IdleConnections
-from kas.aggregator.resolver import ResolveError, ServiceResolver
 from kas.aggregator.transport import TLSContexts, TransportError, user_headers
 from kas.auth.user import MASTERS, UserInfo
 from kas.client.http import BackendError, Connection, Target, connect
+from kas.client.services import ResolveError, ServiceResolver
 from kas.endpoints.proxy import answer_headers, request_headers, upgraded
 from kas.endpoints.proxy_websocket import open_websocket
 from kas.endpoints.respond import text
@@ -55,7 +55,7 @@ class Proxy:
         """Whom to speak with, and the host and port to connect to. Raises ResolveError and TransportError."""
         assert service.service is not None
         tls = self._contexts.of(service.ca_bundle, service.insecure)
-        host, port = self._resolver.resolve(service.service)
+        host, port = self._resolver.resolve(*service.service)
         return Target("https", host, str(port), tls=tls, tls_name=service.service.server_name), (host, port)
 
     def handle(self, service: APIService, req: Request) -> Result:
@@ -175,7 +175,7 @@ class Proxy:
         is found out by the first request."""
         assert service.service is not None
         try:
-            host, port = self._resolver.resolve(service.service)
+            host, port = self._resolver.resolve(*service.service)
             target = Target("https", host, str(port), service.path, tls=self._contexts.of("", True))
         except (ResolveError, TransportError) as e:
             return str(e)
@@ -196,29 +196,31 @@ class Proxy:
                 connection.close()
         return "" if 200 <= connection.status < 300 else f"{failing}bad status from {target.url}: {connection.status}"
 
-    async def get(
-        self, service: APIService, path: str, user: UserInfo, headers: Headers, limit: int, timeout_s: float
-    ) -> tuple[int, Headers, bytes]:
+    async def ask(
+        self, service: APIService, method: str, path: str, user: UserInfo, headers: Headers, limit: int, timeout_s: float, query: str = "",
+        body: bytes = b"",
+    ) -> tuple[int, Headers, bytes]:  # fmt: skip
         """A question of this server's own: status, headers and at most ``limit`` bytes of the body. Raises BackendError when there is no
         answer, whatever the reason, or a longer one."""
         try:
             async with asyncio.timeout(timeout_s):
                 target, _ = self.target(service)
-                connection = await connect(replace(target, path=path))
+                target = replace(target, path=path, query=query)
+                connection = await connect(target)
                 try:
                     all_headers = [*user_headers(user, self._with_uid), *headers, (b"connection", b"close")]
-                    await connection.send("GET", replace(target, path=path), all_headers)
+                    await connection.send(method, target, all_headers, body)
                     await connection.head()
-                    body = await connection.read(limit + 1)
+                    found = await connection.read(limit + 1)
                 finally:
                     connection.close()
         except TimeoutError:
             raise BackendError("request timed out") from None
         except (ResolveError, TransportError, ValueError) as e:
             raise BackendError(str(e)) from None
-        if len(body) > limit:
+        if len(found) > limit:
             raise BackendError(f"the answer is larger than {limit} bytes")
-        return connection.status, connection.headers, body
+        return connection.status, connection.headers, found
 
 
 def _failed(message: str) -> Response:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
 from kas.auth.authn.basicfile import load_basic_file
@@ -67,18 +67,22 @@ class Credentials:
 
     ``admin_token``, ``token_file`` and ``basic_file`` ("" for none) are files; ``audiences`` are the API server's own; ``get`` reads what
     service-account tokens speak for, ``note_use`` is told of Secrets whose token was used. ``client_cas`` are files with the CAs of
-    clients, none for no client certificates. Raises ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
+    clients, none for no client certificates. ``more`` are authenticators of an embedding program, asked last. Raises
+    ``TokenFileError``, ``ValueError`` and ``OSError`` from ``load``.
     """
 
     def __init__(
         self, admin_token: Path, token_file: str, keys: ServiceAccountKeys, audiences: Sequence[str], get: Getter, anonymous: bool,
         note_use: NoteUse | None = None, client_cas: Sequence[Path] = (), proxies: Proxies = Proxies(), bootstrap_tokens: bool = False,
+        more: Sequence[RequestAuthenticator | TokenAuthenticator] = (),
         counts: TokenCounts | None = None, basic_file: str = "",
     ) -> None:  # fmt: skip
         self._client_cas, self._proxies, self._bootstrap_tokens = client_cas, proxies, bootstrap_tokens
         self._admin_token, self._token_file, self._basic_file = admin_token, token_file, basic_file
         self._keys, self._audiences, self._get, self._anonymous = keys, audiences, get, anonymous
         self._note_use, self._counts = note_use, counts
+        self._more_tokens = [cast(TokenAuthenticator, m) for m in more if hasattr(m, "authenticate_token")]
+        self._more = [cast(RequestAuthenticator, m) for m in more if not hasattr(m, "authenticate_token")]
         self.tokens: TokenUnion
         self.bearer: BearerToken
         self.authenticators: Authenticators
@@ -93,11 +97,12 @@ class Credentials:
             members.append(BootstrapTokens(self._get))
         if external is not None:
             members += external.members
+        members += self._more_tokens
         self.tokens = TokenUnion(members, self._audiences)
         self.bearer = BearerToken(self.tokens)
         said = external.anonymous if external is not None else None
         anonymous, paths = (self._anonymous, None) if said is None else (said.enabled, said.paths)
-        self.authenticators = Authenticators([*self._others(), self.bearer], anonymous, paths)
+        self.authenticators = Authenticators([*self._others(), self.bearer, *self._more], anonymous, paths)
 
     def _others(self) -> list[RequestAuthenticator]:
         """Proxies come first: their certificate is no user's."""

@@ -318,7 +318,7 @@ class _Planner:
             if not isinstance(items, (list, dict)):
                 raise EvaluationError(f"got '{_go_type(items)}', expected iterable type")
             outer = frame.variables
-            frame.variables = inner = dict(outer)
+            frame.variables = inner = outer.copy()
             try:
                 inner[accumulator] = _value(init, frame)
                 pairs = items.items() if isinstance(items, dict) else enumerate(items)

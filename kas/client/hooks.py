@@ -1,8 +1,8 @@
 """Webhooks that objects configure: upstream's ``apiserver/pkg/util/webhook`` (``ClientManager``), for admission and conversion.
 
 A ``clientConfig`` becomes a client, which is shared by all webhooks with the same one and keeps its connections. A call is bounded in
-time by who makes it, in size by ``MAX_ANSWER``, and in number by ``most``: what would wait beside that many others is refused at once, so
-that a webhook that hangs holds only a part of the writes a server has room for. Redirects are not followed.
+time by who makes it, in size by ``MAX_ANSWER``, and in number by ``Shares``: what would wait beside too many others is refused at once, so
+that backends that hang hold only a part of the writes a server has room for. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import asyncio
 import base64
 import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from kas.client.http import BackendError, Target
+from kas.client.http import BackendError, Headers, Target, request_head
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, client_tls
 from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE, Answer, Dial, Pool
 from kas.client.services import Resolve
@@ -32,9 +32,12 @@ MAX_ANSWER = 3 << 20
 MAX_CLIENTS = 200  # upstream's; of those beyond, the one that was not used for longest is forgotten
 RETRIES = 10  # of answers that ask for it with Retry-After
 DEFAULT_PORT = 443
-USER_AGENT = b"kube-apiserver-admission"
+_HEADERS = [
+    (b"accept", b"application/json, */*"), (b"content-type", b"application/json"), (b"user-agent", b"kube-apiserver-admission"),
+]  # fmt: skip
 _SCHEME = "k8s.io/apiserver/pkg/util/webhook/client.go:71"
 _UNAVAILABLE = 503
+_WEIGHT = 3
 
 
 class HookError(Exception):
@@ -46,35 +49,68 @@ class HookError(Exception):
         self.code, self.client = code, client
 
 
+class Shares:
+    """How the calls that a worker has ``room`` for are shared out to backends, whatever they are asked: to admit, to validate, to convert.
+
+    A backend may hold three times what is left (dynamic thresholds, as switches share out their buffers): one that hangs gets three
+    quarters of the room, two get three sevenths each. One that is asked nothing yet may always be asked something.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room, self._total = room, 0
+        self._running: dict[Hashable, int] = {}
+
+    def running(self, backend: Hashable) -> int:
+        """How many calls of the backend are under way."""
+        return self._running.get(backend, 0)
+
+    def take(self, backend: Hashable) -> bool:
+        """Whether one more call may begin; then ``give`` is due at its end."""
+        running = self._running.get(backend, 0)
+        if running and running >= _WEIGHT * (self._room - self._total):
+            return False
+        self._running[backend] = running + 1
+        self._total += 1
+        return True
+
+    def give(self, backend: Hashable) -> None:
+        """A call has ended."""
+        self._total -= 1
+        left = self._running[backend] - 1
+        if left:
+            self._running[backend] = left
+        else:
+            del self._running[backend]
+
+
 class HookClient:
-    """One place that is asked."""
+    """One place that is asked. ``backend`` is who answers there, whatever the path."""
 
     def __init__(
-        self, target: Target, credentials: Credentials, most: int, dial: Dial | None = None,
+        self, target: Target, credentials: Credentials, shares: Shares, backend: Hashable, dial: Dial | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:  # fmt: skip
-        self._target, self._credentials, self._most, self._sleep = target, credentials, most, sleep
+        self._target, self._credentials, self._shares, self._backend, self._sleep = target, credentials, shares, backend, sleep
         self._pool = Pool(dial)
-        self.running = 0
+        self._last: tuple[tuple[int, Headers], Target, bytes] | None = None
 
     async def post(self, body: bytes, timeout_s: float, left_s: float = math.inf) -> bytes:
         """The body of the answer. Raises HookError, also when ``timeout_s`` is over; cancelling it closes the connection.
 
         The backend is told how many seconds it has; ``left_s`` may be less, when whoever asks will have given up by then.
         """
-        target = replace(self._target, query=f"timeout={max(1, math.ceil(min(timeout_s, left_s)))}s")
-        if self.running >= self._most:
-            raise HookError(f'Post "{target.url}": {self.running} requests are waiting for it already')
-        self.running += 1
+        target, head = self._told(max(1, math.ceil(min(timeout_s, left_s))))
+        if not self._shares.take(self._backend):
+            raise HookError(f'Post "{target.url}": {self._shares.running(self._backend)} requests are waiting for it already')
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._ask(target, body)
+                answer = await self._ask(target, head, body)
         except TimeoutError:
             raise HookError(f'Post "{target.url}": context deadline exceeded') from None
         except BackendError as e:
             raise HookError(f'Post "{target.url}": {e}') from None
         finally:
-            self.running -= 1
+            self._shares.give(self._backend)
         if not 200 <= answer.status <= 206:
             kind = answer.content_type
             raise HookError(refusal(answer.status, answer.body, not kind or kind.startswith("text/")), answer.status)
@@ -84,13 +120,17 @@ class HookClient:
             raise HookError(f"0-length response with status code: {answer.status} and content type: {answer.content_type}")
         return answer.body
 
-    async def _ask(self, target: Target, body: bytes) -> Answer:
-        headers = [
-            (b"accept", b"application/json, */*"), (b"content-type", b"application/json"), (b"user-agent", USER_AGENT),
-            *self._credentials.headers(),
-        ]  # fmt: skip
+    def _told(self, seconds: int) -> tuple[Target, bytes]:
+        """Where it is asked when it has so many seconds, and the head of that request: mostly those of the last one."""
+        headers = self._credentials.headers()  # tokens are read from files, and change
+        if self._last is None or self._last[0] != (seconds, headers):
+            target = replace(self._target, query=f"timeout={seconds}s")
+            self._last = (seconds, headers), target, request_head("POST", target, [*_HEADERS, *headers])
+        return self._last[1:]
+
+    async def _ask(self, target: Target, head: bytes, body: bytes) -> Answer:
         for left in reversed(range(RETRIES + 1)):
-            answer = await self._pool.post(target, headers, body, MAX_ANSWER)
+            answer = await self._pool.post(target, head, body, MAX_ANSWER)
             if not left or not (answer.status == 429 or answer.status >= 500) or not answer.retry_after.isdigit():
                 return answer
             await self._sleep(float(answer.retry_after[:9]))
@@ -106,10 +146,10 @@ class HookClient:
 
 
 class HookClients:
-    """The clients of a server by what their ``clientConfig`` says. ``most`` is how many calls one of them has at once."""
+    """The clients of a server by what their ``clientConfig`` says. ``shares`` are those of the worker."""
 
-    def __init__(self, users: Users, resolve: Resolve, most: int) -> None:
-        self._users, self._resolve, self._most = users, resolve, most
+    def __init__(self, users: Users, resolve: Resolve, shares: Shares) -> None:
+        self._users, self._resolve, self._shares = users, resolve, shares
         self._clients: OrderedDict[bytes, HookClient] = OrderedDict()
         what = "clients of webhooks, with connections that are not in use"
         most = MAX_CLIENTS * (CONTEXT_BYTES + MAX_IDLE * CONNECTION_BYTES)
@@ -143,7 +183,7 @@ class HookClients:
             async def dial() -> tuple[str, int]:
                 return self._resolve(namespace, name, port)
 
-            return HookClient(self._secured(target, credentials, config), credentials, self._most, dial)
+            return HookClient(self._secured(target, credentials, config), credentials, self._shares, (namespace, name, port), dial)
         if not config.get("url"):
             raise HookError("webhook configuration must have either service or URL", client=True)
         try:
@@ -153,7 +193,7 @@ class HookClients:
             raise HookError(f"Unparsable URL: {e}", client=True) from None
         target = Target("https", host, str(port or ""), unquote(url.path) or "/")
         credentials = self._users.of(host, port or DEFAULT_PORT)
-        return HookClient(self._secured(target, credentials, config), credentials, self._most)
+        return HookClient(self._secured(target, credentials, config), credentials, self._shares, (host, port or DEFAULT_PORT))
 
     def _secured(self, target: Target, credentials: Credentials, config: Mapping[str, Any]) -> Target:
         try:

@@ -19,8 +19,8 @@ from typing import cast
 from urllib.parse import quote
 
 Headers = list[tuple[bytes, bytes]]
-# A header's name, and what its value may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
-_TOKEN, _CONTROL = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"), re.compile(rb"[\x00-\x08\n-\x1f\x7f]")
+# Headers: a name, and a value without what it may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
+_FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*\r\n)*")
 CHUNK = 64 << 10
 MAX_HEAD = 64 << 10
 CONNECT_TIMEOUT_S = 30.0
@@ -73,24 +73,32 @@ class Target:
 class Connection:
     """An open connection with at most one request on it."""
 
-    __slots__ = ("_chunked", "_method", "_minor", "headers", "reader", "reason", "status", "writer")
+    __slots__ = ("_chunked", "_joined", "_method", "_minor", "headers", "reader", "reason", "status", "writer")
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.status, self.reason, self._minor = 0, "", b""
         self.headers: Headers = []
+        self._joined: dict[bytes, bytes] = {}
         self._method, self._chunked = "", False
 
     async def send(self, method: str, target: Target, headers: Headers, body: bytes = b"", host: str = "") -> None:
         """Writes the request. ``headers`` hold neither Host (``host``, or the target's) nor framing headers."""
-        framing = b"Content-Length: %d\r\n" % len(body) if body or method in ("POST", "PUT", "PATCH") else b""
-        await self._write(self._request(method, target, headers, framing, host) + body)
+        framing = b"Content-Length: %d\r\n\r\n" % len(body) if body or method in ("POST", "PUT", "PATCH") else b"\r\n"
+        self._method = method
+        await self._write(request_head(method, target, headers, host) + framing + body)
+
+    async def post(self, head: bytes, body: bytes) -> None:
+        """Writes a POST whose ``head`` is what ``request_head`` made."""
+        self._method = "POST"
+        await self._write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
 
     async def begin(self, method: str, target: Target, headers: Headers, length: int, host: str = "") -> None:
         """As ``send``, of a request whose body follows by ``write`` and ``end``: ``length`` bytes, in chunks when that is negative."""
         self._chunked = length < 0
-        framing = b"Transfer-Encoding: chunked\r\n" if self._chunked else b"Content-Length: %d\r\n" % length
-        await self._write(self._request(method, target, headers, framing, host))
+        framing = b"Transfer-Encoding: chunked\r\n\r\n" if self._chunked else b"Content-Length: %d\r\n\r\n" % length
+        self._method = method
+        await self._write(request_head(method, target, headers, host) + framing)
 
     async def write(self, piece: bytes) -> None:
         """The next piece of the body; returns when the peer has taken enough of it. Raises BackendError."""
@@ -102,15 +110,6 @@ class Connection:
         if self._chunked:
             await self._write(b"0\r\n\r\n")
 
-    def _request(self, method: str, target: Target, headers: Headers, framing: bytes, host: str) -> bytes:
-        head = [f"{method} {target.request_target or '/'} HTTP/1.1\r\nHost: {host or target.authority}\r\n".encode("latin-1")]
-        for name, value in headers:
-            if b"\r" in value or b"\n" in value or b"\r" in name or b"\n" in name:
-                continue
-            head.append(name + b": " + value + b"\r\n")
-        self._method = method
-        return b"".join((*head, framing, b"\r\n"))
-
     async def _write(self, data: bytes) -> None:
         try:
             self.writer.write(data)
@@ -121,14 +120,20 @@ class Connection:
     async def head(self, timeout_s: float | None = HEAD_TIMEOUT_S) -> None:
         """Reads status and headers of the final answer into ``status``, ``reason`` and ``headers`` (names in lower case). None for a
         caller that watches the time itself."""
+        if timeout_s is None:
+            await self._final_head()
+            return
         try:
             async with asyncio.timeout(timeout_s):
-                while True:
-                    await self._read_head()
-                    if self.status >= 200 or self.status == 101:
-                        return
+                await self._final_head()
         except TimeoutError:
             raise BackendError("net/http: timeout awaiting response headers") from None
+
+    async def _final_head(self) -> None:
+        while True:
+            await self._read_head()
+            if self.status >= 200 or self.status == 101:
+                return
 
     async def _read_head(self) -> None:
         try:
@@ -139,27 +144,36 @@ class Connection:
             raise BackendError("net/http: server response headers exceeded the limit") from None
         except OSError as e:
             raise BackendError(f"read: {_os_text(e)}") from e
-        first, *lines = raw[:-4].split(b"\r\n")
+        first, _, lines = raw[:-2].partition(b"\r\n")
         version, _, rest = first.partition(b" ")
         code, _, reason = rest.partition(b" ")
         if not version.startswith(b"HTTP/1.") or not code.isdigit() or len(code) != 3:
             raise BackendError("malformed HTTP response")
-        self.status, self.reason, self.headers, self._minor = int(code), reason.decode("latin-1"), [], version[7:]
-        for line in lines:
-            name, colon, value = line.partition(b":")
-            if not colon or not _TOKEN.fullmatch(name) or _CONTROL.search(value):
-                raise BackendError("malformed MIME header line")
-            self.headers.append((name.lower(), value.strip()))
-        lengths = {v for k, v in self.headers if k == b"content-length"}
+        self.status, self.reason, self._minor = int(code), reason.decode("latin-1"), version[7:]
+        if not _FIELDS.fullmatch(lines):
+            raise BackendError("malformed MIME header line")
+        joined: dict[bytes, bytes] = {}
+        self.headers, self._joined = [], joined
+        lengths: set[bytes] = set()
+        for line in lines.split(b"\r\n")[:-1]:
+            name, _, value = line.partition(b":")
+            name, value = name.lower(), value.strip()
+            self.headers.append((name, value))
+            joined[name] = joined[name] + b", " + value if name in joined else value
+            if name == b"content-length":
+                lengths.add(value)
         if len(lengths) > 1 or not all(v.isdigit() for v in lengths):
             raise BackendError("bad Content-Length")
-        if lengths and self.header(b"transfer-encoding"):
-            # Two framings: the chunks count (RFC 9112 6.3), and nobody behind shall see the other.
-            self.headers = [h for h in self.headers if h[0] != b"content-length"]
+        if lengths:
+            joined[b"content-length"] = lengths.pop()
+            if joined.get(b"transfer-encoding"):
+                # Two framings: the chunks count (RFC 9112 6.3), and nobody behind shall see the other.
+                self.headers = [h for h in self.headers if h[0] != b"content-length"]
+                del joined[b"content-length"]
 
     def header(self, name: bytes) -> bytes:
         """All values of a header of the response, joined by commas; b"" when it is absent. ``name`` is in lower case."""
-        return b", ".join(v for k, v in self.headers if k == name)
+        return self._joined.get(name, b"")
 
     async def body(self) -> AsyncIterator[bytes]:
         """The body in pieces of at most ``CHUNK``; raises BackendError when it breaks off."""
@@ -209,6 +223,14 @@ class Connection:
 
     async def read(self, limit: int) -> bytes:
         """The first ``limit`` bytes of the body."""
+        length = self._joined.get(b"content-length", b"")
+        if length and self._method != "HEAD" and self.status not in (204, 304) and len(length) < 16 and int(length) <= limit:
+            try:
+                return await self.reader.readexactly(int(length))
+            except asyncio.IncompleteReadError:
+                raise BackendError("unexpected EOF") from None
+            except OSError as e:
+                raise BackendError(f"read: {_os_text(e)}") from e
         out, size = list[bytes](), 0
         async for piece in self.body():
             out.append(piece)
@@ -231,6 +253,16 @@ class Connection:
     def close(self) -> None:
         """Give the connection up, whatever is still to come on it."""
         self.writer.close()
+
+
+def request_head(method: str, target: Target, headers: Headers, host: str = "") -> bytes:
+    """The head of a request but for its framing, and for the empty line that ends it."""
+    head = [f"{method} {target.request_target or '/'} HTTP/1.1\r\nHost: {host or target.authority}\r\n".encode("latin-1")]
+    for name, value in headers:
+        if b"\r" in value or b"\n" in value or b"\r" in name or b"\n" in name:
+            continue
+        head.append(name + b": " + value + b"\r\n")
+    return b"".join(head)
 
 
 async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, address: tuple[str, int] | None = None) -> Connection:

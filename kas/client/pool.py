@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import NamedTuple
 
-from kas.client.http import Connection, Headers, Target, connect
+from kas.client.http import Connection, Target, connect
 
 MAX_IDLE = 25
 IDLE_S = 90.0
@@ -40,15 +40,15 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def post(self, target: Target, headers: Headers, body: bytes, limit: int) -> Answer:
-        """The answer, its body cut after ``limit + 1`` bytes. Raises BackendError; cancelling it closes the connection, and is how it
-        ends when it takes too long."""
+    async def post(self, target: Target, head: bytes, body: bytes, limit: int) -> Answer:
+        """The answer to a request whose head ``request_head`` made, its body cut after ``limit + 1`` bytes. Raises BackendError; cancelling
+        it closes the connection, and is how it ends when it takes too long."""
         connection = self._take()
         if connection is None:
             connection = await connect(target, address=await self._dial() if self._dial is not None else None)
         reusable = False
         try:
-            await connection.send("POST", target, headers, body)
+            await connection.post(head, body)
             await connection.head(None)
             found = await connection.read(limit + 1)
             reusable = len(found) <= limit and connection.persistent

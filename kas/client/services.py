@@ -1,77 +1,101 @@
-"""Where a Service is reached: upstream's ``apiserver/pkg/util/proxy`` (``ResolveCluster``, ``ResolveEndpoint``).
+"""Where a Service is reached: upstream's ``apiserver/pkg/util/proxy`` (``ResolveCluster``, ``ResolveEndpoint``) and the resolvers of
+``kube-aggregator/pkg/apiserver/resolvers.go``.
 
-By the address of the Service (or its external name), which a kube-proxy on this host translates; or, with
-``--enable-aggregator-routing``, by that of one of its endpoints.
+Webhooks and aggregated API servers are reached alike: by the address of their Service (or its external name), which a kube-proxy on this
+host translates; or, with ``--enable-aggregator-routing``, by that of one of its ready endpoints. This server's own Service leads to this
+server itself.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from kas.client.http import BackendError
+from kas.informers import Informers, Objects
 from kas.meta.field import go_quote
 
 Obj = dict[str, Any]
+Address = tuple[str, int]
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 ROUTED = ("ClusterIP", "LoadBalancer", "NodePort")
-# (namespace, name, port) -> host and port to connect to. Raises BackendError.
-Resolve = Callable[[str, str, int], tuple[str, int]]
+OWN = "default", "kubernetes", 443
+# (namespace, name, port) -> host and port to connect to. Raises ResolveError.
+Resolve = Callable[[str, str, int], Address]
 
 
-class Objects(Protocol):
-    """Stored objects by resource; see ``kas.informers``."""
-
-    def get(self, group: str, resource: str, namespace: str, name: str) -> Obj | None:
-        """The object, None when absent."""
-        ...
+class ResolveError(BackendError):
+    """Why there is nowhere to go, in upstream's words."""
 
 
-def resolver(objects: Objects, to_endpoints: bool) -> Resolve:
-    """The resolver of a server; ``to_endpoints`` is ``--enable-aggregator-routing``."""
+class ServiceResolver:
+    """``routing``: to endpoints, not to the Service's address. ``own`` is where this server itself is reached, None where it does not
+    speak TLS."""
 
-    def resolve(namespace: str, name: str, port: int) -> tuple[str, int]:
-        service = objects.get("", "services", namespace, name)
+    def __init__(self, objects: Objects, informers: Informers, routing: bool, own: Address | None = None) -> None:
+        self._objects, self._informers, self._routing, self._own = objects, informers, routing, own
+
+    def resolve(self, namespace: str, name: str, port: int) -> Address:
+        """Host and port. Raises ResolveError."""
+        if self._own is not None and (namespace, name, port) == OWN:
+            return self._own
+        service = self._objects.get("", "services", namespace, name)
         if service is None:
-            raise BackendError(f"service {go_quote(name)} not found")
-        return _endpoint(objects, service, port) if to_endpoints else _cluster(service, port)
+            raise ResolveError(f"service {go_quote(name)} not found")
+        return self._endpoint(service, port) if self._routing else _address(service, port)
 
-    return resolve
+    def slices(self, namespace: str, name: str) -> list[Obj]:
+        """The EndpointSlices of a Service as ``_slice`` keeps them; not to be changed."""
+        found = self._informers.lister("discovery.k8s.io", "endpointslices", _slice, {"service": _service_of})
+        return [s for _, s in sorted(found.by_index("service", f"{namespace}/{name}").items())]
+
+    def _endpoint(self, service: Obj, port: int) -> Address:
+        meta, wanted, kind = service["metadata"], _port(service, port), service["spec"].get("type") or ""
+        if kind not in ROUTED:
+            raise ResolveError(f"unsupported service type {go_quote(kind)}")
+        found = [
+            (address, p["port"])
+            for s in self.slices(meta["namespace"], meta["name"])
+            for p in s["ports"]
+            if p["port"] is not None and p["name"] == (wanted.get("name") or "")
+            for address in s["ready"]
+        ]
+        if not found:
+            raise ResolveError(f"no endpoints available for service {go_quote(meta['name'])}")
+        return random.choice(found)
 
 
-def _cluster(service: Obj, port: int) -> tuple[str, int]:
-    spec, kind = service["spec"], service["spec"].get("type") or ""
+def _address(service: Obj, port: int) -> Address:
+    spec = service["spec"]
+    kind = spec.get("type") or ""
     if kind == "ExternalName":
         return spec.get("externalName") or "", port
     if kind == "ClusterIP" and spec.get("clusterIP") == "None":
-        raise BackendError('cannot route to service with ClusterIP "None"')
+        raise ResolveError('cannot route to service with ClusterIP "None"')
     if kind not in ROUTED:
-        raise BackendError(f"unsupported service type {go_quote(kind)}")
+        raise ResolveError(f"unsupported service type {go_quote(kind)}")
     return spec.get("clusterIP") or "", _port(service, port)["port"]
 
 
-def _endpoint(objects: Objects, service: Obj, port: int) -> tuple[str, int]:
-    meta, wanted = service["metadata"], _port(service, port)
-    kind, name = service["spec"].get("type") or "", meta["name"]
-    if kind not in ROUTED:
-        raise BackendError(f"unsupported service type {go_quote(kind)}")
-    endpoints = objects.get("", "endpoints", meta["namespace"], name)
-    if endpoints is None:
-        raise BackendError(f"endpoints {go_quote(name)} not found")
-    found = [
-        (address["ip"], p["port"])
-        for subset in endpoints.get("subsets") or ()
-        for p in subset.get("ports") or ()
-        if (p.get("name") or "") == (wanted.get("name") or "")
-        for address in subset.get("addresses") or ()
-    ]
-    if not found:
-        raise BackendError(f"no endpoints available for service {go_quote(name)}")
-    return random.choice(found)
-
-
 def _port(service: Obj, port: int) -> Obj:
-    for p in service["spec"].get("ports") or ():
-        if p.get("port") == port:
-            return dict(p)
-    raise BackendError(f"no service port {port} found for service {go_quote(service['metadata']['name'])}")
+    found: Obj | None = next((p for p in service["spec"].get("ports") or () if p.get("port") == port), None)
+    if found is None:
+        raise ResolveError(f"no service port {port} found for service {go_quote(service['metadata']['name'])}")
+    return found
+
+
+def _slice(obj: Obj) -> Obj:
+    """What of an EndpointSlice is kept: ``service`` ("namespace/name"), ``ready`` addresses, ``ports`` (name, port)."""
+    meta = obj["metadata"]
+    endpoints: Iterable[Obj] = obj.get("endpoints") or ()
+    ready = [e["addresses"][0] for e in endpoints if (e.get("conditions") or {}).get("ready") is not False and e.get("addresses")]
+    name = (meta.get("labels") or {}).get(SERVICE_NAME_LABEL) or ""
+    return {
+        "service": f"{meta.get('namespace', '')}/{name}" if name else "", "ready": ready,
+        "ports": [{"name": p.get("name") or "", "port": p.get("port")} for p in obj.get("ports") or ()],
+    }  # fmt: skip
+
+
+def _service_of(kept: Obj) -> list[str]:
+    return [kept["service"]] if kept["service"] else []

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from kas import __version__
-from kas.client.http import BackendError
+from kas.client.http import BackendError, request_head
 from kas.client.kubeconfig import Backend
 from kas.client.pool import Pool
 from kas.meta.scalars import format_duration
@@ -108,7 +108,7 @@ class Webhook:
                     (b"accept", b"application/json, */*"), (b"content-type", b"application/json"),
                     (b"user-agent", f"kas/{__version__}".encode()), *self._backend.headers(),
                 ]  # fmt: skip
-                status, _, retry_after, answer = await self._pool.post(target, headers, data, MAX_ANSWER)
+                status, _, retry_after, answer = await self._pool.post(target, request_head("POST", target, headers), data, MAX_ANSWER)
         except TimeoutError:
             raise WebhookError(f'Post "{target.url}": context deadline exceeded', timed_out=True) from None
         except BackendError as e:

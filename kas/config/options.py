@@ -171,9 +171,10 @@ class Options:
     vmodule: str
     workers: int
 
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
-        """``values`` are those given, by name of the flag."""
-        values = values or {}
+    def __init__(self, values: Mapping[str, Any] | None = None, /, **flags: Any) -> None:
+        """``values`` are those given, by name of the flag; ``flags`` are others, by attribute, as Python has them or as text of the
+        command line. Raises TypeError for a flag nobody knows, ValueError for a value that it cannot have."""
+        values = {**(values or {}), **dict(_given(name, value) for name, value in flags.items())}
         self.given = tuple(values)
         for flag in FLAGS:
             value = values.get(flag.name, flag.default)
@@ -200,6 +201,24 @@ class Options:
         return out
 
 
+def _given(attribute: str, value: Any) -> tuple[str, Any]:
+    """A flag's name and value, from the name of its attribute."""
+    flag = BY_NAME.get(attribute.replace("_", "-"))
+    if flag is None:
+        raise TypeError(f"there is no flag --{attribute.replace('_', '-')}")
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str):
+        value = flag.kind.read(value, None)
+    elif isinstance(value, (list, tuple)) and flag.kind.name in ("strings", "stringArray", "namedCertKey"):
+        value = list(value)
+    elif not isinstance(value, (dict, tuple)):
+        if isinstance(value, bool) != (flag.kind.name == "bool"):
+            raise ValueError(f"--{flag.name} is of type {flag.kind.name}, not {value!r}")
+        value = flag.kind.read(flag.kind.show(value), None)
+    return flag.name, value
+
+
 @dataclass
 class Completed:
     """Options with every question answered. Ports: 0 = off. ``endpoint_address`` stands in the kubernetes Service's endpoints."""
@@ -223,13 +242,25 @@ class Completed:
     client_cas: list[Path]  # whose clients are users: --client-ca-file, and this server's own for the administrator
     run_dir: Path = field(default_factory=Path)
 
+    @property
+    def own_address(self) -> tuple[str, int] | None:
+        """Host and port at which this host reaches the secure port; None without one."""
+        if not self.secure_port:
+            return None
+        bind = ipaddress.ip_address(self.raw.bind_address)
+        return (str(bind) if not bind.is_unspecified else "127.0.0.1" if bind.version == 4 else "::1"), self.secure_port
+
 
 def read(args: Sequence[str]) -> tuple[Options, list[str]]:
     """The options of a command line, and all that is wrong with its syntax, its values and between them, one line each."""
     parsed = flagset.parse(args)
     options = Options(parsed.values)
-    errors = [*parsed.errors, *_refused(options), *validation.validate(options)]
-    return options, list(dict.fromkeys(errors))
+    return options, list(dict.fromkeys([*parsed.errors, *problems(options)]))
+
+
+def problems(options: Options) -> list[str]:
+    """All that is wrong with values and between them, one line each."""
+    return [*_refused(options), *validation.validate(options)]
 
 
 def _refused(o: Options) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,39 @@ def enabled_versions(scheme: Any, config: Mapping[str, str]) -> Enabled:
                 out.versions.add(gv)
         else:
             _switch(out, gv, on)
+    return out
+
+
+# What every API server needs to be one, as upstream's generic control plane has it (``pkg/controlplane/apiserver``).
+BARE_GROUPS = frozenset((
+    "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
+    "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io", "flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io",
+    "rbac.authorization.k8s.io", "storagemigration.k8s.io",
+))  # fmt: skip
+BARE_CORE = frozenset(("configmaps", "events", "namespaces", "resourcequotas", "secrets", "serviceaccounts"))
+
+
+def chosen(scheme: Any, kinds: str | Sequence[str]) -> dict[str, str]:
+    """The ``--runtime-config`` of a server with only these built-in kinds: "all", "none", or a list of groups ("apps"), resources of the
+    core group ("pods") and of others ("deployments.apps"), beside those without which there is no API server: namespaces and what they
+    hold of configuration, definitions, RBAC, admission, reviews. Raises ValueError for what nobody knows."""
+    if kinds == "all":
+        return {}
+    wanted = [] if kinds == "none" else [kinds] if isinstance(kinds, str) else list(kinds)
+    known = {(r.group, r.resource) for r in scheme.resources}
+    groups, resources = set(BARE_GROUPS), {("", name) for name in BARE_CORE}
+    for text in wanted:
+        name, _, group = text.partition(".")
+        if any(g == text for g, _ in known if g):
+            groups.add(text)
+        elif (group, name) in known:
+            resources.add((group, name))
+        else:
+            raise ValueError(f"kinds: {text!r} is neither an API group nor a resource that is built in")
+    out = {}
+    for r in scheme.resources:
+        if r.group not in groups and (r.group, r.resource) not in resources:
+            out[f"{r.group}/{r.version}/{r.resource}" if r.group else f"{r.version}/{r.resource}"] = "false"
     return out
 
 

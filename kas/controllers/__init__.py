@@ -56,6 +56,7 @@ BY_CHOICE = {
     "persistentvolume-protection-controller": "storage_protection.VolumeProtection",
     "volumeattributesclass-protection-controller": "storage_protection.ClassProtection",
     "resourcequota-controller": "resourcequota.ResourceQuotas",
+    "validatingadmissionpolicy-status-controller": "policystatus.PolicyStatus",
     "certificatesigningrequest-signing-controller": "certificates.Signing",
     "certificatesigningrequest-approving-controller": "certificates.Approving",
     "certificatesigningrequest-cleaner-controller": "certificates.Cleaner",

@@ -12,7 +12,7 @@ from typing import Any
 
 from kas.aggregator.aggregator import Aggregator
 from kas.aggregator.apiservices import GROUP, RESOURCE, APIService
-from kas.aggregator.resolver import SERVICE_NAME_LABEL
+from kas.client.services import SERVICE_NAME_LABEL
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue, follow
 from kas.meta.field import go_quote

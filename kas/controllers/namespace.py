@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from kas.aggregator.aggregator import Aggregator
 from kas.controllers.client import Client, split_key
 from kas.controllers.namespace_conditions import Findings, updated
+from kas.controllers.namespace_remote import RemoteContent
 from kas.controllers.queue import WorkQueue, follow
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
@@ -34,7 +36,8 @@ class NamespaceController:
 
     name = "namespace-controller"
 
-    def __init__(self, registries: Registries) -> None:
+    def __init__(self, registries: Registries, aggregator: Aggregator) -> None:
+        self._remote = RemoteContent(aggregator)
         self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:namespace-controller")
         self.registry = registries.of("", "namespaces")
         self.queue = WorkQueue(self._sync, self.name)
@@ -117,6 +120,7 @@ class NamespaceController:
             for reg in self.client.registries:
                 if reg.resource.namespaced and reg is not pods and "delete" in reg.resource.verbs:
                     await self._empty(reg, namespace, found)
+            await self._remote.empty(namespace, found)
         return found
 
     def _still_ending(self, pods: Registry, namespace: str, since: str) -> bool:

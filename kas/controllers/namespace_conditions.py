@@ -30,15 +30,20 @@ class Findings:
         self.remaining: Counter[str] = Counter()  # "<resource>.<group>"
         self.finalizers: Counter[str] = Counter()
         self.failures: list[str] = []  # one of each kind at most
+        self.undiscovered: list[str] = []  # group versions whose server does not say what it has
 
     @property
     def empty(self) -> bool:
         """Whether nothing is left and nothing failed."""
-        return not self.remaining and not self.failures
+        return not self.remaining and not self.failures and not self.undiscovered
 
     def bad(self) -> dict[str, tuple[str, str]]:
         """Type to (reason, message) of what is not in order."""
         out = {}
+        if self.undiscovered:
+            stale = ", ".join(f"{gv}: stale GroupVersion discovery: {gv}" for gv in self.undiscovered)
+            why = f"unable to retrieve the complete list of server APIs: {stale}"
+            out[DISCOVERY] = ("DiscoveryFailed", f"Discovery failed for some groups, {len(self.undiscovered)} failing: {why}")
         if self.failures:
             text = ", ".join(sorted(self.failures))
             out[CONTENT] = ("ContentDeletionFailed", f"Failed to delete all resource types, {len(self.failures)} remaining: {text}")

@@ -65,7 +65,7 @@ class Deleter:
         self.writer = writer
 
     @staticmethod
-    def _options(req: Request, served: Served) -> dict[str, Any]:
+    def options(req: Request, served: Served) -> dict[str, Any]:
         options = delete_options(req, served.type.custom)
         for text in served.registry.strategy.warnings_on_delete(options):
             req.warn(text)
@@ -76,9 +76,9 @@ class Deleter:
         orphanDependents is false and it is not gone.
         """
         respond.media(req)
-        options = self._options(req, served)
+        options = self.options(req, served)
         ctx = self.writer.context(req, namespace, bool(options.get("dryRun")))
-        step = self._step(req, served, ctx, name, options, name)
+        step = self.step(req, served, ctx, name, options, name)
         rec = await step.run()
         if not step.gone or served.record.delete_returns == "object":
             # 202 only where the client said orphanDependents=false and the object is still there.
@@ -92,7 +92,7 @@ class Deleter:
             details["uid"] = obj["metadata"]["uid"]
         return respond.success(req, details)
 
-    def _step(self, req: Request, served: Served, ctx: Context, name: str, options: dict[str, Any], asked: str = "") -> Delete:
+    def step(self, req: Request, served: Served, ctx: Context, name: str, options: dict[str, Any], asked: str = "") -> Delete:
         """``asked`` is the name in the URL, which is all that admission knows of names."""
         return Delete(served.registry, ctx, name, options, served, self.writer.asked(req, served, DELETE, ctx, asked, options))
 
@@ -100,7 +100,7 @@ class Deleter:
         """Serve DELETE of what a list would show, one after the other; what is gone already is no error. Answers with that list."""
         m = respond.media(req)
         o = with_served_fields(served, list_options(req.params))
-        options = self._options(req, served)
+        options = self.options(req, served)
         registry = served.registry
         revision, start, wanted = position(served, namespace, o)
         if wanted > registry.store.revision:
@@ -122,7 +122,7 @@ class Deleter:
                 found = registry.object(rec)["metadata"]
                 ctx = self.writer.context(req, found.get("namespace", ""), bool(options.get("dryRun")))
                 try:
-                    await self._step(req, served, ctx, found["name"], options).run()
+                    await self.step(req, served, ctx, found["name"], options).run()
                 except errors.ApiError as e:
                     if e.code != 404:
                         raise

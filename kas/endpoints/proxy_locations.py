@@ -14,6 +14,7 @@ import socket
 import ssl
 
 from kas.client.http import Target, insecure_tls, verified_tls
+from kas.client.services import SERVICE_NAME_LABEL
 from kas.endpoints.kubelet import KubeletAccess
 from kas.informers import Objects
 from kas.meta import errors
@@ -23,7 +24,6 @@ from kas.meta.scalars import decimal
 from kas.registry.strategy import Obj
 
 KUBELET_PORT = "10250"
-SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 NOT_ALLOWED = "address not allowed"
 
 

@@ -65,11 +65,13 @@ class Rest:
         self.writer, self.patcher, self.deleter, self.watches = writer, Patcher(writer), deleter, watches
         self.resources: dict[tuple[str, str], dict[str, Any]] = {}
         self._getters: dict[tuple[str, str, str], Served] = {}
+        self._equivalents: dict[tuple[str, str], list[Any]] = {}  # of what is served, and so few
         self.subresources: dict[tuple[str, str, str], dict[str, Handler]] = {}
 
     def add(self, served: Any) -> None:
         """Serve one more resource, or one in another's place."""
         self._getters.clear()
+        self._equivalents.clear()
         self.resources.setdefault((served.group, served.version), {})[served.resource] = served
 
     def of_kind(self, group: str, version: str, kind: str) -> list[Any]:
@@ -78,9 +80,15 @@ class Rest:
 
     def equivalents(self, group: str, resource: str) -> list[Any]:
         """What serves the same objects in other versions, or other groups, and what serves them here."""
+        known = self._equivalents.get((group, resource))
+        if known is not None:
+            return known
         all_ = [served for found in self.resources.values() if (served := found.get(resource)) is not None]
         roots = {served.registry.root for served in all_ if served.group == group and isinstance(served, Served)}
-        return [s for s in all_ if s.group == group or (isinstance(s, Served) and s.registry.root in roots)]
+        out = [s for s in all_ if s.group == group or (isinstance(s, Served) and s.registry.root in roots)]
+        if out:
+            self._equivalents[group, resource] = out
+        return out
 
     def subresource(self, group: str, resource: str, name: str, **verbs: Handler) -> None:
         """Handlers of a subresource in every version of its resource; verbs are get, create, update, patch, delete."""

@@ -16,6 +16,8 @@ from kas.admission.initializer import Initializer
 from kas.auth.attributes import ALLOW, NO_OPINION
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.user import UserInfo
+from kas.client.hooks import Shares
+from kas.client.services import ServiceResolver
 from kas.config.options import Options
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry as Metrics
@@ -79,6 +81,7 @@ class FakeServer:
             objects=self.registries, informers=self.registries, registries=self.registries,
             authorizer=SimpleNamespace(authorize=self._authorize), rules=RbacIndex(),
             mapper=lambda *kind: self.kinds.get(kind, []), equivalents=self._equivalents, metrics=Metrics(), run_dir=run_dir,
+            resolve=ServiceResolver(self.registries, self.registries, False).resolve, shares=Shares(100),
             settings=Options(),
         )  # fmt: skip
 

@@ -53,7 +53,7 @@ class Slow:
     def __init__(self) -> None:
         self.gate, self.asked, self.now, self.most = asyncio.Event(), list[str](), 0, 0
 
-    async def get(self, service: APIService, path: str, *_: Any) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    async def ask(self, service: APIService, method: str, path: str, *_: Any) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         self.asked.append(f"{service.name}{path}")
         self.now += 1
         self.most = max(self.most, self.now)

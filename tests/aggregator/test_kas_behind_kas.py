@@ -35,7 +35,7 @@ def directory(tmp_path_factory):
 
 
 def test_a_group_of_one_server_is_anothers(directory, behind, connect):
-    flags = ("--unsafe-no-fsync", "--controllers=none")
+    flags = ("--unsafe-no-fsync", "--controllers=namespace-controller")
     with KasServer(directory, *flags) as whole:
         assert connect(whole)("GET", f"{SERVICES}/{NAME}")[0] == 200
     with KasServer(directory, *flags, "--runtime-config=batch/v1=false", workers=2) as server:
@@ -57,6 +57,7 @@ def test_a_group_of_one_server_is_anothers(directory, behind, connect):
         assert "/apis/batch/v1/namespaces/{namespace}/jobs" in call("GET", "/openapi/v2")[1]["paths"]
         address = call("GET", "/openapi/v3")[1]["paths"]["apis/batch/v1"]["serverRelativeURL"]
         assert "/apis/batch/v1/namespaces/{namespace}/jobs" in call("GET", address)[1]["paths"]
+        empties(call, connect(behind), server)
         assert "panic" not in server.output
 
 
@@ -76,3 +77,33 @@ def use(call, server) -> None:
     watch.close()
     table = call("GET", JOBS, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")[1]
     assert table["rows"][0]["cells"][0] == "job"
+
+
+def empties(call, other, server) -> None:
+    """A namespace that goes takes along what another server keeps of it; while that one cannot be asked, it stays, and says why."""
+    spaces = "/api/v1/namespaces"
+    for name in ("going", "stays"):
+        assert call("POST", spaces, {"metadata": {"name": name}})[0] == other("POST", spaces, {"metadata": {"name": name}})[0] == 201
+    held = {"metadata": {"name": "held", "finalizers": ["example.com/later"]}, **JOB}
+    for job in ({"metadata": {"name": "a"}, **JOB}, held):
+        assert call("POST", JOBS.replace("default", "going"), job)[0] == 201
+
+    def condition(name: str, kind: str) -> dict:
+        conditions = (call("GET", f"{spaces}/{name}")[1].get("status") or {}).get("conditions") or ()
+        return next((c for c in conditions if c["type"] == kind and c["status"] == "True"), {})
+
+    assert call("DELETE", f"{spaces}/going")[0] == 200
+    remaining = until(lambda: condition("going", "NamespaceContentRemaining"), PATIENCE_S)
+    assert remaining["message"] == "Some resources are remaining: jobs.batch has 1 resource instances"
+    assert "example.com/later" in condition("going", "NamespaceFinalizersRemaining")["message"]
+    free = {"metadata": {"finalizers": None}}
+    assert call("PATCH", JOBS.replace("default", "going") + "/held", free, "application/merge-patch+json")[0] == 200
+    until(lambda: call("GET", f"{spaces}/going")[0] == 404, PATIENCE_S)
+    assert other("GET", JOBS.replace("default", "going"))[1]["items"] == []
+    assert call("DELETE", f"{spaces}/default/services/behind")[0] == 200
+    until(lambda: call("GET", JOBS)[0] == 503, PATIENCE_S)
+    assert call("DELETE", f"{spaces}/stays")[0] == 200
+    failed = until(lambda: condition("stays", "NamespaceDeletionDiscoveryFailure"), PATIENCE_S)
+    assert failed["reason"] == "DiscoveryFailed" and failed["message"].endswith(": batch/v1: stale GroupVersion discovery: batch/v1")
+    assert call("DELETE", f"{SERVICES}/{NAME}")[0] == 200
+    until(lambda: call("GET", f"{spaces}/stays")[0] == 404, PATIENCE_S)

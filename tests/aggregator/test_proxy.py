@@ -219,3 +219,31 @@ def test_a_backend_that_hangs_up_after_each_answer_is_asked_again(register):
         assert found("GET", f"/things/{n}")[0] == 200
         assert found("POST", "/things", {"n": n})[0] == 200
     assert len(found.backend.seen(f"{found.backend.base}/things")) == 50, "what may change something is sent once"
+
+
+def test_a_backend_that_comes_and_goes_is_there_or_is_not(register, call, connect, server):
+    """While its APIService flaps every request is answered, by the backend or with 503, and nothing is left of it in between."""
+    found = register("flapping")
+    path, good = f"{SERVICES}/{found.name}", found.backend.port
+    codes: list[int] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        mine = connect(server)
+        while not done.is_set():
+            codes.append(mine("GET", f"{found.backend.base}/widgets")[0])
+
+    askers = [threading.Thread(target=ask, daemon=True) for _ in range(4)]
+    for asker in askers:
+        asker.start()
+    try:
+        for port, available in ((1, False), (good, True)) * 4:
+            change = {"spec": {"service": {"port": port}}}
+            assert call("PATCH", path, change, "application/merge-patch+json")[0] == 200
+            found.is_available(available)
+    finally:
+        done.set()
+        for asker in askers:
+            asker.join(PATIENCE_S)
+    assert set(codes) == {200, 503}
+    until(lambda: found("GET", "/widgets")[0] == 200, PATIENCE_S)

@@ -7,7 +7,7 @@ import base64
 
 import pytest
 
-from kas.client.hooks import MAX_CLIENTS, RETRIES, HookClient, HookClients, HookError
+from kas.client.hooks import MAX_CLIENTS, RETRIES, HookClient, HookClients, HookError, Shares
 from kas.client.http import BackendError
 from kas.client.kubeconfig import ANONYMOUS, Credentials, KubeconfigError, Users, load_users
 from kas.client.pool import CONTEXT_BYTES, Answer
@@ -20,8 +20,8 @@ class Script:
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), []
 
-    async def post(self, target, headers, body, limit):
-        self.asked.append((target, headers, body))
+    async def post(self, target, head, body, limit):
+        self.asked.append((target, head, body))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, asyncio.Event):
             await answer.wait()
@@ -34,14 +34,15 @@ class Script:
 OK = Answer(200, "application/json", "", b"{}")
 
 
-def client(*answers, most=10, credentials=ANONYMOUS):
+def client(*answers, room=10, credentials=ANONYMOUS):
     slept = []
 
     async def sleep(seconds):
         slept.append(seconds)
 
-    made = HookClients(Users({"*": credentials}), None, most).of({"url": "https://hook.example.com:8443/a%20b"})
-    found = HookClient(made._target, credentials, most, sleep=sleep)
+    shares = Shares(room)
+    made = HookClients(Users({"*": credentials}), None, shares).of({"url": "https://hook.example.com:8443/a%20b"})
+    found = HookClient(made._target, credentials, shares, "hook", sleep=sleep)
     found._pool = Script(*answers)
     return found, found._pool, slept
 
@@ -53,9 +54,11 @@ def post(found, *args):
 def test_a_call():
     found, pool, _ = client(OK, credentials=Credentials(token="t"))
     assert post(found, 9.2) == b"{}"
-    (target, headers, body), = pool.asked
+    (target, head, body), = pool.asked
     assert target.url == "https://hook.example.com:8443/a%20b?timeout=10s" and body == b"body"
-    assert (b"authorization", b"Bearer t") in headers and (b"accept", b"application/json, */*") in headers
+    lines = head.split(b"\r\n")
+    assert lines[:2] == [b"POST /a%20b?timeout=10s HTTP/1.1", b"Host: hook.example.com:8443"]
+    assert b"authorization: Bearer t" in lines and b"accept: application/json, */*" in lines
     assert post(found, 9.2, 3.4) == b"{}" and pool.asked[1][0].query == "timeout=4s"
 
 
@@ -73,7 +76,7 @@ def test_what_is_no_answer(answer, says, code):
     found, _, _ = client(answer)
     with pytest.raises(HookError) as e:
         post(found, 5.0)
-    assert (str(e.value), e.value.code, found.running) == (says, code, 0)
+    assert (str(e.value), e.value.code, found._shares.running("hook")) == (says, code, 0)
 
 
 def test_an_answer_may_ask_for_patience():
@@ -99,7 +102,7 @@ def test_time_is_over():
         found, _, _ = client(asyncio.Event())
         with pytest.raises(HookError) as e:
             await found.post(b"", 0.01)
-        assert str(e.value).endswith("context deadline exceeded") and found.running == 0
+        assert str(e.value).endswith("context deadline exceeded") and found._shares.running("hook") == 0
 
     asyncio.run(run())
 
@@ -107,7 +110,7 @@ def test_time_is_over():
 def test_more_than_so_many_do_not_wait():
     async def run():
         release = asyncio.Event()
-        found, pool, _ = client(release, most=3)
+        found, pool, _ = client(release, room=4)
         tasks = [asyncio.create_task(found.post(b"", 60.0)) for _ in range(3)]
         for _ in range(3):
             await asyncio.sleep(0)  # each task gets as far as to the backend
@@ -121,8 +124,33 @@ def test_more_than_so_many_do_not_wait():
     asyncio.run(run())
 
 
+def test_backends_that_hang_leave_room_for_others():
+    shares = Shares(100)
+    held = {}
+    for name in ("a", "b", "c", "d"):
+        held[name] = 0
+        while shares.take(name):
+            held[name] += 1
+    assert held == {"a": 75, "b": 19, "c": 5, "d": 1} and shares.take("e") and not shares.take("e")
+    shares.give("e")
+    for name, count in held.items():
+        for _ in range(count):
+            shares.give(name)
+    assert not any(map(shares.running, held))
+    for name in "ab" * 100:
+        shares.take(name)
+    assert {name: shares.running(name) for name in "ab"} == {"a": 43, "b": 43}
+
+
+def test_what_a_backend_is_asked_counts_together():
+    clients = HookClients(Users({}), None, Shares(10))
+    at = [clients.of({"url": f"https://a:8443/{path}"})._backend for path in ("mutate", "validate")]
+    assert at[0] == at[1] != clients.of({"url": "https://a/mutate"})._backend
+    assert clients.of({"url": "https://a/"})._backend == clients.of({"url": "https://a:443/"})._backend
+
+
 def test_clients_are_shared_and_bounded():
-    clients = HookClients(Users({}), None, 1)
+    clients = HookClients(Users({}), None, Shares(1))
     first = clients.of({"url": "https://a/"})
     assert clients.of({"url": "https://a/"}) is first
     for i in range(MAX_CLIENTS):
@@ -140,10 +168,10 @@ def test_a_service():
         asked.append((namespace, name, port))
         return "10.0.0.1", 8443
 
-    found = HookClients(Users({}), resolve, 1).of({"service": {"name": "s", "namespace": "n", "path": "/p", "port": 8443}})
+    found = HookClients(Users({}), resolve, Shares(1)).of({"service": {"name": "s", "namespace": "n", "path": "/p", "port": 8443}})
     assert found._target.url == "https://s.n.svc:8443/p" and found._target.tls_name == "s.n.svc"
     assert asyncio.run(found._pool._dial()) == ("10.0.0.1", 8443) and asked == [("n", "s", 8443)]
-    assert HookClients(Users({}), resolve, 1).of({"service": {"name": "s", "namespace": "n"}})._target.url == "https://s.n.svc:443/"
+    assert HookClients(Users({}), resolve, Shares(1)).of({"service": {"name": "s", "namespace": "n"}})._target.url == "https://s.n.svc:443/"
 
 
 @pytest.mark.parametrize(("config", "says"), [
@@ -152,7 +180,7 @@ def test_a_service():
 ])  # fmt: skip
 def test_configurations_nobody_can_be_asked_with(config, says):
     with pytest.raises(HookError, match=says) as e:
-        HookClients(Users({}), None, 1).of(config)
+        HookClients(Users({}), None, Shares(1)).of(config)
     assert e.value.client
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kas.client.http import BackendError, Target
+from kas.client.http import BackendError, Target, request_head
 from kas.client.pool import IDLE_S, MAX_IDLE, Pool
 
 KEPT = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/x\r\nRetry-After: 7\r\n\r\nok"
@@ -33,6 +33,10 @@ class Backend:
                 await writer.drain()
         except (asyncio.IncompleteReadError, OSError):
             writer.close()
+
+
+def post(pool, target, body, limit):
+    return pool.post(target, request_head("POST", target, []), body, limit)
 
 
 async def until(true):
@@ -64,7 +68,7 @@ def play(story, *answers, pool=None):
 def test_one_connection_for_many_questions():
     async def story(backend, pool, target):
         for _ in range(5):
-            answer = await pool.post(target, [], b"body", 10)
+            answer = await post(pool, target, b"body", 10)
             assert answer == (200, "text/x", "7", b"ok")
         assert backend.connections == 1
 
@@ -73,7 +77,7 @@ def test_one_connection_for_many_questions():
 
 def test_questions_at_once_have_their_own_connections_and_only_some_are_kept():
     async def story(backend, pool, target):
-        await asyncio.gather(*(pool.post(target, [], b"", 10) for _ in range(MAX_IDLE + 5)))
+        await asyncio.gather(*(post(pool, target, b"", 10) for _ in range(MAX_IDLE + 5)))
         assert 1 < backend.connections <= MAX_IDLE + 5
         assert len(pool._idle) <= MAX_IDLE
 
@@ -86,7 +90,7 @@ def test_questions_at_once_have_their_own_connections_and_only_some_are_kept():
 def test_who_closes_is_not_asked_again(answer):
     async def story(backend, pool, target):
         for _ in range(2):
-            assert (await pool.post(target, [], b"", 10)).body == b"ok"
+            assert (await post(pool, target, b"", 10)).body == b"ok"
         assert backend.connections == 2
 
     play(story, answer)
@@ -94,7 +98,7 @@ def test_who_closes_is_not_asked_again(answer):
 
 def test_an_answer_that_is_too_long_is_cut_and_its_connection_closed():
     async def story(backend, pool, target):
-        assert len((await pool.post(target, [], b"", 10)).body) == 11
+        assert len((await post(pool, target, b"", 10)).body) == 11
         assert not pool._idle
 
     play(story, b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000)
@@ -103,7 +107,7 @@ def test_an_answer_that_is_too_long_is_cut_and_its_connection_closed():
 def test_chunks_keep_the_connection():
     async def story(backend, pool, target):
         for _ in range(2):
-            assert (await pool.post(target, [], b"", 10)).body == b"ok"
+            assert (await post(pool, target, b"", 10)).body == b"ok"
         assert backend.connections == 1
 
     play(story, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
@@ -111,11 +115,11 @@ def test_chunks_keep_the_connection():
 
 def test_a_connection_the_peer_has_closed_is_not_used():
     async def story(backend, pool, target):
-        await pool.post(target, [], b"", 10)
+        await post(pool, target, b"", 10)
         (_, connection), = pool._idle
         backend.open[0].close()
         await until(connection.reader.at_eof)
-        assert (await pool.post(target, [], b"", 10)).body == b"ok"
+        assert (await post(pool, target, b"", 10)).body == b"ok"
         assert backend.connections == 2
 
     play(story, KEPT)
@@ -123,10 +127,10 @@ def test_a_connection_the_peer_has_closed_is_not_used():
 
 def test_what_was_said_unasked_is_no_answer_to_the_next_question():
     async def story(backend, pool, target):
-        assert (await pool.post(target, [], b"", 10)).body == b"ok"
+        assert (await post(pool, target, b"", 10)).body == b"ok"
         for _, connection in pool._idle:
             await until(lambda connection=connection: not connection.quiet)
-        assert (await pool.post(target, [], b"", 10)).body == b"ok"
+        assert (await post(pool, target, b"", 10)).body == b"ok"
         assert backend.connections == 2
 
     play(story, KEPT + b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad", KEPT)
@@ -138,7 +142,7 @@ def test_idle_ones_go_after_a_while():
 
     async def story(backend, pool, target):
         nonlocal now
-        await pool.post(target, [], b"", 10)
+        await post(pool, target, b"", 10)
         now = IDLE_S / 2
         pool._sweep()
         assert len(pool._idle) == 1
@@ -152,7 +156,7 @@ def test_idle_ones_go_after_a_while():
 def test_a_closed_pool_keeps_nothing():
     async def story(backend, pool, target):
         pool.close()
-        await pool.post(target, [], b"", 10)
+        await post(pool, target, b"", 10)
         assert not pool._idle
 
     play(story, KEPT)
@@ -160,7 +164,7 @@ def test_a_closed_pool_keeps_nothing():
 
 def test_who_gives_up_closes_the_connection():
     async def story(backend, pool, target):
-        task = asyncio.create_task(pool.post(target, [], b"", 10))
+        task = asyncio.create_task(post(pool, target, b"", 10))
         await until(lambda: backend.requests)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -178,13 +182,13 @@ def test_dialling_elsewhere():
             return "127.0.0.1", port
 
         mine = Pool(dial)
-        assert (await mine.post(replace(target, host="name.of.a.service", port="443"), [], b"", 10)).body == b"ok"
+        assert (await post(mine, replace(target, host="name.of.a.service", port="443"), b"", 10)).body == b"ok"
         mine.close()
 
         async def fail():
             raise BackendError("nowhere")
 
         with pytest.raises(BackendError, match="nowhere"):
-            await Pool(fail).post(target, [], b"", 10)
+            await post(Pool(fail), target, b"", 10)
 
     play(story, KEPT)

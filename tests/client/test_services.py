@@ -1,50 +1,87 @@
-"""Where a Service is reached."""
+"""Where the Service of a webhook or of an APIService leads to."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kas.client.http import BackendError
-from kas.client.services import resolver
+from kas.client.services import ResolveError, ServiceResolver
 
 
-class Objects(dict):
-    def get(self, group, resource, namespace, name):
-        return super().get(f"{resource}/{namespace}/{name}")
+class Stored:
+    """Objects and Informers of a Service and its EndpointSlices."""
+
+    def __init__(self, service: dict[str, Any] | None, *slices: dict[str, Any]) -> None:
+        self.service, self.given = service, slices
+
+    def get(self, group: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
+        assert (group, resource, namespace, name) == ("", "services", "ns", "svc")
+        return self.service
+
+    def list(self, group: str, resource: str, namespace: str = "") -> list[dict[str, Any]]:
+        raise AssertionError("nothing is to be listed")
+
+    def lister(self, group: str, resource: str, transform: Any, indexers: Any = None) -> Any:
+        kept = {("ns", f"s{i}"): transform(s) for i, s in enumerate(self.given)}
+
+        class Lister:
+            @staticmethod
+            def by_index(index: str, value: str) -> dict[Any, Any]:
+                return {k: v for k, v in kept.items() if value in indexers[index](v)}
+
+        return Lister()
 
 
-def service(**spec):
-    ports = [{"name": "web", "port": 443, "targetPort": 8443}, {"port": 9000}]
-    return {"metadata": {"name": "s", "namespace": "n"}, "spec": {"type": "ClusterIP", "clusterIP": "10.0.0.9", "ports": ports, **spec}}
+def service(kind: str = "ClusterIP", **spec: Any) -> dict[str, Any]:
+    ports = [{"name": "https", "port": 443, "targetPort": 8443}]
+    return {"metadata": {"name": "svc", "namespace": "ns"}, "spec": {"type": kind, "clusterIP": "10.0.0.9", "ports": ports, **spec}}
 
 
-ENDPOINTS = {"subsets": [
-    {"addresses": [{"ip": "10.1.0.1"}], "ports": [{"name": "web", "port": 8443}, {"port": 9001}]}, {"ports": [{"name": "web", "port": 1}]},
-]}  # fmt: skip
+def slice_(address: str, ready: bool | None = None, name: str = "https", of: str = "svc") -> dict[str, Any]:
+    conditions = {} if ready is None else {"ready": ready}
+    return {
+        "metadata": {"name": "s", "namespace": "ns", "labels": {"kubernetes.io/service-name": of}},
+        "endpoints": [{"addresses": [address], "conditions": conditions}], "ports": [{"name": name, "port": 8443}],
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize(("spec", "port", "address"), [
-    ({}, 443, ("10.0.0.9", 443)), ({"type": "NodePort"}, 9000, ("10.0.0.9", 9000)), ({"type": "LoadBalancer"}, 443, ("10.0.0.9", 443)),
-    ({"type": "ExternalName", "externalName": "localhost"}, 77, ("localhost", 77)),
-])  # fmt: skip
-def test_by_its_own_address(spec, port, address):
-    assert resolver(Objects({"services/n/s": service(**spec)}), False)("n", "s", port) == address
+def resolved(stored: Stored, routing: bool = False) -> tuple[str, int] | str:
+    try:
+        return ServiceResolver(stored, stored, routing).resolve("ns", "svc", 443)
+    except ResolveError as e:
+        return str(e)
 
 
-@pytest.mark.parametrize(("objects", "port", "endpoints", "says"), [
-    ({}, 443, False, 'service "s" not found'),
-    ({"services/n/s": service()}, 80, False, 'no service port 80 found for service "s"'),
-    ({"services/n/s": service(clusterIP="None")}, 443, False, 'cannot route to service with ClusterIP "None"'),
-    ({"services/n/s": service(type="ExternalName")}, 443, True, 'unsupported service type "ExternalName"'),
-    ({"services/n/s": service()}, 443, True, 'endpoints "s" not found'),
-    ({"services/n/s": service(), "endpoints/n/s": {}}, 443, True, 'no endpoints available for service "s"'),
-])  # fmt: skip
-def test_refusals(objects, port, endpoints, says):
-    with pytest.raises(BackendError) as e:
-        resolver(Objects(objects), endpoints)("n", "s", port)
-    assert str(e.value) == says
+@pytest.mark.parametrize(
+    ("obj", "want"),
+    [
+        (None, 'service "svc" not found'), (service(), ("10.0.0.9", 443)), (service("NodePort"), ("10.0.0.9", 443)),
+        (service(clusterIP="None"), 'cannot route to service with ClusterIP "None"'),
+        (service("ExternalName", externalName="backend.example", ports=[]), ("backend.example", 443)),
+        (service(ports=[{"port": 80}]), 'no service port 443 found for service "svc"'), (service("Odd"), 'unsupported service type "Odd"'),
+    ],
+)  # fmt: skip
+def test_by_the_address_of_the_service(obj, want):
+    assert resolved(Stored(obj)) == want
 
 
-def test_by_an_endpoint():
-    resolve = resolver(Objects({"services/n/s": service(), "endpoints/n/s": ENDPOINTS}), True)
-    assert (resolve("n", "s", 443), resolve("n", "s", 9000)) == (("10.1.0.1", 8443), ("10.1.0.1", 9001))
+def test_by_an_endpoint_that_is_ready():
+    none = 'no endpoints available for service "svc"'
+    slices = [slice_("1.1.1.1", False), slice_("2.2.2.2"), slice_("3.3.3.3", name="other"), slice_("4.4.4.4", of="other")]
+    assert resolved(Stored(service(), *slices), True) == ("2.2.2.2", 8443)
+    assert {resolved(Stored(service(), slice_("1.1.1.1"), slice_("2.2.2.2", True)), True) for _ in range(200)} == {
+        ("1.1.1.1", 8443), ("2.2.2.2", 8443)
+    }  # fmt: skip
+    assert resolved(Stored(service()), True) == none
+    assert resolved(Stored(service(), slices[0]), True) == none
+    assert resolved(Stored(service("ExternalName")), True) == 'unsupported service type "ExternalName"'
+    assert resolved(Stored(service(ports=[])), True) == 'no service port 443 found for service "svc"'
+
+
+def test_its_own_service_leads_to_the_server_itself():
+    stored = Stored(service())
+    for routing in (False, True):
+        found = ServiceResolver(stored, stored, routing, ("127.0.0.1", 6443))
+        assert found.resolve("default", "kubernetes", 443) == ("127.0.0.1", 6443)
+    assert ServiceResolver(stored, stored, False, ("127.0.0.1", 6443)).resolve("ns", "svc", 443) == ("10.0.0.9", 443)

@@ -9,15 +9,19 @@ import os
 import resource
 import time
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kas.auth.tokens import bound_claims, generate_key, legacy_claims
+from kas.client.hooks import HookClients, Shares
+from kas.client.kubeconfig import Users
 from kas.controllers.queue import WorkQueue
+from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.metrics import MetricsEndpoint
-from kas.meta.errors import not_found
+from kas.meta.errors import ApiError, not_found
 from kas.request.http import Request, Response
 from tests.endpoints import flow_metrics
 from tests.endpoints.inprocess import Stream
@@ -391,6 +395,118 @@ async def most_descriptors(m: Metered) -> None:
 @of("process_start_time_seconds")
 async def start(m: Metered) -> None:
     assert 0 < m.value("process_start_time_seconds") < time.time()
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+ABOUT_CONFIG_MAPS = {
+    "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}]
+}
+
+
+async def governed(m: Metered, kind: str, binding: dict[str, Any], **spec: Any) -> None:
+    """A policy, bound, about new config maps."""
+    policy = {"metadata": {"name": "p"}, "spec": {"failurePolicy": "Fail", "matchConstraints": ABOUT_CONFIG_MAPS, **spec}}
+    assert (await m("POST", f"{ADMISSION}/{kind}admissionpolicies", policy)).status == 201
+    bound = {"metadata": {"name": "b"}, "spec": {"policyName": "p", **binding}}
+    assert (await m("POST", f"{ADMISSION}/{kind}admissionpolicybindings", bound)).status == 201
+
+
+async def validated(m: Metered, sample: str) -> None:
+    validations = [{"expression": "object.metadata.name != 'bad'"}, {"expression": "object.data.x == 'y' || true"}]
+    await governed(m, "validating", {"validationActions": ["Deny", "Audit"]}, validations=validations)
+    await m.create("good")
+    assert m.value(sample) == 0  # what holds is not counted, as upstream
+    assert (await m("POST", CONFIG_MAPS, {"metadata": {"name": "bad"}})).status == 422
+    for action in ("deny", "audit"):
+        labels = {"policy": "p", "policy_binding": "b", "error_type": "invalid_error", "enforcement_action": action}
+        assert m.value(sample, **labels) == 1
+    assert m.value(sample) == 2
+
+
+@of("apiserver_validating_admission_policy_check_total")
+async def validations(m: Metered) -> None:
+    await validated(m, "apiserver_validating_admission_policy_check_total")
+
+
+@of("apiserver_validating_admission_policy_check_duration_seconds")
+async def validation_durations(m: Metered) -> None:
+    await validated(m, "apiserver_validating_admission_policy_check_duration_seconds_count")
+    assert m.value("apiserver_validating_admission_policy_check_duration_seconds_sum") > 0
+
+
+async def mutated(m: Metered, sample: str) -> None:
+    expression = "Object{data: {'a': has(object.data) ? object.data.missing : 'b'}}"
+    mutations = [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}]
+    await governed(m, "mutating", {}, mutations=mutations, reinvocationPolicy="Never")
+    await m.create("good")
+    assert (await m("POST", CONFIG_MAPS, {"metadata": {"name": "bad"}, "data": {"x": "y"}})).status == 403
+    for error in ("no_error", "invalid_error"):
+        assert m.value(sample, policy="p", policy_binding="b", error_type=error) == 1
+
+
+@of("apiserver_mutating_admission_policy_check_total")
+async def mutations(m: Metered) -> None:
+    await mutated(m, "apiserver_mutating_admission_policy_check_total")
+
+
+@of("apiserver_mutating_admission_policy_check_duration_seconds")
+async def mutation_durations(m: Metered) -> None:
+    await mutated(m, "apiserver_mutating_admission_policy_check_duration_seconds_count")
+    assert m.value("apiserver_mutating_admission_policy_check_duration_seconds_sum") > 0
+
+
+@of("apiserver_admission_match_condition_evaluation_errors_total")
+async def condition_errors(m: Metered) -> None:
+    conditions = [{"name": "c", "expression": "object.data.missing == 'x'"}]
+    await governed(m, "validating", {"validationActions": ["Deny"]}, validations=[{"expression": "true"}], matchConditions=conditions)
+    assert (await m("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})).status == 422
+    labels = {"name": "p", "kind": "policy", "type": "validate", "operation": "CREATE"}
+    assert m.value("apiserver_admission_match_condition_evaluation_errors_total", **labels) == 1
+
+
+@of("apiserver_admission_match_condition_exclusions_total")
+async def condition_exclusions(m: Metered) -> None:
+    hook = {
+        "name": "h.example.com", "clientConfig": {"url": "https://127.0.0.1:1/x"}, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "rules": ABOUT_CONFIG_MAPS["resourceRules"], "matchConditions": [{"name": "c", "expression": "false"}],
+    }  # fmt: skip
+    made = await m("POST", f"{ADMISSION}/validatingwebhookconfigurations", {"metadata": {"name": "c"}, "webhooks": [hook]})
+    assert made.status == 201
+    await m.create("a")
+    labels = {"name": "h.example.com", "kind": "webhook", "type": "validating", "operation": "CREATE"}
+    assert m.value("apiserver_admission_match_condition_exclusions_total", **labels) == 1
+
+
+async def converted(m: Metered, sample: str, **labels: str) -> None:
+    """An object that a webhook does not convert: nobody is there."""
+    client = {"url": "https://127.0.0.1:1/x"}
+    d: Any = SimpleNamespace(
+        name="widgets.example.com", conversion={"strategy": "Webhook", "webhookClientConfig": client, "conversionReviewVersions": ["v1"]}
+    )
+    converter = converters(HookClients(Users({}), None, Shares(1)), m.server.metrics)(d)  # type: ignore[arg-type]
+    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
+    with pytest.raises(ApiError):
+        await converter.convert([widget], ("example.com", "v2", "Widget"))  # type: ignore[misc]
+    assert m.value(sample, **labels) == 1
+
+
+CALL_FAILED = {"result": "failure", "failure_type": "conversion_webhook_call_failure"}
+
+
+@of("apiserver_conversion_webhook_request_total")
+async def conversion_requests(m: Metered) -> None:
+    await converted(m, "apiserver_conversion_webhook_request_total", **CALL_FAILED)
+
+
+@of("apiserver_conversion_webhook_duration_seconds")
+async def conversion_request_durations(m: Metered) -> None:
+    await converted(m, "apiserver_conversion_webhook_duration_seconds_count", **CALL_FAILED)
+
+
+@of("apiserver_crd_conversion_webhook_duration_seconds")
+async def conversion_durations(m: Metered) -> None:
+    labels = {"crd_name": "widgets.example.com", "from_version": "v1", "to_version": "v2", "succeeded": "false"}
+    await converted(m, "apiserver_crd_conversion_webhook_duration_seconds_count", **labels)
 
 
 @of("kubernetes_healthcheck")

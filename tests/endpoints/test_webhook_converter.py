@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from kas.apiextensions.nopconverter import NOP
-from kas.client.hooks import HookClients
+from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
 from kas.endpoints.custom import webhookconverter
 from kas.endpoints.custom.webhookconverter import WebhookConverter, converters
 from kas.meta.errors import ApiError
+from kas.observe.metrics import Registry as Metrics
 from tests.admission.webhook.hook_server import HookServer, said
 from tests.endpoints.customs import Customs, definition, until, version
 
@@ -56,7 +57,8 @@ def converter(hook, *versions: str) -> WebhookConverter:
 
 
 def made_of(conversion: dict):
-    return converters(HookClients(Users({}), None, 10))(SimpleNamespace(conversion=conversion))
+    make = converters(HookClients(Users({}), None, Shares(10)), Metrics())
+    return make(SimpleNamespace(name="widgets.example.com", conversion=conversion))
 
 
 def convert(made: WebhookConverter, *objects: dict) -> list[dict]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from kas.admission import Attributes
 from kas.admission.initializer import RESTMapper
 from kas.admission.matching import Equivalents
+from kas.admission.policy.metrics import MutatingMetrics
 from kas.admission.policy.policies import ConfigurationFault, Policies
 from kas.admission.rounds import Rounds
 from kas.admission.versioned import Versioned
@@ -21,6 +22,7 @@ from kas.auth.attributes import Authorizer
 from kas.informers import Informers, Objects
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
+from kas.observe.metrics import Registry as Metrics
 
 
 class Plugin:
@@ -29,10 +31,10 @@ class Plugin:
     name = "MutatingAdmissionPolicy"
 
     def __init__(
-        self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer
+        self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer, metrics: Metrics
     ) -> None:
         self._policies = Policies("mutating", informers, objects, mapper, equivalents)
-        self._authorizer = authorizer
+        self._authorizer, self._metrics = authorizer, MutatingMetrics(metrics)
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` when ``handles`` may answer differently from now on."""
@@ -54,7 +56,7 @@ class Plugin:
         # Selectors see the object as it came, whatever policies make of it.
         found = [f async for f in policies.about(a, Versioned(a, policies.equivalents))]
         faults = [f for f in found if isinstance(f, ConfigurationFault)]
-        run = Run(a, objects, policies.namespace(a) if len(faults) < len(found) else None, self._authorizer)
+        run = Run(a, objects, policies.namespace(a) if len(faults) < len(found) else None, self._authorizer, self._metrics)
         for one in found:
             if isinstance(one, ConfigurationFault):
                 continue

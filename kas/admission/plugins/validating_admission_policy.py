@@ -13,12 +13,14 @@ import orjson
 from kas.admission import Attributes
 from kas.admission.initializer import RESTMapper
 from kas.admission.matching import Equivalents
+from kas.admission.policy.metrics import INVALID_ERROR, ValidatingMetrics, error_type
 from kas.admission.policy.policies import ConfigurationFault, Found, Policies
 from kas.admission.versioned import Versioned
 from kas.auth.attributes import Authorizer
 from kas.informers import Informers, Objects
 from kas.meta import names
 from kas.meta.errors import ApiError
+from kas.observe.metrics import Registry as Metrics
 
 if TYPE_CHECKING:
     from kas.admission.policy.validating import Decision
@@ -33,10 +35,10 @@ class Plugin:
     name = "ValidatingAdmissionPolicy"
 
     def __init__(
-        self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer
+        self, informers: Informers, objects: Objects, mapper: RESTMapper, equivalents: Equivalents, authorizer: Authorizer, metrics: Metrics
     ) -> None:
         self._policies = Policies("validating", informers, objects, mapper, equivalents)
-        self._authorizer = authorizer
+        self._authorizer, self._metrics = authorizer, ValidatingMetrics(metrics)
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` when ``handles`` may answer differently from now on."""
@@ -52,7 +54,7 @@ class Plugin:
 
         own = Versioned(a, self._policies.equivalents)
         versions = {own.kind: own}
-        said = _Said(a)
+        said, conditions = _Said(a, self._metrics), self._metrics.conditions
         async for found in self._policies.about(a, own):
             if isinstance(found, ConfigurationFault):
                 said.fault(found)
@@ -62,9 +64,9 @@ class Plugin:
                 objects = versions[found.told.kind] = Versioned(a, self._policies.equivalents)
                 await objects.show(found.told)
             namespace = self._policies.namespace(a)
-            outcome = await evaluate(found.policy, a, found.told, objects, found.param, namespace, self._authorizer)
+            outcome = await evaluate(found.policy, a, found.told, objects, found.param, namespace, self._authorizer, conditions)
             for i, decision in enumerate(outcome.decisions):
-                if decision.denied:
+                if decision.denied or decision.failed:
                     said.failure(found, i, decision)
             for key, value in outcome.annotations:
                 said.annotate(f"{found.policy.name}/{key}", value)
@@ -74,8 +76,8 @@ class Plugin:
 class _Said:
     """What all policies together say of a request."""
 
-    def __init__(self, a: Attributes) -> None:
-        self._a = a
+    def __init__(self, a: Attributes, metrics: ValidatingMetrics) -> None:
+        self._a, self._metrics = a, metrics
         self._refusal: ApiError | None = None
         self._failures: list[dict[str, object]] = []
         self._annotations: dict[str, list[str]] = {}
@@ -87,9 +89,14 @@ class _Said:
             self._refuse(f"ValidatingAdmissionPolicy '{fault.policy.name}'{with_} denied request: {fault.message}", "")
 
     def failure(self, found: Found, index: int, decision: Decision) -> None:
-        """A validation failed: do what the binding wants."""
+        """A validation failed: do what the binding wants. One that came to nothing, and may be passed over, is counted only."""
         policy, binding = found.policy.name, found.binding
+        error = error_type(decision.denied) if decision.failed else INVALID_ERROR
+        if not decision.denied:
+            self._metrics.observe(policy, binding.name, error, "allow", decision.seconds)
+            return
         for action in binding.actions:
+            self._metrics.observe(policy, binding.name, error, action.lower(), decision.seconds)
             if action == "Deny":
                 text = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding.name}' denied request: {decision.denied}"
                 self._refuse(text, decision.reason)

@@ -156,6 +156,6 @@ class Variables(dict[str, Any]):
 
 def evaluator_of(policy: Policy, variables: Obj, budget: int) -> Evaluator:
     """Evaluates the expressions of a policy about one request."""
-    made = Evaluator(dict(variables), budget, [declared.text for _, declared in policy.variables])
+    made = Evaluator(variables.copy(), budget, [declared.text for _, declared in policy.variables])
     made.variables["variables"] = Variables(policy, made)
     return made

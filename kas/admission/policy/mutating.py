@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+from time import monotonic
 from typing import Any
 
 from kas.admission import Attributes
 from kas.admission.expressions import BUDGET, MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
 from kas.admission.policy.compiled import Mutation, evaluator_of
+from kas.admission.policy.metrics import INVALID_ERROR, NO_ERROR, MutatingMetrics, error_type
 from kas.admission.policy.policies import ConfigurationFault, Found
 from kas.admission.versioned import Versioned
 from kas.apiextensions.mergeschema import crd_schema
@@ -29,21 +31,27 @@ class MutationError(Exception):
 class Run:
     """The policies about one request, one after the other. ``faults`` are those that failed."""
 
-    def __init__(self, a: Attributes, objects: Versioned, namespace: Obj | None, authorizer: Authorizer) -> None:
-        self._a, self._objects, self._namespace, self._authorizer = a, objects, namespace, authorizer
+    def __init__(
+        self, a: Attributes, objects: Versioned, namespace: Obj | None, authorizer: Authorizer, metrics: MutatingMetrics
+    ) -> None:
+        self._a, self._objects, self._namespace, self._authorizer, self._metrics = a, objects, namespace, authorizer, metrics
         self._known: dict[Any, Outcome] = {}
         self.faults: list[ConfigurationFault] = []
 
     def _variables(self, found: Found) -> Obj:
-        plain = self._objects.plain()
-        return {**activation(self._a, found.told, *plain, self._authorizer, self._namespace, self._known), "params": found.param}
+        out = activation(self._a, found.told, self._objects, self._authorizer, self._namespace, self._known)
+        out["params"] = found.param
+        return out
 
     async def matches(self, found: Found) -> bool:
         """Whether the policy's conditions hold."""
         if not found.policy.conditions:
             return True
         try:
-            return await found.policy.conditions.match(Evaluator(self._variables(found), MATCH_CONDITIONS_BUDGET), lambda: None)
+            return await found.policy.conditions.match(
+                Evaluator(self._variables(found), MATCH_CONDITIONS_BUDGET),
+                lambda: self._metrics.conditions.failed(found.policy.name, self._a.operation),
+            )
         except Failed as e:
             self._failed(found, e)
             return False
@@ -55,16 +63,19 @@ class Run:
         for mutation in found.policy.mutations:
             if self._objects.obj is None:
                 continue
+            began, error = monotonic(), INVALID_ERROR
             try:
                 wanted = await evaluator_of(found.policy, self._variables(found), BUDGET).value(mutation.expression)
                 made = _made(mutation, to_json(wanted), self._objects)
-            except (Failed, MutationError) as e:
-                self._failed(found, e)
-                continue
-            try:
                 changed |= self._objects.replace(made)
+                error = NO_ERROR
+            except (Failed, MutationError) as e:
+                error = error_type(str(e))
+                self._failed(found, e)
             except (DecodeError, EncodeError) as e:
                 raise errors.internal(str(e)) from None
+            finally:
+                self._metrics.observe(found.policy.name, found.binding.name, error, monotonic() - began)
         return changed
 
     def _failed(self, found: Found, e: Exception) -> None:

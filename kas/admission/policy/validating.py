@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any, NamedTuple
 
 from kas.admission import Attributes
+from kas.admission.conditionmetrics import ConditionMetrics
 from kas.admission.expressions import BUDGET, MATCH_CONDITIONS_BUDGET, Evaluator, Failed, OutOfBudgetError, activation
 from kas.admission.matching import Invocation
 from kas.admission.policy.compiled import Policy, Validation, evaluator_of
@@ -14,16 +16,19 @@ from kas.auth.attributes import Authorizer
 Obj = dict[str, Any]
 MAX_MESSAGE_B = 5 * 1024
 MAX_ANNOTATION_B = 10 * 1024
-_NOTHING = ("", "")
 
 
 class Decision(NamedTuple):
-    """What one validation came to. ``denied`` is "" when it holds, else the message; ``reason`` is that of the refusal, ``failed`` says
-    that it came to no value."""
+    """What one validation came to, after so many seconds. ``denied`` is "" when it holds, else the message; ``reason`` is that of the
+    refusal, ``failed`` says that it came to no value."""
 
     denied: str
     reason: str = ""
     failed: bool = False
+    seconds: float = 0.0
+
+
+_HOLDS = Decision("")
 
 
 class Outcome(NamedTuple):
@@ -34,14 +39,18 @@ class Outcome(NamedTuple):
 
 
 async def evaluate(
-    policy: Policy, a: Attributes, told: Invocation, objects: Versioned, param: Obj | None, namespace: Obj | None, authorizer: Authorizer
-) -> Outcome:
+    policy: Policy, a: Attributes, told: Invocation, objects: Versioned, param: Obj | None, namespace: Obj | None, authorizer: Authorizer,
+    conditions: ConditionMetrics,
+) -> Outcome:  # fmt: skip
     """Raises nothing: what fails is a decision, unless the policy wants to be passed over then."""
-    variables = {**activation(a, told, *objects.plain(), authorizer, namespace), "params": param}
+    variables = activation(a, told, objects, authorizer, namespace)
+    variables["params"] = param
     evaluator = evaluator_of(policy, variables, BUDGET)
     decisions: list[Decision] = []
     try:
-        if policy.conditions and not await policy.conditions.match(Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: None):
+        if policy.conditions and not await policy.conditions.match(
+            Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: conditions.failed(policy.name, a.operation)
+        ):
             return Outcome([], [])
         for validation in policy.validations:
             decisions.append(await _decided(validation, evaluator, policy))
@@ -69,15 +78,17 @@ def _failed(policy: Policy, e: Failed) -> list[Decision]:
 
 
 async def _decided(validation: Validation, evaluator: Evaluator, policy: Policy) -> Decision:
+    began = monotonic()
     try:
         value = await evaluator.value(validation.expression)
     except OutOfBudgetError:
         raise
     except Failed as e:
-        return Decision("" if policy.ignore else str(e), "", True)
+        return Decision("" if policy.ignore else str(e), "", True, monotonic() - began)
     if value is True:
-        return Decision("")
-    return Decision(await _message(validation, evaluator), validation.reason)
+        return _HOLDS
+    message = await _message(validation, evaluator)
+    return Decision(message, validation.reason, False, monotonic() - began)
 
 
 async def _message(validation: Validation, evaluator: Evaluator) -> str:

@@ -19,9 +19,9 @@ from kas.admission.webhook import review
 from kas.admission.webhook.hooks import Hook, Hooks
 from kas.admission.webhook.metrics import CALLING_ERROR, NO_ERROR, SERVER_ERROR, WebhookMetrics
 from kas.auth.attributes import Authorizer
-from kas.client.hooks import HookClients, HookError
+from kas.client.hooks import HookClients, HookError, Shares
 from kas.client.kubeconfig import Users
-from kas.client.services import resolver
+from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.meta import errors
 from kas.meta.errors import ApiError
@@ -31,14 +31,14 @@ from kas.observe.metrics import Registry as Metrics
 log = logging.getLogger("kas.admission.webhook")
 
 Obj = dict[str, Any]
-DEFAULT_AT_ONCE, LEAST_AT_ONCE = 100, 50
+DEFAULT_ROOM, LEAST_ROOM = 132, 68
 
 
-def at_once(settings: Settings) -> int:
-    """How many calls one webhook may have in a worker: it leaves a quarter of the writes that the server has room for to others, whatever
-    hangs. What would be one more is answered by the failure policy."""
+def room(settings: Settings) -> int:
+    """How many calls of webhooks may be under way in a worker (see ``Shares``): as many as the writes it has room for. What would be one
+    more is answered by the failure policy."""
     limit, workers = settings.max_mutating_requests_inflight, settings.workers or len(os.sched_getaffinity(0))
-    return max(LEAST_AT_ONCE, limit * 3 // 4 // workers) if limit else DEFAULT_AT_ONCE
+    return max(LEAST_ROOM, limit // workers) if limit else DEFAULT_ROOM
 
 
 class CallError(Exception):
@@ -61,14 +61,14 @@ class Webhooks:
     """The webhooks of one plug-in, and all it takes to ask them. ``users`` are whose credentials they are shown."""
 
     def __init__(
-        self, hooks: Hooks, kind: str, informers: Informers, objects: Objects, authorizer: Authorizer, metrics: Metrics, settings: Settings,
-        users: Users | None,
+        self, hooks: Hooks, kind: str, informers: Informers, objects: Objects, authorizer: Authorizer, metrics: Metrics, resolve: Resolve,
+        shares: Shares, users: Users | None,
     ) -> None:  # fmt: skip
         self.hooks, self.equivalents, self.mutating = hooks, hooks.equivalents, kind == "admit"
         self.metrics = WebhookMetrics(metrics, kind)
         self._authorizer = authorizer
         self._spaces = Namespaces(informers, objects)
-        self.clients = HookClients(users or Users({}), resolver(objects, settings.enable_aggregator_routing), at_once(settings))
+        self.clients = HookClients(users or Users({}), resolve, shares)
 
     async def invocation(self, hook: Hook, a: Attributes, objects: Versioned) -> Invocation | None:
         """In which version the webhook is asked about the request, None when it is not. Raises ApiError."""
@@ -78,10 +78,10 @@ class Webhooks:
         from kas.admission.expressions import MATCH_CONDITIONS_BUDGET, Evaluator, Failed, activation
 
         await objects.show(found)
-        variables = activation(a, found, *objects.plain(), self._authorizer)
+        variables = activation(a, found, objects, self._authorizer)
         try:
             matches = await hook.conditions.match(
-                Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: self.metrics.condition_failed(hook.name, a.operation)
+                Evaluator(variables, MATCH_CONDITIONS_BUDGET), lambda: self.metrics.conditions.failed(hook.name, a.operation)
             )
         except Failed as e:
             if hook.ignore:
@@ -89,7 +89,7 @@ class Webhooks:
             log.warning("Failed evaluating match conditions, failing closed %s: %s", hook.name, e)
             raise errors.forbidden(a.group, a.resource, a.name, str(e)) from None
         if not matches:
-            self.metrics.excluded(hook.name, a.operation)
+            self.metrics.conditions.excluded(hook.name, a.operation)
         return found if matches else None
 
     async def ask(self, hook: Hook, a: Attributes, told: Invocation, objects: Versioned) -> review.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kas.admission.conditionmetrics import ConditionMetrics
 from kas.observe.metrics import Registry
 
 # Why a request was refused.
@@ -37,18 +38,7 @@ class WebhookMetrics:
             "Admission webhook fail open count, identified by name and broken out for each admission type (validating or mutating).",
             ("name", "type"),
         )
-        self._errors = metrics.counter(
-            "apiserver_admission_match_condition_evaluation_errors_total",
-            "Admission match condition evaluation errors count, identified by name of resource containing the match condition and broken "
-            "out for each kind containing matchConditions (webhook or policy), operation and admission type (validate or admit).",
-            ("name", "kind", "type", "operation"),
-        )
-        self._exclusions = metrics.counter(
-            "apiserver_admission_match_condition_exclusions_total",
-            "Admission match condition evaluation exclusions count, identified by name of resource containing the match condition and "
-            "broken out for each kind containing matchConditions (webhook or policy), operation and admission type (validate or admit).",
-            ("name", "kind", "type", "operation"),
-        )
+        self.conditions = ConditionMetrics(metrics, "webhook", kind)
 
     def called(self, name: str, operation: str, seconds: float, code: int, rejected: bool) -> None:
         """A webhook was asked; ``code`` is that of its answer, 0 where the fault is ours."""
@@ -63,11 +53,3 @@ class WebhookMetrics:
     def failed_open(self, name: str) -> None:
         """A webhook could not be asked, and the request goes on."""
         self._open.inc((name, self._kind))
-
-    def condition_failed(self, name: str, operation: str) -> None:
-        """A match condition came to no value."""
-        self._errors.inc((name, "webhook", self._kind, operation))
-
-    def excluded(self, name: str, operation: str) -> None:
-        """A match condition did not hold."""
-        self._exclusions.inc((name, "webhook", self._kind, operation))

@@ -22,6 +22,7 @@ KIND = "AdmissionReview"
 VERSIONS = {version: f"admission.k8s.io/{version}" for version in REVIEW_VERSIONS}
 _KNOWN = frozenset((api_version, KIND) for api_version in VERSIONS.values())
 JSON_PATCH = "JSONPatch"
+_PLAIN, _OUTER = {"uid", "allowed"}, {"kind", "apiVersion", "response"}
 # Of one answer. Each is a header, and many clients take no more than a hundred; longer ones nobody is shown whole.
 MAX_WARNINGS, MAX_WARNING = 64, 4_097
 
@@ -53,6 +54,9 @@ def request(a: Attributes, shown: Invocation, version: str, uid: str, obj: bytes
 
 def response(body: bytes, version: str, uid: str, mutating: bool) -> Response:
     """The decision in an answer. Raises HookError for what is no review, InvalidResponseError for one that is no answer to ours."""
+    quick = _plain(body, version, uid)
+    if quick is not None:
+        return quick
     kind = BUILTIN.known("admission.k8s.io", version, KIND)
     review = read_review(body, (VERSIONS[version], KIND), _KNOWN, kind.type)
     found = review.get("response")
@@ -74,6 +78,21 @@ def response(body: bytes, version: str, uid: str, mutating: bool) -> Response:
         bool(found.get("allowed")), found.get("status") or {}, patch if mutating else b"", patch_type or "",
         [w[:MAX_WARNING] for w in (found.get("warnings") or ())[:MAX_WARNINGS] if w], found.get("auditAnnotations") or {},
     )  # fmt: skip
+
+
+def _plain(body: bytes, version: str, uid: str) -> Response | None:
+    """The answer to our question when it says yes or no and nothing else, as most do: there is nothing to be checked of it then. None for
+    any other."""
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if type(review) is not dict or review.get("kind") != KIND or review.get("apiVersion") != VERSIONS[version]:
+        return None
+    found = review.get("response")
+    if type(found) is not dict or found.keys() != _PLAIN or found["uid"] != uid or type(found["allowed"]) is not bool:
+        return None
+    return Response(found["allowed"], {}) if review.keys() == _OUTER else None
 
 
 def _check(review: Obj, found: Obj, uid: str) -> None:

@@ -183,7 +183,8 @@ def build(
     always_allow_paths: Sequence[str] = (),
     decisions: Counter | None = None,
 ) -> Union:
-    """The server's authorizer: privileged groups, always-allowed paths (none by default), then the modes in the order given.
+    """The server's authorizer: privileged groups, always-allowed paths (none by default), then the modes in the
+    order given.
 
     Each mode Webhook takes the next of ``webhooks``, (name, authorizer). ``ValueError`` for an unknown, repeated or unconfigured mode; an
     empty list is refused: nothing is open by accident.

@@ -44,7 +44,7 @@ class CustomHandler:
         if served.deprecation:
             req.warn(served.deprecation)
         if b"protobuf" in req.raw_header(b"accept"):
-            _without_protobuf(req, info.verb)
+            without_protobuf(req, info.verb)
         if not info.subresource:
             return self._main(req, served)
         defined = served.defined
@@ -62,14 +62,14 @@ class CustomHandler:
         if verb == "list":
             return read.list_(req, served, namespace, name)
         if verb == "watch":
-            _check_stream(req)
+            check_stream(req)
             return watch(req, served, namespace, name, rest.watches)
         if verb == "create":
             return with_body(req, rest.writer.create, served, namespace)
         if verb == "update":
             return with_body(req, rest.writer.update, served, namespace, name)
         if verb == "patch":
-            _check_patch_type(req)
+            check_patch_type(req)
             return with_body(req, rest.patcher.patch, served, namespace, name)
         if verb == "delete":
             return with_body(req, rest.deleter.delete, served, namespace, name)
@@ -84,7 +84,7 @@ class CustomHandler:
         if info.verb == "update":
             return with_body(req, rest.writer.update, served, info.namespace, info.name, "status")
         if info.verb == "patch":
-            _check_patch_type(req)
+            check_patch_type(req)
             return with_body(req, rest.patcher.patch, served, info.namespace, info.name, "status")
         raise errors.method_not_supported(info.api_group, info.resource, info.verb)
 
@@ -94,7 +94,7 @@ class CustomHandler:
         if handler is None:
             raise errors.method_not_supported(info.api_group, info.resource, info.verb)
         if info.verb == "patch":
-            _check_patch_type(req)
+            check_patch_type(req)
         return with_body(req, handler, served, info.namespace, info.name)
 
 
@@ -105,19 +105,21 @@ def _in_scope(served: CustomServed, namespace: str, verb: str) -> bool:
     return not namespace
 
 
-def _check_patch_type(req: Request) -> None:
+def check_patch_type(req: Request) -> None:
+    """Raises 415 for what is no patch of a custom resource."""
     if req.header(b"content-type").partition(";")[0].strip() not in CUSTOM_PATCH_TYPES:
         raise unsupported(CUSTOM_PATCH_TYPES)
 
 
-def _check_stream(req: Request) -> None:
+def check_stream(req: Request) -> None:
+    """Raises 406 for what no watch can be."""
     try:
         respond.media(req, watch=True)
     except errors.ApiError:
         raise not_acceptable(tuple(f"{media};stream=watch" for media in STREAMABLE)) from None
 
 
-def _without_protobuf(req: Request, verb: str) -> None:
+def without_protobuf(req: Request, verb: str) -> None:
     """Custom resources have no protobuf form: the request goes on with the next type its client takes. Raises 406."""
     accept = req.raw_header(b"accept").decode("latin-1")
     found = negotiate_stream(accept, CUSTOM) if verb == "watch" else negotiate(accept, CUSTOM)

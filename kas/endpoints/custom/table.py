@@ -154,7 +154,7 @@ class CustomResources:
         records: dict[str, Resource] = {}
         for v in d.versions:
             kinds = {kind: types[v.name], list_kind: list_type}
-            records[v.name] = self._scheme.put(group, v.name, kinds, _record(d, v, stored))
+            records[v.name] = self._scheme.put(group, v.name, kinds, record(d, v, stored))
         selectable = dict.fromkeys(path for v in d.versions for path in v.selectable)
         store, now = self._registries.store, self._registries.now
         registry = CustomRegistry(records[stored], store, now, tuple(selectable), lambda: self._guard(state))
@@ -246,7 +246,7 @@ class CustomResources:
         return (state.definition for state in self._states.values())
 
 
-def _record(d: Definition, v: DefinedVersion, stored: str) -> dict[str, Any]:
+def record(d: Definition, v: DefinedVersion, stored: str) -> dict[str, Any]:
     """The record of the resource table for a version."""
     names = d.names
     home = {"group": d.group, "version": v.name, "kind": names["kind"], "verbs": _WRITES}

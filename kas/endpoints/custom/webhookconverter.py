@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -15,11 +16,13 @@ import orjson
 from kas.apiextensions.definition import Definition
 from kas.apiextensions.nopconverter import NOP
 from kas.client.hooks import HookClients, HookError, read_review
+from kas.endpoints.custom.conversionmetrics import CALL, INVALID, MALFORMED, NOTHING, PARTIAL, ConversionMetrics
 from kas.meta import errors
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
 from kas.meta.labelselectors import labels as validate_labels
 from kas.meta.objectmeta import validate_annotations
+from kas.observe.metrics import Registry as Metrics
 from kas.registry.versions import GVK, Converter
 from kas.types.scheme import BUILTIN, write_json
 
@@ -40,13 +43,21 @@ class _BadAnswerError(Exception):
     """Why an answer cannot be used."""
 
 
+class _FailedError(Exception):
+    """A webhook that gave nothing to work with; ``why`` is for the metrics."""
+
+    def __init__(self, why: str, message: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
 class WebhookConverter:
     """A ``kas.registry.versions.Converter`` for the objects of one definition whose strategy is Webhook."""
 
     total = False
 
-    def __init__(self, d: Definition, clients: HookClients) -> None:
-        self._clients = clients
+    def __init__(self, d: Definition, clients: HookClients, metrics: ConversionMetrics) -> None:
+        self._clients, self._metrics, self._name = clients, metrics, d.name
         # As a definition is stored (v1beta1), or as one wrote it directly (v1).
         webhook = d.conversion.get("webhook") or {}
         self._config: Obj = d.conversion.get("webhookClientConfig") or webhook.get("clientConfig") or {}
@@ -62,19 +73,43 @@ class WebhookConverter:
 
     async def _convert(self, objects: Sequence[Obj], places: Sequence[int], api_version: str) -> list[Obj]:
         out = list(objects)
-        done = 0
-        for sent in _parts(objects, places):
-            originals = [objects[i] for i in places[done : done + len(sent)]]
-            found = await self._ask(originals, sent, api_version)
-            for n, (original, value) in enumerate(zip(originals, found, strict=True)):
-                out[places[done + n]] = _checked(original, value, api_version, None if len(places) == 1 else done + n)
-            done += len(sent)
+        done, began, succeeded = 0, monotonic(), False
+        before, after = (text.rpartition("/")[2] for text in (objects[places[0]]["apiVersion"], api_version))
+        try:
+            for sent in _parts(objects, places):
+                found = await self._counted(objects, places[done : done + len(sent)], sent, api_version, done if len(places) > 1 else None)
+                for n, value in enumerate(found):
+                    out[places[done + n]] = value
+                done += len(sent)
+            succeeded = True
+        finally:
+            self._metrics.converted(self._name, before, after, monotonic() - began, succeeded)
         return out
 
+    async def _counted(
+        self, objects: Sequence[Obj], places: Sequence[int], sent: list[bytes], api_version: str, first: int | None
+    ) -> list[Obj]:
+        """What a webhook makes of some objects, checked; ``first`` is the place of the first of them in a list of several."""
+        originals, began, failure = [objects[i] for i in places], monotonic(), CALL
+        try:
+            found = await self._ask(originals, sent, api_version)
+            failure = INVALID
+            made = [
+                _checked(original, value, api_version, None if first is None else first + n)
+                for n, (original, value) in enumerate(zip(originals, found, strict=True))
+            ]
+            failure = ""
+        except _FailedError as e:
+            failure = e.why
+            raise _failure(str(e)) from None
+        finally:
+            self._metrics.asked(monotonic() - began, failure)
+        return made
+
     async def _ask(self, originals: Sequence[Obj], sent: list[bytes], api_version: str) -> list[Any]:
-        """What a webhook makes of some objects; ``sent`` are their JSON."""
+        """What a webhook makes of some objects; ``sent`` are their JSON. Raises _FailedError."""
         if self._version is None:
-            raise _failure("no supported conversion review versions")
+            raise _FailedError(CALL, "no supported conversion review versions")
         uid, gvk = str(uuid.uuid4()), _gvk(originals[0])
         request = {"uid": uid, "desiredAPIVersion": api_version, "objects": [orjson.Fragment(text) for text in sent]}
         review = orjson.dumps({"kind": KIND, "apiVersion": VERSIONS[self._version], "request": request})
@@ -82,15 +117,17 @@ class WebhookConverter:
             answer = await self._clients.of(self._config).post(review, TIMEOUT_S)
             found = _converted(answer, self._version, uid)
         except (HookError, _BadAnswerError) as e:
-            raise _failure(f"conversion webhook for {gvk} failed: {e}") from None
+            raise _FailedError(CALL if isinstance(e, HookError) else MALFORMED, f"conversion webhook for {gvk} failed: {e}") from None
         if len(found) != len(sent):
-            raise _failure(f"conversion webhook for {gvk} returned {len(found)} objects, expected {len(sent)}")
+            why = PARTIAL if len(sent) > 1 else NOTHING
+            raise _FailedError(why, f"conversion webhook for {gvk} returned {len(found)} objects, expected {len(sent)}")
         return found
 
 
-def converters(clients: HookClients) -> Callable[[Definition], Converter]:
+def converters(clients: HookClients, metrics: Metrics) -> Callable[[Definition], Converter]:
     """What gives the converter of a definition by its strategy; webhooks are asked by ``clients``."""
-    return lambda d: WebhookConverter(d, clients) if d.conversion.get("strategy") == "Webhook" else NOP
+    counts = ConversionMetrics(metrics)
+    return lambda d: WebhookConverter(d, clients, counts) if d.conversion.get("strategy") == "Webhook" else NOP
 
 
 def _parts(objects: Sequence[Obj], places: Sequence[int]) -> Iterator[list[bytes]]:

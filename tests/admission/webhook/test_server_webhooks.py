@@ -185,6 +185,48 @@ def test_a_webhook_that_hangs_holds_nobody_else_up(running, api, space, configur
     assert codes == [201] * 40
 
 
+def test_five_hundred_writers_wait_for_nobody_but_the_webhook_that_hangs(running, api, space, configure, hook, tmp_path):
+    """Two backends hang, whatever they are asked: each holds its share of the server, which goes on for others and for a third backend;
+    what is too much for a share is answered by the failure policy."""
+    release, third = threading.Event(), hook
+
+    def hang(asked):
+        release.wait(PATIENCE_S)
+        return reviewed(asked)
+
+    others = [tmp_path / name for name in ("a", "b")]
+    for folder in others:
+        folder.mkdir()
+    with HookServer(others[0]) as first, HookServer(others[1]) as second:
+        first.answers = second.answers = hang
+        secrets, services = rule("secrets", operations=["CREATE"]), rule("serviceaccounts", operations=["CREATE"])
+        configure(webhook(first.client("/hang"), rules=[secrets], timeoutSeconds=30))
+        configure(webhook(second.client("/mutate"), rules=[services], timeoutSeconds=30), path=MUTATING)
+        configure(webhook(third.client("/third")))
+        codes: list[int] = []
+        ways = {"secrets": 300, "serviceaccounts": 200}
+
+        def write(resource, i):
+            codes.append(Client(running)("POST", f"/api/v1/namespaces/{space}/{resource}", {"metadata": {"name": f"x{i}"}})[0])
+
+        writers = [threading.Thread(target=write, args=(r, i), daemon=True) for r, count in ways.items() for i in range(count)]
+        for writer in writers:
+            writer.start()
+        try:
+            first.wait_for(40)
+            second.wait_for(20)
+            for i in range(20):
+                while (code := api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map(f"a{i}"))[0]) == 429:
+                    time.sleep(0.05)  # the server's own limit of writes, which the writers fill
+                assert code == 201
+            assert len(third.seen) >= 20
+        finally:
+            release.set()
+            for writer in writers:
+                writer.join(PATIENCE_S)
+    assert len(codes) == 500 and codes.count(201) >= 60 and set(codes) <= {201, 429, 500}
+
+
 def test_a_late_webhook_fails(api, space, configure, hook):
     release = threading.Event()
     hook.answers = lambda asked: release.wait(PATIENCE_S) and reviewed(asked)

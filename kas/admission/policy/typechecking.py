@@ -1,0 +1,171 @@
+"""Whether the expressions of a ValidatingAdmissionPolicy fit the types of what they are about (upstream ``validating/typechecking.go``).
+
+They are compiled once more for each kind that the policy's rules name, with ``object``, ``oldObject`` and ``params`` of their real types.
+What does not fit is a warning: the policy stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kas import cel
+from kas.admission.matching import GVK
+from kas.admission.versioned import shown
+from kas.cel.admission import STRUCTS, with_variables
+from kas.cel.environment import Environment
+from kas.cel.library.objects import AUTHORIZER
+from kas.cel.schemas import Structs, declare, escape
+from kas.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of, struct
+from kas.meta import field
+from kas.types.scheme import BUILTIN, Field, TypeDesc
+
+Obj = dict[str, Any]
+MAX_TYPES = 10  # of one rule
+_OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_PLAIN = {"string": STRING, "bool": BOOL, "int32": INT, "int64": INT, "double": DOUBLE, "bytes": BYTES}
+# Of messages that are no objects in JSON; those of which a schema says nothing may be anything.
+_FORMATS = {"date-time": TIMESTAMP, "date-time-micro": TIMESTAMP, "quantity": STRING, "duration": STRING}
+_ANYTHING = frozenset(("raw-json", "int-or-string", "custom"))
+
+
+class Shape(NamedTuple):
+    """A kind as expressions see it: its type, and the fields of all objects below it by the names of their types."""
+
+    type: Type
+    structs: Structs
+
+
+def builtin_shape(type_: TypeDesc) -> Shape:
+    """The shape of a built-in kind."""
+    structs: Structs = {}
+    _add(type_, structs)
+    return Shape(struct(type_.name), structs)
+
+
+def custom_shape(schema: Obj, name: str) -> Shape | None:
+    """The shape of a custom resource with this schema, whose metadata is like any object's; None where expressions see nothing of it."""
+    structs: Structs = {}
+    found = declare(schema, name, structs, is_root=True)
+    if found is None:
+        return None
+    if name in structs:
+        _add(BUILTIN.types[_OBJECT_META], structs)
+        structs[name]["metadata"] = struct(_OBJECT_META)
+    return Shape(found[0].type, structs)
+
+
+def _add(type_: TypeDesc, structs: Structs) -> None:
+    waiting = [type_]
+    while waiting:
+        now = waiting.pop()
+        if now.name in structs:
+            continue
+        fields = structs[now.name] = {}
+        for f in now.json_fields:
+            name = escape(f.name)
+            if name:
+                fields[name] = _of_field(f)
+            if f.message is not None and f.format not in _FORMATS and f.format not in _ANYTHING:
+                waiting.append(f.message)
+
+
+def _of_field(f: Field) -> Type:
+    item = _PLAIN.get(f.type)
+    if item is None:
+        message = f.message
+        if message is None or f.format in _ANYTHING:
+            item = DYN
+        elif f.format in _FORMATS:
+            item = _FORMATS[f.format]
+        else:
+            item = list_of(STRING) if (message.custom_json or "").startswith("list-of-string") else struct(message.name)
+    return list_of(item) if f.card == "list" else map_of(STRING, item) if f.card == "map" else item
+
+
+# What finds out about kinds: (group, version, resource) -> the kind, None for what is not served; kind -> its shape, None where unknown.
+KindOf = Callable[[str, str, str], GVK | None]
+ShapeOf = Callable[[GVK], Shape | None]
+
+
+def warnings(policy: Obj, kind_of: KindOf, shape_of: ShapeOf) -> list[Obj]:
+    """``status.typeChecking.expressionWarnings`` of a policy."""
+    spec = policy.get("spec") or {}
+    params = _kind_of_params(spec.get("paramKind"))
+    param_shape = shape_of(params) if params is not None else None
+    found = [(kind, shape) for kind in _kinds(spec, kind_of) if (shape := shape_of(kind)) is not None]
+    variables = [(v.get("name") or "", v.get("expression") or "") for v in spec.get("variables") or ()]
+    environments = [(kind, _environment(shape, param_shape, variables)) for kind, shape in found]
+    out = []
+    for i, validation in enumerate(spec.get("validations") or ()):
+        path = field.index("spec.validations", i)
+        for name in ("expression", "messageExpression"):
+            text = validation.get(name)
+            if not text:
+                continue
+            said = [f"{shown(kind)}: {why}\n" for kind, env in environments if (why := _why_not(text, env))]
+            if said:
+                out.append({"fieldRef": field.child(path, name), "warning": "\n".join(said)})
+    return out
+
+
+def _environment(shape: Shape, params: Shape | None, variables: Iterable[tuple[str, str]]) -> Environment:
+    names: dict[str, Type] = {
+        "namespaceObject": struct("kubernetes.Namespace"), "request": struct("kubernetes.AdmissionRequest"),
+        "object": shape.type, "oldObject": shape.type, "authorizer": AUTHORIZER,
+    }  # fmt: skip
+    structs: Mapping[str, dict[str, Type]] = STRUCTS | shape.structs
+    if params is not None:
+        names["params"] = params.type
+        structs = {**structs, **params.structs}
+    base = cel.BASE.extended(names, structs)
+    known: dict[str, Type] = {}
+    for name, text in variables:
+        try:
+            known[name] = cel.compile(text, with_variables(base, known)).type
+        except (cel.CompileError, cel.ProgramError):
+            known[name] = DYN
+    return with_variables(base, known)
+
+
+def _why_not(text: str, env: Environment) -> str:
+    try:
+        cel.compile(text, env)
+    except cel.CompileError as e:
+        return str(e)
+    except cel.ProgramError:
+        return ""  # it fits, whatever it comes to
+    return ""
+
+
+def _kind_of_params(kind: Mapping[str, Any] | None) -> GVK | None:
+    if kind is None:
+        return None
+    group, _, version = (kind.get("apiVersion") or "").rpartition("/")
+    return group, version, kind.get("kind") or ""
+
+
+def _kinds(spec: Obj, kind_of: KindOf) -> list[GVK]:
+    """The kinds that the rules name: none for a rule with a wildcard of groups or versions, at most so many of each."""
+    found: set[GVK] = set()
+    for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
+        count = 0
+        for group, version, resource in _named(rule):
+            kind = kind_of(group, version, resource)
+            if kind is not None:
+                found.add(kind)
+                count += 1
+                if count == MAX_TYPES:
+                    return sorted(found)
+    return sorted(found)
+
+
+def _named(rule: Obj) -> Iterator[tuple[str, str, str]]:
+    groups, versions = sorted(rule.get("apiGroups") or ()), sorted(rule.get("apiVersions") or ())
+    if any("*" in text for text in (*groups, *versions)):
+        return
+    resources = sorted(r for r in rule.get("resources") or () if "*" not in r and "/" not in r)
+    for group in groups:
+        for version in versions:
+            for resource in resources:
+                yield group, version, resource

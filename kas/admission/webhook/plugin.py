@@ -1,0 +1,52 @@
+"""What the plug-ins of both kinds of webhooks share: configurations that are followed, and somebody to ask once there is one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kas.admission import Attributes
+from kas.admission.configuration import Section
+from kas.admission.matching import Equivalents
+from kas.admission.webhook.configuration import users_of
+from kas.admission.webhook.hooks import Hooks
+from kas.auth.attributes import Authorizer
+from kas.client.hooks import Shares
+from kas.client.services import Resolve
+from kas.informers import Informers, Objects
+from kas.observe.metrics import Registry as Metrics
+
+if TYPE_CHECKING:
+    from kas.admission.webhook.calling import Webhooks
+
+
+class WebhookPlugin:
+    """``resource`` is that of the configurations, ``kind`` the plug-in's in metrics."""
+
+    name: str
+    resource: str
+    kind: str
+
+    def __init__(
+        self, informers: Informers, objects: Objects, equivalents: Equivalents, authorizer: Authorizer, metrics: Metrics,
+        resolve: Resolve, shares: Shares, section: Section | None = None,
+    ) -> None:  # fmt: skip
+        self._hooks = Hooks(self.resource, informers, equivalents)
+        self._users = users_of(section)
+        self._given = informers, objects, authorizer, metrics, resolve, shares
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` when ``handles`` may answer differently from now on."""
+        self._hooks.changed = changed
+
+    def handles(self, a: Attributes) -> bool:
+        """What a webhook is configured for, but for the configurations themselves."""
+        return self._hooks.handle(a)
+
+    @functools.cached_property
+    def webhooks(self) -> Webhooks:
+        """What it takes to call somebody: loaded when there is somebody to be called."""
+        from kas.admission.webhook.calling import Webhooks
+
+        return Webhooks(self._hooks, self.kind, *self._given, self._users)

@@ -1,0 +1,310 @@
+"""Resources that an embedding program keeps itself (``kas.registry.rest``), served like custom resources.
+
+Reads ask the storage. A write takes the steps of every other (``kas.registry.write``): for each there is a registry of one object, which
+was read before, and whose commit is the storage's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+
+from kas.apiextensions import customtypes
+from kas.apiextensions import definition as definitions
+from kas.apiextensions.nopconverter import NOP
+from kas.endpoints import discovery, listing, respond
+from kas.endpoints.custom.handler import check_patch_type, check_stream, without_protobuf
+from kas.endpoints.custom.merging import MergeSchemas
+from kas.endpoints.custom.served import CustomServed, State
+from kas.endpoints.custom.table import GROUP, RESOURCE, record
+from kas.endpoints.custom.virtualwatch import VirtualWatch
+from kas.endpoints.listing import Listing
+from kas.endpoints.options import ListOptions, list_options
+from kas.endpoints.rest import Rest, method_not_allowed
+from kas.endpoints.selection import with_served_fields
+from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
+from kas.meta import errors
+from kas.meta.waiting import awaited
+from kas.registry import pipeline
+from kas.registry import rest as storages
+from kas.registry.generic import Registry
+from kas.registry.registries import Registries
+from kas.registry.rest import VirtualResource
+from kas.registry.strategy import Context, Obj
+from kas.registry.versions import Decoded, Shown
+from kas.request.http import Request, Response, Result, with_body
+from kas.store import Conflict, Op, Record, Store
+from kas.types.scheme import BUILTIN, DecodeError, Scheme, encode_json, lazy_schema_type, schema_type
+
+_LIST: Obj = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_ACROSS_NAMESPACES = frozenset({"list", "watch"})
+
+
+class VirtualServed(CustomServed):
+    """``resource`` says what it is; its objects are of this version and of no other."""
+
+    def __init__(self, resource: VirtualResource, scheme: Scheme) -> None:
+        self.resource_of, text = resource, orjson.dumps(resource.definition())
+        found = orjson.loads(text)
+        found["metadata"] |= {"uid": f"virtual-{resource.resource}.{resource.group}", "generation": 1}
+        found["status"] = {"acceptedNames": found["spec"]["names"], "conditions": [{"type": "Established", "status": "True"}]}
+        self.described: Obj = found
+        d = definitions.read(SimpleNamespace(json=orjson.dumps(found)), 0, 0)
+        (version,) = d.versions
+        name = f"{'.'.join(reversed(d.group.split('.')))}.{version.name}.{resource.kind}"
+        type_, list_kind = lazy_schema_type(name, lambda: resource.schema), f"{resource.kind}List"
+        kinds = {resource.kind: type_, list_kind: schema_type(list_kind, _LIST)}
+        row = {**record(d, version, version.name), "verbs": resource.verbs(), "gcDefault": "unsupported"}
+        made = scheme.put(d.group, version.name, kinds, row)
+        made.allow_unconditional_update = True
+        made.strategy = CustomResourceStrategy(made, version)
+        made.strategy.resource = made  # both stay as long as the server
+        types = {version.name: type_}
+        state = State(d, types, True, MergeSchemas(d.group, resource.kind, types, False, NOP))
+        super().__init__(made, Registry(made, cast(Store, _Slot(None)), lambda: ""), NOP, state, version)
+
+    def shown(self, obj: Obj) -> Decoded:
+        """An object of the storage as an answer."""
+        obj = {**obj, "apiVersion": self.api_version, "kind": self.kind}
+        return Decoded(self.type, obj, int(obj["metadata"].get("resourceVersion") or 0))
+
+    def about(self, ctx: Context, found: Decoded | None) -> VirtualServed:
+        """This resource as one write sees it, which knows one object."""
+        out = copy.copy(self)
+        out.registry = _OneObject(self, ctx, found)
+        return out
+
+
+class _Slot:
+    """In the place of the store: the one object a write is about."""
+
+    revision = 0
+
+    def __init__(self, found: Decoded | None) -> None:
+        self.found = found
+
+    def get(self, key: str) -> Decoded | None:
+        return self.found
+
+    @staticmethod
+    def stale(_: Shown) -> bool:
+        return False
+
+
+class _OneObject(Registry):
+    """The registry of one write."""
+
+    def __init__(self, served: VirtualServed, ctx: Context, found: Decoded | None) -> None:
+        self._slot = _Slot(found)
+        super().__init__(served.record, cast(Store, self._slot), lambda: ctx.now)
+        self._served, self._ctx, self._storage = served, ctx, served.resource_of.storage
+
+    async def commit(
+        self, key: str, obj: Obj, expected: int, more: Sequence[Op] = (), encoded: Any = None, old: Obj | None = None
+    ) -> Shown:
+        """The storage keeps it, as plain JSON values. Raises store.Conflict where it has another object by now."""
+        found = self._slot.found
+        obj = orjson.loads(encode_json(self.type, obj))
+        try:
+            if found is None:
+                kept = await awaited(self._storage.create(self._ctx, obj))
+            else:
+                kept = await awaited(self._storage.update(self._ctx, obj, found.object))
+        except (storages.AlreadyExists, storages.Conflict):
+            raise await self._lost(key, obj) from None
+        return self._served.shown(kept)
+
+    async def remove(self, ctx: Context, key: str, obj: Obj, expected: int) -> int:
+        """The storage lets it go."""
+        found = self._slot.found
+        assert found is not None  # what is not there is not removed
+        try:
+            await awaited(self._storage.delete(ctx, found.object))
+        except storages.Conflict:
+            raise await self._lost(key, obj) from None
+        return expected
+
+    async def _lost(self, key: str, obj: Obj) -> Conflict:
+        self._slot.found = await load(self._served, self._ctx, obj["metadata"]["name"])
+        return Conflict(cast("Record | None", self._slot.found), key)
+
+
+async def load(served: VirtualServed, ctx: Context, name: str) -> Decoded | None:
+    """The object of ``ctx.namespace`` with this name, with the defaults of the schema; None when the storage has none."""
+    get = getattr(served.resource_of.storage, "get", None)
+    obj = await awaited(get(ctx, name)) if get is not None else None
+    if obj is None:
+        return None
+    customtypes.default(served.type, obj)
+    return served.shown(obj)
+
+
+class VirtualResources:
+    """Those of one server. A handler of the director; None for paths that are not theirs."""
+
+    def __init__(self, resources: Sequence[VirtualResource], scheme: Scheme, rest: Rest, registries: Registries) -> None:
+        """Raises ValueError for what no definition could say."""
+        self._rest = rest
+        self._served: dict[tuple[str, str, str], VirtualServed] = {}
+        for resource in resources:
+            _check(resource, registries)
+            key = resource.group, resource.version, resource.resource
+            if key in self._served:
+                raise ValueError(f"{resource.resource}.{resource.group}/{resource.version} is there twice")
+            self._served[key] = VirtualServed(resource, scheme)
+
+    @property
+    def group_versions(self) -> set[tuple[str, str]]:
+        """Those that are served."""
+        return {(group, version) for group, version, _ in self._served}
+
+    def of_kind(self, group: str, version: str, kind: str) -> list[Any]:
+        """The records of the served resources of a kind."""
+        return [s.record for s in self._served.values() if (s.group, s.version, s.kind) == (group, version, kind)]
+
+    def equivalents(self, group: str, resource: str) -> list[VirtualServed]:
+        """The versions in which a resource is served."""
+        return [s for s in self._served.values() if (s.group, s.resource) == (group, resource)]
+
+    def versions(self) -> list[discovery.Version]:
+        """What discovery shows of them."""
+        found: dict[tuple[str, str], list[Obj]] = {}
+        for (group, version, _), served in sorted(self._served.items()):
+            found.setdefault((group, version), []).extend(discovery.describe(served.record))
+        return [discovery.Version(group, version, tuple(shown), custom=True) for (group, version), shown in found.items()]
+
+    def parts(self) -> list[Any]:
+        """What OpenAPI shows of them: group, version, a tag, and what describes them."""
+        return [
+            (group, version, f"virtual {name}", lambda served=served: _described(served))
+            for (group, version, name), served in self._served.items()
+        ]
+
+    def __call__(self, req: Request) -> Result | None:
+        """The answer, None for a path that is nobody's here."""
+        info = req.info
+        if not info.is_resource_request:
+            return None
+        served = self._served.get((info.api_group, info.api_version, info.resource))
+        if served is None:
+            return None
+        if served.record.namespaced != bool(info.namespace) and not (served.record.namespaced and info.verb in _ACROSS_NAMESPACES):
+            return respond.not_found()
+        req.known = True
+        if info.subresource:
+            if info.subresource != "status" or not served.defined.status:
+                raise errors.not_found(info.api_group, info.resource, info.name)
+            if info.verb not in ("get", "update", "patch"):
+                raise method_not_allowed()
+        if info.verb not in served.record.verbs or req.method == "HEAD":
+            raise method_not_allowed()
+        if b"protobuf" in req.raw_header(b"accept"):
+            without_protobuf(req, info.verb)
+        if info.verb == "patch":
+            check_patch_type(req)
+        elif info.verb == "watch":
+            check_stream(req)
+        return with_body(req, getattr(self, f"_{info.verb}"), served, info.namespace, info.name)
+
+    def _context(self, req: Request, namespace: str, subresource: str = "") -> Context:
+        return self._rest.writer.context(req, namespace, False, subresource)
+
+    async def _get(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
+        respond.media(req)
+        return respond.obj(req, served, await self._found(req, served, namespace, name))
+
+    async def _found(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Decoded:
+        found = await load(served, self._context(req, namespace), name)
+        if found is None:
+            raise served.registry.not_found(name)
+        return found
+
+    async def _list(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
+        o, m = with_served_fields(served, list_options(req.params)), respond.media(req)
+        version, found = await self._listed(req, served, namespace, o)
+        return listing.encode(Listing(req, served, m, "", None, "", 0, 0), {**served.list_meta, "resourceVersion": version}, found)
+
+    async def _listed(self, req: Request, served: VirtualServed, namespace: str, o: ListOptions) -> tuple[str, list[Decoded]]:
+        listed = await awaited(served.resource_of.storage.list(self._context(req, namespace)))
+        found = []
+        for obj in listed.items:
+            if selects(o, obj):
+                customtypes.default(served.type, obj)
+                found.append(served.shown(obj))
+        found.sort(key=lambda rec: (rec.object["metadata"].get("namespace") or "", rec.object["metadata"]["name"]))
+        return listed.resource_version, found
+
+    def _watch(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
+        ctx = self._context(req, namespace)
+        return VirtualWatch.begin(req, served, name, self._rest.watches, lambda v: served.resource_of.storage.watch(ctx, v), selects)
+
+    async def _create(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
+        if name:
+            raise method_not_allowed()
+        return await self._rest.writer.create(req, served.about(self._context(req, namespace), None), namespace)
+
+    async def _update(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
+        about = await self._about(req, served, namespace, name)
+        return await self._rest.writer.update(req, about, namespace, name, req.info.subresource)
+
+    async def _patch(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
+        about = await self._about(req, served, namespace, name)
+        return await self._rest.patcher.patch(req, about, namespace, name, req.info.subresource)
+
+    async def _delete(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
+        return await self._rest.deleter.delete(req, await self._about(req, served, namespace, name), namespace, name)
+
+    async def _about(self, req: Request, served: VirtualServed, namespace: str, name: str) -> VirtualServed:
+        ctx = self._context(req, namespace, req.info.subresource)
+        return served.about(ctx, await load(served, ctx, name))
+
+    async def _deletecollection(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
+        o, m = with_served_fields(served, list_options(req.params)), respond.media(req)
+        version, found = await self._listed(req, served, namespace, o)
+        options = self._rest.deleter.options(req, served)
+        for rec in found:
+            meta = rec.object["metadata"]
+            ctx = self._rest.writer.context(req, meta.get("namespace") or "", bool(options.get("dryRun")))
+            try:
+                await self._rest.deleter.step(req, served.about(ctx, rec), ctx, meta["name"], options).run()
+            except errors.ApiError as e:
+                if e.code != 404:
+                    raise
+        return listing.encode(Listing(req, served, m, "", None, "", 0, 0), {**served.list_meta, "resourceVersion": version}, found)
+
+
+def selects(o: ListOptions, obj: Obj) -> bool:
+    """Whether a list with these options shows an object."""
+    meta = obj["metadata"]
+    if o.label_selector is not None and not o.label_selector.matches(meta.get("labels") or {}):
+        return False
+    if o.field_selector is None:
+        return True
+    fields = {"metadata.name": meta.get("name") or "", "metadata.namespace": meta.get("namespace") or ""}
+    found: bool = o.field_selector.matches(fields)
+    return found
+
+
+def _check(resource: VirtualResource, registries: Registries) -> None:
+    """As a definition is looked at that somebody creates."""
+    registry = registries.of(GROUP, RESOURCE)
+    v1 = BUILTIN.resource(GROUP, "v1", RESOURCE)
+    assert v1 is not None
+    try:
+        obj, _ = pipeline.decode_input(v1, resource.definition())
+        pipeline.build_create(registry.resource, obj, Context(registries.now()))
+    except (errors.ApiError, DecodeError) as e:
+        raise ValueError(f"{resource.resource}.{resource.group}: {e}") from None
+    missing = [name for name in ("get", "list") if name not in resource.verbs()]
+    if len(missing) > 1:
+        raise ValueError(f"{resource.resource}.{resource.group}: its storage has neither get nor list")
+
+
+def _described(served: VirtualServed) -> Any:
+    from kas.endpoints.openapi import custom  # large, and rarely asked for
+
+    return custom.describe(served.described, served.version)

@@ -1,0 +1,113 @@
+"""What a program that embeds a server adds to it (``docs/library.md``), as the composition root takes it in."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from kas.admission import Plugin
+from kas.auth.attributes import Authorizer
+from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
+from kas.auth.user import MASTERS, UserInfo
+from kas.registry.rest import VirtualResource
+from kas.request.http import Request, Response
+
+if TYPE_CHECKING:
+    from kas.endpoints.custom.virtual import VirtualResources
+    from kas.endpoints.rest import Rest
+    from kas.registry.registries import Registries
+    from kas.types.scheme import Scheme
+
+JSON_TYPE = "application/json"
+
+
+class Loopback:
+    """Requests of the program itself, past the network but through every filter, as ``system:apiserver`` in ``system:masters``.
+
+    ``await loopback("POST", "/api/v1/namespaces", {...})`` gives the status and the decoded answer. Watches and other streams are not for
+    it.
+    """
+
+    def __init__(self, handle: Callable[[Request], Response | Awaitable[Response]], token: str) -> None:
+        self._handle, self._token = handle, token
+
+    async def __call__(self, method: str, path: str, body: Any = None, content_type: str = JSON_TYPE) -> tuple[int, Any]:
+        """Status and answer: decoded JSON, None for an empty one. Never raises for what the server refuses."""
+        path, _, query = path.partition("?")
+        headers = [(b"authorization", f"Bearer {self._token}".encode()), (b"content-type", content_type.encode())]
+        found = self._handle(Request(method, path, query, headers, b"" if body is None else orjson.dumps(body)))
+        response = found if isinstance(found, Response) else await found
+        if response.stream is None:
+            data = response.body
+        else:
+            pieces: list[bytes] = []
+
+            async def write(piece: bytes) -> None:
+                pieces.append(piece)
+
+            await response.stream(write)
+            data = b"".join(pieces)
+        return response.status, orjson.loads(data) if data.strip() else None
+
+
+class LoopbackToken:
+    """Knows the token of ``Loopback``, which no process but this one does."""
+
+    def __init__(self, token: str) -> None:
+        self._token, self._user = token.encode(), UserInfo("system:apiserver", (MASTERS,))
+
+    def authenticate_token(self, token: str) -> UserInfo | None:
+        """The server itself, None for another token."""
+        return self._user if secrets.compare_digest(token.encode(), self._token) else None
+
+
+@dataclass(frozen=True)
+class HookContext:
+    """What a hook is given: ``request`` speaks to the server, ``index`` is the number of the worker, of ``workers``. What is to be done
+    once is done in the worker with the index 0, and must bear to be done again: a worker that died is started anew."""
+
+    request: Loopback
+    index: int
+    workers: int
+
+
+Hook = Callable[[HookContext], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Extensions:
+    """``kinds`` are "all", "none" or a list (``kas.config.runtime.chosen``). ``admission`` are plug-ins, or their classes, which get what
+    their constructors name of ``kas.admission.initializer.Initializer``; they come behind the built-in ones and before policies, webhooks
+    and quota. ``authenticators`` are asked after those of the flags, ``authorizers`` before the modes of the flags. ``post_start`` hooks
+    run by name in each worker once it listens, ``pre_shutdown`` hooks when it was told to end and still serves."""
+
+    kinds: str | Sequence[str] = "all"
+    admission: Sequence[Plugin | type[Plugin]] = ()
+    authenticators: Sequence[RequestAuthenticator | TokenAuthenticator] = ()
+    authorizers: Sequence[Authorizer] = ()
+    resources: Sequence[VirtualResource] = ()
+    post_start: dict[str, Hook] = field(default_factory=dict)
+    pre_shutdown: dict[str, Hook] = field(default_factory=dict)
+
+
+NONE = Extensions()
+
+
+def hook_name(name: str) -> str:
+    """The health check of a hook."""
+    return f"poststarthook/{name}"
+
+
+def virtual_resources(
+    resources: Sequence[VirtualResource], scheme: Scheme, rest: Rest, registries: Registries
+) -> VirtualResources | None:
+    """What serves them; None without any. Raises ValueError for what is no resource."""
+    if not resources:
+        return None
+    from kas.endpoints.custom.virtual import VirtualResources  # most servers have none
+
+    return VirtualResources(resources, scheme, rest, registries)

@@ -1,0 +1,170 @@
+"""kas in a Python program: a server with chosen kinds, and with plug-ins, users, rules, resources and hooks of the program's own.
+
+    import kas
+
+    with kas.Server(kas.Options(data_dir="data", secure_port="auto"), kinds="none") as server:
+        ...  # server.url, server.kubeconfig, server.token, server.ca
+
+The server runs in processes of its own, forked from the program, so that they have what the program gave them; nothing of it runs in the
+program's threads, and nothing the program does later reaches it. ``docs/library.md`` has the rest, and two programs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from asyncio import events
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kas import preflight, supervisor
+from kas.admission import Plugin
+from kas.auth.attributes import Authorizer
+from kas.auth.authn import RequestAuthenticator, TokenAuthenticator
+from kas.config.options import Completed, OptionError, Options, complete, problems
+from kas.extensions import Extensions, Hook, HookContext, Loopback
+from kas.registry.rest import VirtualResource
+
+__all__ = ["HookContext", "Loopback", "OptionError", "Options", "Server", "StartError", "VirtualResource"]
+
+START_TIMEOUT_S, STOP_TIMEOUT_S = 120.0, 60.0
+_FAILED = 1
+
+
+class StartError(Exception):
+    """The server did not get ready; what is wrong stands on its standard error."""
+
+
+class Server:
+    """A kas server of this program. Raises OptionError for options that cannot be.
+
+    ``kinds``: "all", "none" (namespaces, config maps, secrets, service accounts, quotas, events, definitions, RBAC, admission, reviews and
+    what else belongs to every API server), or a list of what there is beside that: groups ("apps"), resources ("pods",
+    "deployments.batch").
+
+    ``admission``: plug-ins (``kas.admission.Plugin``) or their classes, before policies and webhooks. ``authenticators``
+    (``kas.auth.authn``) come after those of the flags, ``authorizers`` (``kas.auth.attributes.Authorizer``) before the modes of the flags.
+    ``resources``: virtual ones, each with a storage. ``post_start`` and ``pre_shutdown``: hooks by name, in order.
+    """
+
+    def __init__(
+        self, options: Options, *, kinds: str | Sequence[str] = "all", admission: Sequence[Plugin | type[Plugin]] = (),
+        authenticators: Sequence[RequestAuthenticator | TokenAuthenticator] = (), authorizers: Sequence[Authorizer] = (),
+        resources: Sequence[VirtualResource] = (), post_start: Mapping[str, Hook] | None = None,
+        pre_shutdown: Mapping[str, Hook] | None = None,
+    ) -> None:  # fmt: skip
+        found = problems(options) + preflight.preflight(options)
+        if found:
+            raise OptionError(found)
+        self.options = complete(options)
+        self._extensions = Extensions(
+            kinds, tuple(admission), tuple(authenticators), tuple(authorizers), tuple(resources), dict(post_start or {}),
+            dict(pre_shutdown or {}),
+        )  # fmt: skip
+        self._pid, self._alive = 0, -1
+        self.url = ""
+
+    def run(self) -> int:
+        """Serve in this process and its children until SIGTERM or SIGINT, as ``kas serve`` does. Returns the exit code."""
+        return supervisor.run(self.options, self._extensions)
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> Server:
+        """Serve in the background; returns when the server is ready and every ``post_start`` hook has run. Raises StartError.
+
+        Forks: call it before the program has threads that hold locks. The server ends when this process does.
+        """
+        if self._pid:
+            raise RuntimeError("the server is running")
+        told, tell = os.pipe()
+        alive, self._alive = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if not pid:
+            os.close(told)
+            os.close(self._alive)
+            self._serve(tell, alive)
+        self._pid = pid
+        os.close(tell)
+        os.close(alive)
+        with os.fdopen(told) as pipe:
+            line = pipe.readline() if select.select([pipe], [], [], timeout_s)[0] else ""
+        if not line:
+            self.stop()
+            raise StartError("the server did not start; what is wrong stands on its standard error")
+        self.url = json.loads(line)["url"]
+        return self
+
+    def _serve(self, tell: int, alive: int) -> None:
+        """The child's life."""
+        code = _FAILED
+        try:
+            events._set_running_loop(None)  # that of whoever called is not ours
+            threading.Thread(target=_end_with, args=(alive,), name="kas-parent", daemon=True).start()
+
+            def ready(options: Completed) -> None:
+                os.write(tell, json.dumps({"url": _url(options)}).encode() + b"\n")
+                os.close(tell)
+
+            code = supervisor.run(self.options, self._extensions, ready)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """End the server as an operator would, after its ``pre_shutdown`` hooks; its exit code, -9 when it did not end in time. 0 for one
+        that does not run."""
+        if not self._pid:
+            return 0
+        pid, self._pid = self._pid, 0
+        os.kill(pid, signal.SIGTERM)
+        until = time.monotonic() + timeout_s
+        while not (found := os.waitpid(pid, os.WNOHANG))[0]:
+            if time.monotonic() >= until:
+                os.kill(pid, signal.SIGKILL)
+                found = os.waitpid(pid, 0)
+                break
+            time.sleep(0.01)
+        os.close(self._alive)
+        self.url = ""
+        return os.waitstatus_to_exitcode(found[1])
+
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.options.data_dir / "admin.kubeconfig"
+
+    @property
+    def token(self) -> str:
+        """The administrator's bearer token."""
+        return (self.options.data_dir / "admin.token").read_text().strip()
+
+    @property
+    def ca(self) -> Path:
+        """The certificate of the authority that signed the server's own."""
+        return self.options.data_dir / "pki" / "ca.crt"
+
+
+def _end_with(alive: int) -> None:
+    """Ends this server when the process that started it does: then the pipe has no other end."""
+    os.read(alive, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _url(o: Completed) -> str:
+    if not o.secure_port:
+        return f"http://127.0.0.1:{o.insecure_port or o.read_only_port}"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(o.raw.bind_address, o.raw.bind_address)
+    return f"https://{f'[{host}]' if ':' in host else host}:{o.secure_port}"

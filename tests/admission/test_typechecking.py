@@ -1,0 +1,95 @@
+"""What is said of expressions that do not fit the kinds they are about."""
+
+from __future__ import annotations
+
+import pytest
+
+from kas.admission.policy.typechecking import builtin_shape, custom_shape, warnings
+from kas.types.scheme import BUILTIN
+
+WIDGET = ("example.com", "v1", "Widget")
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "spec": {"type": "object", "properties": {"size": {"type": "integer"}, "names": {"type": "array", "items": {"type": "string"}}}},
+    },
+}  # fmt: skip
+DEPLOYMENTS = {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"]}
+WIDGETS = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets"]}
+REPLICAS = """apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'
+ | object.replicas > 1
+ | ......^
+"""
+
+
+def kind_of(group, version, resource):
+    if resource == "widgets":
+        return WIDGET
+    found = BUILTIN.resource(group, version, resource)
+    return (group, version, found.kind) if found is not None else None
+
+
+def shape_of(kind):
+    if kind == WIDGET:
+        return custom_shape(SCHEMA, "example.com.v1.Widget")
+    found = BUILTIN.kind(*kind)
+    return builtin_shape(found.type) if found is not None else None
+
+
+def check(*expressions, rules=(DEPLOYMENTS,), **spec):
+    validations = [{"expression": text} for text in expressions]
+    policy = {"spec": {"matchConstraints": {"resourceRules": list(rules)}, "validations": validations, **spec}}
+    return warnings(policy, kind_of, shape_of)
+
+
+def test_what_fits_is_not_spoken_of():
+    assert check(
+        "object.spec.replicas <= 5 && oldObject.metadata.labels['a'] == 'b'",
+        "object.spec.template.spec.containers.all(c, quantity(c.resources.limits['cpu']).isGreaterThan(quantity('1')))",
+        "object.spec.strategy.rollingUpdate.maxSurge == '50%' || object.spec.strategy.rollingUpdate.maxSurge == 1",
+        "object.metadata.creationTimestamp > timestamp('2024-01-02T03:04:05Z')",
+        "request.userInfo.username != namespaceObject.metadata.name",
+        "authorizer.group('').resource('pods').check('get').allowed()",
+    ) == []
+
+
+def test_the_text_is_upstreams():
+    assert check("object.replicas > 1") == [{"fieldRef": "spec.validations[0].expression", "warning": REPLICAS}]
+
+
+def test_each_kind_is_told_of():
+    both = [{**DEPLOYMENTS, "resources": ["statefulsets", "deployments", "deployments/status", "*"]}]
+    (found,) = check("object.replicas > 1", rules=both)
+    assert found["warning"] == REPLICAS + "\n" + REPLICAS.replace("Deployment", "StatefulSet")
+
+
+def test_message_expressions_and_variables():
+    validation = {"expression": "variables.n > 1 && variables.bad", "messageExpression": "'x' + variables.n"}
+    variables = [{"name": "n", "expression": "object.spec.replicas"}, {"name": "bad", "expression": "object.nope"}]
+    (found,) = check(validations=[validation], variables=variables)
+    assert found["fieldRef"] == "spec.validations[0].messageExpression" and "applied to '(string, int)'" in found["warning"]
+
+
+@pytest.mark.parametrize(("kind", "says"), [
+    ({"apiVersion": "v1", "kind": "ConfigMap"}, "undefined field 'spec'"),
+    ({"apiVersion": "x.io/v1", "kind": "Odd"}, "undeclared reference to 'params'"),
+    (None, "undeclared reference to 'params'"),
+])  # fmt: skip
+def test_params(kind, says):
+    (found,) = check("params.spec.x == 'y'", **({"paramKind": kind} if kind else {}))
+    assert says in found["warning"]
+    assert kind is None or check("has(params.data)", paramKind={"apiVersion": "v1", "kind": "ConfigMap"}) == []
+
+
+def test_custom_resources():
+    assert check("object.spec.size > 1 && object.spec.names.exists(n, n == object.metadata.labels['x'])", rules=[WIDGETS]) == []
+    (found,) = check("object.spec.weight > 1", rules=[WIDGETS])
+    assert found["warning"].startswith("example.com/v1, Kind=Widget: ERROR: <input>:1:12: undefined field 'weight'")
+
+
+@pytest.mark.parametrize("rule", [
+    {**DEPLOYMENTS, "apiGroups": ["*"]}, {**DEPLOYMENTS, "apiVersions": ["*"]}, {**DEPLOYMENTS, "resources": ["*", "deployments/scale"]},
+    {**DEPLOYMENTS, "resources": ["nobodys"]},
+])  # fmt: skip
+def test_what_is_not_named_is_not_checked(rule):
+    assert check("object.nope", rules=[rule]) == []

@@ -1,0 +1,52 @@
+"""The status of ValidatingAdmissionPolicies: what does not fit, of built-in kinds and of custom resources."""
+
+from __future__ import annotations
+
+from tests.controllers.waiting import until
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def policy(name: str, group: str, resource: str, expression: str) -> dict:
+    rule = {"apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": ["CREATE"]}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": expression}]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def checked(call, name: str, generation: int) -> dict:
+    def status():
+        found = call("GET", f"{POLICIES}/{name}")[1]
+        return found if (found.get("status") or {}).get("observedGeneration") == generation else None
+
+    return until(status)
+
+
+def test_built_in_kinds(kas, connect):
+    call = connect(kas)
+    assert call("POST", POLICIES, policy("typed", "apps", "deployments", "object.replicas > 1"))[0] == 201
+    found = checked(call, "typed", 1)
+    (warning,) = found["status"]["typeChecking"]["expressionWarnings"]
+    assert warning["fieldRef"] == "spec.validations[0].expression"
+    assert warning["warning"].startswith("apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'")
+    managers = [(f["manager"], f["operation"], f.get("subresource")) for f in found["metadata"]["managedFields"]]
+    assert ("validatingadmissionpolicy-status", "Apply", "status") in managers
+    mended = [{"op": "replace", "path": "/spec/validations/0/expression", "value": "object.spec.replicas > 1"}]
+    assert call("PATCH", f"{POLICIES}/typed", mended, "application/json-patch+json")[0] == 200
+    assert checked(call, "typed", 2)["status"] == {"observedGeneration": 2, "typeChecking": {}}
+    assert call("DELETE", f"{POLICIES}/typed")[0] == 200
+
+
+def test_custom_resources(kas, connect):
+    call = connect(kas)
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
+    names = {"plural": "sizeds", "kind": "Sized"}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    spec = {"group": "policystatus.example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    assert call("POST", CRDS, {"metadata": {"name": "sizeds.policystatus.example.com"}, "spec": spec})[0] == 201
+    until(lambda: call("GET", "/apis/policystatus.example.com/v1/sizeds")[0] == 200)
+    assert call("POST", POLICIES, policy("sized", "policystatus.example.com", "sizeds", "object.spec.weight > 1"))[0] == 201
+    (warning,) = checked(call, "sized", 1)["status"]["typeChecking"]["expressionWarnings"]
+    assert "policystatus.example.com/v1, Kind=Sized: ERROR: <input>:1:12: undefined field 'weight'" in warning["warning"]
+    assert call("DELETE", f"{POLICIES}/sized")[0] == 200
+    assert call("DELETE", f"{CRDS}/sizeds.policystatus.example.com")[0] == 200

@@ -1,0 +1,218 @@
+"""kas.Server: what it takes, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kas
+from kas.auth.attributes import DENY, NO_OPINION
+from kas.config.runtime import chosen
+from kas.registry.rest import ObjectList
+from kas.types.scheme import BUILTIN
+from tests.library.calling import Caller
+
+FLAGS: dict[str, Any] = {"secure_port": "auto", "unsafe_no_fsync": True, "workers": 1}
+PATIENCE_S = 90.0
+
+
+def options(directory: Path, **flags: Any) -> kas.Options:
+    return kas.Options(data_dir=directory / "data", **{**FLAGS, **flags})
+
+
+# --- options
+
+
+def test_flags_are_named_like_attributes_and_have_values_of_python_or_of_the_command_line(tmp_path):
+    o = kas.Options(data_dir=tmp_path, workers=2, event_ttl="1m", enable_admission_plugins=["AlwaysPullImages"], anonymous_auth=False)
+    assert (o.data_dir, o.workers, o.event_ttl, o.anonymous_auth) == (str(tmp_path), 2, 60.0, False)
+    assert kas.Options(event_ttl=60.0).event_ttl == 60.0 and kas.Options(secure_port="auto").secure_port == -1
+    assert set(o.given) == {"data-dir", "workers", "event-ttl", "enable-admission-plugins", "anonymous-auth"}
+
+
+@pytest.mark.parametrize(("flags", "error"), [
+    ({"nope": 1}, TypeError), ({"workers": "many"}, ValueError), ({"workers": True}, ValueError), ({"anonymous_auth": 1}, ValueError),
+    ({"event_ttl": "soon"}, ValueError), ({"workers": 1.5}, ValueError),
+])  # fmt: skip
+def test_what_no_flag_can_be(flags, error):
+    with pytest.raises(error):
+        kas.Options(**flags)
+
+
+def test_options_that_do_not_go_together_are_refused_with_all_that_is_wrong(tmp_path):
+    with pytest.raises(kas.OptionError) as e:
+        kas.Server(options(tmp_path, authorization_mode=["Nope"], enable_admission_plugins=["Odd"]))
+    assert any("Nope" in text for text in e.value.errors) and any("Odd" in text for text in e.value.errors)
+
+
+# --- kinds
+
+
+def test_chosen_kinds():
+    assert chosen(BUILTIN, "all") == {}
+    bare = chosen(BUILTIN, "none")
+    assert "v1/pods" in bare and "apps/v1/deployments" in bare and "v1/namespaces" not in bare
+    some = chosen(BUILTIN, ["pods", "batch", "deployments.apps"])
+    assert set(bare) - set(some) >= {"v1/pods", "batch/v1/jobs", "batch/v1/cronjobs", "apps/v1/deployments"}
+    assert "apps/v1/daemonsets" in some
+    with pytest.raises(ValueError, match="'nonsense' is neither an API group nor a resource that is built in"):
+        chosen(BUILTIN, ["nonsense"])
+
+
+# --- a server
+
+
+class Label:
+    """A plug-in that is given as it is."""
+
+    name = "Label"
+
+    def handles(self, a: Any) -> bool:
+        return a.resource == "configmaps" and a.operation == "CREATE"
+
+    async def admit(self, a: Any) -> None:
+        await asyncio.sleep(0)
+        a.obj["metadata"].setdefault("labels", {})["by"] = "plug-in"
+
+
+class NoDeletes:
+    def authorize(self, a: Any) -> tuple[int, str, str]:
+        return (DENY, "nobody deletes here", "") if a.verb == "delete" and a.resource == "configmaps" else (NO_OPINION, "", "")
+
+
+class Bearer:
+    """Users by a header of their own."""
+
+    def authenticate(self, get: Any, peer: Any = None) -> Any:
+        from kas.auth.user import UserInfo
+
+        name = get("x-name")
+        return UserInfo(name, ("named",)) if name else None
+
+
+class Planets:
+    """Computed, read only, and in no hurry."""
+
+    async def get(self, ctx: Any, name: str) -> dict[str, Any] | None:
+        await asyncio.sleep(0)
+        return {"metadata": {"name": name}, "spec": {"moons": 1}} if name == "earth" else None
+
+    async def list(self, ctx: Any) -> ObjectList:
+        return ObjectList([o for name in ("earth",) if (o := await self.get(ctx, name)) is not None])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("library")
+
+    async def goodbye(context: kas.HookContext) -> None:
+        code, _ = await context.request("GET", "/api/v1/namespaces/default")
+        (directory / f"goodbye-{context.index}").write_text(str(code))
+
+    planets = kas.VirtualResource("space.example.com", "v1", "planets", "Planet", Planets(), namespaced=False)
+    made = kas.Server(
+        options(directory, authorization_mode=["RBAC"]), kinds=["pods", "batch"], admission=[Label()], authorizers=[NoDeletes()],
+        authenticators=[Bearer()], resources=[planets], pre_shutdown={"goodbye": goodbye},
+    )  # fmt: skip
+    with made:
+        yield made
+        assert made.stop() == 0
+        assert (directory / "goodbye-0").read_text() == "200"
+
+
+def test_some_kinds_are_there_and_others_are_not(server):
+    call = Caller(server)
+    assert call("GET", "/api/v1/pods")[0] == call("GET", "/apis/batch/v1/jobs")[0] == 200
+    assert call("GET", "/apis/apps/v1/deployments")[0] == call("GET", "/api/v1/services")[0] == 404
+
+
+def test_own_plug_ins_come_before_policies(server):
+    call = Caller(server)
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
+    validation = {"expression": "object.metadata.labels['by'] == 'plug-in'", "message": "it was not labelled"}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}
+    base = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    assert call("POST", f"{base}ies", {"metadata": {"name": "p"}, "spec": spec})[0] == 201
+    bound = {"metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}}
+    assert call("POST", f"{base}ybindings", bound)[0] == 201
+    code, made = call("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}})
+    assert code == 201 and made["metadata"]["labels"] == {"by": "plug-in"}
+
+
+def test_own_authorizers_come_before_the_modes_but_not_before_masters(server):
+    name = "/api/v1/namespaces/default/configmaps/none"
+    role = {"metadata": {"name": "all"}, "rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]}
+    rbac, call = "/apis/rbac.authorization.k8s.io/v1", Caller(server)
+    assert call("POST", f"{rbac}/clusterroles", role)[0] == 201
+    group = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "named"}
+    reference = {"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": "all"}
+    assert call("POST", f"{rbac}/clusterrolebindings", {"metadata": {"name": "all"}, "subjects": [group], "roleRef": reference})[0] == 201
+    ada = Caller(server, headers={"x-name": "ada"})
+    assert ada("GET", name)[0] == 404
+    code, e = ada("DELETE", name)
+    assert code == 403 and e["message"].endswith(": nobody deletes here")
+    assert call("DELETE", name)[0] == 404
+
+
+def test_a_resource_has_the_verbs_of_its_storage(server):
+    call, path = Caller(server), "/apis/space.example.com/v1/planets"
+    (found,) = call("GET", "/apis/space.example.com/v1")[1]["resources"]
+    assert found["verbs"] == ["get", "list"] and found["namespaced"] is False
+    code, earth = call("GET", f"{path}/earth")
+    assert code == 200 and earth["spec"] == {"moons": 1} and earth["kind"] == "Planet"
+    assert call("GET", f"{path}/mars")[1]["reason"] == "NotFound"
+    assert [o["metadata"]["name"] for o in call("GET", path)[1]["items"]] == ["earth"]
+    planet = {"apiVersion": "space.example.com/v1", "kind": "Planet", "metadata": {"name": "x"}}
+    assert call("POST", path, planet)[0] == call("DELETE", f"{path}/earth")[0] == call("GET", f"{path}?watch=true")[0] == 405
+    assert call("GET", "/apis/space.example.com/v1/namespaces/default/planets")[0] == 404
+
+
+# --- what does not start, and how it ends
+
+
+async def broken(context: kas.HookContext) -> None:
+    raise RuntimeError("no")
+
+
+class Nothing:
+    def create(self, ctx: Any, obj: Any) -> Any:
+        return obj
+
+
+@pytest.mark.parametrize("more", [
+    {"kinds": ["nonsense"]}, {"post_start": {"broken": broken}},
+    {"resources": [kas.VirtualResource("apps", "v1", "things", "Thing", Planets())]},
+    {"resources": [kas.VirtualResource("x.example.com", "v1", "things", "Thing", Nothing())]},
+    {"resources": [kas.VirtualResource("x.example.com", "v1", "things", "Thing", Planets(), schema={"type": "string"})]},
+], ids=["kinds", "hook", "group", "storage", "schema"])  # fmt: skip
+def test_what_does_not_start(tmp_path, more):
+    made = kas.Server(options(tmp_path), **more)
+    with pytest.raises(kas.StartError):
+        made.start()
+    assert made.url == "" and made.stop() == 0
+
+
+def test_a_server_ends_with_its_program(tmp_path):
+    code = f"""
+import os, kas
+options = kas.Options(data_dir={str(tmp_path / "data")!r}, secure_port="auto", unsafe_no_fsync=True, workers=1)
+server = kas.Server(options, kinds="none").start()
+print(server.url.rpartition(":")[2], flush=True)
+os._exit(7)
+"""
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 7
+    port, until = int(done.stdout.split()[-1]), time.monotonic() + PATIENCE_S
+    while True:
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)):
+                break
+        assert time.monotonic() < until, "it still listens"
+        time.sleep(0.05)
