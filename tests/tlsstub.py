@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -32,6 +34,7 @@ class TLSStub:
 
     def __init__(self, certificate: Path, key: Path, answer: Callable[[Asked], Answer], clients: Path | None = None) -> None:
         self.asked: list[Asked] = []
+        self._open: set[socket.socket] = set()
         stub = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -39,6 +42,14 @@ class TLSStub:
 
             def log_message(self, *args: object) -> None:
                 pass
+
+            def setup(self) -> None:
+                super().setup()
+                stub._open.add(self.connection)
+
+            def finish(self) -> None:
+                stub._open.discard(self.connection)
+                super().finish()
 
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -75,8 +86,12 @@ class TLSStub:
         return taken
 
     def close(self) -> None:
+        """Ends it, and the connections that were kept open."""
         self.server.shutdown()
         self.server.server_close()
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> TLSStub:
         return self
