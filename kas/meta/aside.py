@@ -11,6 +11,7 @@ stretch of compiled code that keeps it (measured in docs/threat-model.md). More 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -66,9 +67,14 @@ class Aside:
     """
 
     def __init__(self, threads: int = THREADS) -> None:
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        self._wanted, self._running = threads, 0
+        self._threads = threads
         self._usual = sys.getswitchinterval()
+        self.reset()
+
+    def reset(self) -> None:
+        """As new: a process that was forked has none of the threads."""
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._wanted, self._running = self._threads, 0
         self.done = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -115,6 +121,7 @@ class Aside:
 
 
 POOL = Aside()
+os.register_at_fork(after_in_child=POOL.reset)
 
 
 async def step(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

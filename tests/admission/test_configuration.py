@@ -182,7 +182,7 @@ TOLERATIONS = "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, k
         ("ImagePolicyWebhook", "{imagePolicy: {allowTTL: 1}}", "valid value is between 1s and 30m0s, got 1s"),
         ("ImagePolicyWebhook", "{imagePolicy: {retryBackoff: 300001}}", "valid value is between 1ns and 5m0s, got 5m0.001s"),
         ("ImagePolicyWebhook", "{imagePolicy: {}}", "invalid configuration: no configuration has been provided"),
-        ("ImagePolicyWebhook", "{imagePolicy: {kubeConfigFile: /no/such}}", "open /no/such: no such file or directory"),
+        ("ImagePolicyWebhook", "{imagePolicy: {kubeConfigFile: /no/such}}", "stat /no/such: no such file or directory"),
         ("ValidatingAdmissionWebhook", "{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: x}",
          'kubeConfigFile: Invalid value: "x": must be an absolute file path'),
         ("MutatingAdmissionWebhook", "{apiVersion: apiserver.config.k8s.io/v1alpha1, kind: WebhookAdmission, kubeConfigFile: /no/such}",

@@ -83,7 +83,7 @@ def test_certificate(k: Kubectl, name: str):
     assert "approved" in k.out("certificate", "approve", name)
     assert k.get("csr", name)["status"]["conditions"][0]["type"] == "Approved"
     row = table(k.out("get", "csr", name))[1]
-    assert row[0] == name and row[-1] == "Approved"
+    assert row[0] == name and row[-1] in ("Approved", "Approved,Issued")
 
 
 # --- events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
 import sys
 import threading
 import weakref
@@ -107,3 +108,16 @@ def test_the_interpreter_switches_quickly_only_while_there_is_work() -> None:
         assert sys.getswitchinterval() == usual
 
     asyncio.run(go())
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    script = """
+import asyncio, os
+from kas.meta.aside import POOL
+assert asyncio.run(POOL.run(sum, [1, 2])) == 3
+pid = os.fork()
+if not pid:
+    os._exit(asyncio.run(asyncio.wait_for(POOL.run(sum, [3, 4]), 60)))
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
