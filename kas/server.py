@@ -9,7 +9,7 @@ import functools
 import logging
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -392,8 +392,9 @@ class Server:
             self.deadlines, lambda req: respond.late(timed_out()),
         )  # fmt: skip
 
-    def controllers(self) -> list[controllers.Controller]:
-        """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``."""
+    def controllers(self) -> Iterator[controllers.Controller]:
+        """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``; each is loaded when it is
+        taken."""
         from kas.controllers.signing import Authority
 
         o, raw = self.options, self.options.raw
@@ -402,17 +403,17 @@ class Server:
             self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
             self.authorizer, Authority(o.data_dir / "pki" / "ca.crt", o.data_dir / "pki" / "ca.key"),
         )  # fmt: skip
+        yield from map(initializer.make, self.own)
         if not o.etcd:
-            return [initializer.make(name) for name in (*self.own, *self.chosen)]
+            yield from map(initializer.make, self.chosen)
+            return
         from kas.controllers.election import LeaderElection
         from kas.controllers.masterleases import MasterLeases
 
-        out = [initializer.make(name) for name in self.own]
         if raw.endpoint_reconciler_type == "lease":
-            out.append(MasterLeases(self.registries, o.endpoint_address, self.bootstrapper.forget))
+            yield MasterLeases(self.registries, o.endpoint_address, self.bootstrapper.forget)
         if self.chosen:
-            out.append(LeaderElection(self.registries, lambda: [initializer.make(name) for name in self.chosen], self.hooks))
-        return out
+            yield LeaderElection(self.registries, lambda: [initializer.make(name) for name in self.chosen], self.hooks)
 
     def runner(self, more: Sequence[Periodic] = ()) -> Runner:
         """The tasks of this worker beside its requests, and ``more``."""

@@ -10,7 +10,7 @@ import asyncio
 import fcntl
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -62,7 +62,7 @@ class Runner:
 
     def __init__(
         self, index: int, run_dir: Path, store: Expiring, compact: Callable[[int], object], periodic: Sequence[Periodic],
-        controllers: Callable[[], Sequence[Controller]], hooks: Hooks,
+        controllers: Callable[[], Iterable[Controller]], hooks: Hooks,
     ) -> None:  # fmt: skip
         self._index, self._run_dir, self._store, self._compact_to = index, run_dir, store, compact
         self._periodic, self._controllers, self._hooks = periodic, controllers, hooks
@@ -114,6 +114,7 @@ class Runner:
         self._task("expiry", self._expire())
         for controller in self._controllers():
             self._task(controller.name, keep(controller, self._hooks))
+            await asyncio.sleep(0)  # it begins, and its health check passes, before the next is loaded
 
     async def _compact(self) -> None:
         while True:

@@ -40,7 +40,8 @@ def test_a_serving_certificate_changes_on_disk(world, kas_server):
     world.server = kas_server(*world.flags)
     old = world.serving.cert.serial_number
     with world.dial() as open_one:
-        assert served(open_one) == old and get(open_one)[0] == 200
+        assert served(open_one) == old
+        until(lambda: get(open_one)[0] == 200, "the worker that leads to have begun its loops")
         new = world.issue_serving().cert.serial_number
 
         def shows(serial: int) -> bool:
