@@ -26,7 +26,7 @@ ETCD = (
     Flag("etcd-servers-overrides", "strings", (), "Other addresses of etcd for single resources.",
          no_effect("all resources are kept in one place")),
     Flag("lease-reuse-duration-seconds", "int", 60, "How long a lease of etcd takes further keys.",
-         no_effect("every Event has its own time to live")),
+         no_effect("in the file every Event has its own time to live, and a lease of etcd takes further keys for 60 s", 60)),
     Flag("storage-backend", "string", "lmdb", "Where objects are kept: lmdb, in --data-dir, or etcd3, the cluster of --etcd-servers.",
          upstream=""),
     Flag("storage-media-type", "string", "application/json", "Media type objects are stored in.",

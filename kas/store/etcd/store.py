@@ -59,8 +59,7 @@ class EtcdStore(LMDBStore):
         self._config, self._values, self._keys = config, values(self), keys
         self._ask_progress, self._ordered = ask_progress, ordered_progress
         self._client = Client(config)
-        self._async: AsyncClient | None = None
-        self._leases: Leases | None = None
+        self._called: tuple[AsyncClient, Leases] | None = None  # once the loop runs
         self._writes: set[asyncio.Task[Any]] = set()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
@@ -97,13 +96,18 @@ class EtcdStore(LMDBStore):
         task.add_done_callback(self._writes.discard)
         return asyncio.shield(task)
 
+    def _calls(self) -> tuple[AsyncClient, Leases]:
+        """What asks etcd on the loop's thread; made by the first call."""
+        if self._called is None:
+            client = AsyncClient(self._config)
+            self._called = client, Leases(client)
+        return self._called
+
     async def _write(self, ops: list[Op], outcome: T) -> T:
-        if self._async is None or self._leases is None:
-            self._async = AsyncClient(self._config)
-            self._leases = Leases(self._async)
-        leases = [await self._leases.lease(lease_of(op)) if lease_of(op) else 0 for op in ops]
+        client, shared_leases = self._calls()
+        leases = [await shared_leases.lease(lease_of(op)) if lease_of(op) else 0 for op in ops]
         before = [self.get(op.key) for op in ops]
-        answer = await self._async.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
+        answer = await client.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
         await self._caught_up(answer.header.revision)
         self._settle(ops, before, answer)
         return outcome
@@ -222,14 +226,12 @@ class EtcdStore(LMDBStore):
 
     async def _newest_of_all(self) -> int:
         """A revision of etcd's that is as new as any acknowledged write, and that the replica will be told of."""
-        if self._async is None:
-            self._async = AsyncClient(self._config)
-            self._leases = Leases(self._async)
+        client, _ = self._calls()
         if not self._ordered:
-            put = await self._async.call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)
+            put = await client.call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)
             return int(put.header.revision)
         request = pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
-        revision = int((await self._async.call(RANGE, request, FRESH_S)).header.revision)
+        revision = int((await client.call(RANGE, request, FRESH_S)).header.revision)
         if self.shared.revision < revision:
             self._ask_progress()
         return revision
@@ -240,10 +242,7 @@ class EtcdStore(LMDBStore):
         """Asks etcd whether it answers; ``unreachable`` tells. For a loop of the worker's, every few seconds."""
         self._probed_at = time.monotonic()
         try:
-            if self._async is None:
-                self._async = AsyncClient(self._config)
-                self._leases = Leases(self._async)
-            await self._async.call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), PROBE_S)
+            await self._calls()[0].call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), PROBE_S)
             self._probe_failed = ""
         except StoreError as e:
             self._probe_failed = f"error getting data from etcd: {e}"
