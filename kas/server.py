@@ -196,7 +196,7 @@ class Server:
         hooked = [LoopbackToken(self._loopback)] if self.extensions.post_start or self.extensions.pre_shutdown else []
         self.keys = ServiceAccountKeys(
             raw.service_account_issuer, Path(raw.service_account_signing_key_file or o.data_dir / "pki" / "sa.key"),
-            [Path(p) for p in raw.service_account_key_file],
+            [Path(p) for p in raw.service_account_key_file], own=not raw.service_account_signing_key_file,
         )  # fmt: skip
         self.audiences = raw.api_audiences or raw.service_account_issuer
         self.token_use = TokenUse(self.registries)

@@ -584,11 +584,11 @@ def prepare(o: Completed) -> None:
 
 
 def prepare_later(o: Completed) -> None:
-    """What nobody waits for: an RSA key takes a while, and is wanted when the first service-account token is."""
-    from kas.edge import certs
+    """What nobody waits for: an RSA key takes a while. A worker that needs it earlier makes it."""
+    from kas.auth.tokens import ensure_signing_key
 
     if not o.raw.service_account_signing_key_file:
-        certs.ensure_signing_key(o.data_dir / "pki" / "sa.key")
+        ensure_signing_key(o.data_dir / "pki" / "sa.key")
 
 
 def kubeconfig(o: Completed, token: str, ca: bytes, shown: tuple[bytes, bytes] | None = None) -> str:

@@ -19,7 +19,7 @@ from kas.auth.authn.bootstrap import BootstrapTokens
 from kas.auth.authn.serviceaccount import Getter, JWTTokens, NoteUse, ServiceAccountTokens, TokenCounts
 from kas.auth.authn.tokenfile import admin_token, load_token_file
 from kas.auth.authn.union import Authenticators, TokenUnion
-from kas.auth.tokens import LEGACY_ISSUER, Signer, Verifier
+from kas.auth.tokens import LEGACY_ISSUER, Signer, Verifier, ensure_signing_key
 
 if TYPE_CHECKING:
     from kas.auth.external import External
@@ -27,21 +27,25 @@ if TYPE_CHECKING:
 
 class ServiceAccountKeys:
     """What signs service-account tokens and what tells them from others'. The first of ``issuers`` is the one that new tokens name, all
-    are accepted. ``signing_key`` and the further public keys in ``more`` are PEM files, read at the first use; raises ``OSError`` and
-    ``ValueError`` then."""
+    are accepted. ``signing_key`` and the further public keys in ``more`` are PEM files, read at the first use; with ``own`` the
+    first is made then when nobody has yet. Raises ``OSError`` and ``ValueError`` then."""
 
-    def __init__(self, issuers: Sequence[str], signing_key: Path, more: Sequence[Path] = ()) -> None:
-        self.issuers, self._path, self._more = issuers, signing_key, more
+    def __init__(self, issuers: Sequence[str], signing_key: Path, more: Sequence[Path] = (), own: bool = False) -> None:
+        self.issuers, self._path, self._more, self._own = issuers, signing_key, more, own
+
+    @cached_property
+    def _signing_key(self) -> bytes:
+        return ensure_signing_key(self._path) if self._own else self._path.read_bytes()
 
     @cached_property
     def signer(self) -> Signer:
         """A signer with the key as it is on disk now, for the first issuer."""
-        return Signer(self._path.read_bytes(), self.issuers[0])
+        return Signer(self._signing_key, self.issuers[0])
 
     @cached_property
     def verifier(self) -> Verifier:
         """A verifier with all keys as they are on disk now, for all issuers and the legacy one."""
-        return Verifier([path.read_bytes() for path in (self._path, *self._more)], [*self.issuers, LEGACY_ISSUER])
+        return Verifier([self._signing_key, *(path.read_bytes() for path in self._more)], [*self.issuers, LEGACY_ISSUER])
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,14 @@ import hashlib
 import json
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.auth import jws
 from kas.auth.authn import AuthenticationError
 from kas.auth.user import service_account_username
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Claims = dict[str, Any]
 
@@ -122,6 +125,29 @@ def generate_key() -> bytes:
 
     key = ec.generate_private_key(ec.SECP256R1())
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def ensure_signing_key(path: Path) -> bytes:
+    """The PEM of the key that signs service-account tokens (RS256, which every client library verifies), made when it is not there: of
+    several processes that make it at once the first one's counts. Takes some tenths of a second then. Raises ``OSError``."""
+    import contextlib
+    import os
+    import tempfile
+
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        key = rsa.generate_private_key(65537, 2048)
+        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name + ".") as f:  # readable by its owner alone
+            f.write(pem)
+            f.flush()
+            os.fsync(f.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(f.name, path)
+    return path.read_bytes()
 
 
 def load_public_keys(pem: bytes) -> list[Any]:

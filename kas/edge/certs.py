@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 RENEW_BEFORE = datetime.timedelta(days=30)
@@ -74,14 +74,6 @@ def ensure_client(directory: Path, name: str, group: str) -> tuple[bytes, bytes]
         _write(key_path, _key_pem(key), 0o600)
         _write(cert_path, cert.public_bytes(serialization.Encoding.PEM), 0o644)
     return cert_path.read_bytes(), key_path.read_bytes()
-
-
-def ensure_signing_key(path: Path) -> Path:
-    """The key that signs service-account tokens (RS256, which every client library verifies), made once."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(path, _key_pem(rsa.generate_private_key(65537, 2048)), 0o600)
-    return path
 
 
 def _forget(paths: CertPaths) -> None:

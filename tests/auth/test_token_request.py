@@ -2,11 +2,13 @@
 
 import base64
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from kas.auth.authn.bootstrap import BootstrapTokens
 from kas.auth.authn.serviceaccount import ServiceAccountTokens
+from kas.auth.credentials import ServiceAccountKeys
 from kas.auth.tokens import Signer, Verifier, generate_key
 from kas.auth.user import NODE_NAME, NODE_UID, POD_NAME, UserInfo
 from kas.kinds.authentication.tokenrequest import Issuer, create
@@ -124,3 +126,15 @@ def test_bootstrap_token():
     for change in bad:
         stored[0] = secret(**change)
         assert auth.authenticate_token("abcdef.0123456789abcdef") is None, change
+
+
+def test_who_needs_the_signing_key_first_makes_it(tmp_path):
+    """Also two at once: a worker that is asked for a token and the child that makes keys after the start."""
+    path = tmp_path / "pki" / "sa.key"
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(lambda _: ServiceAccountKeys([ISSUER], path, own=True), range(2)))
+        tokens = list(pool.map(lambda keys: keys.signer.sign({"iss": ISSUER}), made))
+    assert [keys.verifier.claims(token) for keys in made for token in tokens] == [{"iss": ISSUER}] * 4
+    assert (path.stat().st_mode & 0o777, [p.name for p in path.parent.iterdir()]) == (0o600, ["sa.key"])
+    with pytest.raises(FileNotFoundError):
+        _ = ServiceAccountKeys([ISSUER], tmp_path / "other").signer

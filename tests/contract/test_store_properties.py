@@ -112,6 +112,17 @@ class Histories(RuleBasedStateMachine):
             assert model == lmdb
         return self.model.revision
 
+    @rule(target=revisions, given=st.lists(st.lists(st.tuples(st.sampled_from(KEYS[:3]), st.booleans()), max_size=3, unique_by=lambda o: o[0]),
+                                           min_size=1, max_size=6))  # fmt: skip
+    def write_given_revisions(self, given: Any) -> int:
+        revisions = []
+        for at, ops in enumerate(given, self.model.revision + 1):
+            revisions.append((at, [Op(key, draft() if there else None) for key, there in ops]))
+            self.model.apply(at, [op for op in revisions[-1][1] if op.draft is not None or self.model.get(op.key) is not None])
+        self.store.apply_many(revisions)
+        assert self.store.revision == self.model.revision
+        return self.model.revision
+
     @rule(revision=st.one_of(st.just(0), revisions), prefix=st.sampled_from(PREFIXES), limit=st.sampled_from([0, 1, 2, 5]),
           start=st.sampled_from(["", *KEYS]), matcher=st.sampled_from(MATCHERS), count=st.booleans())
     def read(self, revision: int, prefix: str, limit: int, start: str, matcher: Any, count: bool) -> None:

@@ -255,8 +255,13 @@ class LMDBStore(Store):
         the first that failed met; those after it are not applied then."""
         self.start()
         ended: SimpleQueue[StoreError | None] = SimpleQueue()
+        known: dict[str, bool] = {}  # whether a key is there after the revisions before this one, which may not be committed yet
         for revision, ops in revisions:
-            there = [op for op in ops if op.draft is not None or self._env.get(op.key) is not None]
+            there = []
+            for op in ops:
+                if op.draft is not None or (known[op.key] if op.key in known else self._env.get(op.key) is not None):
+                    there.append(op)
+                known[op.key] = op.draft is not None
             self._seal(there)
             self._committer.submit(Unit(there, ended.put, revision, direct=True))
         for error in [ended.get() for _ in revisions]:
