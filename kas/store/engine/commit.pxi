@@ -187,9 +187,10 @@ def apply_batch(Env env not None, list units not None, list at not None, uint64_
         free(ops)
 
 
-def load_batch(Env env not None, list ops not None, list states not None):
+def load_batch(Env env not None, list ops not None, list states not None, uint64_t now_s):
     """Puts records as they stand elsewhere, in one transaction: ``states`` has ``(mod_revision, create_revision, version)`` of each
-    operation's. No history, no event, and the newest revision stays: for filling an empty environment, before anybody reads it."""
+    operation's. No history, no event, and the newest revision stays: for filling an environment before anybody reads it. A record that
+    was loaded before is replaced. Leases count from ``now_s``."""
     cdef size_t n = len(ops), i
     cdef list heads = [], bodies = []
     cdef Prepared *given
@@ -210,7 +211,7 @@ def load_batch(Env env not None, list ops not None, list states not None):
             prepare(&given[i], op, 0, EACH, heads, bodies)
             numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2] = states[i]
         with nogil:
-            rc = load_records(env, given, numbers, n)
+            rc = load_records(env, given, numbers, n, now_s)
         if rc:
             raise engine_error(rc, "loading")
     finally:

@@ -169,19 +169,33 @@ cdef int put_record(Env env, void *txn, Prepared *p) noexcept nogil:
     return rc
 
 
-cdef int load_records(Env env, Prepared *ops, const uint64_t *numbers, size_t n) noexcept nogil:
+cdef int load_records(Env env, Prepared *ops, const uint64_t *numbers, size_t n, uint64_t now_s) noexcept nogil:
     """The transaction of load_batch."""
     cdef void *txn
     cdef size_t i
     cdef Head *h
+    cdef kas_val k, before
     cdef int rc = env.begin_write(&txn)
     if rc:
         return rc
     for i in range(n):
         ops[i].new_body_len = compose(&ops[i].parts, ops[i].full, ops[i].full_len, numbers[3 * i], ops[i].new_head, ops[i].new_body)
         h = <Head *>ops[i].new_head
-        h.create_revision, h.version, h.lease_expiry = numbers[3 * i + 1], numbers[3 * i + 2], 0
-        rc = put_record(env, txn, &ops[i])
+        h.create_revision, h.version = numbers[3 * i + 1], numbers[3 * i + 2]
+        h.lease_expiry = now_s + ops[i].lease_s if ops[i].lease_s > 0 else 0
+        k = val(ops[i].key, ops[i].key_len)
+        rc = L.get(txn, env.current, &k, &before)
+        if rc == 0:  # loaded before, by one that was interrupted
+            if not head_ok(<char *>before.data, before.size):
+                rc = ERR_CORRUPTED
+            elif (<Head *>before.data).lease_expiry:
+                rc = write_expiry(env, txn, &ops[i], (<Head *>before.data).lease_expiry, 0)
+        elif rc == ERR_NOTFOUND:
+            rc = 0
+        if rc == 0:
+            rc = put_record(env, txn, &ops[i])
+        if rc == 0 and h.lease_expiry:
+            rc = write_expiry(env, txn, &ops[i], h.lease_expiry, numbers[3 * i])
         if rc:
             break
     return env.end_write(txn, rc)

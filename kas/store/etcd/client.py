@@ -56,6 +56,8 @@ COMPACT = Call("/etcdserverpb.KV/Compact", pb.CompactionRequest, pb.CompactionRe
 WATCH = Call("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, safe=True)
 GRANT = Call("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
 REVOKE = Call("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
+TIME_TO_LIVE = Call("/etcdserverpb.Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse, safe=True)
+SNAPSHOT = Call("/etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest, pb.SnapshotResponse, safe=True)
 STATUS = Call("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, safe=True)
 ALARM = Call("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse, safe=True)
 
@@ -160,6 +162,17 @@ class Client:
         )
         stream = method(requests, metadata=HAS_LEADER)
         return stream, stream
+
+    def snapshot(self) -> Iterator[pb.SnapshotResponse]:
+        """The file of one server, in pieces. Raises ``StoreError``; nothing is asked again."""
+        self.call(STATUS, pb.StatusRequest())  # to a server that answers
+        method = self._channel().unary_stream(
+            SNAPSHOT.path, request_serializer=pb.SnapshotRequest.SerializeToString, response_deserializer=pb.SnapshotResponse.FromString
+        )
+        try:
+            yield from method(pb.SnapshotRequest())
+        except grpc.RpcError as e:
+            translate(e, SNAPSHOT)
 
     def next_server(self) -> None:
         """The next call goes to another server, if there is one."""

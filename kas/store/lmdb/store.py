@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import NoReturn, TypeVar
@@ -270,9 +271,9 @@ class LMDBStore(Store):
 
     def load(self, ops: list[Op], states: list[tuple[int, int, int]]) -> None:
         """Takes in records as they stand elsewhere, before anybody reads: ``states`` has the mod revision, the create revision and the
-        version of each. ``loaded`` ends it."""
+        version of each; what was loaded before is replaced. ``loaded`` ends it."""
         self._seal(ops)
-        _engine.load_batch(self._env, ops, states)
+        _engine.load_batch(self._env, ops, states, int(time.time()))
 
     def loaded(self, revision: int) -> None:
         """What was loaded is everything as of ``revision``; nothing before it can be read."""
@@ -373,6 +374,10 @@ class LMDBStore(Store):
         """Forgets history that is older than ``window_s`` seconds or takes more than ``max_history_bytes``, and what dead processes hold;
         returns the compacted revision. Blocks: call it in a thread."""
         return HistoryPolicy(window_s, max_history_bytes).run(self, now_s)
+
+    def leased(self) -> list[tuple[str, int]]:
+        """All keys that end by themselves with the revisions they were written at, the next first. For tools."""
+        return _engine.due(self._env, (1 << 64) - 1, 1 << 62)
 
     def revision_before(self, second: int) -> int:
         """The newest revision committed before a Unix second (while the clock's samples reach back)."""
