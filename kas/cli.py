@@ -1,4 +1,4 @@
-"""The command line: ``kas serve``, ``kas storage``, ``kas version``. Imports little, because the supervisor stays in this process."""
+"""The command line: ``kas serve``, ``kas storage``, ``kas snapshot``, ``kas version``. Imports little, because the supervisor stays in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ USAGE = """usage: kas <command>
 A Kubernetes API server.
 
   serve      serve the API; kas serve --help shows every flag
-  storage    look after the data of a server that is stopped; kas storage migrate --help
+  storage    move, check and rewrite what is stored; kas storage --help
+  snapshot   save what is stored to a file, and restore it; kas snapshot --help
   version    print the versions of kas and of the Kubernetes API it serves
 
   -h, --help
@@ -36,6 +37,10 @@ def main(args: Sequence[str] | None = None) -> None:
         from kas.storage import main as storage
 
         sys.exit(storage(rest))
+    elif command == "snapshot":
+        from kas.storage.snapshot_command import main as snapshot
+
+        sys.exit(snapshot(rest))
     else:
         what = f"unknown command {command!r}" if command != "version" else f"version takes no arguments, got {' '.join(rest)}"
         print(f"kas: {what}; see kas --help", file=sys.stderr)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import lmdb
 
-from kas.config import features
 from kas.config.options import Completed, complete, read
 from kas.preflight import preflight
+from kas.storage.command import EXIT_FAILED, EXIT_USAGE, encryption_of
+from kas.storage.places import ROOT
 from kas.store import StoreError, open_store
 from kas.store.lmdb import LMDBStore
 from kas.store.rewrite import Rewritten, rewrite_stale
@@ -27,16 +28,14 @@ USAGE = """usage: kas storage migrate [flags of kas serve]
 Writes every object in --data-dir again that is not stored as --encryption-provider-config says today, forgets the history, and
 writes the file anew, so that nothing of what was there before is left in it. The server must not run.
 """
-EXIT_USAGE, EXIT_FAILED = 2, 1
-ROOT = "/registry/"
 
 
 def main(args: Sequence[str]) -> int:
     """Run the command; returns the exit code. Everything wrong is told on standard error."""
-    if args[:1] != ["migrate"] or set(args) & {"-h", "--help"}:
-        print(USAGE, end="", file=sys.stdout if set(args) & {"-h", "--help"} else sys.stderr)
-        return 0 if set(args) & {"-h", "--help"} else EXIT_USAGE
-    options, errors = read(args[1:])
+    if set(args) & {"-h", "--help"}:
+        print(USAGE, end="")
+        return 0
+    options, errors = read(args)
     errors += preflight(options)
     for text in errors:
         print(f"kas: {text}", file=sys.stderr)
@@ -63,7 +62,7 @@ def migrate(o: Completed) -> Rewritten:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ValueError(f"--data-dir: {o.data_dir} is held by another kas: stop it first") from None
-        encryption = _encryption(o)
+        encryption = encryption_of(o)
         if encryption is not None and (why := encryption.begin()):
             raise ValueError(f"KMS provider {why}")
         store = open_store(
@@ -79,15 +78,6 @@ def migrate(o: Completed) -> Rewritten:
                 encryption.close()
         _write_anew(o.data_dir / "store")
         return done
-
-
-def _encryption(o: Completed):
-    if not o.raw.encryption_provider_config:
-        return None
-    from kas.encryption.atrest import EncryptionAtRest
-    from kas.types.scheme import BUILTIN
-
-    return EncryptionAtRest(o.raw.encryption_provider_config, False, "KMSv1" in features.enabled(o.raw.feature_gates), BUILTIN.resources)
 
 
 def _forget(store: LMDBStore) -> None:

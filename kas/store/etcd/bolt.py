@@ -23,7 +23,8 @@ MAGIC, VERSION = 0xED0CDAED, 2
 BRANCH, LEAF, META = 0x01, 0x02, 0x04
 SUB_BUCKET = 0x01
 PAGE, ELEMENT, HEADER = struct.Struct("<QHHI"), struct.Struct("<IIII"), struct.Struct("<QQ")
-META_PAGE = struct.Struct("<IIIIQQQQQQ")  # magic, version, page size, flags, root, sequence, free list, high water mark, transaction, checksum
+# magic, version, page size, flags; root page, its sequence, free list, pages in use, transaction, checksum
+META_PAGE = struct.Struct("<IIIIQQQQQQ")
 SHA, SHA_BLOCK = 32, 512
 MOST_DEPTH = 32
 MOST_KEY, MOST_VALUE = 32 << 10, 1 << 30  # bbolt's MaxKeySize; etcd's requests are far smaller
@@ -226,7 +227,7 @@ class Bolt:
         except ValueError:
             length, begins = size, 0
         begins += at + 1
-        if self._map[at] != 0x0A or begins + length > at + size:
+        if not size or self._map[at] != 0x0A or begins + length > at + size:
             raise self._bad("its bucket 'key' holds what is no KeyValue")
         return self._map[begins : begins + length]
 

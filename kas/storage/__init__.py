@@ -1,0 +1,120 @@
+"""``kas storage``: moves, checks and rewrites what a server stores; and ``kas snapshot`` (``snapshot_command``).
+
+    migrate   writes everything again as it would be written today   places     what can be read or filled; lmdbplace, etcdplace, imageplace
+    copying   from one place to another, online                      snapshots  files that hold a place at one revision
+    checking  whether what is stored is whole                        command    command lines, places by name
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+
+from kas.store.errors import StoreError
+
+EXIT_USAGE, EXIT_FAILED = 2, 1
+USAGE = """usage: kas storage <command>
+
+  migrate    write every object again with today's encryption keys, and forget the history; the server must not run
+  copy       copy all objects from one place to another, online: LMDB to etcd, etcd to LMDB, or the same kind
+  check      see whether everything stored can be read and fits
+
+kas storage <command> --help tells more.
+"""
+COPY = """usage: kas storage copy --from PLACE --to PLACE [--prefix=/registry] [flags of kas serve]
+
+PLACE is lmdb:DIR, the --data-dir of a server, or etcd:URL,URL. Copies all objects while servers write to the source: everything at one
+revision, then what happened since, until little does; then both sides are read again and compared by a digest over keys and values. A
+copy that was interrupted goes on when it is asked for again; one that is complete brings what happened since, as long as nobody else wrote
+to the target. So: copy while the servers run, stop them, copy once more, start servers on the target.
+
+The target must be empty, a directory without a store, or hold the same copy. To LMDB objects keep their resourceVersions; in etcd they get
+etcd's, and every client has to list anew. What is left of a lease stays. Values that cannot be read are named and left out (exit code 1).
+Certificates, tokens and keys in --data-dir are not objects: copy them by hand.
+
+  --from, --to          the places
+  --prefix              prefix of the keys in etcd
+  --etcd-cafile, --etcd-certfile, --etcd-keyfile
+                        how etcd is reached, for both sides
+  --encryption-provider-config
+                        how values are opened, and sealed again; between two etcds sealed values may stay as they are without it
+"""
+CHECK = """usage: kas storage check --from PLACE [--prefix=/registry] [flags of kas serve]
+
+Reads everything in lmdb:DIR or etcd:URL,URL as of one revision, while servers may run, and lists on standard output what is wrong: a value
+that cannot be read or opened, an object at a key that is not its own; in LMDB also labels, fields and protobuf that do not fit the object,
+leases that nothing ends, and a history that does not lead to what is there. Exit code 0: nothing is; 1: something is.
+"""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; returns the exit code. Everything wrong is told on standard error."""
+    name, rest = (args[0], list(args[1:])) if args else ("", [])
+    asked = bool({"-h", "--help"} & set(args))
+    usage = {"copy": COPY, "check": CHECK}.get(name, USAGE)
+    if name == "migrate":
+        from kas.storage.migrate import main as migrate
+
+        return migrate(rest)
+    if asked or name not in ("copy", "check"):
+        print(usage, end="", file=sys.stdout if asked else sys.stderr)
+        return 0 if asked else EXIT_USAGE
+    from kas.storage.command import Usage
+
+    try:
+        return _copy(rest) if name == "copy" else _check(rest)
+    except Usage as e:
+        code, text = EXIT_USAGE, str(e)
+    except (StoreError, OSError, ValueError) as e:
+        code, text = EXIT_FAILED, str(e)
+    for line in text.splitlines():
+        print(f"kas: {line}", file=sys.stderr)
+    return code
+
+
+def _copy(args: list[str]) -> int:
+    from kas.storage import command
+    from kas.storage.copying import Copied, Copy, Progress
+
+    a = command.arguments(args, ("from", "to"))
+    command.begin()
+
+    def run(shown: Progress) -> Copied:
+        with closing(command.source_of(a)) as source, closing(command.target_of(a)) as target:
+            return Copy(source, target, shown).run()
+
+    with command.progress() as shown:
+        done = run(shown)
+    return told(done, a.own["to"])
+
+
+def told(done, target: str) -> int:
+    """What a copy did, for its user; the exit code."""
+    for key, why in sorted(done.unreadable.items()):
+        print(f"kas: {key} is left out: {why}", file=sys.stderr)
+    if not done.verified:
+        for key in done.different:
+            print(f"kas: {key} is not the same on both sides", file=sys.stderr)
+        print(f"kas: {target} does not hold what was read, and is not to be used", file=sys.stderr)
+        return EXIT_FAILED
+    leased = f" and {done.leased} with a lease" if done.leased else ""
+    went_on = ", continued" if done.resumed else ""
+    print(f"{done.objects} objects{leased} as of revision {done.revision}{went_on}; sha256 of both sides {done.digest}")
+    print(done.revisions)
+    return EXIT_FAILED if done.unreadable else 0
+
+
+def _check(args: list[str]) -> int:
+    from kas.storage import command
+    from kas.storage.checking import check
+
+    a = command.arguments(args, ("from",))
+    command.begin()
+    with closing(command.source_of(a)) as source:
+        found = check(source)
+    for key, why in found.wrong:
+        print(f"{key}: {why}")
+    history = f", {found.writes} writes in the history" if found.writes else ""
+    print(f"kas: {found.objects} objects, {found.bytes} bytes at revision {found.revision}{history}: {len(found.wrong)} findings", file=sys.stderr)
+    return EXIT_FAILED if found.wrong else 0

@@ -1,0 +1,177 @@
+"""Whether what is stored is whole: every value can be read, stands at its own key, and what was derived from it fits; of LMDB also whether
+the history leads to what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import orjson
+
+from kas.storage.lmdbplace import LMDBSource, entry
+from kas.storage.places import PAGE, ROOT, Entry, Forms, Source
+from kas.store import Record, StoreError, TransformError
+from kas.store.etcd.layout import Undecodable
+from kas.types.scheme import EncodeError, transcode_json_to_protobuf
+
+# What kas and kube-apiserver keep below the prefix that is no object of its key.
+INTERNAL = ("/registry/ranges/", "/registry/masterleases/")
+EVENTS = 1000
+
+
+@dataclass
+class Checked:
+    """What was looked at, and (key, what is wrong) of each finding."""
+
+    objects: int = 0
+    bytes: int = 0
+    writes: int = 0
+    revision: int = 0
+    wrong: list[tuple[str, str]] = field(default_factory=list)
+
+
+def check(source: Source) -> Checked:
+    """Looks at everything as of one revision. Raises ``StoreError`` when the place itself cannot be read."""
+    forms, out = Forms(), Checked(revision=source.newest())
+    for prefix in forms.values.first:
+        for page in source.scan(out.revision, prefix):
+            for e in page:
+                _decoded(forms, e, Checked())  # they are told with all others
+    if isinstance(source, LMDBSource):
+        _lmdb(source, forms, out)
+        return out
+    for page in source.scan(out.revision):
+        for e in page:
+            out.objects, out.bytes = out.objects + 1, out.bytes + len(e.value or b"")
+            _decoded(forms, e, out)
+    return out
+
+
+def _decoded(forms: Forms, e: Entry, out: Checked) -> None:
+    try:
+        draft = forms.draft(e)
+    except Undecodable as why:
+        out.wrong.append((e.key, e.why or f"cannot be read: {why}"))
+        return
+    out.wrong += [(e.key, why) for why in misplaced(forms, e.key, draft.json)]
+
+
+def misplaced(forms: Forms, key: str, text: bytes) -> list[str]:
+    """How an object does not fit its key."""
+    if key.startswith(INTERNAL):
+        return []
+    obj = orjson.loads(text)
+    meta = obj.get("metadata") or {}
+    name, namespace = meta.get("name", ""), meta.get("namespace", "")
+    registry = forms.values.registry(key)
+    if registry is None:  # a custom resource, or what the server keeps for itself
+        if not name:
+            return []
+        group = obj.get("apiVersion", "").partition("/")[0]
+        rest = key.removeprefix(f"{ROOT}{group}/")
+        fits = rest != key and rest.partition("/")[2] == (f"{namespace}/{name}" if namespace else name)
+        return [] if fits else [f"holds {obj.get('kind')} {namespace}/{name} of {group}"]
+    out = []
+    home = registry.resource.storage_kind
+    if home is not None and (obj.get("apiVersion"), obj.get("kind")) != (home.api_version, home.kind):
+        out.append(f"holds {obj.get('apiVersion')} {obj.get('kind')}")
+    if key != registry.root + (f"{namespace}/{name}" if registry.resource.namespaced else name):
+        out.append(f"holds {namespace}/{name}")
+    return out
+
+
+# -- LMDB
+
+
+def _lmdb(source: LMDBSource, forms: Forms, out: Checked) -> None:
+    leases = dict(source.store.leased())
+    last = _history(source, out)
+    compacted = source.store.compacted_revision
+    for record in _records(source, out):
+        out.objects, out.bytes = out.objects + 1, out.bytes + len(record.body)
+        out.wrong += [(record.key, why) for why in _record(forms, record)]
+        if record.lease_expiry and leases.pop(record.key, 0) != record.revision:
+            out.wrong.append((record.key, "has a lease, and does not stand in the table of what expires"))
+        written = last.pop(record.key, None)
+        if record.revision > compacted and written != (record.revision, True):
+            out.wrong.append((record.key, f"is of revision {record.revision}, and the history ends at {written}"))
+    out.wrong += [(key, f"was written at {revision}, and is not there") for key, (revision, there) in last.items() if there]
+    newest = source.newest()
+    if newest == out.revision:  # a server that writes moves leases meanwhile
+        out.wrong += [(key, "stands in the table of what expires, and has no lease") for key in leases]
+
+
+def _records(source: LMDBSource, out: Checked) -> Iterator[Record]:
+    start, limit, more = "", PAGE, True
+    while more:
+        try:
+            page = source.store.range(ROOT, start, limit, out.revision)
+        except TransformError as e:
+            if limit == 1:
+                out.wrong.append((e.key, f"cannot be opened: {e.why}"))
+                start, limit = e.key + "\0", PAGE
+            else:
+                limit = 1  # a page with one that cannot be opened is read one by one, up to that one
+            continue
+        start, more = page.next_key, page.more
+        yield from page.records
+
+
+def _record(forms: Forms, record: Record) -> Iterator[str]:
+    """What is wrong with a record by itself."""
+    try:
+        obj = orjson.loads(record.json)
+    except ValueError as e:
+        yield f"cannot be read: {e}"
+        return
+    if obj.get("metadata", {}).get("resourceVersion") != str(record.revision):
+        yield f"says resourceVersion {obj.get('metadata', {}).get('resourceVersion')}, and is of revision {record.revision}"
+    written = entry(record)
+    assert written.draft is not None
+    try:
+        derived = forms.values.decode(record.key, written.draft.json)
+    except Undecodable as e:
+        yield f"cannot be read: {e}"
+        return
+    yield from misplaced(forms, record.key, written.draft.json)
+    if derived.label_map != record.labels:
+        yield f"has the labels {derived.label_map}, and is found by {record.labels}"
+    if derived.field_map != record.fields:
+        yield f"has the fields {derived.field_map}, and is found by {record.fields}"
+    registry = forms.values.registry(record.key)
+    if registry is not None and registry.resource.storage_kind is not None and written.draft.protobuf is not None:
+        try:
+            same = transcode_json_to_protobuf(registry.resource.storage_kind.type, written.draft.json) == written.draft.protobuf
+        except EncodeError as e:
+            same = False
+            yield f"cannot be written as protobuf: {e}"
+        if not same:
+            yield "is another object as protobuf than as JSON"
+
+
+def _history(source: LMDBSource, out: Checked) -> dict[str, tuple[int, bool]]:
+    """Walks the log; key → (revision of its last write, whether it was there after it). Memory grows with the keys in the history."""
+    last: dict[str, tuple[int, bool]] = {}
+    after = max(source.store.compacted_revision, 0)
+    while after < out.revision:
+        try:
+            events, reached = source.store.events(ROOT, after, EVENTS)
+        except StoreError as e:
+            out.wrong.append(("", f"the history behind revision {after} cannot be read: {e}"))
+            return last
+        for event in events:
+            if event.revision > out.revision:
+                return last
+            out.writes += 1
+            before = last.get(event.key)
+            if event.error is not None:
+                last[event.key] = (event.revision, event.op != 3)
+                continue
+            held = event.previous.revision if event.previous is not None else 0
+            if before is not None and held != (before[0] if before[1] else 0):
+                out.wrong.append((event.key, f"the history of revision {event.revision} follows {held}, and the one before is {before[0]}"))
+            if event.op != 1 and not 0 < held < event.revision:
+                out.wrong.append((event.key, f"the history of revision {event.revision} follows {held}"))
+            last[event.key] = (event.revision, event.op != 3)
+        after = reached
+    return last

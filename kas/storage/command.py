@@ -1,0 +1,162 @@
+"""What ``kas storage`` and ``kas snapshot`` share: their command line, places by name, encryption, progress on a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from kas import kinds
+from kas.config import features
+from kas.config.options import Completed, complete, read
+from kas.preflight import preflight
+from kas.storage.places import Refused
+from kas.store.etcd.layout import Keys
+from kas.store.transform import Transformers
+
+EXIT_USAGE, EXIT_FAILED = 2, 1
+SHOWN_S = 0.2
+
+
+class Usage(ValueError):
+    """The command line is wrong; one line for each mistake."""
+
+
+@dataclasses.dataclass
+class Arguments:
+    """A command line that was read: own flags by name, what is no flag, and the flags of ``kas serve`` among it."""
+
+    own: dict[str, str]
+    words: list[str]
+    options: Completed
+
+    def transformers(self) -> Transformers | None:
+        """What ``--encryption-provider-config`` says; it is asked for keys first. Raises ``Refused``."""
+        encryption = encryption_of(self.options)
+        if encryption is None:
+            return None
+        if why := encryption.begin():
+            raise Refused(f"KMS provider {why}")
+        return encryption.transformer
+
+
+def arguments(args: Sequence[str], own: Sequence[str], words: int = 0) -> Arguments:
+    """Reads ``--name=value`` and ``--name value`` of ``own``, so many words, and flags of ``kas serve``; ``--prefix`` is ``--etcd-prefix``.
+    Raises ``Usage``."""
+    found: dict[str, str] = {}
+    plain: list[str] = []
+    rest: list[str] = []
+    errors: list[str] = []
+    left = list(args)
+    while left:
+        arg = left.pop(0)
+        name, sep, value = arg[2:].partition("=")
+        if not arg.startswith("-") or arg == "-":
+            plain.append(arg)
+        elif arg.startswith("--") and name in own:
+            if not sep and not left:
+                errors.append(f"flag needs an argument: --{name}")
+            else:
+                found[name] = value if sep else left.pop(0)
+        else:
+            rest.append("--etcd-prefix" + arg.removeprefix("--prefix") if name == "prefix" else arg)
+            if not sep and left and not left[0].startswith("-"):
+                rest.append(left.pop(0))
+    if len(plain) > words:
+        errors.append(f"unexpected argument {plain[words]}")
+    options, wrong = read(rest)
+    errors += wrong + preflight(options)
+    if errors:
+        raise Usage("\n".join(errors))
+    return Arguments(found, plain, complete(options))
+
+
+def encryption_of(o: Completed):
+    """``EncryptionAtRest`` of a configuration, which is not asked for keys yet; None without one."""
+    if not o.raw.encryption_provider_config:
+        return None
+    from kas.encryption.atrest import EncryptionAtRest
+    from kas.types.scheme import BUILTIN
+
+    return EncryptionAtRest(o.raw.encryption_provider_config, False, "KMSv1" in features.enabled(o.raw.feature_gates), BUILTIN.resources)
+
+
+def split(place: str, flag: str) -> tuple[str, str]:
+    """("lmdb", directory) or ("etcd", URLs). Raises ``Usage``."""
+    kind, sep, where = place.partition(":")
+    if kind not in ("lmdb", "etcd") or not sep or not where:
+        raise Usage(f"--{flag}: {place!r} is neither lmdb:DIR nor etcd:URL,URL")
+    return kind, where
+
+
+def etcd_place(a: Arguments, urls: str):
+    """A cluster. Raises ``StoreError`` when it does not answer."""
+    try:
+        from kas.replicator import cluster
+        from kas.storage.etcdplace import EtcdPlace
+    except ImportError as e:
+        raise Refused(f"etcd needs the extra kas[etcd]: {e}") from None
+    config = dataclasses.replace(cluster(a.options), servers=tuple(url for url in urls.split(",") if url))
+    return EtcdPlace(config, Keys(a.options.raw.etcd_prefix), a.transformers())
+
+
+def source_of(a: Arguments, flag: str = "from"):
+    """The place to read. Raises ``Usage``, ``StoreError``."""
+    kind, where = split(a.own.get(flag, ""), flag)
+    if kind == "etcd":
+        return etcd_place(a, where)
+    from kas.storage.lmdbplace import LMDBSource
+
+    return LMDBSource(Path(where).expanduser() / "store", f"lmdb:{where}", a.options.store_max_size, a.transformers())
+
+
+def target_of(a: Arguments, flag: str = "to"):
+    """The place to fill. Raises ``Usage``, ``StoreError``."""
+    kind, where = split(a.own.get(flag, ""), flag)
+    if kind == "etcd":
+        return etcd_place(a, where)
+    from kas.storage.lmdbplace import LMDBTarget
+
+    return LMDBTarget(Path(where).expanduser().absolute(), a.options.store_max_size, a.transformers())
+
+
+def begin() -> None:
+    """Loads the kinds, whose rules say what a stored object is."""
+    kinds.install()
+
+
+class Shown:
+    """Progress on standard error, when it is a terminal."""
+
+    def __init__(self) -> None:
+        self._on, self._at, self._began, self._phase = sys.stderr.isatty(), 0.0, 0.0, ""
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if not self._on or (phase == self._phase and now - self._at < SHOWN_S):
+            return
+        if phase != self._phase:
+            self._phase, self._began = phase, now
+        self._at = now
+        rate = f", {done / (now - self._began):,.0f}/s" if now > self._began else ""
+        bar = "#" * (30 * min(done, total) // total) if total else ""
+        share = f" [{bar:30}] {done:,} of {total:,}" if total else f" {done:,}"
+        print(f"\r\x1b[K{phase}{share}{rate}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Clears the line."""
+        if self._on and self._phase:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress() -> Iterator[Shown]:
+    """``Shown``, cleared at the end whatever happens."""
+    shown = Shown()
+    try:
+        yield shown
+    finally:
+        shown.end()

@@ -1,0 +1,128 @@
+"""A snapshot file of etcd's as a source (``places.py``), and what its values share with those of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from kas.storage.places import PAGE, ROOT, Entry, Refused
+from kas.store.errors import TransformError
+from kas.store.etcd.bolt import Bolt
+from kas.store.etcd.layout import Keys
+from kas.store.transform import Transformers
+
+SEALED = b"k8s:enc:"
+
+
+class KeyLike(Protocol):
+    """etcd's KeyValue, whoever read it."""
+
+    @property
+    def key(self) -> bytes:
+        """With the prefix."""
+
+    @property
+    def value(self) -> bytes:
+        """As stored."""
+
+    @property
+    def mod_revision(self) -> int:
+        """Of the last write."""
+
+    @property
+    def create_revision(self) -> int:
+        """Of the first."""
+
+    @property
+    def version(self) -> int:
+        """1 after the first."""
+
+
+class Values:
+    """Opens what is sealed and seals what is to be: kube-apiserver's encryption of etcd's values, bound to their keys."""
+
+    def __init__(self, transformers: Transformers | None) -> None:
+        self._transformers = transformers
+
+    def entry(self, kv: KeyLike, key: str, lease_s: int) -> Entry:
+        """What stands at the store's key, opened."""
+        out = Entry(key, kv.mod_revision, kv.create_revision, kv.version, lease_s)
+        try:
+            out.value = self._open(key, kv.key, kv.value)
+        except TransformError as e:
+            out.why = f"cannot be opened: {e.why}"
+        return out
+
+    def _open(self, key: str, at: bytes, value: bytes) -> bytes:
+        """The plain value. Raises ``TransformError``."""
+        if self._transformers is None or not value.startswith(SEALED):
+            return value
+        transformer = self._transformers(key)
+        if transformer is None:
+            raise TransformError(key, "it is sealed, and the configuration does not name its resource")
+        try:
+            return transformer.open(value, at)[0]
+        except ValueError as e:
+            raise TransformError(key, str(e)) from None
+
+    def seal(self, key: str, at: bytes, value: bytes) -> bytes:
+        """What is written."""
+        transformer = self._transformers(key) if self._transformers is not None else None
+        return value if transformer is None or transformer.plain else transformer.seal(value, at)
+
+
+class ImageSource:
+    """One file; what it holds is of one moment."""
+
+    def __init__(self, path: Path, keys: Keys, transformers: Transformers | None = None) -> None:
+        """Raises ``BadSnapshot`` and ``OSError``; reads the whole index."""
+        self.name, self._keys, self._values = str(path), keys, Values(transformers)
+        self._bolt = Bolt(path)
+        try:
+            self.sha256 = self._bolt.check()
+            self.revision, self.revisions, self._found = self._bolt.newest(keys.root)
+            self._leases = self._bolt.leases()
+        except BaseException:
+            self._bolt.close()
+            raise
+        self.identity = f"snapshot:{self.sha256}{keys.prefix}"
+
+    def newest(self) -> int:
+        """See ``Source``."""
+        return self.revision
+
+    def count(self) -> int:
+        """See ``Source``."""
+        return len(self._found)
+
+    def scan(self, revision: int, prefix: str = ROOT, *, start: str = "", end: str = "", after: int = 0) -> Iterator[list[Entry]]:
+        """See ``Source``. Leases begin anew, as in etcd when it is restored."""
+        page: list[Entry] = []
+        first, last = start.encode(), end.encode()
+        for key, mod_revision, at, size in self._found:
+            name = self._name(key)
+            text = name.encode()
+            if not name.startswith(prefix) or text <= first or (end and text > last) or mod_revision <= after:
+                continue
+            kv = self._bolt.read(at, size)
+            page.append(self._values.entry(kv, name, max(1, self._leases.get(kv.lease, 1)) if kv.lease else 0))
+            if len(page) >= PAGE:
+                yield page
+                page = []
+        if page:
+            yield page
+
+    def _name(self, key: bytes) -> str:
+        try:
+            return "" if key == self._keys.fence else self._keys.from_etcd(key)
+        except UnicodeDecodeError:
+            raise Refused(f"{self.name} has a key that is no text: {key!r}") from None
+
+    def keys(self, revision: int) -> Iterator[str]:
+        """See ``Source``."""
+        return filter(None, (self._name(key) for key, *_ in self._found))
+
+    def close(self) -> None:
+        """See ``Source``."""
+        self._bolt.close()

@@ -1,0 +1,206 @@
+"""The store in a server's ``--data-dir`` as a place (``places.py``).
+
+A target is filled in ``store.copying`` beside the place of the store, which it takes when it is complete: a server never meets half a copy.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+from kas.storage.places import PAGE, ROOT, Entry, Forms, Note, Refused, chunks, leased
+from kas.store import Op, Record, TransformError, open_store
+from kas.store.etcd.layout import Undecodable
+from kas.store.lmdb import LMDBStore
+from kas.store.rewrite import redraft
+from kas.store.transform import Transformers
+
+NOTE = "copied.json"
+COMPARED = 470  # bytes of a key that its place in the order follows (see the engine's key_bytes)
+REMOVED = 1000
+
+
+def lock(data_dir: Path) -> IO[str]:
+    """Holds a data directory as a server does. Raises ``Refused``."""
+    held = open(data_dir / "lock", "a+")  # noqa: SIM115
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        held.close()
+        raise Refused(f"{data_dir} is held by another kas: stop it first") from None
+    return held
+
+
+class LMDBSource:
+    """A store that may be in use."""
+
+    def __init__(self, store_dir: Path, name: str, max_size: int, transformers: Transformers | None = None) -> None:
+        if not (store_dir / "data.mdb").is_file():
+            raise Refused(f"{name} holds no store")
+        self.name, self.identity = name, f"lmdb:{store_dir.resolve()}"
+        self.store = open_store(str(store_dir), max_size=max_size, transformers=transformers)
+
+    def newest(self) -> int:
+        """See ``Source``."""
+        self.store.refresh()
+        return self.store.revision
+
+    def count(self) -> int:
+        """See ``Source``."""
+        return self.store.count(ROOT)
+
+    def scan(self, revision: int, prefix: str = ROOT, *, start: str = "", end: str = "", after: int = 0) -> Iterator[list[Entry]]:
+        """See ``Source``."""
+        key, last, limit = (start + "\0" if start else ""), end.encode()[:COMPARED], PAGE
+        while True:
+            try:
+                page = self.store.range(prefix, key, limit, revision)
+            except TransformError as e:
+                # A page with one that cannot be opened is read one by one, up to that one.
+                if limit == 1:
+                    yield [Entry(e.key, 0, 0, 0, 0, why=f"cannot be opened: {e.why}")]
+                    key, limit = e.key + "\0", PAGE
+                else:
+                    limit = 1
+                continue
+            found = [r for r in page.records if r.revision > after and (not end or r.key.encode()[:COMPARED] <= last)]
+            if found:
+                yield [entry(r) for r in found]
+            if not page.more or (end and page.records[-1].key.encode()[:COMPARED] > last):
+                return
+            key = page.next_key
+
+    def keys(self, revision: int) -> Iterator[str]:
+        """See ``Source``."""
+        for page in self.scan(revision):
+            for found in page:
+                yield found.key
+
+    def close(self) -> None:
+        """See ``Source``."""
+        self.store.close()
+
+
+def entry(record: Record) -> Entry:
+    """A record as it would be written again."""
+    now_s = int(time.time())
+    left = max(1, record.lease_expiry - now_s) if record.lease_expiry else 0
+    return Entry(record.key, record.revision, record.create_revision, record.version, left, draft=redraft(record, now_s))
+
+
+class LMDBTarget:
+    """A store that is to be made, or one that the same copy made and nobody used since."""
+
+    def __init__(self, data_dir: Path, max_size: int, transformers: Transformers | None = None) -> None:
+        self.name, self.data_dir = f"lmdb:{data_dir}", data_dir
+        self._max_size, self._transformers = max_size, transformers
+        self._at, self._final = data_dir / "store.copying", data_dir / "store"
+        self._lock: IO[str] | None = None
+        self._store: LMDBStore | None = None
+        self._forms: Forms
+
+    @property
+    def store(self) -> LMDBStore:
+        """Once it was begun."""
+        assert self._store is not None
+        return self._store
+
+    def begin(self, forms: Forms) -> Note | None:
+        """See ``Target``."""
+        self._forms = forms
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = lock(self.data_dir)
+        if self._final.exists():
+            if self._at.exists() or not (self._final / NOTE).exists():
+                raise Refused(f"{self.data_dir} holds a store already: name a directory without one")
+            note = Note.from_json((self._final / NOTE).read_bytes())
+            self._open(self._final)
+            if self.store.revision != note.own:
+                raise Refused(f"{self.data_dir} was written to since it was copied: nothing is copied over that")
+            self.store.close()
+            os.replace(self._final, self._at)
+        self._open(self._at)
+        if (self._at / NOTE).exists():
+            return Note.from_json((self._at / NOTE).read_bytes())
+        if self.store.revision or self.store.count(ROOT):
+            raise Refused(f"{self._at} is no copy that can be continued: remove it")
+        return None
+
+    def _open(self, path: Path) -> None:
+        self._store = open_store(str(path), max_size=self._max_size, sync=False, transformers=self._transformers)
+
+    def put(self, entries: list[Entry], note: Note) -> list[tuple[str, str]]:
+        """See ``Target``."""
+        ops, states, refused = [], [], []
+        for e in entries:
+            try:
+                ops.append(Op(e.key, leased(self._forms.draft(e), e.lease_s)))
+                states.append((e.revision, e.created, e.version))
+            except Undecodable as why:
+                refused.append((e.key, str(why)))
+        if ops:
+            self.store.load(ops, states)
+        self._take(note)
+        return refused
+
+    def remove(self, keys: list[str], note: Note) -> None:
+        """See ``Target``."""
+        for chunk in chunks(keys, REMOVED):
+            self.store.commit_now(*(Op(key, None) for key in chunk), one_revision=True)
+
+    def _take(self, note: Note) -> None:
+        new = self._at / (NOTE + ".new")
+        new.write_bytes(note.to_json())
+        os.replace(new, self._at / NOTE)
+
+    def stored(self) -> Iterator[str]:
+        """See ``Target``."""
+        for found, _ in self.read():
+            yield found.key
+
+    def settle(self, note: Note) -> None:
+        """See ``Target``. Deletes counted on from what the store had; it goes on where the source is."""
+        if self.store.revision < note.revision:
+            self.store.apply(note.revision, [])
+        while not self.store.compact(self.store.revision):
+            pass
+        self._take(replace(note, complete=True, own=self.store.revision))
+
+    def read(self) -> Iterator[tuple[Entry, bytes]]:
+        """See ``Target``."""
+        key, more = "", True
+        while more:
+            page = self.store.range(ROOT, key, PAGE)
+            for record in page.records:
+                found = entry(record)
+                assert found.draft is not None
+                yield found, found.draft.json
+            key, more = page.next_key, page.more
+
+    def form(self, entry: Entry) -> bytes:
+        """See ``Target``."""
+        return self._forms.draft(entry).json
+
+    def finish(self) -> str:
+        """See ``Target``."""
+        revision = self.store.revision
+        self.store.close()
+        for path in (self._at / "data.mdb", self._at):
+            fd = os.open(path, os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+        os.replace(self._at, self._final)
+        return f"objects keep their resourceVersions; the store goes on at revision {revision}, and watches from before it list anew"
+
+    def close(self) -> None:
+        """See ``Target``."""
+        if self._store is not None:
+            self._store.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None

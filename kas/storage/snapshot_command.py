@@ -1,0 +1,152 @@
+"""``kas snapshot``: files that hold everything stored at one revision."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from kas.storage import told
+from kas.storage.checking import Checked, check
+from kas.storage.command import EXIT_FAILED, EXIT_USAGE, Arguments, Shown, Usage, arguments, begin, etcd_place, progress, split, target_of
+from kas.storage.copying import Copy
+from kas.storage.imageplace import ImageSource
+from kas.storage.places import Refused
+from kas.storage.snapshots import ETCD, LMDB, Status, bumped, kind_of, lmdb_pieces, lmdb_status, restore_lmdb, save, unpacked
+from kas.store.errors import StoreError
+from kas.store.etcd.layout import Keys
+
+BUMP = 1_000_000_000  # what etcd's guide to disaster recovery adds for Kubernetes
+USAGE = """usage: kas snapshot <command>
+
+  save FILE --from PLACE       write everything in PLACE, which may be in use, to a new file
+  restore FILE --to PLACE      make an empty PLACE hold what the file does
+  status FILE                  print what the file is: form, SHA-256, revision, objects, size
+  verify FILE                  compare the checksum, read every page and every object
+
+PLACE is lmdb:DIR, the --data-dir of a server, or etcd:URL,URL. A file of LMDB is a compact copy of the data file followed by its SHA-256,
+one of etcd is etcd's own, which etcdctl and etcdutl read and write; those of members of any size are read here. restore takes either
+file to either place, and never writes to a place that holds something.
+
+To LMDB objects keep their resourceVersions, and the store goes on --bump-revision (1000000000; 0: none) further on, so that clients that
+saw later ones list anew instead of missing what happens next. Leases from etcd begin anew. To restore a cluster of etcd with its own
+revisions use etcdutl snapshot restore --bump-revision 1000000000 --mark-compacted. Certificates, tokens and keys in --data-dir are
+not in a snapshot.
+
+  --prefix                     prefix of the keys in etcd (/registry)
+  --etcd-cafile, --etcd-certfile, --etcd-keyfile
+                               how etcd is reached
+  --encryption-provider-config how sealed values are opened and sealed; files hold them sealed
+"""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; returns the exit code. Everything wrong is told on standard error."""
+    commands: dict[str, Callable[[list[str]], int]] = {"save": _save, "restore": _restore, "status": _status, "verify": _verify}
+    if {"-h", "--help"} & set(args):
+        print(USAGE, end="")
+        return 0
+    if not args or args[0] not in commands:
+        print(USAGE, end="", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        return commands[args[0]](list(args[1:]))
+    except Usage as e:
+        code, text = EXIT_USAGE, str(e)
+    except (StoreError, OSError, ValueError) as e:
+        code, text = EXIT_FAILED, str(e)
+    for line in text.splitlines():
+        print(f"kas: {line}", file=sys.stderr)
+    return code
+
+
+def _file(args: list[str], own: tuple[str, ...]) -> tuple[Path, Arguments]:
+    a = arguments(args, own, 1)
+    if len(a.words) != 1:
+        raise Usage("name the file of the snapshot")
+    return Path(a.words[0]), a
+
+
+def _save(args: list[str]) -> int:
+    path, a = _file(args, ("from",))
+    kind, where = split(a.own.get("from", ""), "from")
+    with progress() as shown:
+        bytes_told = lambda n: shown("saving, bytes", n, 0)  # noqa: E731
+        if kind == LMDB:
+            digest = save(lmdb_pieces(Path(where).expanduser() / "store"), path, bytes_told, sealed=False)
+        else:
+            with closing(etcd_place(a, where)) as place:
+                digest = save(place.snapshot(), path, bytes_told, sealed=True)
+    print(f"{path}: {path.stat().st_size} bytes, sha256 {digest}")
+    return 0
+
+
+def _restore(args: list[str]) -> int:
+    path, a = _file(args, ("to", "bump-revision"))
+    to, where = split(a.own.get("to", ""), "to")
+    try:
+        bump = int(a.own.get("bump-revision", BUMP))
+    except ValueError:
+        bump = -1
+    if not 0 <= bump < 1 << 62:
+        raise Usage("--bump-revision: give a number that is not negative")
+    if (kind_of(path), to) == (LMDB, LMDB):
+        revision = restore_lmdb(path, Path(where).expanduser().absolute(), bump, a.options.store_max_size)
+        print(f"restored; the store goes on at revision {revision}")
+        return 0
+    begin()
+    with progress() as shown, _opened(path, a) as source:
+        done = _copied(source, a, shown)
+    code = told(done, a.own["to"])
+    if to == LMDB and done.verified:
+        revision = bumped(Path(where).expanduser() / "store", bump, a.options.store_max_size)
+        print(f"restored; the store goes on at revision {revision}")
+    return code
+
+
+def _copied(source: Any, a: Arguments, shown: Shown):
+    with closing(target_of(a)) as target:
+        return Copy(source, target, shown).run()
+
+
+def _opened(path: Path, a: Arguments) -> AbstractContextManager[Any]:
+    """A snapshot as a source, checked."""
+    transformers = a.transformers()
+    if kind_of(path) == LMDB:
+        return unpacked(path, path.absolute().parent, transformers)
+    return _image(path, a, transformers)
+
+
+@contextmanager
+def _image(path: Path, a: Arguments, transformers: Any):
+    with closing(ImageSource(path, Keys(a.options.raw.etcd_prefix), transformers)) as source:
+        yield source
+
+
+def _status(args: list[str]) -> int:
+    path, a = _file(args, ())
+    if kind_of(path) == LMDB:
+        status = lmdb_status(path, path.absolute().parent)
+    else:
+        with closing(ImageSource(path, Keys(a.options.raw.etcd_prefix))) as image:
+            status = Status(ETCD, image.sha256, image.newest(), image.count(), path.stat().st_size)
+            print(f"revisions   {image.revisions}")
+    print(f"form        {status.form}\nsha256      {status.sha256 or 'none: it is the file of a member'}")
+    print(f"revision    {status.revision}\nobjects     {status.keys}\nbytes       {status.size}")
+    return 0
+
+
+def _verify(args: list[str]) -> int:
+    path, a = _file(args, ())
+    begin()
+    with _opened(path, a) as source:
+        if isinstance(source, ImageSource) and not source.sha256:
+            raise Refused(f"{path} carries no checksum: it is the file of a member, not a snapshot")
+        found: Checked = check(source)
+    for key, why in found.wrong:
+        print(f"{key}: {why}")
+    print(f"{path}: {found.objects} objects at revision {found.revision}, {len(found.wrong)} findings", file=sys.stderr)
+    return EXIT_FAILED if found.wrong else os.EX_OK

@@ -1,0 +1,203 @@
+"""Snapshots: one file, streamed while servers write, that ends with the SHA-256 (32 bytes) of all before it.
+
+Of etcd it is etcd's own file, as ``etcdctl snapshot save`` writes it and ``etcdctl`` and ``etcdutl`` read it. Of LMDB it is a compact
+copy of the data file at one revision (``mdb_env_copy``), so it is a store of the format of ``kas/store/_engine.pxd`` once the last 32 bytes
+are taken off. Both are whole pages, so their length tells that the checksum is there, and the first page which of them it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import lmdb
+
+from kas.storage.lmdbplace import LMDBSource, lock
+from kas.storage.places import ROOT, Refused
+from kas.store import open_store
+from kas.store.etcd.bolt import READ, SHA, SHA_BLOCK, BadSnapshot, sha256
+from kas.store.transform import Transformers
+
+LMDB_MAGIC = 0xBEEFC0DE  # at byte 16, behind the header of the first page
+LMDB, ETCD = "lmdb", "etcd"
+MOST = 1 << 40
+
+Told = Callable[[int], None]  # bytes so far
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a snapshot holds. ``keys`` are objects below the prefix, ``revisions`` what etcd keeps of all keys."""
+
+    form: str
+    sha256: str
+    revision: int
+    keys: int
+    size: int
+
+
+def kind_of(path: Path) -> str:
+    """``LMDB`` or ``ETCD``. Raises ``BadSnapshot`` for what is neither, ``OSError``."""
+    size = path.stat().st_size
+    with open(path, "rb") as f:
+        head = f.read(64)
+    if len(head) < 64 or size > MOST:
+        raise BadSnapshot(f"{path} is no snapshot: it has {size} bytes")
+    if struct.unpack_from("<I", head, 16)[0] == LMDB_MAGIC:
+        if size % SHA_BLOCK != SHA:
+            raise BadSnapshot(f"{path} is no usable snapshot: its length is that of no snapshot: it was cut off, or something was added")
+        return LMDB
+    return ETCD
+
+
+def save(pieces: Iterator[bytes], to: Path, told: Told, sealed: bool) -> str:
+    """Writes a stream to a new file; returns its SHA-256 in hexadecimal. ``sealed``: the stream ends with it already, and it is compared.
+    Raises ``Refused`` for a file that is there, ``BadSnapshot`` for a stream that was damaged."""
+    if to.exists():
+        raise Refused(f"{to} is there already: name a new file")
+    partial = to.with_name(to.name + ".part")
+    digest, held, written = hashlib.sha256(), b"", 0
+    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as f:
+            for piece in pieces:
+                f.write(piece)
+                written += len(piece)
+                told(written)
+                held += piece
+                if sealed:
+                    digest.update(held[:-SHA])
+                    held = held[-SHA:]
+                else:
+                    digest.update(held)
+                    held = b""
+            if sealed and held != digest.digest():
+                raise BadSnapshot(f"what the server sent was damaged or broke off after {written} bytes")
+            if not sealed:
+                f.write(digest.digest())
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(partial, to)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return digest.hexdigest()
+
+
+def lmdb_pieces(store_dir: Path) -> Iterator[bytes]:
+    """The compact copy of a store that may be in use, as a stream."""
+    if not (store_dir / "data.mdb").is_file():
+        raise Refused(f"{store_dir.parent} holds no store")
+    r, w = os.pipe()
+    failed: list[lmdb.Error] = []
+
+    def copy() -> None:
+        try:
+            with lmdb.open(str(store_dir), max_dbs=16, readonly=True) as env:
+                env.copyfd(w, compact=True)
+        except lmdb.Error as e:
+            failed.append(e)
+        finally:
+            os.close(w)
+
+    thread = threading.Thread(target=copy, name="kas-snapshot", daemon=True)
+    thread.start()
+    with os.fdopen(r, "rb", buffering=0) as pipe:
+        while piece := pipe.read(READ):
+            yield piece
+    thread.join()
+    if failed:
+        raise Refused(f"{store_dir}: {failed[0]}")
+
+
+def check_sum(path: Path) -> str:
+    """The checksum of an LMDB snapshot, compared. Raises ``BadSnapshot``."""
+    size = path.stat().st_size - SHA
+    digest = sha256(path, size)
+    with open(path, "rb") as f:
+        f.seek(size)
+        if f.read() != digest:
+            raise BadSnapshot(f"{path} is no usable snapshot: its checksum does not fit: it was damaged or cut off")
+    return digest.hex()
+
+
+def unpack(path: Path, store_dir: Path) -> None:
+    """The data file of a checked LMDB snapshot, in a new directory."""
+    store_dir.mkdir(mode=0o700, parents=True)
+    left = path.stat().st_size - SHA
+    with open(path, "rb") as f, open(store_dir / "data.mdb", "wb") as out:
+        while left:
+            block = f.read(min(READ, left))
+            if not block:
+                raise BadSnapshot(f"{path} was cut off while it was read")
+            out.write(block)
+            left -= len(block)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+@contextmanager
+def unpacked(path: Path, beside: Path, transformers: Transformers | None = None) -> Iterator[LMDBSource]:
+    """An LMDB snapshot as a source, from a copy that is removed again."""
+    check_sum(path)
+    at = beside / f".{path.name}.{os.getpid()}"
+    try:
+        unpack(path, at)
+        source = LMDBSource(at, str(path), max(MOST >> 4, 2 * path.stat().st_size), transformers)
+        try:
+            yield source
+        finally:
+            source.close()
+    finally:
+        shutil.rmtree(at, ignore_errors=True)
+
+
+def restore_lmdb(path: Path, data_dir: Path, bump: int, max_size: int) -> int:
+    """Makes the store of a data directory that has none; returns its revision, which is ``bump`` higher than the snapshot's. Raises
+    ``BadSnapshot``, ``Refused``."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with lock(data_dir):
+        final, at = data_dir / "store", data_dir / "store.restoring"
+        if final.exists():
+            raise Refused(f"{data_dir} holds a store already: name a directory without one")
+        check_sum(path)
+        shutil.rmtree(at, ignore_errors=True)
+        try:
+            unpack(path, at)
+            revision = bumped(at, bump, max_size)
+            os.replace(at, final)
+        finally:
+            shutil.rmtree(at, ignore_errors=True)
+    return revision
+
+
+def bumped(store_dir: Path, bump: int, max_size: int) -> int:
+    """Moves a store's revision on and forgets its history, so that clients who saw later revisions than the snapshot's list anew instead
+    of going on at numbers that mean something else now. Returns the revision."""
+    store = open_store(str(store_dir), max_size=max_size)
+    try:
+        if bump:
+            store.start()
+            store.apply(store.revision + bump, [])
+            while not store.compact(store.revision):
+                pass
+        return store.revision
+    finally:
+        store.close()
+
+
+def lmdb_status(path: Path, beside: Path) -> Status:
+    """Raises ``BadSnapshot``."""
+    with unpacked(path, beside) as source:
+        revision, keys = source.newest(), source.store.count(ROOT)
+    size = path.stat().st_size
+    with open(path, "rb") as f:
+        f.seek(size - SHA)
+        return Status(LMDB, f.read().hex(), revision, keys, size)
