@@ -1,4 +1,4 @@
-"""The command line: ``kas serve``, ``kas storage``, ``kas snapshot``, ``kas version``. Imports little, because the supervisor stays in this process."""
+"""The command line: ``kas serve`` and the commands beside it. Imports little, because the supervisor stays in this process."""
 
 from __future__ import annotations
 

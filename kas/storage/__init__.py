@@ -116,5 +116,6 @@ def _check(args: list[str]) -> int:
     for key, why in found.wrong:
         print(f"{key}: {why}")
     history = f", {found.writes} writes in the history" if found.writes else ""
-    print(f"kas: {found.objects} objects, {found.bytes} bytes at revision {found.revision}{history}: {len(found.wrong)} findings", file=sys.stderr)
+    looked = f"{found.objects} objects, {found.bytes} bytes at revision {found.revision}{history}"
+    print(f"kas: {looked}: {len(found.wrong)} findings", file=sys.stderr)
     return EXIT_FAILED if found.wrong else 0

@@ -3,6 +3,7 @@ the history leads to what is there."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -36,7 +37,8 @@ def check(source: Source) -> Checked:
     for prefix in forms.values.first:
         for page in source.scan(out.revision, prefix):
             for e in page:
-                _decoded(forms, e, Checked())  # they are told with all others
+                with contextlib.suppress(Undecodable):  # told when its turn comes
+                    forms.values.decode(e.key, forms.value(e))
     if isinstance(source, LMDBSource):
         _lmdb(source, forms, out)
         return out
@@ -139,9 +141,9 @@ def _record(forms: Forms, record: Record) -> Iterator[str]:
     if derived.field_map != record.fields:
         yield f"has the fields {derived.field_map}, and is found by {record.fields}"
     registry = forms.values.registry(record.key)
-    if registry is not None and registry.resource.storage_kind is not None and written.draft.protobuf is not None:
+    if registry is not None and registry.resource.storage_kind is not None and record.protobuf is not None:
         try:
-            same = transcode_json_to_protobuf(registry.resource.storage_kind.type, written.draft.json) == written.draft.protobuf
+            same = transcode_json_to_protobuf(registry.resource.storage_kind.type, record.json) == record.protobuf
         except EncodeError as e:
             same = False
             yield f"cannot be written as protobuf: {e}"

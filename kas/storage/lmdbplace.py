@@ -19,10 +19,24 @@ from kas.store.etcd.layout import Undecodable
 from kas.store.lmdb import LMDBStore
 from kas.store.rewrite import redraft
 from kas.store.transform import Transformers
+from kas.supervisor import FORMAT
 
 NOTE = "copied.json"
 COMPARED = 470  # bytes of a key that its place in the order follows (see the engine's key_bytes)
 REMOVED = 1000
+
+
+def claim(data_dir: Path) -> IO[str]:
+    """Makes a directory a data directory, or finds that it is one, and holds it as a server does. Raises ``Refused``."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    held = lock(data_dir)
+    mark = data_dir / "format"
+    if not mark.exists():
+        if any(p.name != "lock" for p in data_dir.iterdir()):
+            held.close()
+            raise Refused(f"{data_dir} is not empty and not a kas data directory")
+        mark.write_text(FORMAT + "\n")
+    return held
 
 
 def lock(data_dir: Path) -> IO[str]:
@@ -113,8 +127,7 @@ class LMDBTarget:
     def begin(self, forms: Forms) -> Note | None:
         """See ``Target``."""
         self._forms = forms
-        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = lock(self.data_dir)
+        self._lock = claim(self.data_dir)
         if self._final.exists():
             if self._at.exists() or not (self._final / NOTE).exists():
                 raise Refused(f"{self.data_dir} holds a store already: name a directory without one")

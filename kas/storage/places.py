@@ -64,7 +64,9 @@ class Forms:
             return entry.value
         if entry.draft is None:
             raise Undecodable(entry.why)
-        return self.values.encode(entry.key, entry.draft)
+        # Without the message that was stored, whose resourceVersion etcd's has not.
+        plain = build_record(entry.draft.head, entry.draft.tail, type_prefix_len=entry.draft.type_prefix_len)
+        return self.values.encode(entry.key, plain)
 
 
 def leased(draft: Draft, lease_s: int) -> Draft:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import lmdb
 
-from kas.storage.lmdbplace import LMDBSource, lock
+from kas.storage.lmdbplace import LMDBSource, claim
 from kas.storage.places import ROOT, Refused
 from kas.store import open_store
 from kas.store.etcd.bolt import READ, SHA, SHA_BLOCK, BadSnapshot, sha256
@@ -162,8 +162,7 @@ def unpacked(path: Path, beside: Path, transformers: Transformers | None = None)
 def restore_lmdb(path: Path, data_dir: Path, bump: int, max_size: int) -> int:
     """Makes the store of a data directory that has none; returns its revision, which is ``bump`` higher than the snapshot's. Raises
     ``BadSnapshot``, ``Refused``."""
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with lock(data_dir):
+    with claim(data_dir):
         final, at = data_dir / "store", data_dir / "store.restoring"
         if final.exists():
             raise Refused(f"{data_dir} holds a store already: name a directory without one")
