@@ -17,7 +17,7 @@ from kas.types.scheme import EncodeError, transcode_json_to_protobuf
 
 # What kas and kube-apiserver keep below the prefix that is no object of its key.
 INTERNAL = ("/registry/ranges/", "/registry/masterleases/")
-EVENTS = 1000
+EVENTS, GONE = 1000, 3
 
 
 @dataclass
@@ -94,10 +94,12 @@ def _lmdb(source: LMDBSource, forms: Forms, out: Checked) -> None:
         out.wrong += [(record.key, why) for why in _record(forms, record)]
         if record.lease_expiry and leases.pop(record.key, 0) != record.revision:
             out.wrong.append((record.key, "has a lease, and does not stand in the table of what expires"))
-        written = last.pop(record.key, None)
+        written = last.pop(record.key, (0, False)) if last is not None else (record.revision, True)
         if record.revision > compacted and written != (record.revision, True):
-            out.wrong.append((record.key, f"is of revision {record.revision}, and the history ends at {written}"))
-    out.wrong += [(key, f"was written at {revision}, and is not there") for key, (revision, there) in last.items() if there]
+            out.wrong.append((record.key, f"is of revision {record.revision}, and the history tells of {written[0] or 'no write'}"))
+    for key, (revision, there) in (last or {}).items():
+        if there:
+            out.wrong.append((key, f"was written at {revision}, and is not there"))
     newest = source.newest()
     if newest == out.revision:  # a server that writes moves leases meanwhile
         out.wrong += [(key, "stands in the table of what expires, and has no lease") for key in leases]
@@ -151,29 +153,20 @@ def _record(forms: Forms, record: Record) -> Iterator[str]:
             yield "is another object as protobuf than as JSON"
 
 
-def _history(source: LMDBSource, out: Checked) -> dict[str, tuple[int, bool]]:
-    """Walks the log; key → (revision of its last write, whether it was there after it). Memory grows with the keys in the history."""
+def _history(source: LMDBSource, out: Checked) -> dict[str, tuple[int, bool]] | None:
+    """Walks the log, where each state has to lead to the next; key → (revision of its last write, whether it was there after it), None
+    when the log cannot be read. Memory grows with the keys in the history."""
     last: dict[str, tuple[int, bool]] = {}
-    after = max(source.store.compacted_revision, 0)
+    after = source.store.compacted_revision
     while after < out.revision:
         try:
-            events, reached = source.store.events(ROOT, after, EVENTS)
+            events, after = source.store.events(ROOT, after, EVENTS)
         except StoreError as e:
-            out.wrong.append(("", f"the history behind revision {after} cannot be read: {e}"))
-            return last
+            out.wrong.append(("history", f"cannot be read behind revision {after}: {e}"))
+            return None
         for event in events:
             if event.revision > out.revision:
                 return last
             out.writes += 1
-            before = last.get(event.key)
-            if event.error is not None:
-                last[event.key] = (event.revision, event.op != 3)
-                continue
-            held = event.previous.revision if event.previous is not None else 0
-            if before is not None and held != (before[0] if before[1] else 0):
-                out.wrong.append((event.key, f"the history of revision {event.revision} follows {held}, and the one before is {before[0]}"))
-            if event.op != 1 and not 0 < held < event.revision:
-                out.wrong.append((event.key, f"the history of revision {event.revision} follows {held}"))
-            last[event.key] = (event.revision, event.op != 3)
-        after = reached
+            last[event.key] = (event.revision, event.op != GONE)
     return last

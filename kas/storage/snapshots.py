@@ -146,11 +146,12 @@ def unpack(path: Path, store_dir: Path) -> None:
 @contextmanager
 def unpacked(path: Path, beside: Path, transformers: Transformers | None = None) -> Iterator[LMDBSource]:
     """An LMDB snapshot as a source, from a copy that is removed again."""
-    check_sum(path)
+    digest = check_sum(path)
     at = beside / f".{path.name}.{os.getpid()}"
     try:
         unpack(path, at)
         source = LMDBSource(at, str(path), max(MOST >> 4, 2 * path.stat().st_size), transformers)
+        source.identity = f"snapshot:{digest}"
         try:
             yield source
         finally:

@@ -1,0 +1,261 @@
+"""Copies between LMDB and etcd: everything arrives, while servers write, and after the copy was killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import orjson
+import pytest
+
+from kas.storage import main
+from kas.storage.etcdplace import EtcdPlace
+from kas.storage.lmdbplace import LMDBTarget
+from kas.store import Op, compile_matcher
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import COMPACT, PUT, RANGE, TIME_TO_LIVE, TXN, Client
+from kas.testing.server import KasServer
+from kas.types.scheme import BUILTIN, decode_protobuf, open_envelope
+from tests.conftest import Client as Http
+from tests.etcd import Etcd
+from tests.storage.places import EVENT, MADE, MAPS, WIDGET, config_map, kas, make_etcd, make_lmdb, objects, opened, put, write
+
+
+def values(etcd: Etcd, prefix: str) -> dict[str, pb.KeyValue]:
+    client = Client(etcd.config)
+    try:
+        return {kv.key.decode(): kv for kv in client.range((prefix + "/").encode()).kvs}
+    finally:
+        client.close()
+
+
+def copy(source: str, target: str, prefix: str = "/registry") -> int:
+    return main(["copy", "--from", source, "--to", target, f"--prefix={prefix}"])
+
+
+def test_from_lmdb_to_etcd_and_back_nothing_is_lost(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    source, cluster, back = make_lmdb(tmp_path / "a"), f"etcd:{etcd.url}", f"lmdb:{tmp_path / 'b'}"
+    assert copy(source, cluster, prefix) == 0
+    told = capsys.readouterr().out
+    assert "27 objects and 1 with a lease as of revision 28; sha256 of both sides " in told and "every client has to list anew" in told
+    found = values(etcd, prefix)
+    assert sorted(found) == sorted(prefix + key.removeprefix("/registry") for key in (*objects(25), EVENT))
+    name, raw = open_envelope(found[f"{prefix}/configmaps/ns/c0003"].value)[1:3]
+    client = Client(etcd.config)
+    try:
+        left = client.call(TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(ID=found[f"{prefix}/events/ns/e"].lease)).TTL
+        assert name == "ConfigMap" and raw and 900 < left <= 1050
+    finally:
+        client.close()
+
+    assert copy(cluster, back, prefix) == 0
+    told = capsys.readouterr().out
+    first, second = opened(tmp_path / "a"), opened(tmp_path / "b")
+    try:
+        assert f"the store goes on at revision {second.revision}" in told
+        for before, after in zip(first.range("/registry/").records, second.range("/registry/").records, strict=True):
+            assert (before.key, before.labels, before.fields, before.version) == (after.key, after.labels, after.fields, after.version)
+            one, two = orjson.loads(before.json), orjson.loads(after.json)
+            one["metadata"].pop("resourceVersion")
+            at = found[prefix + after.key.removeprefix("/registry")]
+            assert int(two["metadata"].pop("resourceVersion")) == after.revision == at.mod_revision
+            assert (one, after.create_revision) == (two, at.create_revision)
+        assert second.leased() == [(EVENT, found[f"{prefix}/events/ns/e"].mod_revision)]
+        assert 0 < second.get(EVENT).lease_expiry - time.time() < 1100
+        assert second.range(WIDGET[:-1], matcher=compile_matcher((), [("spec.color", "=", "red")])).count == 1
+        assert second.compacted_revision == second.revision
+    finally:
+        first.close()
+        second.close()
+
+
+def test_what_etcd_gets_holds_no_resource_version(etcd: Etcd, prefix: str, tmp_path: Path) -> None:
+    """Also of objects that LMDB keeps as a message, which has one."""
+    with KasServer(tmp_path, "--unsafe-no-fsync") as server:
+        source = f"lmdb:{server.data_dir}"
+        done = kas("storage", "copy", "--from", source, "--to", f"etcd:{etcd.url}", f"--prefix={prefix}")  # while it serves
+        assert (done.returncode, done.stderr) == (0, "")
+        for key, kv in values(etcd, prefix).items():
+            if kv.value.startswith(b"k8s\0"):
+                api_version, kind, raw, _ = open_envelope(kv.value)
+                assert "resourceVersion" not in decode_protobuf(BUILTIN.kind_for(api_version, kind).type, raw)["metadata"], key
+        before = Http(server)("GET", "/api/v1/namespaces/default")[1]
+    done = kas("storage", "copy", "--from", source, "--to", f"etcd:{etcd.url}", f"--prefix={prefix}")  # what happened since
+    assert (done.returncode, done.stderr) == (0, "") and "continued" in done.stdout
+    flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", f"--etcd-prefix={prefix}", "--advertise-address=127.0.0.1")
+    with KasServer(tmp_path, *flags) as server:
+        after = Http(server)("GET", "/api/v1/namespaces/default")[1]
+        assert before["metadata"].pop("resourceVersion") and after["metadata"].pop("resourceVersion")
+        assert after == before
+        server.kill()
+    done = kas("storage", "copy", "--from", source, "--to", f"etcd:{etcd.url}", f"--prefix={prefix}")
+    assert done.returncode == 1 and "was written to since it was copied" in done.stderr
+
+
+KILLED = """
+import os, signal, sys
+from kas.storage import command, etcdplace, lmdbplace, main
+etcdplace.PAGE = lmdbplace.PAGE = 5
+etcdplace.MOST_OPS = 5
+pages = 0
+def shown(self, phase, done, total):
+    global pages
+    pages += phase == "copying"
+    if pages == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+command.Shown.__call__ = shown
+main(sys.argv[1:])
+"""
+
+
+def killed(*args: str) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, *args], capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@pytest.mark.parametrize("to", ["lmdb", "etcd"])
+def test_a_copy_that_was_killed_goes_on_though_etcd_has_forgotten(etcd: Etcd, prefix: str, tmp_path: Path, capsys, to: str) -> None:
+    """Within the part that is done a key changes and one goes, behind it one comes."""
+    with Etcd(tmp_path) as other:
+        source = make_etcd(other, prefix)
+        target = f"lmdb:{tmp_path / 'a'}" if to == "lmdb" else f"etcd:{etcd.url}"
+        killed("copy", "--from", source, "--to", target, f"--prefix={prefix}")
+        if to == "lmdb":
+            assert not (tmp_path / "a" / "store").exists()  # a server would begin with half of it
+        else:
+            assert 10 < len(values(etcd, prefix)) < 27
+        put(other, prefix, {MAPS + "c0002": config_map("c0002", "new"), MAPS + "c0099": config_map("c0099")})
+        client = Client(other.config)
+        try:
+            gone = f"{prefix}/configmaps/ns/c0001".encode()
+            done = client.call(TXN, pb.TxnRequest(success=[pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=gone))]))
+            client.call(COMPACT, pb.CompactionRequest(revision=done.header.revision))
+        finally:
+            client.close()
+        assert copy(source, target, prefix) == 0
+        assert "27 objects and 1 with a lease" in (told := capsys.readouterr().out) and "continued" in told
+        if to == "etcd":
+            keys = values(etcd, prefix)
+            assert f"{prefix}/configmaps/ns/c0001" not in keys and f"{prefix}/configmaps/ns/c0099" in keys
+            assert keys[f"{prefix}/configmaps/ns/c0002"].value == values(other, prefix)[f"{prefix}/configmaps/ns/c0002"].value
+            return
+    store = opened(tmp_path / "a")
+    try:
+        assert store.get(MAPS + "c0001") is None and store.get(MAPS + "c0099") is not None
+        assert orjson.loads(store.get(MAPS + "c0002").json)["data"] == {"x": "new"}
+    finally:
+        store.close()
+    assert main(["check", "--from", target]) == 0
+
+
+def test_a_copy_from_lmdb_that_was_killed_goes_on(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    source, target = make_lmdb(tmp_path / "a"), f"etcd:{etcd.url}"
+    killed("copy", "--from", source, "--to", target, f"--prefix={prefix}")
+    store = opened(tmp_path / "a")
+    write(store, {MAPS + "c0002": config_map("c0002", "new"), MAPS + "c0099": config_map("c0099")})
+    store.commit_now(Op(WIDGET, None))
+    while not store.compact(store.revision):
+        pass
+    store.close()
+    assert copy(source, target, prefix) == 0
+    assert "27 objects and 1 with a lease as of revision 31, continued" in capsys.readouterr().out
+    found = values(etcd, prefix)
+    assert f"{prefix}/acme.io/widgets/ns/w" not in found and b"new" in found[f"{prefix}/configmaps/ns/c0002"].value
+
+
+def test_what_cannot_be_read_is_named_and_left_out(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    source = make_etcd(etcd, prefix, 3)
+    client = Client(etcd.config)
+    client.call(PUT, pb.PutRequest(key=f"{prefix}/secrets/ns/s".encode(), value=b"k8s:enc:aescbc:v1:k:?"))
+    client.close()
+    assert copy(source, f"lmdb:{tmp_path / 'a'}", prefix) == 1
+    told = capsys.readouterr()
+    assert "5 objects and 1 with a lease" in told.out and "kas: /registry/secrets/ns/s is left out: " in told.err
+    assert main(["check", "--from", source, f"--prefix={prefix}"]) == 1
+    assert capsys.readouterr().out.startswith("/registry/secrets/ns/s: cannot be read: ")
+
+
+def test_a_target_that_is_not_empty_is_refused(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    one, two = make_lmdb(tmp_path / "a", 3), make_lmdb(tmp_path / "b", 3)
+    cluster = make_etcd(etcd, prefix, 3)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "mine").touch()
+    before = values(etcd, prefix)
+    for target, why in (
+        (two, "holds a store already"), (cluster, f"has keys below {prefix} already"),
+        (f"lmdb:{tmp_path / 'c'}", "not a kas data directory"),
+    ):  # fmt: skip
+        assert copy(one, target, prefix) == 1
+        assert why in capsys.readouterr().err
+    assert values(etcd, prefix) == before and [p.name for p in (tmp_path / "c").iterdir() if p.name != "lock"] == ["mine"]
+    assert copy(one, f"lmdb:{tmp_path / 'd'}") == 0
+    assert copy(two, f"lmdb:{tmp_path / 'd'}") == 1
+    assert "holds a copy of another source" in capsys.readouterr().err
+
+
+def test_what_the_target_lost_is_found(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = LMDBTarget.put
+    monkeypatch.setattr(LMDBTarget, "put", lambda self, entries, note: honest(self, [e for e in entries if e.key != WIDGET], note))
+    assert copy(make_etcd(etcd, prefix, 3), f"lmdb:{tmp_path / 'a'}", prefix) == 1
+    told = capsys.readouterr().err
+    assert f"{WIDGET} is not the same on both sides" in told and "is not to be used" in told
+    assert not (tmp_path / "a" / "store").exists()
+
+
+def test_sealed_values_are_opened_and_sealed_again(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    secret = {"/registry/secrets/ns/s": orjson.dumps({
+        "kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "ns", "creationTimestamp": MADE}, "data": {"a": "bmVlZGxl"},
+    })}  # fmt: skip
+    source = make_lmdb(tmp_path / "a", 1)
+    store = opened(tmp_path / "a")
+    write(store, secret)
+    store.close()
+    file = tmp_path / "e.yaml"
+    key = {"name": "k", "secret": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
+    file.write_text(orjson.dumps({
+        "kind": "EncryptionConfiguration", "apiVersion": "apiserver.config.k8s.io/v1",
+        "resources": [{"resources": ["secrets"], "providers": [{"aesgcm": {"keys": [key]}}, {"identity": {}}]}],
+    }).decode())  # fmt: skip
+    config = f"--encryption-provider-config={file}"
+    for a, b in ((source, f"etcd:{etcd.url}"), (f"etcd:{etcd.url}", f"lmdb:{tmp_path / 'b'}")):
+        done = kas("storage", "copy", "--from", a, "--to", b, f"--prefix={prefix}", config)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert values(etcd, prefix)[f"{prefix}/secrets/ns/s"].value.startswith(b"k8s:enc:aesgcm:v1:k:")
+    assert b"bmVlZGxl" not in (tmp_path / "b" / "store" / "data.mdb").read_bytes()
+    assert main(["check", "--from", f"lmdb:{tmp_path / 'b'}"]) == 1  # without the configuration
+    assert capsys.readouterr().out.startswith("/registry/secrets/ns/s: cannot be opened: ")
+
+
+def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
+    for args, why in (
+        (["copy", "--from", "nonsense", "--to", f"lmdb:{tmp_path}"], "--from: 'nonsense' is neither lmdb:DIR nor etcd:URL,URL"),
+        (["check"], "--from: '' is neither"), (["check", "--from"], "flag needs an argument: --from"),
+        (["check", "--from", "lmdb:/x", "more"], "unexpected argument more"),
+        (["check", "--from=lmdb:/x", "--nonsense"], "unknown flag: --nonsense"),
+    ):  # fmt: skip
+        assert main(args) == 2
+        assert why in capsys.readouterr().err
+    assert main(["check", "--from", f"lmdb:{tmp_path}"]) == 1
+    assert "holds no store" in capsys.readouterr().err
+    assert main(["copy", "--help"]) == 0 and capsys.readouterr().out.startswith("usage: kas storage copy")
+    assert main([]) == 2
+
+
+def test_a_target_is_not_filled_by_two(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = EtcdPlace._write
+
+    def raced(self, ops, note):
+        client = Client(etcd.config)
+        client.call(PUT, pb.PutRequest(key=self._note_key, value=note.to_json()))
+        client.close()
+        honest(self, ops, note)
+
+    monkeypatch.setattr(EtcdPlace, "_write", raced)
+    assert copy(make_lmdb(tmp_path / "a", 3), f"etcd:{etcd.url}", prefix) == 1
+    assert "another copy writes to" in capsys.readouterr().err
+    client = Client(etcd.config)
+    assert not client.call(RANGE, pb.RangeRequest(key=f"{prefix}/configmaps/ns/c0000".encode())).kvs
+    client.close()

@@ -1,0 +1,152 @@
+"""Snapshots of LMDB and of etcd: saved from what is in use, restored, and refused when they are not whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kas.storage.snapshot_command import main
+from kas.store import Op
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import TXN, Client
+from tests import need
+from tests.etcd import Etcd
+from tests.storage.places import EVENT, MAPS, config_map, make_etcd, make_lmdb, objects, opened, put, write
+
+
+def status(path: Path, capsys, *flags: str) -> dict[str, str]:
+    assert main(["status", str(path), *flags]) == 0
+    return dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+
+
+def stored(data_dir: Path) -> list[tuple]:
+    store = opened(data_dir)
+    try:
+        return [(r.key, r.revision, r.version, r.json, r.labels, r.fields, bool(r.lease_expiry)) for r in store.range("/registry/").records]
+    finally:
+        store.close()
+
+
+def test_lmdb_is_saved_while_it_is_used_and_restored(tmp_path: Path, capsys) -> None:
+    place, file = make_lmdb(tmp_path / "a"), tmp_path / "s"
+    before = stored(tmp_path / "a")
+    assert main(["save", str(file), "--from", place]) == 0
+    raw = file.read_bytes()
+    assert hashlib.sha256(raw[:-32]).digest() == raw[-32:] and os.stat(file).st_mode & 0o77 == 0
+    told = status(file, capsys.readouterr() and capsys)
+    assert told == {"form": "lmdb", "sha256": raw[-32:].hex(), "revision": "28", "objects": "28", "bytes": str(len(raw))}
+    assert main(["verify", str(file)]) == 0
+    assert main(["restore", str(file), "--to", f"lmdb:{tmp_path / 'b'}"]) == 0
+    assert "goes on at revision 1000000028" in capsys.readouterr().out
+    assert stored(tmp_path / "b") == before
+    store = opened(tmp_path / "b")
+    try:
+        assert (store.revision, store.compacted_revision) == (1000000028, 1000000028)
+        store.commit_now(Op(MAPS + "c0001", None))
+        assert store.revision == 1000000029
+    finally:
+        store.close()
+    assert main(["restore", str(file), "--to", f"lmdb:{tmp_path / 'b'}"]) == 1
+    assert "holds a store already" in capsys.readouterr().err and len(stored(tmp_path / "b")) == 27
+    assert main(["save", str(file), "--from", place]) == 1
+    assert "is there already" in capsys.readouterr().err and file.read_bytes() == raw
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "s"]
+
+
+def test_etcds_own_files_are_saved_read_and_restored_to_lmdb(tmp_path: Path, capsys) -> None:
+    with Etcd(tmp_path) as etcd:
+        place, file = make_etcd(etcd, "/registry"), tmp_path / "s.db"
+        put(etcd, "/registry", {MAPS + f"c{i:04}": config_map(f"c{i:04}", "y" * 5000) for i in range(300)})
+        client = Client(etcd.config)
+        gone = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=(MAPS + "c0007").encode()))
+        newest = client.call(TXN, pb.TxnRequest(success=[gone])).header.revision
+        found = {kv.key.decode(): kv for kv in client.range(b"/registry/").kvs}
+        client.close()
+        assert main(["save", str(file), "--from", place]) == 0
+        member = tmp_path / "member.db"
+        shutil.copy(etcd.data / "member" / "snap" / "db", member)
+    capsys.readouterr()
+    etcdctl = need.program("etcdctl", "Debian's etcd-client")
+    asked = subprocess.run(
+        [etcdctl, "snapshot", "status", str(file), "-w", "json"], env={**os.environ, "ETCDCTL_API": "3"}, capture_output=True, check=True
+    )
+    theirs = json.loads(asked.stdout)
+    told = status(file, capsys)
+    assert (told["form"], int(told["revision"]), int(told["bytes"])) == ("etcd", theirs["revision"], theirs["totalSize"] + 32)
+    assert theirs["revision"] == newest and int(told["objects"]) == len(found)
+    assert main(["verify", str(file)]) == 0
+    assert main(["verify", str(member)]) == 1
+    assert "carries no checksum" in capsys.readouterr().err
+    assert main(["restore", str(file), "--to", f"lmdb:{tmp_path / 'a'}"]) == 0
+    assert f"goes on at revision {1000000000 + newest}" in capsys.readouterr().out
+    store = opened(tmp_path / "a")
+    try:
+        records = store.range("/registry/").records
+        assert {r.key: (r.revision, r.create_revision, r.version) for r in records} == {
+            key: (kv.mod_revision, kv.create_revision, kv.version) for key, kv in found.items()
+        }
+        assert len(records) == 302 and store.leased() == [(EVENT, found[EVENT].mod_revision)]
+    finally:
+        store.close()
+
+
+def test_a_snapshot_of_lmdb_fills_a_cluster(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
+    file = tmp_path / "s"
+    assert main(["save", str(file), "--from", make_lmdb(tmp_path / "a", 3)]) == 0
+    assert main(["restore", str(file), "--to", f"etcd:{etcd.url}", f"--prefix={prefix}"]) == 0
+    assert sorted(etcd.keys(prefix + "/")) == sorted(prefix + key.removeprefix("/registry") for key in (*objects(3), EVENT))
+    put(etcd, prefix, {MAPS + "later": config_map("later")})
+    assert main(["restore", str(file), "--to", f"etcd:{etcd.url}", f"--prefix={prefix}"]) == 1
+    assert "was written to since" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["lmdb", "etcd"])
+def test_files_that_are_no_snapshots_are_refused_in_a_line(etcd: Etcd, prefix: str, tmp_path: Path, capsys, form: str) -> None:
+    place = make_lmdb(tmp_path / "a", 3) if form == "lmdb" else make_etcd(etcd, prefix, 3)
+    good = tmp_path / "good"
+    assert main(["save", str(good), "--from", place]) == 0
+    raw = good.read_bytes()
+    flipped = bytearray(raw)
+    flipped[len(raw) // 2] ^= 1
+    bad = {
+        "empty": b"", "short": raw[:100], "cut": raw[:-1], "half": raw[: len(raw) // 8192 * 4096], "flipped": bytes(flipped),
+        "more": raw + b"x", "foreign": b"SQLite format 3\0" + bytes(9000), "zeros": bytes(len(raw)),
+    }  # fmt: skip
+    capsys.readouterr()
+    for name, content in bad.items():
+        file = tmp_path / name
+        file.write_bytes(content)
+        for command in (["verify", str(file)], ["restore", str(file), "--to", f"lmdb:{tmp_path / 'to'}"], ["status", str(file)]):
+            assert main([*command, f"--prefix={prefix}"]) == 1, (name, command)
+            told = capsys.readouterr().err
+            assert told.startswith(f"kas: {file} ") and told.count("\n") == 1, (name, told)
+        assert not (tmp_path / "to" / "store").exists()
+    assert main(["verify", str(tmp_path / "nothing")]) == 1 and "No such file" in capsys.readouterr().err
+
+
+def test_what_a_server_holds_when_it_is_saved_is_one_moment(tmp_path: Path, capsys) -> None:
+    place, file = make_lmdb(tmp_path / "a", 3), tmp_path / "s"
+    assert main(["save", str(file), "--from", place]) == 0
+    store = opened(tmp_path / "a")
+    write(store, {MAPS + "later": config_map("later")})
+    store.close()
+    capsys.readouterr()
+    assert status(file, capsys)["objects"] == "6"
+
+
+def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
+    for args, code, why in (
+        ([], 2, "usage"), (["nonsense"], 2, "usage"), (["save", "--from", "lmdb:/x"], 2, "name the file"),
+        (["save", str(tmp_path / "s")], 2, "--from"), (["save", str(tmp_path / "s"), "--from", f"lmdb:{tmp_path}"], 1, "holds no store"),
+        (["restore", str(tmp_path / "s"), "--to", "lmdb:/x", "--bump-revision=-1"], 2, "--bump-revision"),
+    ):  # fmt: skip
+        assert main(args) == code
+        assert why in capsys.readouterr().err
+    assert main(["--help"]) == 0 and capsys.readouterr().out.startswith("usage: kas snapshot")
+    assert list(tmp_path.iterdir()) == []
