@@ -207,7 +207,8 @@ def test_what_the_target_lost_is_found(etcd: Etcd, prefix: str, tmp_path: Path, 
 
 def test_sealed_values_are_opened_and_sealed_again(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
     secret = {"/registry/secrets/ns/s": orjson.dumps({
-        "kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "ns", "creationTimestamp": MADE}, "data": {"a": "bmVlZGxl"},
+        "kind": "Secret", "apiVersion": "v1", "data": {"a": "bmVlZGxl"},
+        "metadata": {"name": "s", "namespace": "ns", "creationTimestamp": MADE},
     })}  # fmt: skip
     source = make_lmdb(tmp_path / "a", 1)
     store = opened(tmp_path / "a")
