@@ -1,0 +1,40 @@
+"""The files of ``docs/deploy`` name what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kas.config.flags import BY_NAME
+
+DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
+
+
+def flags(text: str) -> set[str]:
+    """Those of the command that is kas'."""
+    return set(re.findall(r"--([a-z0-9-]+)=", text[text.index("kas serve") :]))
+
+
+@pytest.mark.parametrize("name", ["kas.service", "compose.yaml"])
+def test_flags_are_kas(name: str) -> None:
+    text = "".join(line for line in (DEPLOY / name).read_text().splitlines(True) if not line.startswith("#"))
+    found = flags(text)
+    assert {"storage-backend", "etcd-servers", "shutdown-delay-duration"} <= found <= BY_NAME.keys()
+
+
+def test_the_units_variables_stand_in_their_files() -> None:
+    asked = set(re.findall(r"\$\{(\w+)\}", (DEPLOY / "kas.service").read_text()))
+    assert asked == set(re.findall(r"^(\w+)=", (DEPLOY / "kas.env").read_text(), re.M))
+
+
+def test_three_of_each_stand_behind_the_load_balancer() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    assert sorted(services) == ["balancer", "etcd-1", "etcd-2", "etcd-3", "kas-1", "kas-2", "kas-3"]
+    for number in (1, 2, 3):
+        assert services[f"etcd-{number}"]["environment"]["ETCD_INITIAL_CLUSTER"].count("http") == 3
+    config = (DEPLOY / "haproxy.cfg").read_text()
+    assert set(re.findall(r"\$\{(\w+)\}", config)) == set(services["balancer"]["environment"])
+    assert "uri /readyz" in config
