@@ -141,6 +141,13 @@ def unpack(path: Path, store_dir: Path) -> None:
             left -= len(block)
         out.flush()
         os.fsync(out.fileno())
+    try:
+        with lmdb.open(str(store_dir), max_dbs=16, readonly=True, lock=False) as env, env.begin() as txn:
+            known = txn.get(b"kas.format") is not None
+    except lmdb.Error as e:
+        raise BadSnapshot(f"{path} is no usable snapshot: {e}") from None
+    if not known:
+        raise BadSnapshot(f"{path} is no snapshot: it is LMDB's, but holds no store of kas")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from kas.storage import main
+from kas.storage import command, main
 from kas.storage.etcdplace import EtcdPlace
 from kas.storage.lmdbplace import LMDBTarget
 from kas.store import Op, compile_matcher
@@ -72,7 +72,7 @@ def test_from_lmdb_to_etcd_and_back_nothing_is_lost(etcd: Etcd, prefix: str, tmp
         second.close()
 
 
-def test_what_etcd_gets_holds_no_resource_version(etcd: Etcd, prefix: str, tmp_path: Path) -> None:
+def test_what_etcd_gets_holds_no_resource_version(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
     """Also of objects that LMDB keeps as a message, which has one."""
     with KasServer(tmp_path, "--unsafe-no-fsync") as server:
         source = f"lmdb:{server.data_dir}"
@@ -83,16 +83,16 @@ def test_what_etcd_gets_holds_no_resource_version(etcd: Etcd, prefix: str, tmp_p
                 api_version, kind, raw, _ = open_envelope(kv.value)
                 assert "resourceVersion" not in decode_protobuf(BUILTIN.kind_for(api_version, kind).type, raw)["metadata"], key
         before = Http(server)("GET", "/api/v1/namespaces/default")[1]
-    done = kas("storage", "copy", "--from", source, "--to", f"etcd:{etcd.url}", f"--prefix={prefix}")  # what happened since
-    assert (done.returncode, done.stderr) == (0, "") and "continued" in done.stdout
+    assert copy(source, f"etcd:{etcd.url}", prefix) == 0  # what happened since
+    assert "continued" in capsys.readouterr().out
     flags = ("--storage-backend=etcd3", f"--etcd-servers={etcd.url}", f"--etcd-prefix={prefix}", "--advertise-address=127.0.0.1")
     with KasServer(tmp_path, *flags) as server:
         after = Http(server)("GET", "/api/v1/namespaces/default")[1]
         assert before["metadata"].pop("resourceVersion") and after["metadata"].pop("resourceVersion")
         assert after == before
         server.kill()
-    done = kas("storage", "copy", "--from", source, "--to", f"etcd:{etcd.url}", f"--prefix={prefix}")
-    assert done.returncode == 1 and "was written to since it was copied" in done.stderr
+    assert copy(source, f"etcd:{etcd.url}", prefix) == 1
+    assert "was written to since it was copied" in capsys.readouterr().err
 
 
 KILLED = """
@@ -228,6 +228,17 @@ def test_sealed_values_are_opened_and_sealed_again(etcd: Etcd, prefix: str, tmp_
     assert b"bmVlZGxl" not in (tmp_path / "b" / "store" / "data.mdb").read_bytes()
     assert main(["check", "--from", f"lmdb:{tmp_path / 'b'}"]) == 1  # without the configuration
     assert capsys.readouterr().out.startswith("/registry/secrets/ns/s: cannot be opened: ")
+
+
+def test_progress_is_shown_on_a_terminal_and_cleared(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with command.progress() as shown:
+        shown("copying", 10, 40)
+        shown("copying", 11, 40)  # too soon
+        shown("catching up", 5, 0)
+    told = capsys.readouterr().err
+    assert "copying [#######                       ] 10 of 40" in told and "11" not in told and "catching up 5" in told
+    assert told.endswith("\r\x1b[K")
 
 
 def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:

@@ -8,12 +8,15 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from random import Random
 
+import lmdb
 import pytest
 
 from kas.storage.snapshot_command import main
 from kas.store import Op
 from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.bolt import BadSnapshot, Bolt
 from kas.store.etcd.client import TXN, Client
 from tests import need
 from tests.etcd import Etcd
@@ -128,6 +131,44 @@ def test_files_that_are_no_snapshots_are_refused_in_a_line(etcd: Etcd, prefix: s
             assert told.startswith(f"kas: {file} ") and told.count("\n") == 1, (name, told)
         assert not (tmp_path / "to" / "store").exists()
     assert main(["verify", str(tmp_path / "nothing")]) == 1 and "No such file" in capsys.readouterr().err
+
+
+def test_a_file_of_lmdbs_that_is_somebody_elses_is_refused(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "s"
+    with lmdb.open(str(tmp_path / "other")) as env:
+        with env.begin(write=True) as txn:
+            txn.put(b"a", b"b")
+        env.copy(str(tmp_path), compact=True)
+    raw = (tmp_path / "data.mdb").read_bytes()
+    file.write_bytes(raw + hashlib.sha256(raw).digest())
+    assert main(["restore", str(file), "--to", f"lmdb:{tmp_path / 'a'}"]) == 1
+    assert capsys.readouterr().err == f"kas: {file} is no snapshot: it is LMDB's, but holds no store of kas\n"
+    assert not (tmp_path / "a" / "store").exists()
+
+
+def test_whatever_stands_in_a_file_of_etcds_it_is_read_or_refused(etcd: Etcd, prefix: str, tmp_path: Path) -> None:
+    """Bytes are changed in all kinds of places, most of all in the heads of pages."""
+    place, good = make_etcd(etcd, prefix, 60), tmp_path / "good"
+    assert main(["save", str(good), "--from", place]) == 0
+    raw = good.read_bytes()[:-32]
+    random, refused = Random(12), 0
+    for _ in range(400):
+        bad = bytearray(raw)
+        for _ in range(random.choice((1, 1, 4, 64))):
+            page = random.randrange(len(raw) // 4096) * 4096
+            bad[page + random.randrange(random.choice((16, 64, 4096)))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
+        file = tmp_path / "bad"
+        file.write_bytes(bad[: random.choice((len(bad), len(bad), len(bad) // 2))])
+        try:
+            with Bolt(file) as bolt:
+                _, _, found = bolt.newest(b"/")
+                for _, _, at, size in found:
+                    bolt.read(at, size)
+                bolt.leases()
+        except BadSnapshot as e:
+            refused += 1
+            assert "\n" not in str(e)
+    assert refused > 50
 
 
 def test_what_a_server_holds_when_it_is_saved_is_one_moment(tmp_path: Path, capsys) -> None:

@@ -124,6 +124,17 @@ def test_expiry_leaves_renewed_keys_alone(store: LMDBStore) -> None:
     store.close()
 
 
+def test_what_is_loaded_ends_with_its_lease_however_often_it_is_loaded(store: LMDBStore) -> None:
+    for lease_s in (50, 90):
+        store.load([put("/registry/a/1", lease_s=lease_s), put("/registry/a/2")], [(7, 3, 2), (5, 5, 1)])
+    store.loaded(9)
+    record = store.get("/registry/a/1")
+    assert (record.revision, record.create_revision, record.version) == (7, 3, 2)
+    assert store.leased() == [("/registry/a/1", 7)]
+    assert store.expire(record.lease_expiry - 1) == 0 and store.expire(record.lease_expiry) == 1
+    assert (store.get("/registry/a/1"), store.count("/registry/a/"), store.leased()) == (None, 1, [])
+
+
 def test_shared_counters_and_wake_ups() -> None:
     shared = Shared.create(3)
     one, two = Shared.attach(shared.spec, 1), Shared.attach(shared.spec, 2)
