@@ -34,16 +34,17 @@ GIB = 1 << 30
 
 @dataclass
 class Constants:
-    """What one thing costs. ``us``: CPU microseconds of one process. From ``--measure --events 1000`` (Debian's etcd 3.4.23, Python 3.11, 2
-    shared cores of 2.5 GHz, other work beside it), but for the last three."""
+    """What one thing costs. ``us``: CPU microseconds of one process. Medians of five
+    ``--measure`` with 1,000 to 3,000 events (Debian's etcd 3.4.23, Python 3.11, 2 shared cores of 2.5 GHz, under load of others), but for the
+    last three."""
 
     pod_replica_bytes: float = 8770.0  # of the replica's file, a pod of 6.5 KB of JSON with its protobuf
     pod_etcd_bytes: float = 2043.0  # of etcd's file, one revision of it
     replica_fill_us: float = 63.0  # replicator: an object of the first list
-    replicator_event_us: float = 290.0  # replicator: a change, into the replica
-    worker_event_us: float = 60.0  # each worker: a change, without watchers of it
-    sieved_us: float = 3.1  # worker: a change that a watcher does not select
-    delivered_us: float = 3.3  # worker: a change to one watcher more
+    replicator_event_us: float = 411.0  # replicator: a change, into the replica
+    worker_event_us: float = 77.0  # each worker: a change, without watchers of it
+    sieved_us: float = 1.1  # worker: a change that a watcher does not select
+    delivered_us: float = 5.3  # worker: a change to one watcher more
     watcher_bytes: float = 37_000.0  # worker
     process_bytes: float = 50e6  # worker or replicator, empty (README: memory, empty)
     write_us: float = 450.0  # worker: a write on etcd, the goal of the issue; README has 139 to 418 µs on LMDB
