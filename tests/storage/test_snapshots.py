@@ -20,7 +20,7 @@ from kas.store.etcd.bolt import BadSnapshot, Bolt
 from kas.store.etcd.client import TXN, Client
 from tests import need
 from tests.etcd import Etcd
-from tests.storage.places import EVENT, MAPS, config_map, make_etcd, make_lmdb, objects, opened, put, write
+from tests.storage.places import EVENT, MAPS, config_map, kas, make_etcd, make_lmdb, objects, opened, put, write
 
 
 def status(path: Path, capsys, *flags: str) -> dict[str, str]:
@@ -189,5 +189,6 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
     ):  # fmt: skip
         assert main(args) == code
         assert why in capsys.readouterr().err
+    assert kas("snapshot", "status", tmp_path / "s").returncode == 1
     assert main(["--help"]) == 0 and capsys.readouterr().out.startswith("usage: kas snapshot")
     assert list(tmp_path.iterdir()) == []
