@@ -144,7 +144,7 @@ class Resource:
         "kind", "kind_record", "list_kind", "list_record", "list_type", "name_validation", "namespaced", "plan", "removed_in",
         "reset_on_spec_write", "resource", "returns", "served_by_default", "short_names", "singular", "stability",
         "status_reset_on_spec_write", "storage_gvk", "storage_kind", "storage_version_hash", "strategy", "subresources", "type", "verbs",
-        "version",
+        "version", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, record: dict[str, Any], scheme: Kinds) -> None:
