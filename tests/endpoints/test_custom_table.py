@@ -107,7 +107,9 @@ def test_what_a_definition_took_is_free_when_it_goes(tmp_path, crd):
         await t.write("a")
         strategy, wrong = served.record.strategy, {"metadata": {"name": "a"}, "spec": {"a": 1, "b": [{}]}}
         assert strategy.validate(Context(NOW, "ns", {}), wrong)  # what judges values is there
-        gone = [weakref.ref(thing) for thing in (served, served.state, served.registry, served.state.merging, served.record, strategy)]
+        things = (served, served.state, served.registry, served.state.merging, served.record, strategy)
+        gone = [weakref.ref(thing) for thing in things]
+        del things
         del served, strategy
         gc.collect()
         gc.disable()
