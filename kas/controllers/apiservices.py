@@ -80,16 +80,7 @@ class LocalAPIServices:
 
     async def run(self) -> None:
         """Follow the APIServices until cancelled."""
-        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, self._listed)])
-
-    def _listed(self, records: Sequence[Record]) -> None:
-        for rec in records:
-            self._look(rec)
-
-    def _events(self, events: Sequence[Event]) -> None:
-        for e in events:
-            if e.record is not None:
-                self._look(e.record)
+        await follow(self.queue, [self.client.each(self.registry.root, self._look)])
 
     def _look(self, rec: Record) -> None:
         if _lacks(object_of(rec)):

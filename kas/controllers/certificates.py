@@ -9,7 +9,6 @@ import asyncio
 import base64
 import datetime
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 from cryptography import x509
@@ -23,7 +22,7 @@ from kas.informers.reflector import split_key
 from kas.meta.waiting import awaited
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
-from kas.store import Event, Record
+from kas.store import Record
 
 log = logging.getLogger("kas.controllers")
 
@@ -56,16 +55,10 @@ class _Requests:
 
     async def run(self) -> None:
         """Follow the requests until cancelled."""
-        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, self._listed)])
+        await follow(self.queue, [self.client.each(self.registry.root, self._look)])
 
-    def _listed(self, records: Sequence[Record]) -> None:
-        for record in records:
-            self.queue.add(split_key("", record.key)[1])
-
-    def _events(self, events: Sequence[Event]) -> None:
-        for event in events:
-            if event.record is not None:
-                self.queue.add(split_key("", event.key)[1])
+    def _look(self, record: Record) -> None:
+        self.queue.add(split_key("", record.key)[1])
 
     async def _sync(self, name: str) -> None:
         obj = self.client.get(GROUP, RESOURCE, "", name)

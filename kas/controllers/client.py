@@ -65,6 +65,21 @@ class Client:
         ``replace`` is given nothing and reads for itself."""
         return Reflector(self.store, prefix, Handlers(replace or _nothing, apply), lists and replace is not None)
 
+    def each(self, prefix: str, look: Callable[[Record], None]) -> Reflector:
+        """A reflector that shows ``look`` every record under ``prefix`` that is there, at first and whenever it changes; deletions are
+        not told."""
+
+        def listed(_: Sequence[Record]) -> None:
+            for record in self.pages(prefix):
+                look(record)
+
+        def changed(events: Sequence[Event]) -> None:
+            for e in events:
+                if e.record is not None:
+                    look(e.record)
+
+        return self.reflector(prefix, changed, listed, lists=False)
+
     # --- writing
 
     async def create(self, group: str, resource: str, obj: Obj) -> Obj | None:

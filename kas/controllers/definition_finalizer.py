@@ -40,17 +40,8 @@ class DefinitionFinalizer:
 
     async def run(self) -> None:
         """Follow the definitions, and the objects of those that are going, until cancelled."""
-        definitions = self.client.reflector(self.registry.root, self._events, self._listed, lists=False)
+        definitions = self.client.each(self.registry.root, self._look)
         await follow(self.queue, [definitions, self.client.reflector("/registry/", self._object_events)], WORKERS)
-
-    def _listed(self, records: Sequence[Record]) -> None:
-        for rec in self.client.pages(self.registry.root):
-            self._look(rec)
-
-    def _events(self, events: Sequence[Event]) -> None:
-        for e in events:
-            if e.record is not None:
-                self._look(e.record)
 
     def _look(self, rec: Record) -> None:
         if b'"deletionTimestamp":' in rec.json:

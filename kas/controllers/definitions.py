@@ -69,8 +69,7 @@ class DefinitionConditions:
                 others.pop(name, None)
                 if not others:
                     self._groups.pop(group, None)
-                for other in others:  # a name may have become free
-                    self.queue.add(other)
+                self._look_again(others)
 
     def _look(self, name: str, obj: Obj) -> None:
         new = _Names(obj)
@@ -78,11 +77,15 @@ class DefinitionConditions:
         had = others.get(name)
         others[name] = new
         if had is not None and had.accepted != new.accepted:
-            for other, names in others.items():
-                if names.requested != names.accepted:
-                    self.queue.add(other)
+            self._look_again(others)
         if self._wanted(obj) is not None:
             self.queue.add(name)
+
+    def _look_again(self, group: dict[str, _Names]) -> None:
+        """A name has become free, which those who do not have all of theirs may want."""
+        for name, names in group.items():
+            if names.requested != names.accepted:
+                self.queue.add(name)
 
     async def _sync(self, name: str) -> None:
         def change(obj: Obj) -> bool:

@@ -27,22 +27,17 @@ class FlowControlStatus:
 
     async def run(self) -> None:
         """Follow flow schemas and priority levels until cancelled."""
-        schemas = self.client.reflector(self.schemas.root, self._schema_events, self._schemas_listed)
+        schemas = self.client.each(self.schemas.root, self._look)
         await follow(self.queue, [schemas, self.client.reflector(self.levels.root, self._level_events)])
 
-    def _schemas_listed(self, records: Sequence[Record]) -> None:
-        for rec in records:
-            self.queue.add(split_key(self.schemas, rec.key)[1])
-
-    def _schema_events(self, events: Sequence[Event]) -> None:
-        for e in events:
-            if e.record is not None:
-                self.queue.add(split_key(self.schemas, e.key)[1])
+    def _look(self, rec: Record) -> None:
+        self.queue.add(split_key(self.schemas, rec.key)[1])
 
     def _level_events(self, events: Sequence[Event]) -> None:
         # Only their coming and going matters.
         if any(e.record is None or e.previous is None for e in events):
-            self._schemas_listed(self.client.store.range(self.schemas.root).records)
+            for rec in self.client.pages(self.schemas.root):
+                self._look(rec)
 
     async def _sync(self, name: str) -> None:
         schema = self.client.get(GROUP, "flowschemas", "", name)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kas.admission.matching import GROUP, GVK
@@ -14,7 +13,7 @@ from kas.controllers.queue import WorkQueue, follow
 from kas.meta.stored import Stored, object_of
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
-from kas.store import Event, Record
+from kas.store import Record
 from kas.types.scheme import BUILTIN
 
 if TYPE_CHECKING:
@@ -37,16 +36,7 @@ class PolicyStatus:
 
     async def run(self) -> None:
         """Follow the policies until cancelled."""
-        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, self._listed)])
-
-    def _listed(self, records: Sequence[Record]) -> None:
-        for rec in records:
-            self._look(rec)
-
-    def _events(self, events: Sequence[Event]) -> None:
-        for e in events:
-            if e.record is not None:
-                self._look(e.record)
+        await follow(self.queue, [self.client.each(self.registry.root, self._look)])
 
     def _look(self, rec: Record) -> None:
         if _due(object_of(rec)):

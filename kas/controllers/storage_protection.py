@@ -33,24 +33,15 @@ class _Protection:
         self.queue = WorkQueue(self._sync, self.name)
 
     async def run(self) -> None:
-        await follow(self.queue, [self.client.reflector(self.registry.root, self._events, self._listed), *self._more()], 2)
+        await follow(self.queue, [self.client.each(self.registry.root, self._look), *self._more()], 2)
 
     def _more(self) -> list[Reflector]:
         """Of those whose coming and going decides."""
         return []
 
-    def _listed(self, records: Sequence[Record]) -> None:
-        for rec in records:
-            if self._concerns(rec.json):
-                self.queue.add(rec.key)
-
-    def _events(self, events: Sequence[Event]) -> None:
-        for e in events:
-            if e.record is not None and self._concerns(e.record.json):
-                self.queue.add(e.key)
-
-    def _concerns(self, json: bytes) -> bool:
-        return b'"deletionTimestamp":' in json or self.finalizer.encode() not in json
+    def _look(self, rec: Record) -> None:
+        if b'"deletionTimestamp":' in rec.json or self.finalizer.encode() not in rec.json:
+            self.queue.add(rec.key)
 
     async def _sync(self, key: str) -> float | None:
         namespace, name = split_key(self.registry, key)

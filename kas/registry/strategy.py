@@ -11,6 +11,7 @@ a hook that edits something nested in ``obj`` which came from ``old`` copies it 
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,7 @@ class Strategy:
     generation_on_create = True
 
     def __init__(self, resource: Resource) -> None:
-        self.resource = resource
+        self._resource = weakref.ref(resource)
         self.type = resource.storage_kind.type if resource.storage_kind is not None else resource.type
         self.reset = tuple(resource.reset_on_spec_write or ())
         self.gated = GatedFields(*(resource.storage_gvk or (resource.group, resource.version, resource.kind)))
@@ -97,6 +98,14 @@ class Strategy:
         self._status_reset: dict[str, tuple[str, ...]] = {
             name: tuple(getattr(sub, "reset", None) or ()) for name, sub in (resource.subresources or {}).items()
         }
+
+    @property
+    def resource(self) -> Resource:
+        """The record it is the strategy of. That one keeps it, and not the other way round: records of definitions that are deleted go
+        with the last request that uses them, not when somebody looks for cyclic garbage."""
+        found = self._resource()
+        assert found is not None, "a strategy is asked through its record"
+        return found
 
     def _read_generation_rule(self, rule: str | None) -> None:
         """The record's ``generation`` is prose with a regular beginning; these are all its forms."""

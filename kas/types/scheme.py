@@ -139,9 +139,9 @@ class Resource:
     """
 
     __slots__ = (
-        "allow_create_on_update", "allow_unconditional_update", "api_version", "categories", "delete_returns", "etcd_prefix",
-        "feature_gate", "field_selector_values", "field_selectors", "gc_default", "generation", "graceful_delete", "group", "introduced",
-        "kind", "kind_record", "list_kind", "list_record", "list_type", "name_validation", "namespaced", "plan", "removed_in",
+        "__weakref__", "allow_create_on_update", "allow_unconditional_update", "api_version", "categories", "delete_returns",
+        "etcd_prefix", "feature_gate", "field_selector_values", "field_selectors", "gc_default", "generation", "graceful_delete", "group",
+        "introduced", "kind", "kind_record", "list_kind", "list_record", "list_type", "name_validation", "namespaced", "plan", "removed_in",
         "reset_on_spec_write", "resource", "returns", "served_by_default", "short_names", "singular", "stability",
         "status_reset_on_spec_write", "storage_gvk", "storage_kind", "storage_version_hash", "strategy", "subresources", "type", "verbs",
         "version",

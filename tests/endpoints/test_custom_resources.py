@@ -94,6 +94,11 @@ def test_scale(client, widgets):
     assert status == 422 and "replicas" in body["message"]
     assert client("PATCH", widgets.path("a") + "/scale", {}, STRATEGIC)[0] == 415
     assert client("DELETE", widgets.path("a") + "/scale")[0] == 405
+    protobuf = "application/vnd.kubernetes.protobuf"  # custom resources have no such form, a Scale has
+    answer = client.raw("GET", widgets.path("a") + "/scale", Accept=protobuf)
+    assert (answer.status_code, answer.headers["Content-Type"], answer.content[:4]) == (200, protobuf, b"k8s\0")
+    client("PATCH", widgets.path("a"), {"spec": {"replicas": 1}}, MERGE)
+    assert client("PUT", widgets.path("a") + "/scale", answer.content, protobuf)[0] == 409  # its revision is read, and old
 
 
 def test_a_scale_without_replicas(client, define, namespace):

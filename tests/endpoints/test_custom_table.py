@@ -41,9 +41,9 @@ class Table:
     def _refresh(self) -> None:
         self.refreshed += 1
 
-    async def put(self, crd, generation: int = 1, **meta) -> None:
+    async def put(self, crd, generation: int = 1, accepted=None, **meta) -> None:
         obj = {**crd, "metadata": {**crd["metadata"], "uid": "u", "generation": generation, **meta}}
-        obj["status"] = {"acceptedNames": crd["spec"]["names"], "conditions": CONDITIONS}
+        obj["status"] = {"acceptedNames": accepted or crd["spec"]["names"], "conditions": CONDITIONS}
         head, _, tail = orjson.dumps(obj).partition(b'"metadata":{')
         await self.store.commit(Op(self.root + crd["metadata"]["name"], build_record(head + b'"metadata":{', tail)))
         self.store.catch_up()
@@ -95,12 +95,22 @@ def test_what_a_definition_took_is_free_when_it_goes(tmp_path, crd):
 
     async def body(t: Table) -> None:
         t.custom.start()
+        spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        spec["x-kubernetes-validations"] = [{"rule": "self.a.size() < 10"}]
+        spec["properties"]["b"] = {
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string", "pattern": "^a", "default": "a"}}},
+        }  # fmt: skip
         await t.put(crd)
         served = t.custom.find("example.com", "v1", "widgets")
         managedfields.schema(served, Context(NOW, "ns", {}))
         await t.write("a")
-        gone = [weakref.ref(thing) for thing in (served, served.state, served.registry, served.state.merging)]
-        del served
+        strategy, wrong = served.record.strategy, {"metadata": {"name": "a"}, "spec": {"a": 1, "b": [{}]}}
+        assert strategy.validate(Context(NOW, "ns", {}), wrong)  # what judges values is there
+        things = (served, served.state, served.registry, served.state.merging, served.record, strategy)
+        gone = [weakref.ref(thing) for thing in things]
+        del things
+        del served, strategy
         gc.collect()
         gc.disable()
         try:
@@ -108,6 +118,7 @@ def test_what_a_definition_took_is_free_when_it_goes(tmp_path, crd):
             t.store.catch_up()
             t.changed.clear()
             assert [ref() for ref in gone] == [None] * len(gone)
+            assert gc.collect() == 0  # what was frozen when the server was ready would stay for good
         finally:
             gc.enable()
 

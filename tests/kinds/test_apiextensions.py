@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kas.kinds.apiextensions import validation
 from tests.kinds.written import FORBIDDEN, INVALID, REQUIRED, UNSUPPORTED, Kind, changed
 
 CRDS = Kind("apiextensions.k8s.io/v1/customresourcedefinitions")
@@ -39,6 +40,16 @@ def test_a_new_storage_version_joins_the_stored_ones():
     first = old["spec"]["versions"][0] | {"storage": False}
     new = changed(old, "spec.versions", [first, first | {"name": "v2", "storage": True}])
     assert CRDS.update(new, old)["status"]["storedVersions"] == ["v1", "v2"]
+
+
+def test_a_spec_that_stays_is_not_judged_again(monkeypatch):
+    judged = []
+    monkeypatch.setattr(validation, "validate_spec_update", lambda *args: judged.append(args) or [])
+    old = CRDS.create(_crd())
+    CRDS.update(changed(old, "metadata.labels", {"a": "b"}), old)
+    assert not judged
+    CRDS.update(changed(old, "spec.names.shortNames", ["c"]), old)
+    assert len(judged) == 1
 
 
 def test_a_stored_version_cannot_disappear():

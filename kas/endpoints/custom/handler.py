@@ -43,7 +43,7 @@ class CustomHandler:
         req.known = True
         if served.deprecation:
             req.warn(served.deprecation)
-        if b"protobuf" in req.raw_header(b"accept"):
+        if b"protobuf" in req.raw_header(b"accept") and info.subresource != "scale":  # a Scale is no custom resource
             without_protobuf(req, info.verb)
         if not info.subresource:
             return self._main(req, served)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:  # most servers define nothing, and need none of this; ``_inst
 
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
 PAGE = 64
-COLLECTED = 16
 _WRITES = ("get", "patch", "update")
 _LIST: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 # Told with a definition's served versions as they are now, None for one that is not served any more.
@@ -53,7 +51,6 @@ class CustomResources:
         self._states: dict[str, State] = {}  # by the name of the definition
         self.served: dict[tuple[str, str], dict[str, CustomServed]] = {}  # (group, version) -> plural
         self.groups: dict[str, set[str]] = {}  # group -> names of the definitions that are served
-        self._gone = 0  # definitions that were removed or replaced since garbage was collected
 
     def start(self) -> None:
         """Read the definitions and follow them."""
@@ -219,12 +216,6 @@ class CustomResources:
         self.groups[d.group].discard(name)
         if not self.groups[d.group]:
             del self.groups[d.group]
-        self._gone += 1
-        if self._gone >= COLLECTED:
-            # Types and what was compiled for them refer to each other: the collector, which rarely looks at what is old, would keep some
-            # hundred kilobytes of each.
-            self._gone = 0
-            gc.collect()
 
     def parts(self) -> Iterator[tuple[str, str, str, Callable[[], Any]]]:
         """What OpenAPI shows of them: group, version, a tag that changes with what is shown, and what reads that from the store."""

@@ -62,7 +62,6 @@ class VirtualServed(CustomServed):
         made = scheme.put(d.group, version.name, kinds, row)
         made.allow_unconditional_update = True
         made.strategy = CustomResourceStrategy(made, version)
-        made.strategy.resource = made  # both stay as long as the server
         types = {version.name: type_}
         state = State(d, types, True, MergeSchemas(d.group, resource.kind, types, False, NOP))
         super().__init__(made, Registry(made, cast(Store, _Slot(None)), lambda: ""), NOP, state, version)

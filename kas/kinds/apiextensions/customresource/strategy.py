@@ -6,6 +6,7 @@ version somebody wrote.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from kas.apiextensions import customtypes, scalepaths
@@ -31,7 +32,7 @@ class CustomResourceStrategy(Strategy):
     generation_parts = ("*",)
 
     def __init__(self, resource: Resource, version: DefinedVersion) -> None:
-        self.resource, self.type, self.version = resource, resource.type, version
+        self._resource, self.type, self.version = weakref.ref(resource), resource.type, version
         self.reset = resource.reset_on_spec_write
         self.gated = _NOTHING_GATED
 
