@@ -188,11 +188,21 @@ def test_nobody_is_given_the_whole_server():
     assert not wrong, "\n".join(wrong)
 
 
-def test_each_plugin_and_authorizer_has_its_test_module():
+def test_each_plugin_filter_authenticator_and_authorizer_has_its_test_module():
     wanted = [ROOT / "tests" / "admission" / "plugins" / f"test_{p.stem}.py" for p in (KAS / "admission" / "plugins").glob("[a-z]*.py")]
     authorizers = [p for p in (KAS / "auth" / "authz").glob("[a-z]*.py") if "class " in p.read_text()]
     wanted += [ROOT / "tests" / "auth" / f"test_{p.stem}.py" for p in authorizers]
-    assert len(authorizers) >= 5 and not [path for path in wanted if not path.exists()]
+    authenticators = [p for p in (KAS / "auth" / "authn").glob("[a-z]*.py") if "def authenticate" in p.read_text()]
+    wanted += [ROOT / "tests" / "auth" / f"test_{p.stem}.py" for p in authenticators]
+    filters = [p for p in (KAS / "filters").glob("[a-z]*.py") if p.stem != "chain"]  # the list of them: test_waiting.py runs it
+    wanted += [ROOT / "tests" / "filters" / f"test_{p.stem}.py" for p in filters]
+    assert len(authorizers) >= 5 and len(authenticators) >= 8 and len(filters) >= 25
+    assert not [path for path in wanted if not path.exists()]
+
+
+def test_each_compiled_unit_has_its_design_page_and_its_types():
+    units = list(KAS.rglob("*.pyx"))
+    assert len(units) >= 8 and not [p for p in units if not (p.with_suffix(".pxd").exists() and p.with_suffix(".pyi").exists())]
 
 
 def test_every_public_class_says_what_it_is():
