@@ -271,6 +271,7 @@ def test_the_file_is_read_again(configured, place, issuer, ca):
         assert f'{METRICS}{{apiserver_id_hash="sha256:' in text and 'status="failure"} 1' in text
         assert "apiserver_authentication_config_controller_last_config_info" in text
         assert 'jwt_authenticator_latency_seconds_count{result="success"' in text
+        assert 'jwt_authenticator_jwks_fetch_last_timestamp_seconds{result="success"' in text
     finally:
         other.close()
 
