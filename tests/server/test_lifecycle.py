@@ -29,7 +29,7 @@ def wait_for(condition, what: str, timeout: float = 60.0) -> None:
 
 
 def test_version_names_both_versions():
-    out = subprocess.run([sys.executable, "-m", "kas.cli", "version"], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run([sys.executable, "-m", "kas", "version"], capture_output=True, text=True, check=True).stdout
     assert out.startswith("kas ") and "Kubernetes v1.36" in out
 
 

@@ -25,7 +25,9 @@ KNOWN = HERE / "known_failures.txt"
 ELSEWHERE = {
     "http": "tests/clients/test_http_conversations.py",
     "http-extend": "tests/clients/test_extend_conversations.py and test_admission_conversations.py",
-    **dict.fromkeys((f"security/{k}" for k in ("apf", "audit-e2e", "authn", "authz", "encryption", "sa-csr")), "tests/security/test_replay.py"),
+    **dict.fromkeys(
+        [f"security/{kind}" for kind in ("apf", "audit-e2e", "authn", "authz", "encryption", "sa-csr")], "tests/security/test_replay.py"
+    ),
     "etcd-samples": "tests/clients/test_samples.py and tests/registry/test_stored_forms.py",
     "security/setups": "security/startup, for its files",
 }
