@@ -20,7 +20,8 @@ KAS = ROOT / "kas"
 
 # Outermost first. A room imports from rooms further down only; rooms of one line do not know one another.
 RANKS = [
-    ("__main__",), ("cli", "testing", "library"), ("storage",), ("preflight", "supervisor"), ("worker",), ("server", "warmup", "replicator"),
+    ("__main__",),
+    ("cli", "testing", "library"), ("storage",), ("preflight", "supervisor"), ("worker",), ("server", "warmup", "replicator"),
     ("extensions",), ("controllers",), ("edge",), ("filters",), ("flowcontrol",),
     ("director", "aggregator"),
     ("endpoints",), ("admission",), ("kinds",), ("registry",), ("apiextensions",), ("audit", "encryption"), ("auth",),
