@@ -9,5 +9,5 @@ from tests.admission.admission_fakes import Request, pod, refused
 def test_namespace_exists(server):
     plugin = server.plugin(namespace_exists)
     assert refused(Request(plugin, obj=pod())).code == 404
-    server.add("", "namespaces", {"metadata": {"name": "ns"}})
+    server.add("", "namespaces", {"metadata": {"name": "ns1"}})
     Request(plugin, obj=pod()).run()
