@@ -67,6 +67,7 @@ class Worker:
 
     @property
     def name(self) -> str:
+        """What the log calls it."""
         return {FRONT: "the TLS front", REPLICATOR: "the replicator"}.get(self.index, f"worker {self.index}")
 
 

@@ -55,6 +55,7 @@ class Truncate:
         return _all(waiting) if waiting else None
 
     async def close(self) -> None:
+        """End what is behind it."""
         await self._backend.close()
 
 

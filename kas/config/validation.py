@@ -106,8 +106,8 @@ def _ports(o: Options) -> Iterator[str]:
     for name, port in ports.items():
         if not -1 <= port <= 65535:
             yield f"--{name}-port {port} must be between 0 and 65535, inclusive. 0 for turning off {name} port"
-    if not any(ports.values()):
-        yield "--secure-port, --insecure-port and --read-only-port are all off: nothing to serve"
+    if not any(ports.values()):  # upstream has only the secure one; here another may serve in its place
+        yield "--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0"
 
 
 def _storage(o: Options) -> Iterator[str]:
@@ -184,7 +184,11 @@ def _identity(o: Options) -> Iterator[str]:
                 parse_request_uri(issuer)
             except ValueError as e:
                 yield f"service-account-issuer {quote(issuer)} contained a ':' but was not a valid URL: parse {quote(issuer)}: {e}"
-    if not o.service_account_issuer[0] and (o.service_account_signing_key_file or o.api_audiences):
+    # The default issuer belongs to the key this server makes: who brings a key says whose tokens it signs.
+    nameless = bool(o.service_account_signing_key_file) and "service-account-issuer" not in o.given
+    if nameless:
+        yield "service-account-issuer is a required flag"
+    if nameless or (not o.service_account_issuer[0] and (o.service_account_signing_key_file or o.api_audiences)):
         yield "--service-account-signing-key-file, --service-account-issuer, and --api-audiences should be specified together"
     if o.service_account_max_token_expiration and not 3600 <= o.service_account_max_token_expiration <= MAX_EXPIRATION_S:
         yield "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"

@@ -1,8 +1,6 @@
-# XSalsa20, the stream cipher of NaCl's secretbox: ``cryptography`` has none of the Salsa20 family. In C because it makes 64 bytes at a
-# time of 320 additions and rotations; a Python loop takes some 100 µs for them. Source: D. J. Bernstein, "Salsa20 specification" and
-# "Extending the Salsa20 nonce". No branch and no index depends on key or text. Owns nothing between calls.
+# See _salsa.pxd, which is the design.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memset
 
 cdef extern from *:
@@ -24,21 +22,16 @@ cdef extern from *:
     """
     void kas_twenty_rounds(uint32_t *x) noexcept nogil
 
-cdef enum:
-    KEY_LEN = 32
-    NONCE_LEN = 24
-
-
-cdef inline uint32_t word(const uint8_t *p) noexcept nogil:
+cdef uint32_t word(const uint8_t *p) noexcept nogil:
     return p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16 | <uint32_t>p[3] << 24
 
 
-cdef inline void put_word(uint8_t *p, uint32_t v) noexcept nogil:
+cdef void put_word(uint8_t *p, uint32_t v) noexcept nogil:
     p[0], p[1], p[2], p[3] = v & 255, v >> 8 & 255, v >> 16 & 255, v >> 24
 
 
 cdef void lay_out(uint32_t *x, const uint8_t *key, const uint8_t *middle) noexcept nogil:
-    """The state of a block: constants, key, and the 16 bytes of nonce and counter."""
+    # ``middle``: the 16 bytes of nonce and counter
     cdef int i
     x[0], x[5], x[10], x[15] = 0x61707865, 0x3320646E, 0x79622D32, 0x6B206574
     for i in range(4):

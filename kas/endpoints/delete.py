@@ -66,6 +66,7 @@ class Deleter:
 
     @staticmethod
     def options(req: Request, served: Served) -> dict[str, Any]:
+        """The DeleteOptions of body and query; what the kind warns about is added to the answer. Raises ApiError for wrong ones."""
         options = delete_options(req, served.type.custom)
         for text in served.registry.strategy.warnings_on_delete(options):
             req.warn(text)

@@ -1,7 +1,8 @@
 """The store contract: bytes, keys and revisions. Nothing here parses an object.
 
 The contract is etcd's, as a type it is ``Store`` (``contract.py``), and ``open_store`` gives the one on LMDB (``lmdb/``). Everything that
-reads, lists, watches or writes goes through this front; ``tests/contract`` holds every backend to it.
+reads, lists, watches or writes goes through this front; ``tests/contract`` holds to it every backend that numbers its revisions itself,
+``tests/store/test_etcd_store.py`` the writes of the one on etcd.
 
 **Revisions.** One global revision grows with every write that succeeded. Each logical write (create, update, delete, expiry) has a
 revision of its own. A transaction (``commit_many``) may ask for *one revision* for all its keys, which is what a Txn of etcd gives;

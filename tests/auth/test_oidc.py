@@ -282,6 +282,12 @@ def _metrics(server, part):
     return text if any(line.startswith(METRICS) and part in line for line in text.splitlines()) else ""
 
 
+def test_when_keys_were_fetched_is_told(flagged, issuer):
+    """By the worker that fetched them; a connection may be another's."""
+    name = 'jwt_authenticator_jwks_fetch_last_timestamp_seconds{result="success"'
+    until(lambda: who(flagged, issuer.token()) and name in str(Client(flagged)("GET", "/metrics")[1]))
+
+
 def test_anonymous_by_path(configured):
     server, _ = configured
     assert as_(server, "")("GET", "/livez")[0] == 200

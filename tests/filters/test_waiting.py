@@ -8,7 +8,7 @@ import pytest
 
 from kas.auth.authn import AuthenticationError
 from kas.meta.errors import too_many_requests
-from tests.filters.serving import JANE, Harness, answer, head, listening, until
+from tests.filters.serving import Harness, answer, head, listening, until
 
 PARTS = ("filter", "authenticator", "authorizer")
 BODY = b'{"a":1}'
@@ -116,45 +116,3 @@ def test_what_need_not_wait_is_answered_without_a_task():
     with pytest.raises(StopIteration) as done:
         begun.send(None)
     assert done.value.value is None and sent[0]["status"] == 200
-
-
-def test_a_waiting_authenticators_success_is_remembered_unless_revoked_meanwhile():
-    from kas.filters.authentication import authentication
-    from kas.observe.metrics import Registry
-    from tests.filters.requests import request
-
-    async def go():
-        gate, asked, forget = asyncio.Event(), [], []
-
-        class Asks:
-            def authenticate(self, get, peer=None, path=""):
-                asked.append(get("authorization"))
-
-                async def wait():
-                    await gate.wait()
-                    return JANE
-
-                return wait()
-
-        f = authentication(lambda: Asks(), Registry(), forget.append)
-
-        async def one(revoke: bool) -> None:
-            req = request(authorization="Bearer x")
-            pending = f.before(req)
-            if pending is None:
-                return
-            task = asyncio.ensure_future(pending)
-            await asyncio.sleep(0)
-            if revoke:
-                forget[0]()
-            gate.set()
-            await task
-            assert req.user is JANE and not req.has_header(b"authorization")
-
-        await one(revoke=True)
-        await one(revoke=False)
-        assert len(asked) == 2
-        await one(revoke=False)
-        assert len(asked) == 2
-
-    asyncio.run(go())

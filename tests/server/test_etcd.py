@@ -206,3 +206,11 @@ def test_one_server_runs_the_controllers_and_another_takes_over(tmp_path: Path) 
                 eventually(lambda: two("GET", "/api/v1/namespaces/gone")[0] == 404)
         finally:
             first.stop()
+
+
+def test_two_clusters_share_an_etcd_below_prefixes(pair, etcd: Etcd, tmp_path) -> None:
+    one = Client(pair[0])
+    with KasServer(tmp_path, *flags(etcd), "--etcd-prefix=/elsewhere") as other:
+        assert Client(other)("POST", CONFIG_MAPS, config_map("apart"))[0] == 201
+        assert open_envelope(etcd.value("/elsewhere/configmaps/default/apart"))[:2] == ("v1", "ConfigMap")
+        assert one("GET", f"{CONFIG_MAPS}/apart")[0] == 404

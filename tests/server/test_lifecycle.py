@@ -29,7 +29,7 @@ def wait_for(condition, what: str, timeout: float = 60.0) -> None:
 
 
 def test_version_names_both_versions():
-    out = subprocess.run([sys.executable, "-m", "kas.cli", "version"], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run([sys.executable, "-m", "kas", "version"], capture_output=True, text=True, check=True).stdout
     assert out.startswith("kas ") and "Kubernetes v1.36" in out
 
 
@@ -70,7 +70,7 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         (["extra"], '"kas serve" does not take any arguments, got ["extra"]'),
         (["--bind-address", "example.com"], 'invalid argument "example.com" for "--bind-address" flag: failed to parse IP: "example.com"'),
         (["--secure-port", "70000"], "--secure-port 70000 must be between 0 and 65535, inclusive"),
-        (["--secure-port", "0"], "nothing to serve"),
+        (["--secure-port", "0"], "--secure-port 0 must be between 1 and 65535, inclusive"),
         (["--tls-cert-file", sys.executable], "missing filename for serving cert"),
         (["--tls-min-version", "VersionTLS99"], 'unknown tls version "VersionTLS99"'),
         (["--token-auth-file", "/no/such/file"], "open /no/such/file: no such file or directory"),

@@ -24,7 +24,10 @@ KNOWN = HERE / "known_failures.txt"
 # These kinds are run by tests of their own.
 ELSEWHERE = {
     "http": "tests/clients/test_http_conversations.py",
-    **dict.fromkeys(("security/authn", "security/authz", "security/encryption", "security/sa-csr"), "tests/security/test_replay.py"),
+    "http-extend": "tests/clients/test_extend_conversations.py and test_admission_conversations.py",
+    **dict.fromkeys(
+        [f"security/{kind}" for kind in ("apf", "audit-e2e", "authn", "authz", "encryption", "sa-csr")], "tests/security/test_replay.py"
+    ),
     "etcd-samples": "tests/clients/test_samples.py and tests/registry/test_stored_forms.py",
     "security/setups": "security/startup, for its files",
 }

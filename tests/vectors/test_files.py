@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vectors import files
+from tests.vectors import conftest, files
 from tests.vectors.files import DATA
 
 RIGHT = {"id": "quantity/more/1", "in": {"json": '"1"'}, "out": {"error": None, "string": "1"}}
@@ -38,6 +38,13 @@ def test_every_file_is_described_and_made_alike():
         assert path.name.removesuffix(".jsonl.gz") in described, path
         magic, method, flags, mtime = struct.unpack("<HBBI", path.read_bytes()[:8])
         assert (magic, method, flags, mtime) == (0x8B1F, 8, 0, 0), f"{path} holds a name or a time"
+
+
+def test_every_kind_here_is_run_by_somebody():
+    kinds = {path.relative_to(DATA).as_posix().partition(".")[0] for path in DATA.rglob("*.jsonl*")}
+    assert [kind for kind in sorted(kinds) if kind not in conftest.ELSEWHERE and not conftest.script(kind).exists()] == []
+    named = {word for text in conftest.ELSEWHERE.values() for word in text.split() if word.startswith("tests/")}
+    assert [word for word in sorted(named) if not (DATA.parents[2] / word).exists()] == []
 
 
 def test_ids_are_of_one_vector_each():

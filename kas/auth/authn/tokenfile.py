@@ -69,5 +69,5 @@ def rows(text: str, path: str, file: str, secret: str) -> Iterator[tuple[str, Us
 
 
 def admin_token(token: str, name: str = "admin") -> StaticTokens:
-    """One token with all rights, for ``--admin-token`` and the test server."""
+    """One token with all rights, for the administrator of a fresh server."""
     return StaticTokens({token: UserInfo(name, (MASTERS,))})

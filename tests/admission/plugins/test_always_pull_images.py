@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    always_pull_images,
-)
+from kas.admission.plugins import always_pull_images
 from tests.admission.admission_fakes import Request, pod
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    certificate_approval,
-)
+from kas.admission.plugins import certificate_approval
 from kas.auth.user import UserInfo
 from tests.admission.admission_fakes import Request, refused
 

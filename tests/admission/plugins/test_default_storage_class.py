@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    default_storage_class,
-)
+from kas.admission.plugins import default_storage_class
 from tests.admission.admission_fakes import FakeServer, Request
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    deny_service_external_ips,
-)
+from kas.admission.plugins import deny_service_external_ips
 from tests.admission.admission_fakes import Request, refused
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    dra_admin_access,
-)
+from kas.admission.plugins import dra_admin_access
 from tests.admission.admission_fakes import Request, refused
 
 

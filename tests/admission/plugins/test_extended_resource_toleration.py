@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    extended_resource_toleration,
-)
+from kas.admission.plugins import extended_resource_toleration
 from tests.admission.admission_fakes import Request, pod
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    limit_pod_hard_anti_affinity_topology,
-)
+from kas.admission.plugins import limit_pod_hard_anti_affinity_topology
 from tests.admission.admission_fakes import Request, pod, refused
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kas.admission.plugins import (
-    limit_ranger,
-)
+from kas.admission.plugins import limit_ranger
 from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
 

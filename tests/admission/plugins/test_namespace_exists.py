@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    namespace_exists,
-)
+from kas.admission.plugins import namespace_exists
 from tests.admission.admission_fakes import Request, pod, refused
 
 
 def test_namespace_exists(server):
-    assert refused(Request(server.plugin(namespace_exists), obj=pod())).code == 404
+    plugin = server.plugin(namespace_exists)
+    assert refused(Request(plugin, obj=pod())).code == 404
+    server.add("", "namespaces", {"metadata": {"name": "ns1"}})
+    Request(plugin, obj=pod()).run()

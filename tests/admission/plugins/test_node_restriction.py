@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kas.admission.plugins import (
-    node_restriction,
-)
+from kas.admission.plugins import node_restriction
 from kas.auth.user import UserInfo
 from tests.admission.admission_fakes import ADMIN, Request, pod, refused
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from kas.admission.plugins import (
-    owner_references_permission_enforcement,
-)
+from kas.admission.plugins import owner_references_permission_enforcement
 from kas.auth.user import UserInfo
 from tests.admission.admission_fakes import Request, refused
 

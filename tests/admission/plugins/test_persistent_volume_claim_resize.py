@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    persistent_volume_claim_resize,
-)
+from kas.admission.plugins import persistent_volume_claim_resize
 from tests.admission.admission_fakes import Request, refused
 
 

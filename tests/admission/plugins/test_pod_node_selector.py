@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from kas.admission.configuration import Section
-from kas.admission.plugins import (
-    pod_node_selector,
-)
+from kas.admission.plugins import pod_node_selector
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    pod_resize_validator,
-)
+from kas.admission.plugins import pod_resize_validator
 from tests.admission.admission_fakes import Request, pod, refused
 
 

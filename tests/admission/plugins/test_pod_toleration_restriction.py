@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission.configuration import Section
-from kas.admission.plugins import (
-    pod_toleration_restriction,
-)
+from kas.admission.plugins import pod_toleration_restriction
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
 
 

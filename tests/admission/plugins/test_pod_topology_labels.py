@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    pod_topology_labels,
-)
+from kas.admission.plugins import pod_topology_labels
 from tests.admission.admission_fakes import Request, pod
 
 

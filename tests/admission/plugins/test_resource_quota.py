@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from kas.admission.configuration import Section
-from kas.admission.plugins import (
-    resource_quota,
-)
+from kas.admission.plugins import resource_quota
 from kas.meta.errors import ApiError
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
 

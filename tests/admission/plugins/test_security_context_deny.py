@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    security_context_deny,
-)
+from kas.admission.plugins import security_context_deny
 from tests.admission.admission_fakes import Request, pod, refused
 
 

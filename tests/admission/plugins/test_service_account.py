@@ -6,9 +6,7 @@ import asyncio
 
 import pytest
 
-from kas.admission.plugins import (
-    service_account,
-)
+from kas.admission.plugins import service_account
 from tests.admission.admission_fakes import FakeServer, Request, pod, refused
 
 

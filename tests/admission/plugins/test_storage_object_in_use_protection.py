@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    storage_object_in_use_protection,
-)
+from kas.admission.plugins import storage_object_in_use_protection
 from tests.admission.admission_fakes import Request
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kas.admission.plugins import (
-    taint_nodes_by_condition,
-)
+from kas.admission.plugins import taint_nodes_by_condition
 from tests.admission.admission_fakes import Request
 
 

@@ -1,0 +1,5 @@
+"""``python -m kas`` is ``kas``."""
+
+from kas.cli import main
+
+main()

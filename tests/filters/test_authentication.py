@@ -1,0 +1,178 @@
+"""The authentication filter: who is let in, what is remembered, and what nothing behind it sees any more."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from kas.auth.authn import AuthenticationError
+from kas.auth.user import ANONYMOUS_USER, UserInfo
+from kas.filters.authentication import REMEMBERED_S, authentication
+from kas.meta.errors import ApiError
+from kas.observe.metrics import Registry
+from tests.filters.requests import request
+
+JANE = UserInfo("jane", ("dev",))
+NODE = UserInfo("system:node:a", ("system:nodes",))
+
+
+class Says:
+    """An authenticator with one answer, given later where ``later``; ``asked`` counts the questions."""
+
+    def __init__(self, answer: UserInfo | Exception | None, later: bool = False) -> None:
+        self.answer, self.later, self.asked = answer, later, 0
+
+    def authenticate(self, get, peer=None, path=""):
+        self.asked += 1
+        return self.wait() if self.later else self.now()
+
+    def now(self):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def wait(self):
+        await asyncio.sleep(0)
+        return self.now()
+
+
+class Gate:
+    """The filter over an authenticator: ``forget()`` is a revocation, ``metrics`` what it counts."""
+
+    def __init__(self, says: Says, vouching=((), ())) -> None:
+        self.metrics, forgets = Registry(), []
+        self.filter = authentication(lambda: says, self.metrics, forgets.append, vouching)
+        (self.forget,) = forgets
+
+    def run(self, req):
+        waiting = self.filter.before(req)
+        if waiting is not None:
+            asyncio.run(self.until(waiting))
+        return req
+
+    async def until(self, waiting):
+        return await waiting
+
+    def counted(self, result: str) -> bool:
+        return f'authentication_attempts{{result="{result}"}} 1' in self.metrics.expose().decode()
+
+
+def bearer(token: str = "good", **headers: str):
+    return request(authorization=f"Bearer {token}", **headers)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_who_is_let_in_has_no_credential_any_more(later):
+    gate = Gate(Says(JANE, later))
+    req = gate.run(bearer())
+    assert req.user is JANE and req.get("authorization") is None and gate.counted("success")
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(("answer", "counted"), [(None, "failure"), (AuthenticationError("expired"), "error")])
+def test_everybody_else_is_401(answer, counted, later):
+    gate = Gate(Says(answer, later))
+    with pytest.raises(ApiError) as e:
+        gate.run(bearer())
+    assert e.value.code == 401 and gate.counted(counted)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_success_is_remembered_for_a_while_and_until_a_revocation(later):
+    says = Says(JANE, later)
+    gate = Gate(says)
+    first = gate.run(bearer())
+    for started, asked in ((first.started, 1), (first.started + REMEMBERED_S - 1, 1), (first.started + REMEMBERED_S + 1, 2)):
+        req = bearer()
+        req.started = started
+        gate.run(req)
+        assert (req.user, says.asked, req.get("authorization")) == (JANE, asked, None)
+    gate.forget()
+    gate.run(bearer())
+    assert says.asked == 3
+
+
+def test_a_failure_is_not_remembered():
+    says = Says(None)
+    gate = Gate(says)
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            gate.run(bearer())
+    assert says.asked == 2
+
+
+def test_whoever_shows_a_certificate_is_asked_each_time():
+    says = Says(NODE)
+    gate = Gate(says)
+    for _ in range(2):
+        req = bearer()
+        req.peer = SimpleNamespace(certificates=(b"der",))
+        gate.run(req)
+    assert says.asked == 2
+
+
+def test_what_a_proxy_says_is_dropped_whoever_sent_it():
+    names, prefixes = (b"x-remote-user",), (b"x-remote-extra-",)
+    gate = Gate(Says(JANE), (names, prefixes))
+    for _ in range(2):  # asked, and remembered
+        req = gate.run(bearer(x_remote_user="root", x_remote_extra_scope="all", x_other="stays"))
+        assert (req.get("x-remote-user"), req.get("x-remote-extra-scope"), req.get("x-other")) == (None, None, "stays")
+
+
+def test_the_read_only_port_asks_nobody():
+    says = Says(None)
+    req = bearer()
+    req.read_only_port = True
+    assert Gate(says).run(req).user is ANONYMOUS_USER and says.asked == 0
+
+
+def test_users_are_counted_by_class_and_not_by_the_names_clients_give():
+    for user, label in ((JANE, "other"), (NODE, "node")):
+        gate = Gate(Says(user))
+        gate.run(bearer())
+        assert f'authenticated_user_requests{{username="{label}"}} 1' in gate.metrics.expose().decode()
+
+
+def test_extra_space_before_a_token_is_warned_about():
+    req = Gate(Says(JANE)).run(request(authorization="Bearer  good"))
+    assert any("extra space" in text for text in req.warnings)
+
+
+def test_a_waiting_authenticators_success_is_remembered_unless_revoked_meanwhile():
+    async def go():
+        gate, asked, forget = asyncio.Event(), [], []
+
+        class Asks:
+            def authenticate(self, get, peer=None, path=""):
+                asked.append(get("authorization"))
+
+                async def wait():
+                    await gate.wait()
+                    return JANE
+
+                return wait()
+
+        f = authentication(lambda: Asks(), Registry(), forget.append)
+
+        async def one(revoke: bool) -> None:
+            req = request(authorization="Bearer x")
+            pending = f.before(req)
+            if pending is None:
+                return
+            task = asyncio.ensure_future(pending)
+            await asyncio.sleep(0)
+            if revoke:
+                forget[0]()
+            gate.set()
+            await task
+            assert req.user is JANE and not req.has_header(b"authorization")
+
+        await one(revoke=True)
+        await one(revoke=False)
+        assert len(asked) == 2
+        await one(revoke=False)
+        assert len(asked) == 2
+
+    asyncio.run(go())

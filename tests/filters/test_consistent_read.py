@@ -1,0 +1,57 @@
+"""The filter that has a request wait until the replica of an etcd cluster is as new as the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kas.filters.consistent_read import consistent_read
+from kas.meta.errors import ApiError, timeout
+from tests.filters.requests import request
+
+
+class Fresh:
+    """``fresh()`` counts who waits; ``fails`` is what it raises."""
+
+    def __init__(self, fails: Exception | None = None) -> None:
+        self.asked, self.fails = 0, fails
+
+    async def __call__(self) -> None:
+        self.asked += 1
+        if self.fails is not None:
+            raise self.fails
+
+
+def run(fresh: Fresh, req) -> None:
+    waiting = consistent_read(fresh).before(req)
+    if waiting is not None:
+        assert asyncio.run(_of(waiting)) is None
+
+
+async def _of(waiting):
+    return await waiting
+
+
+PODS = "/api/v1/namespaces/a/pods"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "waits"),
+    [
+        ("GET", PODS, "", True), ("GET", f"{PODS}/b", "", True), ("GET", PODS, "watch=1", True), ("GET", PODS, "resourceVersion=", True),
+        ("POST", PODS, "", True), ("PUT", f"{PODS}/b", "resourceVersion=7", True), ("DELETE", f"{PODS}/b", "", True),
+        ("GET", PODS, "resourceVersion=0", False), ("GET", f"{PODS}/b", "resourceVersion=7", False),
+        ("GET", PODS, "watch=1&resourceVersion=7", False), ("GET", "/healthz", "", False), ("GET", "/apis", "", False),
+    ],
+)  # fmt: skip
+def test_who_names_no_revision_waits(method, path, query, waits):
+    fresh = Fresh()
+    run(fresh, request(method, path, query))
+    assert fresh.asked == waits
+
+
+def test_what_takes_too_long_is_told_to_the_client():
+    with pytest.raises(ApiError) as e:
+        run(Fresh(timeout("the replica is behind")), request("GET", PODS))
+    assert e.value.code == 504
