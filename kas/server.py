@@ -64,6 +64,7 @@ from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
 from kas.filters.handler import Chain
+from kas.filters.tracing import traced
 from kas.filters.wait_group import WaitGroup
 from kas.flowcontrol.controller import ADJUST_EVERY_S, FlowControl
 from kas.flowcontrol.dumps import Dumps
@@ -78,11 +79,12 @@ from kas.observe.heartbeat import Heartbeat
 from kas.observe.hooks import Hooks
 from kas.observe.metrics import Registry as Metrics
 from kas.observe.processmetrics import ProcessMetrics
+from kas.observe.tracing import Tracer
 from kas.registry import bootstrap
 from kas.registry.bootstrap import Entry
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
-from kas.request.http import Response
+from kas.request.http import Handler, Response
 from kas.store import Store
 from kas.store.shared import Shared
 from kas.types.scheme import Scheme
@@ -132,6 +134,7 @@ class Server:
         kinds.install()
         self.scheme = Scheme()
         self.enabled = enabled_versions(self.scheme, {**chosen(self.scheme, extensions.kinds), **raw.runtime_config})
+        self.tracer = self._tracer() if raw.tracing_config_file else None
         self._build_storage()
         self._build_auth()
         self._build_api()
@@ -142,7 +145,7 @@ class Server:
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
             getattr(store, "fresh", None),
-            self.flow_control.gate if self.flow_control is not None else None,
+            self.flow_control.gate if self.flow_control is not None else None, self.tracer,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
@@ -150,6 +153,19 @@ class Server:
         from kas.audit import auditor
 
         return auditor.build(self.options.raw, self.options.run_dir, self.metrics)
+
+    def _tracer(self) -> Tracer:
+        """Of this worker; the store's requests are spans from here on."""
+        from kas.filters import tracingconfig
+        from kas.observe.otlp import OTLPExporter
+
+        settings = tracingconfig.load(self.options.raw.tracing_config_file)
+        name = bootstrap.server_name(socket.gethostname().lower())
+        tracer = Tracer(OTLPExporter(settings.endpoint, name), settings.per_million)
+        tracer.observe(self.store, {"get": "store get", "range": "store range", "range_json": "store range",
+                                    "range_protobuf": "store range"}, "key")  # fmt: skip
+        tracer.observe(self.store, {"commit": "store commit", "commit_many": "store commit"})
+        return tracer
 
     def _flow_control(self) -> FlowControl:
         raw, watched = self.options.raw, self.watches.counts
@@ -254,6 +270,8 @@ class Server:
             speak=self.index == 0, own=self.extensions.admission,
         )  # fmt: skip
         self.admission = AdmissionChain(plugins, admission_order.observer(self.metrics))
+        if self.tracer is not None:
+            self.tracer.observe(self.admission, {"start_mutate": "admit", "start_validate": "validate"})
         self.writer = Writer(self.admission, clock.now, self.authorizer)
         deleter = Deleter(self.writer)
         events = self.metrics.counter(
@@ -387,10 +405,11 @@ class Server:
 
     def chain_of(self, port: Port) -> Chain:
         """The filters and what is behind them, for the "secure", "insecure" or "read-only" port."""
-        return Chain(
-            handler_chain(port, self.options.raw, self.metrics, self.filter_parts), self.director, respond.status, translate,
-            self.deadlines, lambda req: respond.late(timed_out()),
-        )  # fmt: skip
+        filters = handler_chain(port, self.options.raw, self.metrics, self.filter_parts)
+        endpoint: Handler = self.director
+        if self.tracer is not None:
+            filters, endpoint = traced(self.tracer, filters, endpoint)
+        return Chain(filters, endpoint, respond.status, translate, self.deadlines, lambda req: respond.late(timed_out()))
 
     def controllers(self) -> Iterator[controllers.Controller]:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``; each is loaded when it is

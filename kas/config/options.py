@@ -166,6 +166,7 @@ class Options:
     tls_san: list[str]
     tls_sni_cert_key: list[str]
     token_auth_file: str
+    tracing_config_file: str
     unsafe_no_fsync: bool
     v: int
     vmodule: str

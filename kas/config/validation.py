@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import importlib.util
 import ipaddress
+import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -63,6 +64,8 @@ def _serving(o: Options) -> Iterator[str]:
         )
     if o.logging_format not in ("text", "json"):
         yield f"--logging-format: unsupported log format {quote(o.logging_format)}"
+    if o.tracing_config_file and not os.path.exists(o.tracing_config_file):
+        yield f"tracing-config-file {o.tracing_config_file} does not exist"
 
 
 def _origin(pattern: str) -> Iterator[str]:
