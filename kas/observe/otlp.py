@@ -116,4 +116,5 @@ class OTLPExporter:
             export(request(self._resource, spans), timeout=LAST_S if self._closed else TIMEOUT_S)
         except grpc.RpcError as e:
             self.dropped += len(spans)
-            log.warning('Unable to export spans count=%d endpoint="%s" err="%s: %s"', len(spans), self._endpoint, e.code().name, e.details())
+            why = f"{e.code().name}: {e.details()}"
+            log.warning('Unable to export spans count=%d endpoint="%s" err="%s"', len(spans), self._endpoint, why)
