@@ -389,12 +389,12 @@ async def queued(m: Metered, sample: str, expected: float) -> None:
             failed.append(item)
             raise not_found("", "things", item)
 
-    assert m.value(sample, name="test-queue") == 0
-    queue = WorkQueue(work, "test-queue")
+    assert m.value(sample, name=f"test-{sample}") == 0
+    queue = WorkQueue(work, f"test-{sample}")
     for item in ("a", "bad", "a", "c"):
         queue.add(item)
     if sample == "workqueue_depth":
-        assert m.value(sample, name="test-queue") == expected
+        assert m.value(sample, name=f"test-{sample}") == expected
     task = asyncio.ensure_future(queue.run())
     for _ in range(3000):
         if failed and not len(queue) and not queue.waiting_again:
@@ -402,7 +402,7 @@ async def queued(m: Metered, sample: str, expected: float) -> None:
         await asyncio.sleep(0.02)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert m.value(sample, name="test-queue") == (0 if sample == "workqueue_depth" else expected)
+    assert m.value(sample, name=f"test-{sample}") == (0 if sample == "workqueue_depth" else expected)
 
 
 @of("workqueue_depth")
@@ -423,13 +423,13 @@ async def retries(m: Metered) -> None:
 @of("workqueue_queue_duration_seconds")
 async def waited(m: Metered) -> None:
     await queued(m, "workqueue_queue_duration_seconds_count", 4)
-    assert m.value("workqueue_queue_duration_seconds_sum", name="test-queue") > 0
+    assert m.value("workqueue_queue_duration_seconds_sum", name=f"test-{sample}") > 0
 
 
 @of("workqueue_work_duration_seconds")
 async def worked(m: Metered) -> None:
     await queued(m, "workqueue_work_duration_seconds_count", 4)
-    assert m.value("workqueue_work_duration_seconds_sum", name="test-queue") > 0
+    assert m.value("workqueue_work_duration_seconds_sum", name=f"test-{sample}") > 0
 
 
 async def at_work(m: Metered, sample: str) -> None:
@@ -443,17 +443,17 @@ async def at_work(m: Metered, sample: str) -> None:
         await both.wait()
         await end.wait()
 
-    queue = WorkQueue(work, "test-queue")
+    queue = WorkQueue(work, f"test-{sample}")
     for item in ("a", "b"):
         queue.add(item)
     task = asyncio.ensure_future(queue.run(2))
     await both.wait()
-    assert m.value(sample, name="test-queue") > 0
+    assert m.value(sample, name=f"test-{sample}") > 0
     end.set()
     queue.add("last")
     await none.wait()
     await asyncio.sleep(0)
-    assert m.value(sample, name="test-queue") == 0
+    assert m.value(sample, name=f"test-{sample}") == 0
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
