@@ -75,6 +75,7 @@ from kas.kinds.core.pod.storage import PodRegistry
 from kas.kinds.core.service import storage as service_storage
 from kas.meta import clock
 from kas.meta.lazy import Lazy
+from kas.observe import caches
 from kas.observe.heartbeat import Heartbeat
 from kas.observe.hooks import Hooks
 from kas.observe.metrics import Registry as Metrics
@@ -441,7 +442,7 @@ class Server:
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
-            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
+            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean), ("credentials that were good", CLEAN_EVERY_S, caches.sweep),
             *(self.external.periodic if self.external is not None else ()), *more,
         ]  # fmt: skip
         if o.etcd:

@@ -12,7 +12,7 @@ from kas.auth.authn.x509 import Peer
 from kas.auth.user import ANONYMOUS_USER, UserInfo
 from kas.filters.handler import Filter
 from kas.meta.errors import unauthorized
-from kas.observe.caches import Cache
+from kas.observe.caches import Expiring
 from kas.observe.metrics import Registry
 from kas.request.http import Request
 
@@ -35,7 +35,8 @@ class _Known:
     __slots__ = ("cache", "entries", "forgotten")
 
     def __init__(self) -> None:
-        self.cache: Cache[bytes, tuple[UserInfo, float, tuple[str]]] = Cache(
+        # By the header and not by a digest of it: that would cost every request more than all else here. What is over is swept away.
+        self.cache: Expiring[bytes] = Expiring(
             "authorization_headers", "headers of requests that were let in, for 10 s", 16 << 20, 20 << 10
         )
         self.entries = self.cache.entries
