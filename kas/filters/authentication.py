@@ -9,7 +9,7 @@ from typing import Protocol
 
 from kas.auth.authn import Authentication, AuthenticationError, HeaderGet
 from kas.auth.authn.x509 import Peer
-from kas.auth.user import ANONYMOUS_USER, UserInfo
+from kas.auth.user import ANONYMOUS_USER, Notes, UserInfo
 from kas.filters.handler import Filter
 from kas.meta.errors import unauthorized
 from kas.observe.caches import Expiring
@@ -95,6 +95,8 @@ def authentication(
                 req.drop_header(b"authorization")
                 if unusual or req.vouches:
                     strip(req)
+                if found[0].notes is not None:
+                    tell(req, found[0].notes)
                 return None
         try:
             peer = None if shown is None else Peer(shown, partial(getattr, req, "headers"))
@@ -130,6 +132,8 @@ def authentication(
         req.user = user
         if unusual or req.vouches:
             strip(req)
+        if user.notes is not None:
+            tell(req, user.notes)
         if credential:
             if forgotten == known.forgotten and (req.peer is None or req.peer.certificates is None):
                 known.cache.put(credential, (user, req.started + REMEMBERED_S, name), len(credential) + user.length)
@@ -137,5 +141,11 @@ def authentication(
             kind, _, token = credential.strip().partition(b" ")
             if token[:1] == b" " and kind.lower() == b"bearer":
                 req.warn(_EXTRA_SPACE)
+
+    def tell(req: Request, notes: Notes) -> None:
+        for key, value in notes.annotations.items():
+            req.annotate(key, value)
+        for text in notes.warnings:
+            req.warn(text)
 
     return Filter("authentication", before)
