@@ -31,6 +31,7 @@ from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.authz.reload import LOOK_EVERY_S, Reloading, authorizer_of
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
+from kas.auth.tokens import EXTENDED_EXPIRATION_S
 from kas.auth.user import MASTERS
 from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
@@ -102,7 +103,7 @@ log = logging.getLogger("kas")
 RBAC_GROUP = "rbac.authorization.k8s.io"
 FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
-PROBE_EVERY_S = ENCRYPTION_EVERY_S = 1.0
+PROBE_EVERY_S = ENCRYPTION_EVERY_S = SIGNER_EVERY_S = 1.0
 ANY = 4096  # requests in flight where no limit is set
 SAMPLE = 8  # objects whose sizes stand for those of all
 
@@ -128,6 +129,8 @@ class Server:
         self.features = features.DEFAULT.on
         capabilities.CURRENT.allow_privileged = raw.allow_privileged
         self.own, self.chosen = controllers.own(self.features), controllers.chosen(raw.controllers)
+        if raw.service_account_signing_endpoint:  # it signs no tokens without end
+            self.chosen = [name for name in self.chosen if name != "serviceaccount-token-controller"]
         loops = {name: hook for name, hook in LOOPS.items() if name in self.own}
         steps = (*STEPS, *map(hook_name, extensions.post_start))
         self.hooks, self.heartbeat = Hooks(steps, loops, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
@@ -214,6 +217,7 @@ class Server:
         self.keys = ServiceAccountKeys(
             raw.service_account_issuer, Path(raw.service_account_signing_key_file or o.data_dir / "pki" / "sa.key"),
             [Path(p) for p in raw.service_account_key_file], own=not raw.service_account_signing_key_file,
+            endpoint=raw.service_account_signing_endpoint,
         )  # fmt: skip
         self.audiences = raw.api_audiences or raw.service_account_issuer
         self.token_use = TokenUse(self.registries)
@@ -235,6 +239,8 @@ class Server:
         if external.wanted(self.options.raw):
             identity = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
             self.external = external.External(self.options.raw, self.audiences, self.metrics, self.revocation.tell, identity)
+        if self.keys.external is not None:
+            self.keys.external.begin(int(self.options.raw.service_account_max_token_expiration))
         self.credentials.load(self.external)
         self.revocation.listeners.append(self.credentials.bearer.invalidate)
 
@@ -335,8 +341,13 @@ class Server:
         from kas.kinds.authentication.tokenrequest import Issuer
 
         raw = self.options.raw
-        longest = int(raw.service_account_max_token_expiration)
-        return Issuer(self.keys.signer, self.audiences, longest, raw.service_account_extend_token_expiration)
+        longest, outside = int(raw.service_account_max_token_expiration), self.keys.external
+        if outside is None:
+            return Issuer(self.keys.signer, self.audiences, longest, raw.service_account_extend_token_expiration)
+        return Issuer(
+            outside, self.audiences, longest or outside.longest_s, raw.service_account_extend_token_expiration,
+            min(EXTENDED_EXPIRATION_S, outside.longest_s),
+        )  # fmt: skip
 
     def _build_documents(self) -> None:
         raw = self.options.raw
@@ -442,9 +453,12 @@ class Server:
             ("bookmarks", BOOKMARK_EVERY_S, self.watches.send_bookmarks), ("metrics", METRICS_EVERY_S, self.metrics_endpoint.dump),
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
-            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean), ("credentials that were good", CLEAN_EVERY_S, caches.sweep),
+            ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
+            ("credentials that were good", CLEAN_EVERY_S, caches.sweep),
             *(self.external.periodic if self.external is not None else ()), *more,
         ]  # fmt: skip
+        if self.keys.external is not None:
+            periodic.append(("keys of the external signer", SIGNER_EVERY_S, self.keys.external.follow))
         if o.etcd:
             periodic.append(("etcd", PROBE_EVERY_S, self.store.probe))  # type: ignore[attr-defined]
         if isinstance(self.authorizer, Reloading):

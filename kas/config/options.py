@@ -150,6 +150,7 @@ class Options:
     service_account_jwks_uri: str
     service_account_key_file: list[str]
     service_account_max_token_expiration: float
+    service_account_signing_endpoint: str
     service_account_signing_key_file: str
     service_cluster_ip_range: str
     service_node_port_range: tuple[int, int]

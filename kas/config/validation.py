@@ -189,6 +189,14 @@ def _identity(o: Options) -> Iterator[str]:
                 yield f"service-account-issuer {quote(issuer)} contained a ':' but was not a valid URL: parse {quote(issuer)}: {e}"
     if not o.service_account_issuer[0] and (o.service_account_signing_key_file or o.api_audiences):
         yield "--service-account-signing-key-file, --service-account-issuer, and --api-audiences should be specified together"
+    if o.service_account_signing_endpoint:
+        if o.service_account_signing_key_file or o.service_account_key_file:
+            yield (
+                "can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with "
+                "`--service-account-signing-endpoint` (They are mutually exclusive)"
+            )
+        if importlib.util.find_spec("grpc") is None:
+            yield "--service-account-signing-endpoint needs the extra kas[signer]: pip install 'kas[signer]'"
     if o.service_account_max_token_expiration and not 3600 <= o.service_account_max_token_expiration <= MAX_EXPIRATION_S:
         yield "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"
     if o.service_account_jwks_uri and not o.service_account_jwks_uri.startswith("https://"):

@@ -63,6 +63,13 @@ class _ProxyHeaders:
             req.drop_prefix(prefix)
 
 
+def _tell(req: Request, notes: Notes) -> None:
+    for key, value in notes.annotations.items():
+        req.annotate(key, value)
+    for text in notes.warnings:
+        req.warn(text)
+
+
 def authentication(
     authenticator: Callable[[], Authenticator], registry: Registry, revoked: Callable[[Callable[[], None]], None],
     vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
@@ -96,7 +103,7 @@ def authentication(
                 if unusual or req.vouches:
                     strip(req)
                 if found[0].notes is not None:
-                    tell(req, found[0].notes)
+                    _tell(req, found[0].notes)
                 return None
         try:
             peer = None if shown is None else Peer(shown, partial(getattr, req, "headers"))
@@ -133,7 +140,7 @@ def authentication(
         if unusual or req.vouches:
             strip(req)
         if user.notes is not None:
-            tell(req, user.notes)
+            _tell(req, user.notes)
         if credential:
             if forgotten == known.forgotten and (req.peer is None or req.peer.certificates is None):
                 known.cache.put(credential, (user, req.started + REMEMBERED_S, name), len(credential) + user.length)
@@ -141,11 +148,5 @@ def authentication(
             kind, _, token = credential.strip().partition(b" ")
             if token[:1] == b" " and kind.lower() == b"bearer":
                 req.warn(_EXTRA_SPACE)
-
-    def tell(req: Request, notes: Notes) -> None:
-        for key, value in notes.annotations.items():
-            req.annotate(key, value)
-        for text in notes.warnings:
-            req.warn(text)
 
     return Filter("authentication", before)

@@ -423,13 +423,13 @@ async def retries(m: Metered) -> None:
 @of("workqueue_queue_duration_seconds")
 async def waited(m: Metered) -> None:
     await queued(m, "workqueue_queue_duration_seconds_count", 4)
-    assert m.value("workqueue_queue_duration_seconds_sum", name=f"test-{sample}") > 0
+    assert m.value("workqueue_queue_duration_seconds_sum", name="test-workqueue_queue_duration_seconds_count") > 0
 
 
 @of("workqueue_work_duration_seconds")
 async def worked(m: Metered) -> None:
     await queued(m, "workqueue_work_duration_seconds_count", 4)
-    assert m.value("workqueue_work_duration_seconds_sum", name=f"test-{sample}") > 0
+    assert m.value("workqueue_work_duration_seconds_sum", name="test-workqueue_work_duration_seconds_count") > 0
 
 
 async def at_work(m: Metered, sample: str) -> None:

@@ -44,8 +44,8 @@ MISC = (
     Flag("peer-ca-file", "string", "", "CA of the other API servers.", _ALONE),
     Flag("proxy-client-cert-file", "path", "", "Certificate (PEM) shown to aggregated servers."),
     Flag("proxy-client-key-file", "path", "", "Key of --proxy-client-cert-file (PEM)."),
-    Flag("service-account-signing-endpoint", "string", "", "Socket of a signer of service-account tokens outside of the server.",
-         refuses("an external signer of tokens")),
+    Flag("service-account-signing-endpoint", "string", "", "Socket of a signer of service-account tokens outside of the server "
+         "(ExternalJWTSigner of k8s.io/externaljwt). Needs the extra kas[signer]."),
     Flag("service-account-signing-key-file", "path", "", "Key that signs service-account tokens (PEM).", shown="self-made, in --data-dir"),
     Flag("service-cluster-ip-range", "string", "10.0.0.0/24", "One range of service IPs, or one of each family, comma separated.",
          upstream=""),
