@@ -89,6 +89,7 @@ class Options:
     default_unreachable_toleration_seconds: int
     disable_admission_plugins: list[str]
     disable_http2_serving: bool
+    egress_selector_config_file: str
     enable_admission_plugins: list[str]
     enable_aggregator_routing: bool
     enable_bootstrap_token_auth: bool

@@ -64,6 +64,8 @@ def _serving(o: Options) -> Iterator[str]:
         )
     if o.logging_format not in ("text", "json"):
         yield f"--logging-format: unsupported log format {quote(o.logging_format)}"
+    if o.egress_selector_config_file and not os.path.exists(o.egress_selector_config_file):
+        yield f"egress-selector-config-file {o.egress_selector_config_file} does not exist"
     if o.tracing_config_file and not os.path.exists(o.tracing_config_file):
         yield f"tracing-config-file {o.tracing_config_file} does not exist"
 

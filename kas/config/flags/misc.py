@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.config.flags.row import Flag, no_effect, refuses
+from kas.config.flags.row import Flag, no_effect
 
 _ALONE = no_effect("kas runs on one machine and has no peers")
 _NO_COORDINATION = no_effect("coordinated leader election is not there yet")
@@ -11,8 +11,8 @@ API_ENABLEMENT = (
     Flag("runtime-config", "mapStringString", {}, "API versions on or off: api/all=true, api/beta=true, apps/v1=false, …"),
 )
 EGRESS_SELECTOR = (
-    Flag("egress-selector-config-file", "path", "", "EgressSelectorConfiguration: the proxies connections to nodes go through.",
-         refuses("egress proxies")),
+    Flag("egress-selector-config-file", "string", "", "EgressSelectorConfiguration: the proxies connections go through. Direct ones "
+         "only: a file that names a proxy is refused."),
 )  # fmt: skip
 
 MISC = (
