@@ -16,7 +16,8 @@ def preflight(o: Options) -> list[str]:
     files = (
         o.token_auth_file or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
         or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
-        or o.authorization_webhook_config_file or o.encryption_provider_config
+        or o.authorization_webhook_config_file or o.encryption_provider_config or o.tracing_config_file
+        or o.egress_selector_config_file
     )  # fmt: skip
     if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
         return []
@@ -53,6 +54,8 @@ def unusable(o: Options) -> list[str]:
         lambda: _authentication(o),
         lambda: _authorization(o),
         lambda: _encryption(o),
+        lambda: _tracing(o),
+        lambda: _egress(o),
     ):
         try:
             check()
@@ -110,6 +113,20 @@ def _encryption(o: Options) -> None:
     if path:
         v1 = not features.problems(gates) and "KMSv1" in features.enabled(gates)
         EncryptionAtRest(path, o.encryption_provider_config_automatic_reload, v1, BUILTIN.resources).close()
+
+
+def _tracing(o: Options) -> None:
+    from kas.filters.tracingconfig import load
+
+    if os.path.exists(o.tracing_config_file):
+        load(o.tracing_config_file)
+
+
+def _egress(o: Options) -> None:
+    from kas.client.egress import check_file
+
+    if os.path.exists(o.egress_selector_config_file):
+        check_file(o.egress_selector_config_file)
 
 
 def _write(fd: int, data: bytes) -> None:

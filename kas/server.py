@@ -31,6 +31,7 @@ from kas.auth.authz.node_informer import NodeGraphInformer
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.authz.reload import LOOK_EVERY_S, Reloading, authorizer_of
 from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
+from kas.auth.tokens import EXTENDED_EXPIRATION_S
 from kas.auth.user import MASTERS
 from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
@@ -64,6 +65,7 @@ from kas.filters.chain import Port, handler_chain, parts
 from kas.filters.deadline import timed_out
 from kas.filters.deadlines import Deadlines
 from kas.filters.handler import Chain
+from kas.filters.tracing import traced
 from kas.filters.wait_group import WaitGroup
 from kas.flowcontrol.controller import ADJUST_EVERY_S, FlowControl
 from kas.flowcontrol.dumps import Dumps
@@ -74,15 +76,17 @@ from kas.kinds.core.pod.storage import PodRegistry
 from kas.kinds.core.service import storage as service_storage
 from kas.meta import clock
 from kas.meta.lazy import Lazy
+from kas.observe import caches
 from kas.observe.heartbeat import Heartbeat
 from kas.observe.hooks import Hooks
 from kas.observe.metrics import Registry as Metrics
 from kas.observe.processmetrics import ProcessMetrics
+from kas.observe.tracing import Tracer
 from kas.registry import bootstrap
 from kas.registry.bootstrap import Entry
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
-from kas.request.http import Response
+from kas.request.http import Handler, Response
 from kas.store import Store
 from kas.store.shared import Shared
 from kas.types.scheme import Scheme
@@ -99,7 +103,7 @@ log = logging.getLogger("kas")
 RBAC_GROUP = "rbac.authorization.k8s.io"
 FLOWCONTROL = "flowcontrol.apiserver.k8s.io"
 BOOKMARK_EVERY_S, METRICS_EVERY_S, CLEAN_EVERY_S = 55.0, 1.0, 10.0
-PROBE_EVERY_S = ENCRYPTION_EVERY_S = 1.0
+PROBE_EVERY_S = ENCRYPTION_EVERY_S = SIGNER_EVERY_S = 1.0
 ANY = 4096  # requests in flight where no limit is set
 SAMPLE = 8  # objects whose sizes stand for those of all
 
@@ -125,6 +129,8 @@ class Server:
         self.features = features.DEFAULT.on
         capabilities.CURRENT.allow_privileged = raw.allow_privileged
         self.own, self.chosen = controllers.own(self.features), controllers.chosen(raw.controllers)
+        if raw.service_account_signing_endpoint:  # it signs no tokens without end
+            self.chosen = [name for name in self.chosen if name != "serviceaccount-token-controller"]
         loops = {name: hook for name, hook in LOOPS.items() if name in self.own}
         steps = (*STEPS, *map(hook_name, extensions.post_start))
         self.hooks, self.heartbeat = Hooks(steps, loops, options.run_dir / "hooks.json"), Heartbeat(tell=shared.memory.beat)
@@ -132,6 +138,7 @@ class Server:
         kinds.install()
         self.scheme = Scheme()
         self.enabled = enabled_versions(self.scheme, {**chosen(self.scheme, extensions.kinds), **raw.runtime_config})
+        self.tracer = self._tracer() if raw.tracing_config_file else None
         self._build_storage()
         self._build_auth()
         self._build_api()
@@ -142,7 +149,7 @@ class Server:
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
             getattr(store, "fresh", None),
-            self.flow_control.gate if self.flow_control is not None else None,
+            self.flow_control.gate if self.flow_control is not None else None, self.tracer,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
@@ -150,6 +157,19 @@ class Server:
         from kas.audit import auditor
 
         return auditor.build(self.options.raw, self.options.run_dir, self.metrics)
+
+    def _tracer(self) -> Tracer:
+        """Of this worker; the store's requests are spans from here on."""
+        from kas.filters import tracingconfig
+        from kas.observe.otlp import OTLPExporter
+
+        settings = tracingconfig.load(self.options.raw.tracing_config_file)
+        name = bootstrap.server_name(socket.gethostname().lower())
+        tracer = Tracer(OTLPExporter(settings.endpoint, name), settings.per_million)
+        tracer.observe(self.store, {"get": "store get", "range": "store range", "range_json": "store range",
+                                    "range_protobuf": "store range"}, "key")  # fmt: skip
+        tracer.observe(self.store, {"commit": "store commit", "commit_many": "store commit"})
+        return tracer
 
     def _flow_control(self) -> FlowControl:
         raw, watched = self.options.raw, self.watches.counts
@@ -174,7 +194,7 @@ class Server:
 
     def _build_storage(self) -> None:
         o = self.options
-        self.registries = Registries(self.store, clock.now)
+        self.registries = Registries(self.store, clock.now, self.metrics)
         makers = {"Namespace": NamespaceRegistry, "Pod": PodRegistry, "CustomResourceDefinition": DefinitionRegistry}
         self.registries.add_stored(self.scheme.resources, self.scheme.resource, int(o.raw.event_ttl), makers)
         service_storage.install(self.registries, [f"IPv{n.version}" for n in o.service_ranges], o.node_ports)
@@ -197,6 +217,7 @@ class Server:
         self.keys = ServiceAccountKeys(
             raw.service_account_issuer, Path(raw.service_account_signing_key_file or o.data_dir / "pki" / "sa.key"),
             [Path(p) for p in raw.service_account_key_file], own=not raw.service_account_signing_key_file,
+            endpoint=raw.service_account_signing_endpoint,
         )  # fmt: skip
         self.audiences = raw.api_audiences or raw.service_account_issuer
         self.token_use = TokenUse(self.registries)
@@ -218,6 +239,8 @@ class Server:
         if external.wanted(self.options.raw):
             identity = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
             self.external = external.External(self.options.raw, self.audiences, self.metrics, self.revocation.tell, identity)
+        if self.keys.external is not None:
+            self.keys.external.begin(int(self.options.raw.service_account_max_token_expiration))
         self.credentials.load(self.external)
         self.revocation.listeners.append(self.credentials.bearer.invalidate)
 
@@ -254,6 +277,8 @@ class Server:
             speak=self.index == 0, own=self.extensions.admission,
         )  # fmt: skip
         self.admission = AdmissionChain(plugins, admission_order.observer(self.metrics))
+        if self.tracer is not None:
+            self.tracer.observe(self.admission, {"start_mutate": "admit", "start_validate": "validate"})
         self.writer = Writer(self.admission, clock.now, self.authorizer)
         deleter = Deleter(self.writer)
         events = self.metrics.counter(
@@ -316,8 +341,13 @@ class Server:
         from kas.kinds.authentication.tokenrequest import Issuer
 
         raw = self.options.raw
-        longest = int(raw.service_account_max_token_expiration)
-        return Issuer(self.keys.signer, self.audiences, longest, raw.service_account_extend_token_expiration)
+        longest, outside = int(raw.service_account_max_token_expiration), self.keys.external
+        if outside is None:
+            return Issuer(self.keys.signer, self.audiences, longest, raw.service_account_extend_token_expiration)
+        return Issuer(
+            outside, self.audiences, longest or outside.longest_s, raw.service_account_extend_token_expiration,
+            min(EXTENDED_EXPIRATION_S, outside.longest_s),
+        )  # fmt: skip
 
     def _build_documents(self) -> None:
         raw = self.options.raw
@@ -387,10 +417,11 @@ class Server:
 
     def chain_of(self, port: Port) -> Chain:
         """The filters and what is behind them, for the "secure", "insecure" or "read-only" port."""
-        return Chain(
-            handler_chain(port, self.options.raw, self.metrics, self.filter_parts), self.director, respond.status, translate,
-            self.deadlines, lambda req: respond.late(timed_out()),
-        )  # fmt: skip
+        filters = handler_chain(port, self.options.raw, self.metrics, self.filter_parts)
+        endpoint: Handler = self.director
+        if self.tracer is not None:
+            filters, endpoint = traced(self.tracer, filters, endpoint)
+        return Chain(filters, endpoint, respond.status, translate, self.deadlines, lambda req: respond.late(timed_out()))
 
     def controllers(self) -> Iterator[controllers.Controller]:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``; each is loaded when it is
@@ -423,8 +454,11 @@ class Server:
             ("legacy token use", TOKEN_USE_EVERY_S, self.token_use.write),
             ("discovery of backends", REFRESH_S, self.aggregator.discovery.refresh),
             ("old custom resources", CLEAN_EVERY_S, self.custom.look_for_clean),
+            ("credentials that were good", CLEAN_EVERY_S, caches.sweep),
             *(self.external.periodic if self.external is not None else ()), *more,
         ]  # fmt: skip
+        if self.keys.external is not None:
+            periodic.append(("keys of the external signer", SIGNER_EVERY_S, self.keys.external.follow))
         if o.etcd:
             periodic.append(("etcd", PROBE_EVERY_S, self.store.probe))  # type: ignore[attr-defined]
         if isinstance(self.authorizer, Reloading):

@@ -588,7 +588,7 @@ def prepare_later(o: Completed) -> None:
     """What nobody waits for: an RSA key takes a while. A worker that needs it earlier makes it."""
     from kas.auth.tokens import ensure_signing_key
 
-    if not o.raw.service_account_signing_key_file:
+    if not (o.raw.service_account_signing_key_file or o.raw.service_account_signing_endpoint):
         ensure_signing_key(o.data_dir / "pki" / "sa.key")
 
 

@@ -229,8 +229,8 @@ def _give_up(server: Server) -> None:
     async def end() -> None:
         await server.waiting.wait(GIVE_UP_S)
         server.store.close()
-    if server.encryption is not None:
-        server.encryption.close()
+        if server.encryption is not None:
+            server.encryption.close()
         os._exit(EXIT_DEAF)
 
     server.not_accepting = True
@@ -265,6 +265,8 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     await server.aggregator.close()
     if server.auditor is not None:
         await server.auditor.close()
+    if server.tracer is not None:
+        await asyncio.to_thread(server.tracer.exporter.close)
     server.store.close()
     if server.encryption is not None:
         server.encryption.close()

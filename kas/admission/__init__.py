@@ -106,7 +106,7 @@ class Timer(Protocol):
         """Count one step that took this long."""
 
 
-# (plug-in, "admit" or "validate", operation, whether it refused) -> what counts the seconds
+# (plug-in or "" for all of them, "admit" or "validate", operation, whether it refused) -> what counts the seconds
 Timers = Callable[[str, str, str, bool], Timer]
 # (plug-in's name, what it does, what counts the seconds it took without refusing)
 Steps = tuple[tuple[str, Callable[[Attributes], Any], Timer | None], ...]
@@ -118,6 +118,7 @@ class Chain:
     def __init__(self, plugins: Sequence[Plugin], timers: Timers | None = None) -> None:
         self.plugins, self._timers = plugins, timers
         self._cache: dict[tuple[str, str, str, str], tuple[Steps, Steps]] = {}
+        self._whole: dict[tuple[str, str], Timer] = {}  # by what and operation
         for plugin in plugins:
             if hasattr(plugin, "on_change"):
                 plugin.on_change(self._cache.clear)
@@ -156,11 +157,41 @@ class Chain:
 
     def start_mutate(self, a: Attributes) -> Awaitable[None] | None:
         """``mutate`` as far as it goes without waiting; None when that was all of it, else the rest, to be awaited."""
-        return self._start(self._plan(a)[0], "admit", a)
+        return self._all(self._plan(a)[0], "admit", a)
 
     def start_validate(self, a: Attributes) -> Awaitable[None] | None:
         """``validate``, likewise."""
-        return self._start(self._plan(a)[1], "validate", a)
+        return self._all(self._plan(a)[1], "validate", a)
+
+    def _all(self, steps: Steps, what: str, a: Attributes) -> Awaitable[None] | None:
+        """All of the ``steps``, counted as one."""
+        if self._timers is None or not steps:
+            return self._start(steps, what, a)
+        began = monotonic()
+        try:
+            pending = self._start(steps, what, a)
+        except errors.ApiError:
+            self._refused("", what, a, began)
+            raise
+        if pending is not None:
+            return self._waited(pending, what, a, began)
+        self._whole_timer(what, a).add(monotonic() - began)
+        return None
+
+    async def _waited(self, pending: Awaitable[None], what: str, a: Attributes, began: float) -> None:
+        try:
+            await pending
+        except errors.ApiError:
+            self._refused("", what, a, began)
+            raise
+        self._whole_timer(what, a).add(monotonic() - began)
+
+    def _whole_timer(self, what: str, a: Attributes) -> Timer:
+        found = self._whole.get((what, a.operation))
+        if found is None:
+            assert self._timers is not None
+            found = self._whole[what, a.operation] = self._timers("", what, a.operation, False)
+        return found
 
     def _start(self, steps: Steps, what: str, a: Attributes) -> Awaitable[None] | None:
         if not steps:

@@ -21,6 +21,7 @@ from kas.endpoints.proxy import answer_headers, request_headers, upgraded
 from kas.endpoints.proxy_websocket import open_websocket
 from kas.endpoints.respond import text
 from kas.meta.errors import service_unavailable, too_many_requests
+from kas.observe import tracing
 from kas.request.http import Headers, Request, Response, Result, Stream, Write
 from kas.request.websocket import WebSocketRequest
 
@@ -228,9 +229,12 @@ def _failed(message: str) -> Response:
 
 
 def _forwarded(req: Request) -> Headers:
-    """The client's headers, with the id under which this request is audited."""
-    out = [h for h in request_headers(req) if h[0] != b"audit-id"]
+    """The client's headers, with the id under which this request is audited and the span it is in."""
+    out = [h for h in request_headers(req) if h[0] not in (b"audit-id", b"traceparent")]
     out.append((b"audit-id", req.audit_id.encode("latin-1", "replace")))
+    trace = tracing.outgoing()
+    if trace:
+        out.append((b"traceparent", trace.encode()))
     return out
 
 

@@ -23,28 +23,44 @@ from kas.auth.tokens import LEGACY_ISSUER, Signer, Verifier, ensure_signing_key
 
 if TYPE_CHECKING:
     from kas.auth.external import External
+    from kas.auth.externaljwt import ExternalSigner
 
 
 class ServiceAccountKeys:
     """What signs service-account tokens and what tells them from others'. The first of ``issuers`` is the one that new tokens name, all
     are accepted. ``signing_key`` and the further public keys in ``more`` are PEM files, read at the first use; with ``own`` the
-    first is made then when nobody has yet. Raises ``OSError`` and ``ValueError`` then."""
+    first is made then when nobody has yet. Raises ``OSError`` and ``ValueError`` then. With ``endpoint``, a socket, both are asked of a
+    signer outside (``external``), and no file is read."""
 
-    def __init__(self, issuers: Sequence[str], signing_key: Path, more: Sequence[Path] = (), own: bool = False) -> None:
+    def __init__(
+        self, issuers: Sequence[str], signing_key: Path, more: Sequence[Path] = (), own: bool = False, endpoint: str = ""
+    ) -> None:
         self.issuers, self._path, self._more, self._own = issuers, signing_key, more, own
+        self.external: ExternalSigner | None = None
+        if endpoint:
+            from kas.auth.externaljwt import ExternalSigner
+
+            self.external = ExternalSigner(endpoint, issuers)
 
     @cached_property
     def _signing_key(self) -> bytes:
         return ensure_signing_key(self._path) if self._own else self._path.read_bytes()
 
+    @property
+    def signer(self) -> Signer | ExternalSigner:
+        """What signs for the first issuer."""
+        return self.own_signer if self.external is None else self.external
+
     @cached_property
-    def signer(self) -> Signer:
+    def own_signer(self) -> Signer:
         """A signer with the key as it is on disk now, for the first issuer."""
         return Signer(self._signing_key, self.issuers[0])
 
     @cached_property
     def verifier(self) -> Verifier:
         """A verifier with all keys as they are on disk now, for all issuers and the legacy one."""
+        if self.external is not None:
+            return self.external.verifier
         return Verifier([self._signing_key, *(path.read_bytes() for path in self._more)], [*self.issuers, LEGACY_ISSUER])
 
 
@@ -96,7 +112,13 @@ class Credentials:
         members: list[TokenAuthenticator] = [admin_token(self._admin_token.read_text().strip())]
         if self._token_file:
             members.append(load_token_file(self._token_file))
-        members.append(JWTTokens(self._service_accounts))
+        tokens = JWTTokens(self._service_accounts)
+        if self._keys.external is None:
+            members.append(tokens)
+        else:
+            from kas.auth.externaljwt import FreshKeys
+
+            members.append(FreshKeys(tokens, self._keys.external))
         if self._bootstrap_tokens:
             members.append(BootstrapTokens(self._get))
         if external is not None:

@@ -30,6 +30,10 @@ MAX_TOKEN = 16 << 10
 MAX_NUMBER = 1 << 62  # of seconds: beyond is no time
 
 
+class SignerError(ValueError):
+    """A signer outside of the server could not be asked, or said what may not be."""
+
+
 class Signer:
     """Signs with one private key (PEM; RSA or EC on P-256, P-384, P-521)."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -24,14 +24,23 @@ NODE_NAME = "authentication.kubernetes.io/node-name"
 NODE_UID = "authentication.kubernetes.io/node-uid"
 
 
+class Notes(NamedTuple):
+    """What an authenticator has to say of a credential: annotations for the audit log, and warnings for the client. With each request, as
+    long as the credential is remembered."""
+
+    annotations: dict[str, str]
+    warnings: tuple[str, ...] = ()
+
+
 class UserInfo:
     """An identity. Never changed after it was made, so that authenticators may share one object between requests.
 
     ``key`` is what authorization depends on; authorizers use it as a cache key. ``compiled`` is a slot in which an
     authorizer, ``flows`` one in which flow control may keep what it worked out for this identity; it must check that it still holds.
+    ``notes`` are about the credential and no part of the identity.
     """
 
-    __slots__ = ("_dict", "compiled", "extra", "flows", "groups", "key", "name", "uid")
+    __slots__ = ("_dict", "compiled", "extra", "flows", "groups", "key", "name", "notes", "uid")
 
     def __init__(
         self,
@@ -47,6 +56,7 @@ class UserInfo:
         self.key = (name, self.groups)
         self.compiled: Any = None
         self.flows: Any = None
+        self.notes: Notes | None = None
         self._dict: dict[str, Any] | None = None
 
     @property
@@ -78,7 +88,9 @@ class UserInfo:
 
     def with_groups(self, groups: Iterable[str]) -> UserInfo:
         """The same user with these groups instead."""
-        return UserInfo(self.name, groups, self.uid, self.extra)
+        made = UserInfo(self.name, groups, self.uid, self.extra)
+        made.notes = self.notes
+        return made
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, UserInfo):

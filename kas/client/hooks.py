@@ -25,7 +25,7 @@ from kas.client.services import Resolve
 from kas.client.webhook import refusal
 from kas.meta import gojson
 from kas.meta.field import go_quote
-from kas.observe import caches
+from kas.observe import caches, tracing
 from kas.types.scheme import DecodeError, TypeDesc, decode
 
 MAX_ANSWER = 3 << 20
@@ -100,6 +100,9 @@ class HookClient:
         The backend is told how many seconds it has; ``left_s`` may be less, when whoever asks will have given up by then.
         """
         target, head = self._told(max(1, math.ceil(min(timeout_s, left_s))))
+        trace = tracing.outgoing()
+        if trace:
+            head += f"traceparent: {trace}\r\n".encode()
         if not self._shares.take(self._backend):
             raise HookError(f'Post "{target.url}": {self._shares.running(self._backend)} requests are waiting for it already')
         try:

@@ -22,6 +22,7 @@ from kas.client.http import BackendError, request_head
 from kas.client.kubeconfig import Backend
 from kas.client.pool import Pool
 from kas.meta.scalars import format_duration
+from kas.observe import tracing
 
 TIMEOUT_S = 30.0
 TRIES, FACTOR, JITTER = 5, 1.5, 0.2
@@ -108,6 +109,9 @@ class Webhook:
                     (b"accept", b"application/json, */*"), (b"content-type", b"application/json"),
                     (b"user-agent", f"kas/{__version__}".encode()), *self._backend.headers(),
                 ]  # fmt: skip
+                trace = tracing.outgoing()
+                if trace:
+                    headers.append((b"traceparent", trace.encode()))
                 status, _, retry_after, answer = await self._pool.post(target, request_head("POST", target, headers), data, MAX_ANSWER)
         except TimeoutError:
             raise WebhookError(f'Post "{target.url}": context deadline exceeded', timed_out=True) from None

@@ -89,6 +89,7 @@ class Options:
     default_unreachable_toleration_seconds: int
     disable_admission_plugins: list[str]
     disable_http2_serving: bool
+    egress_selector_config_file: str
     enable_admission_plugins: list[str]
     enable_aggregator_routing: bool
     enable_bootstrap_token_auth: bool
@@ -150,6 +151,7 @@ class Options:
     service_account_jwks_uri: str
     service_account_key_file: list[str]
     service_account_max_token_expiration: float
+    service_account_signing_endpoint: str
     service_account_signing_key_file: str
     service_cluster_ip_range: str
     service_node_port_range: tuple[int, int]
@@ -166,6 +168,7 @@ class Options:
     tls_san: list[str]
     tls_sni_cert_key: list[str]
     token_auth_file: str
+    tracing_config_file: str
     unsafe_no_fsync: bool
     v: int
     vmodule: str

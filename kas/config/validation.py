@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import importlib.util
 import ipaddress
+import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -63,6 +64,10 @@ def _serving(o: Options) -> Iterator[str]:
         )
     if o.logging_format not in ("text", "json"):
         yield f"--logging-format: unsupported log format {quote(o.logging_format)}"
+    if o.egress_selector_config_file and not os.path.exists(o.egress_selector_config_file):
+        yield f"egress-selector-config-file {o.egress_selector_config_file} does not exist"
+    if o.tracing_config_file and not os.path.exists(o.tracing_config_file):
+        yield f"tracing-config-file {o.tracing_config_file} does not exist"
 
 
 def _origin(pattern: str) -> Iterator[str]:
@@ -190,6 +195,14 @@ def _identity(o: Options) -> Iterator[str]:
         yield "service-account-issuer is a required flag"
     if nameless or (not o.service_account_issuer[0] and (o.service_account_signing_key_file or o.api_audiences)):
         yield "--service-account-signing-key-file, --service-account-issuer, and --api-audiences should be specified together"
+    if o.service_account_signing_endpoint:
+        if o.service_account_signing_key_file or o.service_account_key_file:
+            yield (
+                "can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with "
+                "`--service-account-signing-endpoint` (They are mutually exclusive)"
+            )
+        if importlib.util.find_spec("grpc") is None:
+            yield "--service-account-signing-endpoint needs the extra kas[signer]: pip install 'kas[signer]'"
     if o.service_account_max_token_expiration and not 3600 <= o.service_account_max_token_expiration <= MAX_EXPIRATION_S:
         yield "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"
     if o.service_account_jwks_uri and not o.service_account_jwks_uri.startswith("https://"):

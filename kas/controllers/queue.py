@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import logging
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from time import monotonic
 from typing import Any
 
 from kas.informers.reflector import Reflector
@@ -16,6 +18,7 @@ from kas.store import StoreError
 
 log = logging.getLogger("kas.controllers")
 
+BUCKETS_S = tuple(1e-8 * 10**i for i in range(12))
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 60.0
 
 
@@ -28,11 +31,35 @@ def collector(metrics: Registry) -> Callable[[], None]:
     adds = metrics.counter("workqueue_adds_total", "Total number of adds handled by workqueue", ("name",))
     retries = metrics.counter("workqueue_retries_total", "Total number of retries handled by workqueue", ("name",))
 
+    waited = metrics.histogram(
+        "workqueue_queue_duration_seconds", "How long in seconds an item stays in workqueue before being requested.", ("name",), BUCKETS_S
+    )
+    worked = metrics.histogram(
+        "workqueue_work_duration_seconds", "How long in seconds processing an item from workqueue takes.", ("name",), BUCKETS_S
+    )
+    unfinished = metrics.gauge(
+        "workqueue_unfinished_work_seconds",
+        "How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large values indicate stuck "
+        "threads. One can deduce the number of stuck threads by observing the rate at which this increases.", ("name",),
+    )  # fmt: skip
+    longest = metrics.gauge(
+        "workqueue_longest_running_processor_seconds", "How many seconds has the longest running processor for workqueue been running.",
+        ("name",),
+    )  # fmt: skip
+
     def collect() -> None:
+        now = monotonic()
         for queue in list(_queues):
-            depth.set((queue.name,), len(queue))
-            adds.values[queue.name,] = queue.adds
-            retries.values[queue.name,] = queue.retries
+            name = (queue.name,)
+            depth.set(name, len(queue))
+            adds.values[name] = queue.adds
+            retries.values[name] = queue.retries
+            for family, times in ((waited, queue.waited), (worked, queue.worked)):
+                row = family.values.setdefault(name, [0.0] * (len(BUCKETS_S) + 2))
+                row[:] = times
+            running = [now - began for began in list(queue.running.values())]
+            unfinished.set(name, sum(running))
+            longest.set(name, max(running, default=0.0))
 
     return collect
 
@@ -48,6 +75,11 @@ async def follow(queue: WorkQueue, reflectors: Sequence[Reflector], workers: int
             reflector.stop()
 
 
+def _count(row: list[float], seconds: float) -> None:
+    row[bisect.bisect_left(BUCKETS_S, seconds)] += 1
+    row[-1] += seconds
+
+
 class WorkQueue:
     """Items are keys: what is to be done is looked up when their turn comes, so that many events make one piece of work.
 
@@ -58,16 +90,18 @@ class WorkQueue:
         """``work(item)`` may return after how many seconds the item is to come again by itself."""
         self._work, self.name = work, name
         self.adds = self.retries = 0
+        # As rows of a histogram: how long items waited, and how long they were worked on.
+        self.waited, self.worked = [0.0] * (len(BUCKETS_S) + 2), [0.0] * (len(BUCKETS_S) + 2)
+        self.running: dict[Hashable, float] = {}  # since when
         _queues.add(self)
         self._order: deque[Hashable] = deque()
-        self._waiting: set[Hashable] = set()
-        self._running: set[Hashable] = set()
+        self._waiting: dict[Hashable, float] = {}  # since when
         self._failures: dict[Hashable, int] = {}
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._ready = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._running)
+        return len(self._waiting) + len(self.running)
 
     @property
     def waiting_again(self) -> bool:
@@ -82,8 +116,8 @@ class WorkQueue:
         if item in self._waiting:
             return
         self.adds += 1
-        self._waiting.add(item)
-        if item not in self._running:
+        self._waiting[item] = monotonic()
+        if item not in self.running:
             self._order.append(item)
             self._ready.set()
 
@@ -114,7 +148,7 @@ class WorkQueue:
                     group.create_task(self._loop())
         finally:
             self.clear()
-            self._running.clear()
+            self.running.clear()
 
     async def _loop(self) -> None:
         while True:
@@ -123,8 +157,8 @@ class WorkQueue:
                 await self._ready.wait()
                 continue
             item = self._order.popleft()
-            self._waiting.discard(item)
-            self._running.add(item)
+            began = self.running[item] = monotonic()
+            _count(self.waited, began - self._waiting.pop(item, began))
             try:
                 again = await self._work(item)
                 self._failures.pop(item, None)
@@ -137,7 +171,8 @@ class WorkQueue:
                 self.retries += 1
                 self.add_after(item, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**n))
             finally:
-                self._running.discard(item)
+                self.running.pop(item, None)
+                _count(self.worked, monotonic() - began)
                 if item in self._waiting:
                     self._order.append(item)
                     self._ready.set()

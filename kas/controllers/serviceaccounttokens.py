@@ -122,7 +122,7 @@ class Tokens:
         if not data.get("namespace"):
             data["namespace"] = _encoded(meta["namespace"].encode())
         if not data.get("token"):
-            data["token"] = _encoded(self._keys.signer.sign(legacy_claims(account, secret)).encode())
+            data["token"] = _encoded(self._keys.own_signer.sign(legacy_claims(account, secret)).encode())
         meta.setdefault("annotations", {})[UID] = account["metadata"]["uid"]
         return True
 

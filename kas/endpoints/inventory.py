@@ -20,6 +20,11 @@ class Inventory:
         gauge("apiserver_storage_size_bytes", size, ("storage_cluster_id",))
         objects = "Number of stored objects at the time of last check split by kind."
         gauge("apiserver_resource_objects", objects, ("group", "resource"))
+        gauge(
+            "apiserver_storage_objects",
+            "(Deprecated since 1.34.0) [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the "
+            "time of last check split by kind.", ("resource",),
+        )  # fmt: skip
         gauge("kas_cache_bytes", "Bytes that a cache of this name holds at most, in all workers.", ("name",))
         gauge("kas_cache_budget_bytes", "Bytes that a cache of this name may hold, in all workers.", ("name",))
 
@@ -36,4 +41,6 @@ class Inventory:
         stats = store.statistics()
         value("apiserver_storage_size_bytes", ("lmdb-0",), stats["file_bytes"] - stats["free_bytes"])
         for (group, resource), registry in self._registries.by_resource():
-            value("apiserver_resource_objects", (group, resource), store.count(registry.root))
+            count = store.count(registry.root)
+            value("apiserver_resource_objects", (group, resource), count)
+            value("apiserver_storage_objects", (f"{resource}.{group}" if group else resource,), count)

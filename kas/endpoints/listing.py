@@ -57,7 +57,7 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
 def _whole(q: Listing) -> Response | Awaitable[Response]:
     """The answer encoded in one piece: in forms that must be, and where a conversion may fail."""
     items = FIRST_ITEMS
-    first = q.served.registry.store.range(q.prefix, q.start, min(items, q.limit or items), q.revision, q.matcher, counts(q))
+    first = q.served.registry.pages.range(q.prefix, q.start, min(items, q.limit or items), q.revision, q.matcher, counts(q))
     if not first.more or first.count == q.limit:
         return converted(q, list_meta(q, first), first.records)
     return _collected(q, first)
@@ -102,7 +102,7 @@ def _around(head: bytes, place: _Place, count: int) -> tuple[bytes, bytes]:
 
 def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing) -> tuple[Any, bytes]:
     """A page of whole objects."""
-    store, head = q.served.registry.store, q.served.list_head
+    store, head = q.served.registry.pages, q.served.list_head
     if q.served.native:
         wrap = lambda r: _around(head, placing(r), r.count)  # noqa: E731
         result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, wrap=wrap)
@@ -116,7 +116,7 @@ def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, pla
 def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing) -> tuple[Any, bytes]:
     """A page of PartialObjectMetadata: stored metadata, cut out."""
     assert q.media.convert is not None
-    store, version = q.served.registry.store, q.media.convert.version
+    store, version = q.served.registry.pages, q.media.convert.version
     head = f'{{"kind":"{respond.PARTIAL_LIST}","apiVersion":"meta.k8s.io/{version}","metadata":'.encode()
     lead = f'{{"kind":"{respond.PARTIAL}","apiVersion":"meta.k8s.io/{version}",'.encode()
     wrap = lambda r: _around(head, placing(r), r.count)  # noqa: E731
@@ -135,7 +135,7 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
 
 def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing) -> tuple[Any, bytes]:
     """A page of a Table: the first one as it is but for its end, of the others the rows."""
-    result = q.served.registry.store.range(q.prefix, start, limit, revision, q.matcher, count)
+    result = q.served.registry.pages.range(q.prefix, start, limit, revision, q.matcher, count)
     place = placing(result)
     body = encode_json(BUILTIN.known("meta.k8s.io", _version(q), respond.TABLE).type, _table(q, place.meta or {}, shown(q, result.records)))
     if place.meta is not None and place.ends:
@@ -183,7 +183,7 @@ def _streamed(q: Listing, page: _Page) -> Response:
 
 def _last_page(q: Listing) -> Any:
     """The scan that ends where ``limit`` ends, with as little of the objects as a scan can give."""
-    store, start, revision, left = q.served.registry.store, q.start, q.revision, q.limit
+    store, start, revision, left = q.served.registry.pages, q.start, q.revision, q.limit
     while True:
         size = min(PAGE_ITEMS, left)
         result = store.range_json(q.prefix, start, size, revision, q.matcher, counts(q) and size == left, metadata_only=True)
@@ -195,7 +195,7 @@ def _last_page(q: Listing) -> Any:
 
 async def _pages(q: Listing, page: _Page, result: Any, body: bytes) -> AsyncIterator[bytes]:
     """The pieces of the body, each read when the one before has been taken."""
-    store, revision, sent = q.served.registry.store, result.revision, result.count
+    store, revision, sent = q.served.registry.pages, result.revision, result.count
 
     def placing(now: Any) -> _Place:
         return _Place(None, not now.more or sent + now.count == q.limit)
@@ -220,7 +220,7 @@ async def _pages(q: Listing, page: _Page, result: Any, body: bytes) -> AsyncIter
 
 async def _all_pages(q: Listing, result: Any) -> AsyncIterator[Any]:
     """The results of every page; the loop runs in between."""
-    store, revision, seen = q.served.registry.store, result.revision, 0
+    store, revision, seen = q.served.registry.pages, result.revision, 0
     while True:
         seen += result.count
         yield result

@@ -69,11 +69,11 @@ async def _more_messages(q: Listing, first: Any, body: bytes) -> Response:
 
 def _sizes(q: Listing, start: str, limit: int, revision: int) -> Any:
     """A scan that tells where ``limit`` ends and how many bytes the messages have up to there, from their heads."""
-    return q.served.registry.store.range_protobuf(q.prefix, start, limit, revision, q.matcher, counts(q), wrap=lambda r: None)
+    return q.served.registry.pages.range_protobuf(q.prefix, start, limit, revision, q.matcher, counts(q), wrap=lambda r: None)
 
 
 async def _next_messages(q: Listing, last: Any, item_bytes: int, seen: int) -> tuple[Any, bytes]:
-    store, left = q.served.registry.store, q.limit - seen if q.limit else 0
+    store, left = q.served.registry.pages, q.limit - seen if q.limit else 0
     if store.revision - last.revision > WRITES_BEFORE_REST:
         async with collecting:
             return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, _bare)
@@ -118,7 +118,7 @@ def _messages(
     q: Listing, start: str, limit: int, revision: int, count: bool, around: Callable[[Any, int], tuple[bytes, bytes]]
 ) -> tuple[Any, bytes]:
     """A page of items as field 2 of a list message, between what ``around`` says of the result and their size."""
-    store = q.served.registry.store
+    store = q.served.registry.pages
     if q.served.native:
         result = store.range_protobuf(q.prefix, start, limit, revision, q.matcher, count, wrap=lambda r: around(r, r.size))
         if result.body is not None:

@@ -58,7 +58,7 @@ async def converted(served: Served, records: Sequence[Any], sieve: Sieve) -> Seq
 
 async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> Sifted:
     """The selected ones from ``start`` on, ``q.limit`` at most; read and converted page by page at one revision."""
-    store, records, shown = q.served.registry.store, list[Any](), list[Shown]()
+    store, records, shown = q.served.registry.pages, list[Any](), list[Shown]()
     while True:
         page = store.range(q.prefix, start, PAGE_ITEMS, revision, q.matcher)
         revision = page.revision

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from kas.auth.authn import Authentication, AuthenticationError, HeaderGet
 from kas.auth.authn.x509 import Peer
-from kas.auth.user import ANONYMOUS_USER, UserInfo
+from kas.auth.user import ANONYMOUS_USER, Notes, UserInfo
 from kas.filters.handler import Filter
 from kas.meta.errors import unauthorized
-from kas.observe.caches import Cache
+from kas.observe.caches import Expiring
 from kas.observe.metrics import Registry
 from kas.request.http import Request
 
@@ -35,7 +35,8 @@ class _Known:
     __slots__ = ("cache", "entries", "forgotten")
 
     def __init__(self) -> None:
-        self.cache: Cache[bytes, tuple[UserInfo, float, tuple[str]]] = Cache(
+        # By the header and not by a digest of it: that would cost every request more than all else here. What is over is swept away.
+        self.cache: Expiring[bytes] = Expiring(
             "authorization_headers", "headers of requests that were let in, for 10 s", 16 << 20, 20 << 10
         )
         self.entries = self.cache.entries
@@ -60,6 +61,13 @@ class _ProxyHeaders:
             req.drop_header(name)
         for prefix in self._prefixes:
             req.drop_prefix(prefix)
+
+
+def _tell(req: Request, notes: Notes) -> None:
+    for key, value in notes.annotations.items():
+        req.annotate(key, value)
+    for text in notes.warnings:
+        req.warn(text)
 
 
 def authentication(
@@ -94,6 +102,8 @@ def authentication(
                 req.drop_header(b"authorization")
                 if unusual or req.vouches:
                     strip(req)
+                if found[0].notes is not None:
+                    _tell(req, found[0].notes)
                 return None
         try:
             peer = None if shown is None else Peer(shown, partial(getattr, req, "headers"))
@@ -129,6 +139,8 @@ def authentication(
         req.user = user
         if unusual or req.vouches:
             strip(req)
+        if user.notes is not None:
+            _tell(req, user.notes)
         if credential:
             if forgotten == known.forgotten and (req.peer is None or req.peer.certificates is None):
                 known.cache.put(credential, (user, req.started + REMEMBERED_S, name), len(credential) + user.length)

@@ -37,6 +37,7 @@ from kas.filters.wait_group import WaitGroup, wait_group
 from kas.filters.warnings import warnings
 from kas.observe.logs import verbosity_of
 from kas.observe.metrics import Registry
+from kas.observe.tracing import Tracer
 
 if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
@@ -87,17 +88,18 @@ class Parts(NamedTuple):
     latency: Filter
     flow_control: Filter
     audit: Filter
+    tracer: Tracer | None
 
 
 def parts(
     settings: Settings, metrics: Registry, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
     to_newest: Callable[[], None], auditor: Auditor | None, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
-    fresh: Fresh | None = None, gate: Gate | None = None,
+    fresh: Fresh | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
     its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh()`` waits until reads are
-    as new as the cluster; ``gate`` is flow control's, None for max-in-flight."""
+    as new as the cluster; ``gate`` is flow control's, None for max-in-flight; ``tracer`` makes spans, if somebody wants them."""
     if gate is None:
         flow_control = max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics)
     else:
@@ -109,7 +111,7 @@ def parts(
         recording = audit(auditor)
     return Parts(
         state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh, latency(metrics),
-        flow_control, recording,
+        flow_control, recording, tracer,
     )  # fmt: skip
 
 
@@ -125,7 +127,6 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         request_info(),  # everything below asks what the request is about
         p.latency,  # with the next three: measures all that is below, refusals too
         slow_requests(),
-        tracing(),
         http_logging(verbosity_of("filters/http_logging", settings.v, settings.vmodule)),
         host(),  # what is no HTTP is not looked at further, but counted and logged
         shutdown_retry(lambda: p.state.not_accepting),  # late arrivals are sent away before they cost anything
@@ -140,6 +141,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
         *few,  # what this port never does is refused before anybody is asked who it is
         catch_up(p.to_newest),  # tokens and roles that are gone must not count any more
         who,  # a refusal here is final: nothing below runs for somebody unknown
+        tracing(p.tracer),  # whose word counts is known; what comes before is one span
         p.audit,  # from here on it is known whom the record is about
         impersonation(p.authorizer),  # after audit: the record shows who really asked
         p.flow_control,  # counts against the user whose request it has become, before the costly part

@@ -1,23 +1,114 @@
-"""W3C trace context: a valid ``traceparent`` is kept for the log and echoed to nobody; an invalid one is dropped.
+"""Tracing: W3C trace context, and a span for each request that is sampled.
 
-Without an exporter configured there is no span to record, so this is all that is due.
+Upstream's ``WithTracing`` and, for the parts of a request, ``filterlatency``. It stands behind authentication: only the word of an
+administrator or of ``system:monitoring`` decides what is recorded, and only their traces are continued; the trace of anybody else is
+linked. Without ``--tracing-config-file`` a valid context is only handed on to whom a request leads.
 """
 
 from __future__ import annotations
 
-import re
+from time import monotonic
 
-from kas.filters.handler import Filter
-from kas.request.http import Request
+from kas.auth.user import MASTERS
+from kas.filters.handler import Before, Filter
+from kas.observe.tracing import CURRENT, Remote, Span, Tracer, parse
+from kas.request.http import Handler, Request, Response, Result
+from kas.request.masking import shown_target
 
-_TRACEPARENT = re.compile(r"\A[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
+MONITORING = "system:monitoring"
+# Filters with a span of their own.
+PARTS = frozenset(("audit", "impersonation", "priority_and_fairness", "max_in_flight", "authorization", "consistent_read"))
+_VERBS = {"create": "Create", "get": "Get", "list": "List", "update": "Update", "patch": "Patch", "delete": "Delete", "watch": "Watch",
+          "deletecollection": "DeleteCollection", "connect": "Connect"}  # fmt: skip
 
 
-def tracing() -> Filter:
-    """Drop a traceparent header that is malformed (W3C Trace Context)."""
+def tracing(tracer: Tracer | None = None) -> Filter:
+    """Drop a traceparent header that is malformed; hand on a good one; begin and end the request's span."""
+    return _recording(tracer) if tracer is not None else Filter("tracing", _handed_on())
+
+
+def _remote(req: Request) -> Remote | None:
+    given = req.header(b"traceparent")
+    if not given:
+        return None
+    found = parse(given)
+    if found is None:
+        req.drop_header(b"traceparent")
+    return found
+
+
+def _handed_on() -> Before:
+    seen = False
+
     def before(req: Request) -> None:
-        given = req.header(b"traceparent")
-        if given and not _TRACEPARENT.match(given):
-            req.drop_header(b"traceparent")
+        nonlocal seen
+        if req.header(b"traceparent"):
+            seen = True
+            CURRENT.set(_remote(req))
+        elif seen:  # the context may still be that of another request
+            CURRENT.set(None)
 
-    return Filter("tracing", before)
+    return before
+
+
+def _recording(tracer: Tracer) -> Filter:
+    under_way: dict[Request, list[Span]] = {}  # the request's own span, then that of its answer while that is a stream
+
+    def before(req: Request) -> None:
+        remote = _remote(req)
+        groups = req.user.groups
+        span = tracer.begin(span_name(req), remote, MASTERS in groups or MONITORING in groups)
+        CURRENT.set(span if span is not None else remote)
+        if span is None:
+            return
+        under_way[req] = [span]
+        span.started_ns -= int((monotonic() - req.started) * 1e9)
+        span.attributes = {
+            "http.request.method": req.method, "http.target": shown_target(req.path, req.query), "audit-id": req.audit_id,
+            "user_agent.original": req.header(b"user-agent"),
+        }  # fmt: skip
+        who = span.child("authentication")  # and what stands before it, which takes no time
+        if who is not None:
+            who.started_ns = span.started_ns
+            who.end()
+
+    def after(req: Request, resp: Response) -> None:
+        found = under_way.get(req)
+        if found is None:
+            return
+        span = found[0]
+        span.attributes["http.response.status_code"] = resp.status
+        span.failed = resp.status >= 500
+        if resp.stream is not None and not req.long_running:
+            encoding = span.child("SerializeObject")
+            if encoding is not None:
+                found.append(encoding)
+
+    def release(req: Request) -> None:
+        for span in reversed(under_way.pop(req, ())):
+            span.end()
+
+    return Filter("tracing", before, after, release)
+
+
+def span_name(req: Request) -> str:
+    """Upstream's: the method and, of a resource, its path without names."""
+    info = req.info
+    if not info.is_resource_request:
+        return req.method
+    parts = [info.api_prefix, *filter(None, (info.api_group, info.api_version))]
+    if info.namespace:
+        parts += ["namespaces", "{:namespace}"]
+    parts += filter(None, (info.resource, "{:name}" if info.name else "", info.subresource))
+    return f"{req.method} /{'/'.join(parts)}"
+
+
+def traced(tracer: Tracer, filters: list[Filter], endpoint: Handler) -> tuple[list[Filter], Handler]:
+    """The filters that have one, and the endpoint, with a span each."""
+    spans = [f._replace(before=tracer.around(f.name, f.before)) if f.name in PARTS and f.before else f for f in filters]
+
+    def run(req: Request) -> Result:
+        found: Result = tracer.around(_VERBS.get(req.info.verb, "Serve"), endpoint)(req)
+        return found
+
+    return spans, run

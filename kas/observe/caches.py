@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable
 from functools import lru_cache
+from time import monotonic
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -140,6 +141,45 @@ class Cache(Generic[K, V]):
         """Forgets everything; ``entries`` stays the same dictionary."""
         self.entries.clear()
         self.size = 0
+
+
+class Expiring(Cache[K, tuple[Any, ...]]):
+    """A cache of what counts for a while only: the second item of a value is until when, by ``time.monotonic()``. What is over is gone
+    with the next ``sweep``: so that no key, which may be a credential, stays in memory because nobody asked again."""
+
+    __slots__ = ("_sizes",)
+
+    def __init__(self, name: str, what: str, budget: int, longest: int) -> None:
+        super().__init__(name, what, budget, longest)
+        self._sizes: dict[K, int] = {}
+        _expiring.add(self)
+
+    def put(self, key: K, value: tuple[Any, ...], length: int) -> None:
+        """Remembers ``value``; ``length`` is that of the texts in key and value."""
+        super().put(key, value, length)
+        if key in self.entries:
+            self._sizes.setdefault(key, ENTRY_BYTES + CHARACTER_BYTES * length)
+
+    def clear(self) -> None:
+        """Forgets everything; ``entries`` stays the same dictionary."""
+        super().clear()
+        self._sizes.clear()
+
+    def sweep(self, now: float) -> None:
+        """Forgets what does not count any more."""
+        for key in [key for key, value in self.entries.items() if value[1] <= now]:
+            del self.entries[key]
+            self.size -= self._sizes.pop(key)
+
+
+_expiring: weakref.WeakSet[Expiring[Any]] = weakref.WeakSet()
+
+
+def sweep() -> None:
+    """Forgets in all such caches what does not count any more. Called every few seconds."""
+    now = monotonic()
+    for cache in list(_expiring):
+        cache.sweep(now)
 
 
 def remembered(

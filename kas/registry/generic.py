@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from typing import Protocol
 
 from kas.meta import errors
@@ -16,10 +17,11 @@ from kas.meta.names import is_valid_path_segment_name
 from kas.meta.stored import object_of
 from kas.registry import deletion, pipeline
 from kas.registry.deletion import Deletion
+from kas.registry.requests import UNCOUNTED, Pages, Requests, StorageMetrics
 from kas.registry.strategy import Context, Obj, Strategy, strategy_of
 from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Change, Create, Delete, UpdateWith
-from kas.store import Draft, Op, Record, Store, build_record
+from kas.store import Conflict, Draft, Op, Record, Store, StoreError, build_record
 from kas.types.fieldlabels import selectable_fields
 from kas.types.scheme import EncodeError, Resource, encode_stored
 
@@ -55,6 +57,8 @@ class Registry:
     def __init__(self, resource: Resource, store: Store, now: Callable[[], str], event_ttl_s: int = 0) -> None:
         """``resource`` is the record of the storage version; ``now`` gives the time as Context wants it."""
         self.resource, self.store, self.now = resource, store, now
+        self.requests: Requests = UNCOUNTED
+        self.pages: Store | Pages = store  # for lists
         self.type = pipeline.stored_type(resource)
         self.root = f"{resource.etcd_prefix}/"
         self.lease_s = event_ttl_s
@@ -62,6 +66,11 @@ class Registry:
         self.allocator: Allocator | None = None
         # Called after a delete that removed the object (kinds with dependants of their own).
         self.after_delete: AfterDelete | None = None
+
+    def measure(self, metrics: StorageMetrics) -> None:
+        """Has what is asked of the store counted."""
+        self.requests = metrics.of(self.resource.group, self.resource.resource)
+        self.pages = Pages(self.store, self.requests.list)
 
     @functools.cached_property
     def strategy(self) -> Strategy:
@@ -85,11 +94,14 @@ class Registry:
 
     def find(self, namespace: str, name: str) -> Record | None:
         """The record, or None."""
-        return self.store.get(self.key(namespace, name))
+        key, began = self.key(namespace, name), monotonic()
+        rec = self.store.get(key)
+        self.requests.get.add(monotonic() - began)
+        return rec
 
     def get(self, namespace: str, name: str) -> Record:
         """The record; raises 404."""
-        rec = self.store.get(self.key(namespace, name))
+        rec = self.find(namespace, name)
         if rec is None:
             raise self.not_found(name)
         return rec
@@ -203,21 +215,30 @@ class Registry:
         obj.clear()
         if old is not None:
             old.clear()
-        if more:
-            await self.store.commit_many([op, *more])
-        else:
-            await self.store.commit(op)
+        await self.written([op, *more], "update" if expected else "create")
         assert op.record is not None  # committed
         return op.record
+
+    async def written(self, ops: list[Op], operation: str) -> None:
+        """Commits, and counts it as ``operation``. Raises Conflict, which is an answer, and other StoreErrors, which are none."""
+        began = monotonic()
+        try:
+            if len(ops) == 1:
+                await self.store.commit(ops[0])
+            else:
+                await self.store.commit_many(ops)
+        except StoreError as e:
+            if not isinstance(e, Conflict):
+                self.requests.failed(operation)
+            raise
+        finally:
+            getattr(self.requests, operation).add(monotonic() - began)
 
     async def remove(self, ctx: Context, key: str, obj: Obj, expected: int) -> int:
         """The object goes, with what was allocated for it; returns the revision of that. Raises Conflict."""
         op = Op(key, None, expected)
         more = self.allocator.ops(ctx, None, obj) if self.allocator is not None else []
-        if more:
-            await self.store.commit_many([op, *more])
-        else:
-            await self.store.commit(op)
+        await self.written([op, *more], "delete")
         if self.after_delete is not None:
             await self.after_delete(obj, ctx)
         revision: int = op.revision

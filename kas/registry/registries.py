@@ -8,7 +8,9 @@ from typing import Any
 from kas.informers import Clock, Obj
 from kas.informers.informer import InformerFactory
 from kas.meta.stored import object_of
+from kas.observe.metrics import Registry as Metrics
 from kas.registry.generic import Registry
+from kas.registry.requests import StorageMetrics
 from kas.store import Store
 
 # (resource's record, store, clock, lease of an Event in seconds) -> its registry
@@ -17,10 +19,12 @@ Make = Callable[..., Registry]
 
 class Registries:
     """Finds the registry of a resource, reads stored objects by resource (``informers.Objects``) and gives their listers
-    (``informers.Informers``). ``store`` is what all of them are kept in, ``now`` the time of their writes."""
+    (``informers.Informers``). ``store`` is what all of them are kept in, ``now`` the time of their writes,
+    ``metrics`` where it is told how long the store takes."""
 
-    def __init__(self, store: Store, now: Clock) -> None:
+    def __init__(self, store: Store, now: Clock, metrics: Metrics | None = None) -> None:
         self.store, self.now = store, now
+        self._requests = StorageMetrics(metrics) if metrics is not None else None
         # Versions of one resource share a registry. Events have one per group over the same keys: their rules differ.
         self.by_prefix: dict[tuple[str, str], Registry] = {}
         self._by_resource: dict[tuple[str, str], Registry] = {}
@@ -45,7 +49,7 @@ class Registries:
                 continue
             home = (find(r.group, r.storage_gvk[1], r.resource) if r.storage_gvk[0] == r.group else None) or r
             lease_s = event_ttl_s if home.kind == "Event" else 0
-            registry = makers.get(home.kind, Registry)(home, self.store, self.now, lease_s)
+            registry = self._measured(makers.get(home.kind, Registry)(home, self.store, self.now, lease_s))
             self.by_prefix[r.group, r.etcd_prefix] = registry
             self._by_resource[home.group, home.resource] = registry
 
@@ -54,9 +58,15 @@ class Registries:
         r = registry.resource
         assert r.etcd_prefix is not None
         self.drop(r.group, r.resource)
+        self._measured(registry)
         self.by_prefix[r.group, r.etcd_prefix] = self._by_resource[r.group, r.resource] = registry
         for version in versions:
             self._by_kind[f"{r.group}/{version}", r.kind] = (r.group, r.etcd_prefix)
+
+    def _measured(self, registry: Registry) -> Registry:
+        if self._requests is not None:
+            registry.measure(self._requests)
+        return registry
 
     def drop(self, group: str, resource: str) -> None:
         """Forget a registry that was ``put``; nothing happens when there is none."""

@@ -11,6 +11,7 @@ import pytest
 
 from kas.config.flags import BY_NAME, FLAGS, SECTIONS
 from kas.config.options import Options, read
+from kas.config.validation import validate
 
 ROOT = Path(__file__).parents[2]
 UPSTREAM = json.loads((ROOT / "tools" / "facts" / "flags.json").read_text())
@@ -144,3 +145,19 @@ def test_who_brings_a_key_names_the_issuer():
 def test_one_port_is_open():
     assert read(["--secure-port=0"])[1] == ["--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0"]
     assert read(["--secure-port=0", "--insecure-port=8080"])[1] == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tied"),
+    [("example.com", False), ("example\\.com$", False), ("^https://example.com", True), (".*", False), ("^.*$", True),
+     ("example.com:443", False), ("//example.com", False), ("//example.com$", True)],
+)  # fmt: skip
+def test_origins_are_tied_to_the_ends_of_the_host(pattern, tied):
+    """What is not tied also matches https://example.com.evil.net, or evil-example.com. As upstream a scheme's colon passes for a port's."""
+    found = [text for text in validate(Options({"cors-allowed-origins": [pattern]})) if "cors" in text]
+    assert bool(found) is not tied
+    assert all("regular expression does not pin to start/end of host in the origin header" in text for text in found)
+
+
+def test_an_origin_that_is_no_pattern():
+    assert any("has an invalid regular expression" in text for text in validate(Options({"cors-allowed-origins": ["^(https$"]})))

@@ -24,6 +24,7 @@ from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.metrics import MetricsEndpoint
 from kas.meta.errors import ApiError, not_found
 from kas.request.http import Request, Response
+from kas.store import StoreError
 from tests.endpoints import flow_metrics
 from tests.endpoints.inprocess import Stream
 from tests.server.whole import World
@@ -206,6 +207,67 @@ async def admission(m: Metered) -> None:
     assert m.value(count.replace("_count", "_sum"), name="NamespaceLifecycle") > 0
 
 
+@of("apiserver_admission_step_admission_duration_seconds")
+async def admission_steps(m: Metered) -> None:
+    await m.create("a")
+    assert (await m("POST", "/api/v1/namespaces/none/configmaps", {"metadata": {"name": "a"}})).status == 404
+    count = "apiserver_admission_step_admission_duration_seconds_count"
+    for rejected in ("false", "true"):
+        assert m.value(count, operation="CREATE", type="admit", rejected=rejected) == 1
+    whole = m.value(count.replace("_count", "_sum"), operation="CREATE", type="admit")
+    assert whole >= m.value("apiserver_admission_controller_admission_duration_seconds_sum", operation="CREATE", type="admit") > 0
+
+
+async def stored(m: Metered, sample: str) -> None:
+    """Each operation once, of which one loses a race: that is an answer and no error."""
+    of_maps = {"group": "", "resource": "configmaps"}
+
+    def counts() -> list[float]:
+        return [m.value(sample, operation=o, **of_maps) for o in ("create", "get", "list", "update", "delete")]
+
+    before = counts()
+    await m.create("a")
+    await m("GET", f"{CONFIG_MAPS}/a")
+    await m("GET", CONFIG_MAPS)
+    assert (await m("PUT", f"{CONFIG_MAPS}/a", {"metadata": {"name": "a"}, "data": {"a": "b"}})).status == 200
+    await m("DELETE", f"{CONFIG_MAPS}/a")
+    assert [now - was for now, was in zip(counts(), before, strict=True)] == [1, 1, 1, 1, 1]
+
+
+@of("etcd_request_duration_seconds")
+async def storage_seconds(m: Metered) -> None:
+    await stored(m, "etcd_request_duration_seconds_count")
+    assert m.value("etcd_request_duration_seconds_sum", operation="create", resource="configmaps") > 0
+
+
+@of("etcd_requests_total")
+async def storage_requests(m: Metered) -> None:
+    await stored(m, "etcd_requests_total")
+
+
+@of("etcd_request_errors_total")
+async def storage_errors(m: Metered) -> None:
+    labels = {"operation": "create", "group": "", "resource": "configmaps"}
+    await m.create("a")
+    assert (await m("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})).status == 409
+    assert m.value("etcd_request_errors_total", **labels) == 0
+    m.world.store.commit = lambda op: asyncio.get_running_loop().create_task(_full())
+    assert (await m("POST", CONFIG_MAPS, {"metadata": {"name": "b"}})).status == 500
+    assert m.value("etcd_request_errors_total", **labels) == 1
+
+
+async def _full() -> None:
+    raise StoreError("no room")
+
+
+@of("apiserver_storage_objects")
+async def objects_by_old_name(m: Metered) -> None:
+    before = m.value("apiserver_storage_objects", resource="configmaps")
+    await m.create("a")
+    assert m.value("apiserver_storage_objects", resource="configmaps") == before + 1
+    assert m.value("apiserver_storage_objects", resource="clusterroles.rbac.authorization.k8s.io") > 1
+
+
 @of("apiserver_watch_events_total")
 async def watch_events(m: Metered) -> None:
     watch = Stream(await m("GET", f"{CONFIG_MAPS}?watch=true&resourceVersion={m.world.store.revision}"))
@@ -327,12 +389,12 @@ async def queued(m: Metered, sample: str, expected: float) -> None:
             failed.append(item)
             raise not_found("", "things", item)
 
-    assert m.value(sample, name="test-queue") == 0
-    queue = WorkQueue(work, "test-queue")
+    assert m.value(sample, name=f"test-{sample}") == 0
+    queue = WorkQueue(work, f"test-{sample}")
     for item in ("a", "bad", "a", "c"):
         queue.add(item)
     if sample == "workqueue_depth":
-        assert m.value(sample, name="test-queue") == expected
+        assert m.value(sample, name=f"test-{sample}") == expected
     task = asyncio.ensure_future(queue.run())
     for _ in range(3000):
         if failed and not len(queue) and not queue.waiting_again:
@@ -340,7 +402,7 @@ async def queued(m: Metered, sample: str, expected: float) -> None:
         await asyncio.sleep(0.02)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert m.value(sample, name="test-queue") == (0 if sample == "workqueue_depth" else expected)
+    assert m.value(sample, name=f"test-{sample}") == (0 if sample == "workqueue_depth" else expected)
 
 
 @of("workqueue_depth")
@@ -356,6 +418,54 @@ async def adds(m: Metered) -> None:
 @of("workqueue_retries_total")
 async def retries(m: Metered) -> None:
     await queued(m, "workqueue_retries_total", 1)
+
+
+@of("workqueue_queue_duration_seconds")
+async def waited(m: Metered) -> None:
+    await queued(m, "workqueue_queue_duration_seconds_count", 4)
+    assert m.value("workqueue_queue_duration_seconds_sum", name="test-workqueue_queue_duration_seconds_count") > 0
+
+
+@of("workqueue_work_duration_seconds")
+async def worked(m: Metered) -> None:
+    await queued(m, "workqueue_work_duration_seconds_count", 4)
+    assert m.value("workqueue_work_duration_seconds_sum", name="test-workqueue_work_duration_seconds_count") > 0
+
+
+async def at_work(m: Metered, sample: str) -> None:
+    """Two items are worked on until they may end."""
+    end, both, none = asyncio.Event(), asyncio.Barrier(3), asyncio.Event()
+
+    async def work(item: str) -> None:
+        if item == "last":
+            none.set()
+            return
+        await both.wait()
+        await end.wait()
+
+    queue = WorkQueue(work, f"test-{sample}")
+    for item in ("a", "b"):
+        queue.add(item)
+    task = asyncio.ensure_future(queue.run(2))
+    await both.wait()
+    assert m.value(sample, name=f"test-{sample}") > 0
+    end.set()
+    queue.add("last")
+    await none.wait()
+    await asyncio.sleep(0)
+    assert m.value(sample, name=f"test-{sample}") == 0
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@of("workqueue_unfinished_work_seconds")
+async def unfinished(m: Metered) -> None:
+    await at_work(m, "workqueue_unfinished_work_seconds")
+
+
+@of("workqueue_longest_running_processor_seconds")
+async def longest_running(m: Metered) -> None:
+    await at_work(m, "workqueue_longest_running_processor_seconds")
 
 
 @of("process_cpu_seconds_total")

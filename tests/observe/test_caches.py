@@ -16,6 +16,7 @@ from kas.aggregator.transport import MOST_CONTEXTS
 from kas.auth.attributes import Attributes
 from kas.auth.authn.bearer import BearerToken
 from kas.auth.authn.tokenwebhook import TokenWebhook
+from kas.auth.authn.union import Authenticators
 from kas.auth.authn.x509 import ClientCertificate
 from kas.auth.authz.rbac import LONGEST, RbacIndex
 from kas.auth.user import UserInfo
@@ -25,10 +26,12 @@ from kas.client.hooks import MAX_CLIENTS
 from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE
 from kas.endpoints.options import write_options
 from kas.endpoints.respond import media
+from kas.filters.authentication import REMEMBERED_S, authentication
 from kas.kinds.core.pod.defaults import image_pull_policy
 from kas.kinds.core.resources import amount
 from kas.meta import age, cached, quantity, regex, selectors
 from kas.observe import caches
+from kas.observe.metrics import Registry as Metrics
 from kas.patch.fieldmanager import manager_name
 from kas.request.http import Request
 from kas.request.negotiation import negotiate
@@ -193,3 +196,36 @@ def test_the_list_in_the_documentation_is_the_list():
 
 def shown(budget: int) -> str:
     return f"{budget / (1 << 20):.1f} MiB" if budget >= 1 << 20 else f"{budget / 1024:.0f} KiB"
+
+
+class Said:
+    def authenticate_token(self, token: str) -> UserInfo:
+        return UserInfo("jane")
+
+
+def test_what_counts_for_a_while_is_gone_when_that_is_over():
+    cache = caches.Expiring("test", "tokens", 1 << 20, 1000)
+    cache.put(b"one", ("user", 10.0), 3)
+    first = cache.size
+    cache.put(b"two", ("user", 20.0), 500)
+    cache.put(b"two", ("user", 21.0), 500)
+    cache.sweep(10.0)
+    assert list(cache.entries) == [b"two"] and cache.size > first
+    cache.sweep(21.0)
+    assert cache.entries == {} and cache.size == 0
+
+
+def test_no_token_stays_in_memory_longer_than_it_counts(monkeypatch):
+    """The bearer's memory has digests, the filter's headers go with the sweep."""
+    token = "a-token-nobody-else-has"
+    bearer = BearerToken(Said())
+    bearer.authenticate({"authorization": f"Bearer {token}"}.get)
+    assert bearer.remembered(f"Bearer {token}").name == "jane" and token not in str(bearer._cache.entries)
+    passing = authentication(lambda: Authenticators([bearer]), Metrics(), lambda forget: None)
+    req = Request("GET", "/version", "", [(b"authorization", f"Bearer {token}".encode())])
+    passing.before(req)
+    held = [c for c in caches._expiring if f"Bearer {token}".encode() in c.entries]
+    assert len(held) == 1
+    monkeypatch.setattr(caches, "monotonic", lambda: req.started + REMEMBERED_S)
+    caches.sweep()
+    assert held[0].entries == {} and held[0].size == 0

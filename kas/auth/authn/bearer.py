@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
 from kas.auth.authn import Authentication, AuthenticationError, HeaderGet, TokenAuthenticator
 from kas.auth.user import UserInfo, with_authenticated
-from kas.observe.caches import Cache
+from kas.observe.caches import Expiring
 
 # Upstream's TokenSuccessCacheTTL. A revoked token may work that long, unless the revocation calls invalidate().
 SUCCESS_TTL_S = 10.0
@@ -23,18 +24,14 @@ WEBSOCKET_PREFIX = "base64url.bearer.authorization.k8s.io."
 
 
 class BearerToken:
-    """Asks ``tokens`` for the request's bearer token. Only successes are remembered, bounded in number and time:
-    ``known`` maps an Authorization header to (user, until when by ``clock``).
-    """
+    """Asks ``tokens`` for the request's bearer token. Only successes are remembered, by a digest of the header, bounded in number and
+    time (``clock``)."""
 
     def __init__(self, tokens: TokenAuthenticator, ttl_s: float = SUCCESS_TTL_S, clock: Callable[[], float] = monotonic) -> None:
         self._tokens = tokens
         self._ttl = ttl_s
         self.clock = clock
-        self._cache: Cache[str, tuple[UserInfo, float]] = Cache(
-            "bearer_tokens", "tokens that were good, for 10 s", 16 << 20, MAX_HEADER + (4 << 10)
-        )
-        self.known = self._cache.entries
+        self._cache: Expiring[bytes] = Expiring("bearer_tokens", "digests of tokens that were good, for 10 s", 16 << 20, 4 << 10)
         self._invalidated = 0  # how often; what was asked before is not remembered after
 
     def invalidate(self) -> None:
@@ -42,14 +39,21 @@ class BearerToken:
         self._cache.clear()
         self._invalidated += 1
 
+    def remembered(self, header: str) -> UserInfo | None:
+        """The user of an Authorization header that was good a moment ago."""
+        if not self._cache.entries or not header:
+            return None
+        known = self._cache.entries.get(_digest(header))
+        return known[0] if known is not None and self.clock() < known[1] else None
+
     def authenticate(self, get: HeaderGet, peer: Any = None) -> Authentication:
         """The user of the token in the Authorization header, else in the WebSocket protocol; None without one. Answers are remembered."""
         header = get("authorization")
         if header is None:
             return self._websocket(get)
-        known = self.known.get(header)
-        if known is not None and self.clock() < known[1]:
-            return known[0]
+        known = self.remembered(header)
+        if known is not None:
+            return known
         token = bearer_token(header)
         if not token:
             return self._websocket(get)
@@ -72,7 +76,7 @@ class BearerToken:
             raise AuthenticationError("invalid bearer token")
         user = with_authenticated(user)
         if self._ttl > 0 and invalidated == self._invalidated:
-            self._cache.put(header, (user, self.clock() + self._ttl), len(header) + user.length)
+            self._cache.put(_digest(header), (user, self.clock() + self._ttl), user.length)
         return user
 
     def _websocket(self, get: HeaderGet) -> Authentication:
@@ -85,6 +89,10 @@ class BearerToken:
         if not others:
             raise AuthenticationError("missing additional subprotocol")
         return self._check("websocket " + token, token)
+
+
+def _digest(header: str) -> bytes:
+    return hashlib.sha256(header.encode("utf-8", "surrogateescape")).digest()
 
 
 def bearer_token(header: str) -> str:

@@ -87,9 +87,9 @@ class Authenticators:
         """The user, with ``system:authenticated``, of the first that finds a credential it accepts; an awaitable where one has to wait."""
         if peer is None and self._bearer is not None:
             # Without a proven connection only credentials in headers count, and this one may be known.
-            known = self._bearer.known.get(get("authorization") or "")
-            if known is not None and self._bearer.clock() < known[1]:
-                return known[0]
+            known = self._bearer.remembered(get("authorization") or "")
+            if known is not None:
+                return known
         errs: list[str] = []
         members = iter(self._members)
         for member in members:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.config.flags.row import Flag, no_effect, refuses
+from kas.config.flags.row import Flag, no_effect
 
 _ALONE = no_effect("kas runs on one machine and has no peers")
 _NO_COORDINATION = no_effect("coordinated leader election is not there yet")
@@ -11,8 +11,8 @@ API_ENABLEMENT = (
     Flag("runtime-config", "mapStringString", {}, "API versions on or off: api/all=true, api/beta=true, apps/v1=false, …"),
 )
 EGRESS_SELECTOR = (
-    Flag("egress-selector-config-file", "path", "", "EgressSelectorConfiguration: the proxies connections to nodes go through.",
-         refuses("egress proxies")),
+    Flag("egress-selector-config-file", "string", "", "EgressSelectorConfiguration: the proxies connections go through. Direct ones "
+         "only: a file that names a proxy is refused."),
 )  # fmt: skip
 
 MISC = (
@@ -44,8 +44,8 @@ MISC = (
     Flag("peer-ca-file", "string", "", "CA of the other API servers.", _ALONE),
     Flag("proxy-client-cert-file", "path", "", "Certificate (PEM) shown to aggregated servers."),
     Flag("proxy-client-key-file", "path", "", "Key of --proxy-client-cert-file (PEM)."),
-    Flag("service-account-signing-endpoint", "string", "", "Socket of a signer of service-account tokens outside of the server.",
-         refuses("an external signer of tokens")),
+    Flag("service-account-signing-endpoint", "string", "", "Socket of a signer of service-account tokens outside of the server "
+         "(ExternalJWTSigner of k8s.io/externaljwt). Needs the extra kas[signer]."),
     Flag("service-account-signing-key-file", "path", "", "Key that signs service-account tokens (PEM).", shown="self-made, in --data-dir"),
     Flag("service-cluster-ip-range", "string", "10.0.0.0/24", "One range of service IPs, or one of each family, comma separated.",
          upstream=""),

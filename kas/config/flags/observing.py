@@ -40,6 +40,6 @@ LOGS = (
 )  # fmt: skip
 
 TRACES = (
-    Flag("tracing-config-file", "string", "", "TracingConfiguration file.",
-         no_effect("kas exports no spans; /metrics and -v 3 show times")),
+    Flag("tracing-config-file", "string", "", "TracingConfiguration file: where spans go (OTLP over gRPC), and of how many requests. Needs "
+         "the extra kas[tracing]."),
 )

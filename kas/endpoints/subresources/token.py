@@ -12,6 +12,7 @@ from kas.endpoints import respond
 from kas.endpoints.subresources import named
 from kas.endpoints.write import Writer
 from kas.kinds.authentication import tokenrequest as token_request
+from kas.meta.waiting import awaited
 from kas.request.http import Request, Response
 from kas.types.scheme import BUILTIN
 
@@ -32,7 +33,7 @@ class Token:
         await posted.validate()
         if self._issuer is None:
             self._issuer = self._make()
-        answer, warnings = token_request.create(posted.ctx, name, posted.obj, self._issuer, self._get)
+        answer, warnings = await awaited(token_request.create(posted.ctx, name, posted.obj, self._issuer, self._get))
         for text in warnings:
             req.warn(text)
         req.annotate(ISSUED, f"JTI={jti_of(answer['status']['token'])}")

@@ -9,13 +9,17 @@ from calendar import timegm
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import gmtime, strftime, strptime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kas.auth.authn.serviceaccount import Getter
-from kas.auth.tokens import EXTENDED_EXPIRATION_S, WARN_AFTER_S, Signer, bound_claims
+from kas.auth.tokens import EXTENDED_EXPIRATION_S, WARN_AFTER_S, Signer, SignerError, bound_claims
 from kas.meta import errors, field
 from kas.meta.field import FieldError, go_quote
+from kas.meta.waiting import awaited, eager
 from kas.registry.strategy import Context, Obj
+
+if TYPE_CHECKING:
+    from kas.auth.externaljwt import ExternalSigner
 
 GROUP = "authentication.k8s.io"
 MIN_EXPIRATION_S = 600
@@ -28,13 +32,15 @@ class Issuer:
     """``audiences`` are the API server's; ``max_expiration_s`` 0 is no limit (``--service-account-max-token-expiration``);
     ``extend_expiration`` lets a pod's default token live a year while clients learn to reload it."""
 
-    signer: Signer
+    signer: Signer | ExternalSigner
     audiences: Sequence[str]
     max_expiration_s: int = 0
     extend_expiration: bool = True
+    extended_s: int = EXTENDED_EXPIRATION_S
 
 
-def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter) -> tuple[Obj, list[str]]:
+@eager
+async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter) -> tuple[Obj, list[str]]:
     """(the answer, warnings). ``obj`` is the decoded, defaulted TokenRequest, ``name`` the service account's.
 
     ApiError: 404 when the account or the bound object is not there, 409 when it is another one than meant, 422, 400.
@@ -63,7 +69,7 @@ def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter) -> tu
         expiration = spec["expirationSeconds"] = issuer.max_expiration_s
     lifetime, warn_after = expiration, 0
     if issuer.extend_expiration and "pod" in bound and expiration == WARN_AFTER_S and set(spec["audiences"]) <= set(issuer.audiences):
-        lifetime, warn_after = EXTENDED_EXPIRATION_S, expiration
+        lifetime, warn_after = issuer.extended_s, expiration
 
     now = timegm(strptime(ctx.now, RFC3339))
     claims = bound_claims(
@@ -78,7 +84,11 @@ def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter) -> tu
         warn_after,
     )
     head = {"name": name, "namespace": ctx.namespace, "uid": account["metadata"]["uid"], "creationTimestamp": ctx.now}
-    status = {"token": issuer.signer.sign(claims), "expirationTimestamp": strftime(RFC3339, gmtime(now + expiration))}
+    try:
+        token = await awaited(issuer.signer.sign(claims))
+    except SignerError as e:
+        raise errors.ApiError(500, "", f"failed to generate token: {e}") from None
+    status = {"token": token, "expirationTimestamp": strftime(RFC3339, gmtime(now + expiration))}
     answer = {
         "kind": "TokenRequest",
         "apiVersion": f"{GROUP}/v1",

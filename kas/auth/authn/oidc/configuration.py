@@ -86,7 +86,7 @@ def load(o: Options) -> AuthenticationConfiguration:
         return AuthenticationConfiguration()
     document = {"jwt": [_of_flags(o)]}
     _check(document)
-    return AuthenticationConfiguration(_issuers(document["jwt"], o.service_account_issuer, tuple(o.oidc_signing_algs)))
+    return AuthenticationConfiguration(_issuers(document["jwt"], o, tuple(o.oidc_signing_algs)))
 
 
 def load_file(o: Options, data: bytes | None = None) -> AuthenticationConfiguration:
@@ -108,7 +108,7 @@ def load_file(o: Options, data: bytes | None = None) -> AuthenticationConfigurat
     if said is not None:
         paths = tuple(c.get("path") or "" for c in said.get("conditions") or ())
         anonymous = Anonymous(bool(said.get("enabled")), paths or None)
-    issuers = _issuers(document.get("jwt") or [], o.service_account_issuer, SIGNING_ALGORITHMS)
+    issuers = _issuers(document.get("jwt") or [], o, SIGNING_ALGORITHMS)
     return AuthenticationConfiguration(issuers, anonymous, data)
 
 
@@ -126,16 +126,16 @@ def _check(document: Obj) -> None:
         raise AuthenticationConfigurationError(f"invalid authentication configuration: {aggregate(list(map(str, found)))}")
 
 
-def _issuers(documents: Sequence[Obj], own: Sequence[str], algorithms: tuple[str, ...]) -> tuple[Issuer, ...]:
-    """``own`` are the issuers of service-account tokens, which nobody else may be."""
+def _issuers(documents: Sequence[Obj], o: Options, algorithms: tuple[str, ...]) -> tuple[Issuer, ...]:
+    """The issuers of service-account tokens are nobody else's. With a file of egress selectors all of them are direct."""
     out = []
     for document in documents:
-        mapper, found = compiled_authenticator(document, "", frozenset(filter(None, own)))
+        mapper, found = compiled_authenticator(document, "", frozenset(filter(None, o.service_account_issuer)))
         if found:
             raise AuthenticationConfigurationError(aggregate(list(map(str, found))))
         issuer = document["issuer"]
         egress = issuer.get("egressSelectorType")
-        if egress:
+        if egress and not o.egress_selector_config_file:
             raise AuthenticationConfigurationError(f'oidc: egress lookup required with egress selector type "{egress}"')
         out.append(Issuer(
             issuer["url"], issuer.get("discoveryURL") or "", issuer.get("certificateAuthority") or "", tuple(issuer["audiences"]),

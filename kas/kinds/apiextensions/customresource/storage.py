@@ -57,7 +57,8 @@ class CustomRegistry(Registry):
             if not expected and not guard.takes_new:
                 raise errors.forbidden(self.resource.group, self.resource.resource, key.rpartition("/")[2], NO_CREATE)
             try:
-                await self.store.commit_many([op, *more, Op(guard.key, None, guard.revision, check=True)])
+                check = Op(guard.key, None, guard.revision, check=True)
+                await self.written([op, *more, check], "update" if expected else "create")
             except Conflict as e:
                 if e.key != guard.key:
                     raise

@@ -1,0 +1,133 @@
+"""The EgressSelectorConfiguration of ``--egress-selector-config-file``: read and checked. Only direct connections are made.
+
+Texts are upstream's (``apiserver/pkg/server/egressselector/config.go``). As there, what the file says beyond its fields is ignored, and its
+apiVersion is not looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from kas.meta import field
+from kas.meta.field import FieldError
+from kas.types.configfile import ConfigurationError, check, parse
+
+KIND = "EgressSelectorConfiguration"
+DIRECT, HTTP_CONNECT, GRPC = "Direct", "HTTPConnect", "GRPC"
+NAMES = ("cluster", "controlplane", "etcd")
+_AT, _TLS = "service.connection", "service.connection.tlsConfig"
+Obj = dict[str, Any]
+
+
+def check_file(path: str) -> None:
+    """Raises ConfigurationError for a file that upstream refuses, and for one that asks for a proxy."""
+    try:
+        selections = _read(path)
+    except ConfigurationError as e:
+        raise ConfigurationError(f"failed to read egress selector config: {e}") from None
+    try:
+        check(_problems(selections))
+    except ConfigurationError as e:
+        raise ConfigurationError(f"failed to validate egress selector configuration: {e}") from None
+    if any(_connection(s).get("proxyProtocol") != DIRECT for s in selections):
+        raise ConfigurationError("--egress-selector-config-file: kas does not have egress proxies yet")
+
+
+def _read(path: str) -> list[Obj]:
+    try:
+        with open(path, "rb") as f:
+            data = f.read()
+    except OSError as e:
+        why = f"open {path}: {(e.strerror or str(e)).lower()}"
+        raise ConfigurationError(f"unable to read egress selector configuration from {field.go_quote(path)} [{why}]") from None
+    value = parse(data).value or {}
+    if not isinstance(value, dict):
+        raise ConfigurationError("error unmarshaling JSON: while decoding JSON: the document is no object")
+    if value.get("kind", "") != KIND:
+        raise ConfigurationError(f"invalid service configuration object {field.go_quote(str(value.get('kind') or ''))}")
+    found = value.get("egressSelections") or []
+    if not isinstance(found, list) or not all(isinstance(s, dict) for s in found):
+        raise ConfigurationError("error unmarshaling JSON: while decoding JSON: egressSelections is no list of objects")
+    return found
+
+
+def _connection(selection: Obj) -> Obj:
+    return _part(selection, "connection") or {}
+
+
+def _part(of: Obj, name: str) -> Obj | None:
+    found = of.get(name)
+    return found if isinstance(found, dict) else None
+
+
+def _problems(selections: list[Obj]) -> Iterator[FieldError]:
+    for selection in selections:
+        connection = _connection(selection)
+        protocol, transport = connection.get("proxyProtocol") or "", _part(connection, "transport")
+        if protocol == DIRECT:
+            if transport is not None:
+                yield field.invalid(f"{_AT}.transport", "direct", "Transport config should be absent for direct connect")
+        elif protocol in (HTTP_CONNECT, GRPC):
+            yield from _transport(protocol, transport)
+        else:
+            known = ", ".join(map(field.go_quote, (DIRECT, HTTP_CONNECT, GRPC)))
+            yield FieldError(field.NOT_SUPPORTED, f"{_AT}.protocol", protocol, f"supported values: {known}")
+    seen = set()
+    for i, selection in enumerate(selections):
+        name = str(selection.get("name") or "").lower()
+        if name in seen:
+            yield field.duplicate(f"{_AT}[{i}]", name)
+            continue
+        seen.add(name)
+        if name not in NAMES:
+            yield field.not_supported(_AT, name, NAMES)
+
+
+def _transport(protocol: str, transport: Obj | None) -> Iterator[FieldError]:
+    if transport is None:
+        yield field.required(f"{_AT}.transport", f"transport must be set for {protocol}")
+        return
+    tcp, uds = _part(transport, "tcp"), _part(transport, "uds")
+    if protocol == GRPC:
+        if uds is None:
+            yield field.required(f"{_AT}.uds", "UDS must be set with GRPC")
+        else:
+            yield from _uds(uds)
+    elif tcp is not None and uds is not None:
+        yield field.invalid(f"{_AT}.tcp", tcp, "TCP and UDS cannot both be set")
+    elif tcp is not None:
+        yield from _tcp(tcp)
+    elif uds is not None:
+        yield from _uds(uds)
+    else:
+        yield field.required(f"{_AT}.tcp", "One of TCP or UDS must be set")
+
+
+def _uds(uds: Obj) -> Iterator[FieldError]:
+    if not uds.get("udsName"):
+        yield field.invalid(f"{_AT}.udsName", "nil", "UDSName should be present for UDS connections")
+
+
+def _tcp(tcp: Obj) -> Iterator[FieldError]:
+    url, tls = str(tcp.get("url") or ""), _part(tcp, "tlsConfig")
+    if url.startswith("http://"):
+        if tls is not None:
+            yield field.invalid(_TLS, "nil", "TLSConfig config should not be present when using HTTP")
+    elif not url.startswith("https://"):
+        yield field.invalid(f"{_AT}.url", url, "supported connection protocols are http:// and https://")
+    elif tls is None:
+        yield field.required(_TLS, "TLSConfig must be present when using HTTPS")
+    else:
+        ca, certificate, key = (str(tls.get(name) or "") for name in ("caBundle", "clientCert", "clientKey"))
+        if ca and not os.path.exists(ca):
+            yield field.invalid(f"{_TLS}.caBundle", ca, "TLS config ca bundle does not exist")
+        if not certificate:
+            yield field.invalid(f"{_TLS}.clientCert", "nil", "Using TLS requires clientCert")
+        elif not os.path.exists(certificate):
+            yield field.invalid(f"{_TLS}.clientCert", certificate, "TLS client cert does not exist")
+        if not key:
+            yield field.invalid(f"{_TLS}.clientKey", "nil", "Using TLS requires requires clientKey")
+        elif not os.path.exists(key):
+            yield field.invalid(f"{_TLS}.clientKey", key, "TLS client key does not exist")

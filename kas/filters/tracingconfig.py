@@ -1,0 +1,74 @@
+"""The TracingConfiguration of ``--tracing-config-file``: read, decoded strictly and checked. Texts are upstream's
+(``component-base/tracing/api/v1/config.go``, ``apiserver/pkg/server/options/tracing.go``)."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kas.meta import field
+from kas.meta.field import FieldError
+from kas.meta.gourl import parse_request_uri
+from kas.observe.tracing import MILLION
+from kas.types.configfile import INT32, STRING, ConfigurationError, Kinds, Struct, check, of_kind, parse
+
+SCHEME = "k8s.io/apiserver/pkg/server/options/tracing.go:49"
+_SHAPE = Struct("TracingConfiguration", {"endpoint": STRING, "samplingRatePerMillion": INT32})
+KINDS: Kinds = {(f"apiserver.config.k8s.io/{v}", "TracingConfiguration"): _SHAPE for v in ("v1alpha1", "v1beta1", "v1")}
+TRANSPORTS = ("dns", "unix", "unix-abstract")
+
+
+class TracingSettings(NamedTuple):
+    """Where spans go, as gRPC names it ("": the default), and how many of a million requests without a parent are recorded."""
+
+    endpoint: str
+    per_million: int
+
+
+def load(path: str) -> TracingSettings:
+    """The file's settings. Raises ConfigurationError."""
+    if importlib.util.find_spec("grpc") is None:
+        raise ConfigurationError("--tracing-config-file needs the extra kas[tracing]: pip install 'kas[tracing]'")
+    try:
+        said = of_kind(parse(_read(path)), KINDS, SCHEME)
+    except _Unreadable as e:
+        raise ConfigurationError(f"failed to read tracing config: {e}") from None
+    except ConfigurationError as e:
+        raise ConfigurationError(f"failed to read tracing config: unable to decode tracing configuration data: {e}") from None
+    try:
+        check(_problems(said))
+    except ConfigurationError as e:
+        raise ConfigurationError(f"failed to validate tracing configuration: {e}") from None
+    return TracingSettings(said.get("endpoint", ""), said.get("samplingRatePerMillion", 0))
+
+
+class _Unreadable(ConfigurationError):
+    pass
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError as e:
+        why = f"open {path}: {(e.strerror or str(e)).lower()}"
+        raise _Unreadable(f"unable to read tracing configuration from {field.go_quote(path)}: {why}") from None
+
+
+def _problems(said: dict[str, object]) -> Iterator[FieldError]:
+    rate, endpoint = said.get("samplingRatePerMillion"), said.get("endpoint")
+    if isinstance(rate, int):
+        if rate < 0:
+            yield field.invalid("samplingRatePerMillion", rate, "sampling rate must be positive")
+        if rate > MILLION:
+            yield field.invalid("samplingRatePerMillion", rate, "sampling rate per million must be less than or equal to one million")
+    if isinstance(endpoint, str):
+        whole = endpoint if "//" in endpoint else f"dns://{endpoint}"
+        try:
+            scheme = parse_request_uri(whole)[0]
+        except ValueError as e:
+            yield field.invalid("endpoint", whole, str(e))
+            return
+        if scheme not in TRANSPORTS:
+            yield field.invalid("endpoint", whole, f"unsupported scheme: {scheme}.  Options are none, dns, unix, or unix-abstract")

@@ -1,0 +1,58 @@
+"""What is to be known of a credential, as long as it is remembered: annotations for the audit log, warnings for the client."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from kas.auth.authn.bearer import BearerToken
+from kas.auth.authn.serviceaccount import GENERATED, MANUAL, NO_GENERATED, STALE, ServiceAccountTokens
+from kas.auth.authn.union import Authenticators
+from kas.auth.tokens import Signer, Verifier, bound_claims, generate_key, legacy_claims
+from kas.filters.authentication import authentication
+from kas.observe.metrics import Registry
+from kas.request.http import Request
+
+KEY = generate_key()
+SIGNER = Signer(KEY, "https://issuer")
+ACCOUNT: dict[str, Any] = {"metadata": {"name": "bot", "namespace": "default", "uid": "u1"}}
+SECRET: dict[str, Any] = {"metadata": {"name": "bot-token", "namespace": "default"}}
+NOW = 1_800_000_000
+
+
+def asked_twice(token: str, account: dict[str, Any] = ACCOUNT) -> list[Request]:
+    """Two requests through the filter; the second finds the token remembered."""
+    objects = {"serviceaccounts": account, "secrets": SECRET | {"data": {"token": base64.b64encode(token.encode()).decode()}}}
+    verifier = Verifier([KEY], ["https://issuer", "kubernetes/serviceaccount"])
+    tokens = ServiceAccountTokens(verifier, ["api"], lambda resource, namespace, name: objects[resource], clock=lambda: NOW)
+    passing = authentication(lambda: Authenticators([BearerToken(tokens)]), Registry(), lambda forget: None)
+    out = []
+    for _ in range(2):
+        req = Request("GET", "/version", "", [(b"authorization", f"Bearer {token}".encode())])
+        passing.before(req)
+        assert req.user.name == "system:serviceaccount:default:bot"
+        out.append(req)
+    return out
+
+
+def bound(warn_after_s: int) -> str:
+    return SIGNER.sign(bound_claims("https://issuer", ACCOUNT, ["api"], NOW - 4000, 365 * 86400, warn_after_s=warn_after_s))
+
+
+def test_a_token_that_was_not_read_again_in_time_is_named_in_the_audit_log():
+    for req in asked_twice(bound(3607)):
+        said = "subject: system:serviceaccount:default:bot, seconds after warning threshold: 393"
+        assert req.annotations == {STALE: said} and req.warnings is None
+
+
+def test_a_token_in_time_is_not():
+    for token in (bound(0), bound(5000)):
+        assert [req.annotations for req in asked_twice(token)] == [None, None]
+
+
+def test_the_secret_of_a_token_without_end_is_named_and_a_generated_one_warned_of():
+    token = SIGNER.sign(legacy_claims(ACCOUNT, SECRET))
+    for req in asked_twice(token):
+        assert req.annotations == {MANUAL: "bot-token"} and req.warnings is None
+    for req in asked_twice(token, ACCOUNT | {"secrets": [{"name": "other"}, {"name": "bot-token"}]}):
+        assert req.annotations == {GENERATED: "bot-token"} and list(req.warnings) == [NO_GENERATED]

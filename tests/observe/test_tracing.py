@@ -1,0 +1,269 @@
+"""Spans of requests reach a collector, as one tree; what clients say of traces counts as far as they are trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kas.aggregator.proxy import _forwarded
+from kas.client.hooks import HookClient, Shares
+from kas.client.http import Target
+from kas.client.kubeconfig import Backend, Users
+from kas.client.webhook import Webhook
+from kas.filters.tracingconfig import TracingSettings, load
+from kas.observe import otlp
+from kas.observe.otlp import OTLPExporter
+from kas.observe.tracing import CURRENT, MAX_CHILDREN, MILLION, Span, Tracer, current, outgoing, parse
+from kas.request.http import Request, Response
+from kas.types.configfile import ConfigurationError
+from tests.observe.collector import Collector
+from tests.server.whole import World
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+GIVEN = f"00-{TRACE}-{PARENT}-01"
+
+
+@pytest.fixture
+def collector():
+    found = Collector()
+    yield found
+    found.close()
+
+
+def configuration(directory: Path, **said: Any) -> str:
+    path = directory / "tracing.yaml"
+    path.write_text(json.dumps({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "TracingConfiguration", **said}))
+    return str(path)
+
+
+class Asked:
+    """A whole server with tracing on; ``spans()`` ends it and gives what the collector got."""
+
+    def __init__(self, directory: Path, collector: Collector, **said: Any) -> None:
+        self.collector, self.directory = collector, directory
+        self.file = configuration(directory, endpoint=collector.endpoint, **said)
+
+    def __call__(self, *asked: tuple[Any, ...]) -> list[int]:
+        """The statuses of (method, path, body, traceparent, token); the token None is the administrator's."""
+        return asyncio.run(self._ask(asked))
+
+    async def _ask(self, asked: tuple[tuple[Any, ...], ...]) -> list[int]:
+        world = World(self.directory, loop=asyncio.get_running_loop(), tracing_config_file=self.file, authorization_mode=["RBAC"])
+        out = []
+        try:
+            for method, path, body, traceparent, token in asked:
+                token = world.token if token is None else token
+                headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
+                headers += [(b"traceparent", traceparent.encode())] if traceparent else []
+                path, _, query = path.partition("?")
+                req = Request(method, path, query, [*headers, (b"content-type", b"application/json")], json.dumps(body).encode())
+                result = world.server.chain(req)
+                resp = result if isinstance(result, Response) else await asyncio.ensure_future(result)
+                if resp.stream is not None:
+                    await resp.stream(lambda data: asyncio.sleep(0))
+                    resp.finish()
+                out.append(resp.status)
+        finally:
+            assert world.server.tracer is not None
+            await asyncio.to_thread(world.server.tracer.exporter.close)
+            world.close()
+        return out
+
+
+def test_a_write_is_one_tree_of_its_parts(tmp_path, collector):
+    ask = Asked(tmp_path, collector, samplingRatePerMillion=MILLION)
+    body = {"metadata": {"name": "a"}, "data": {"password": "do-not-tell"}}
+    assert ask(("POST", f"{CONFIG_MAPS}?token=do-not-tell", body, "", None)) == [201]
+    spans = collector.spans
+    assert collector.resource["service.name"] == "apiserver" and collector.resource["service.instance.id"].startswith("apiserver-")
+    root = next(s for s in spans if not s.parent)
+    assert (root.name, root.kind, root.error) == ("POST /api/v1/namespaces/{:namespace}/configmaps", 2, False)
+    assert root.attributes["http.response.status_code"] == 201 and root.attributes["http.request.method"] == "POST"
+    assert {s.trace for s in spans} == {root.trace} and len({s.span for s in spans}) == len(spans)
+    by_id = {s.span: s for s in spans}
+    of = {s.name: by_id[s.parent].name for s in spans if s.parent}
+    assert of["authentication"] == of["authorization"] == of["priority_and_fairness"] == of["Create"] == root.name
+    assert of["admit"] == of["validate"] == of["store commit"] == "Create"
+    for span in spans:
+        within = by_id.get(span.parent, span)
+        assert within.start <= span.start <= span.end <= within.end, span
+    assert "do-not-tell" not in str([(s.name, s.attributes) for s in spans])
+
+
+def test_a_list_tells_how_long_its_answer_took(tmp_path, collector):
+    ask = Asked(tmp_path, collector, samplingRatePerMillion=MILLION)
+    assert ask(("GET", "/api/v1/configmaps", None, "", None)) == [200]
+    by_name = {s.name: s for s in collector.spans}
+    assert by_name["List"].parent == by_name["GET /api/v1/configmaps"].span
+    assert by_name["store range"].attributes["key"].startswith("/registry/configmaps")
+
+
+def test_who_is_trusted_decides_what_is_recorded_and_nobody_else(tmp_path, collector):
+    ask = Asked(tmp_path, collector)  # without a rate only what a parent asks for
+    not_sampled = f"00-{TRACE}-{PARENT}-00"
+    asked = [("/version", GIVEN, None), ("/version", not_sampled, None), ("/version", "", None), ("/version", GIVEN, "")]
+    assert ask(*(("GET", path, None, trace, token) for path, trace, token in asked)) == [200, 200, 200, 200]
+    roots = [s for s in collector.spans if s.kind == 2]
+    assert [(s.trace, s.parent, s.links) for s in roots] == [(TRACE, PARENT, [])]
+
+
+def test_the_trace_of_somebody_else_is_linked_and_not_continued(tmp_path, collector):
+    ask = Asked(tmp_path, collector, samplingRatePerMillion=MILLION)
+    assert ask(("GET", "/version", None, GIVEN, "")) == [200]
+    root = next(s for s in collector.spans if s.kind == 2)
+    assert root.trace != TRACE and not root.parent and root.links == [(TRACE, PARENT)]
+
+
+def test_a_bug_is_an_error_and_a_refusal_is_none(tmp_path, collector):
+    ask = Asked(tmp_path, collector, samplingRatePerMillion=MILLION)
+    assert ask(("GET", f"{CONFIG_MAPS}/none", None, "", None), ("GET", CONFIG_MAPS, None, "", "")) == [404, 403]
+    assert [s.error for s in collector.spans if s.kind == 2] == [False, False]
+
+
+def test_off_is_nothing(tmp_path):
+    world = World(tmp_path)
+    try:
+        assert world.server.tracer is None and "get" not in vars(world.store) and "start_mutate" not in vars(world.server.admission)
+    finally:
+        world.close()
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def add(self, span: Span) -> None:
+        self.spans.append(span)
+
+    def close(self) -> None:
+        pass
+
+
+def test_rates_are_shares_of_a_million():
+    for rate, least, most in ((0, 0, 0), (MILLION // 2, 400, 600), (MILLION, 1000, 1000)):
+        tracer = Tracer(Kept(), rate)
+        assert least <= sum(tracer.begin("x", None, False) is not None for _ in range(1000)) <= most
+
+
+def test_a_span_that_has_ended_has_no_children_and_a_request_not_too_many():
+    kept = Kept()
+    root = Tracer(kept, MILLION).begin("x", None, False)
+    assert root is not None
+    token = CURRENT.set(root)
+    try:
+        assert [root.child("y") is None for _ in range(MAX_CHILDREN + 2)] == [False] * MAX_CHILDREN + [True, True]
+        assert current() is root and outgoing() == root.traceparent
+        root.end()
+        assert current() is None and outgoing() == ""
+    finally:
+        CURRENT.reset(token)
+
+
+@pytest.mark.parametrize("text", ["", "00-0-0-01", f"ff-{TRACE}-{PARENT}-01", f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{'0' * 16}-01",
+                                  GIVEN.upper(), GIVEN + "-x"])  # fmt: skip
+def test_what_is_no_context(text):
+    assert parse(text) is None
+
+
+async def heads_of(ask) -> list[bytes]:
+    """The heads of requests that ``ask(port)`` makes of a server that answers {} to each."""
+    heads = []
+
+    async def serve(reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        heads.append(head.lower())
+        size = next(int(line.split(b":")[1]) for line in heads[-1].split(b"\r\n") if line.startswith(b"content-length"))
+        await reader.readexactly(size)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        await ask(server.sockets[0].getsockname()[1])
+    return heads
+
+
+def test_whoever_is_asked_for_a_request_is_part_of_its_trace():
+    async def ask(port: int) -> None:
+        target = Target("http", "127.0.0.1", str(port), "/x")
+        credentials = Users({}).of("127.0.0.1", port)
+        hook, webhook = HookClient(target, credentials, Shares(10), "x"), Webhook(Backend(target, credentials), 0.01)
+        for traceparent in ("", GIVEN):
+            token = CURRENT.set(parse(traceparent))
+            try:
+                await hook.post(b"{}", 10)
+                await webhook.send(b"{}")
+            finally:
+                CURRENT.reset(token)
+
+    heads = asyncio.run(heads_of(ask))
+    assert [f"traceparent: {GIVEN}\r\n".encode() in head for head in heads] == [False, False, True, True]
+
+
+def test_a_backend_is_told_the_span_and_not_what_the_client_said():
+    req = Request("GET", "/apis/x/v1", "", [(b"traceparent", GIVEN.encode()), (b"accept", b"*/*")])
+    span = Tracer(Kept(), MILLION).begin("x", None, False)
+    assert span is not None
+    token = CURRENT.set(span)
+    try:
+        assert dict(_forwarded(req))[b"traceparent"] == span.traceparent.encode()
+    finally:
+        CURRENT.reset(token)
+
+
+def test_the_queue_is_bounded_and_a_collector_that_is_away_harms_nobody(monkeypatch):
+    monkeypatch.setattr(otlp, "LAST_S", 0.2)
+    exporter = OTLPExporter("127.0.0.1:1", "x")
+    span = Tracer(exporter, MILLION).begin("x", None, False)
+    for _ in range(otlp.QUEUE * 3):
+        exporter.add(span)
+        assert len(exporter._queue) <= otlp.QUEUE
+    assert exporter.dropped > 0
+    exporter.close()
+
+
+def test_texts_are_cut(collector):
+    exporter = OTLPExporter(collector.endpoint, "x")
+    span = Tracer(exporter, MILLION).begin("x", None, False)
+    span.attributes = {"long": "é" * 100_000, "n": 5}
+    span.end()
+    exporter.close()
+    assert collector.wait_for(1)[0].attributes == {"long": "é" * otlp.MAX_TEXT, "n": 5}
+
+
+# --- the file
+
+DECODE = "failed to read tracing config: unable to decode tracing configuration data: "
+VALIDATE = "failed to validate tracing configuration: "
+NEGATIVE = "samplingRatePerMillion: Invalid value: -2: sampling rate must be positive"
+TOO_MANY = "samplingRatePerMillion: Invalid value: 1000001: sampling rate per million must be less than or equal to one million"
+UNSUPPORTED = (
+    'endpoint: Invalid value: "http://x:1": unsupported scheme: http.  Options are none, dns, unix, or unix-abstract'
+)
+WRONG = [
+    ({"samplingRatePerMillion": -2}, VALIDATE + NEGATIVE),
+    ({"samplingRatePerMillion": MILLION + 1}, VALIDATE + TOO_MANY),
+    ({"endpoint": "http://x:1", "samplingRatePerMillion": -2}, f"{VALIDATE}[{NEGATIVE}, {UNSUPPORTED}]"),
+    ({"nope": 1}, DECODE + 'strict decoding error: unknown field "nope"'),
+    ({"kind": "X"}, DECODE + 'no kind "X" is registered for version "apiserver.config.k8s.io/v1" in scheme '
+                             '"k8s.io/apiserver/pkg/server/options/tracing.go:49"'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "text"), WRONG, ids=[str(i) for i in range(len(WRONG))])
+def test_files_that_cannot_be_used(tmp_path, said, text):
+    with pytest.raises(ConfigurationError) as e:
+        load(configuration(tmp_path, **said))
+    assert str(e.value) == text
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:4317", "dns://x:1", "unix:///run/otel.sock", "unix-abstract:///x"])
+def test_files_that_can_be_used(tmp_path, endpoint):
+    for version in ("v1alpha1", "v1beta1", "v1"):
+        path = configuration(tmp_path, apiVersion=f"apiserver.config.k8s.io/{version}", endpoint=endpoint)
+        assert load(path) == TracingSettings(endpoint, 0)

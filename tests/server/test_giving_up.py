@@ -1,0 +1,36 @@
+"""A worker that cannot accept any more ends after what is in flight had its time, sealed data or not."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from kas import worker
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_what_is_in_flight_is_waited_for_and_then_the_process_ends(monkeypatch, sealed):
+    ends = []
+    monkeypatch.setattr(worker.os, "_exit", ends.append)
+
+    async def run() -> list[str]:
+        seen, idle = [], asyncio.Event()
+
+        async def wait(seconds: float) -> None:
+            await idle.wait()
+            seen.append("idle")
+
+        encryption = SimpleNamespace(close=lambda: seen.append("keys")) if sealed else None
+        store = SimpleNamespace(close=lambda: seen.append("store"))
+        server = SimpleNamespace(waiting=SimpleNamespace(wait=wait), store=store, encryption=encryption, not_accepting=False, ending=None)
+        worker._give_up(server)
+        await asyncio.sleep(0)
+        assert server.not_accepting and not ends and not seen
+        idle.set()
+        await server.ending
+        return seen
+
+    assert asyncio.run(run()) == ["idle", "store", *(["keys"] if sealed else [])]
+    assert ends == [worker.EXIT_DEAF]
