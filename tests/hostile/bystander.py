@@ -168,7 +168,8 @@ class Bystander:
         allowed = noise * (P99_RATIO * quiet + P99_GETS * statistics.median(self.quiet.gets))
         if disturbed <= allowed:
             return ""
-        return f"p99 {disturbed * 1000:.0f} ms, allowed {allowed * 1000:.0f}; quiet {quiet * 1000:.1f} ms, the machine slower by {noise:.1f}"
+        shown = [f"{x * 1000:.1f} ms" for x in (disturbed, allowed, quiet)]
+        return "p99 {}, allowed {}; quiet {}".format(*shown) + f", the machine slower by {noise:.1f}"
 
     def check(self) -> None:
         """Asserts that there is no ``why``."""
