@@ -48,8 +48,8 @@ class Front(Protocol):
 class Relay:
     """Starts with the handshake. Ends by itself, or by ``close``, and tells its front."""
 
-    __slots__ = ("_address", "_chain", "_client", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock", "_spdy", "_tls", "_up", "_worker",
-                 "_worker_fd", "_writing", "closed", "worker")  # fmt: skip
+    __slots__ = ("_address", "_chain", "_client", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock", "_spdy", "_tls", "_up",
+                 "_worker", "_worker_fd", "_writing", "closed", "worker")  # fmt: skip
 
     def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
         self._front, self._loop, self._sock, self._client = front, front.loop, sock, client
