@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from kas.apiextensions import celrules, traits
+from kas.apiextensions import celrules, customtypes, traits
 from kas.meta import aside, regex
 from kas.meta.aside import TURN, TURN_UNITS, TurnOverError
+from kas.meta.errors import ApiError
 from kas.types.scheme import schema_type
 
 Schema = dict[str, Any]
@@ -100,3 +101,16 @@ def test_a_turn_is_of_its_thread_alone():
 )
 def test_which_schemas_are_costly(schema, costly):
     assert traits.is_costly(schema) is costly
+
+
+def test_large_defaults_of_many_items_are_refused():
+    default = {f"k{i}": i for i in range(1000)}
+    item = {"type": "object", "properties": {"a": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": default}}}
+    type_ = schema_type("", {"type": "object", "properties": {"l": {"type": "array", "items": item}}})
+    given = {"l": [{}] * 1000}
+    customtypes.bound_defaults(type_, given, 1001)
+    given = {"l": [{}] * 2000}
+    with pytest.raises(ApiError) as e:
+        customtypes.bound_defaults(type_, given, 2001)
+    assert e.value.code == 413
+    customtypes.bound_defaults(type_, {"l": [{"a": {}}] * 2000}, 4001)  # nothing is absent

@@ -4,8 +4,8 @@ Costs are CPU time of this process, which other processes hardly touch: what C c
 counters of the processor are not there on the virtual machines that tests run on. Disturbances only add, so a family that seems to grow
 too fast is looked at further on and measured again, the least of several counting, before it fails. What is larger than the processor's
 caches costs more for each item, too: by how much is measured at the same moments with documents of the same sizes that are decoded and
-copied, which is linear, and is taken off. Something that grows with n² stays above the bound at any size. What is not reached here within a size that costs 12 ms, or
-64 KB for a generated family, is not seen.
+copied, which is linear, and is taken off. Something that grows with n² stays above the bound at any size. What is not
+reached here within a size that costs 12 ms, or 64 KB for a generated family, is not seen.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ objects(
     schema=lambda: {"type": "object", "properties": {"t": {"type": "string", "pattern": "[ab]*a" + "[ab]{900}" * 8 + "c"}}},
 )  # fmt: skip
 objects(
-    "few bytes, and large defaults", 201, 200, 413, 422, spec=lambda: {"l": [{}] * 300},
+    "few bytes, and large defaults", 201, 200, 413, 422, spec=lambda: {"l": [{}] * 20_000},
     schema=lambda: {"type": "object", "properties": {"l": {"type": "array", "items": {"type": "object", "properties": {
         "a": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": {f"k{i}": i for i in range(1000)}}}}}}},
 )  # fmt: skip

@@ -89,6 +89,7 @@ class CustomServed(Served):
         for resource in (self.record, self.registry.resource):
             resource.type.fields  # noqa: B018 (asking makes them)
         self.schema = self.merge_schema()
+        customtypes.bound_defaults(self.type, {}, 0)
         self.costly = traits.is_costly(self.type.schema)
         self.loaded = True
 
