@@ -14,11 +14,12 @@ from kas.apiextensions.celvalues import field_value, struct_value
 from kas.apiextensions.schema import RULES, Schema, path_steps
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, Correlated, same
 from kas.cel.literals import walk
-from kas.cel.schemas import Structs, declare
+from kas.cel.schemas import Shapes
 from kas.cel.syntax import Ident, Select
 from kas.cel.types import BOOL, STRING, optional_of
 from kas.cel.values import NONE, Optional
 from kas.meta import field
+from kas.meta.aside import TURN, TurnOverError
 from kas.meta.field import FieldError
 from kas.types.scheme import Field, TypeDesc
 
@@ -36,9 +37,8 @@ class _Rule:
 
     __slots__ = ("error", "fields", "message", "optional_old", "path", "program", "reason", "shown", "uses_old", "words")
 
-    def __init__(self, rule: Schema, schema: Schema, is_root: bool) -> None:
-        structs: Structs = {}
-        found = declare(schema, "selfType", structs, is_root)
+    def __init__(self, rule: Schema, schema: Schema, is_root: bool, shapes: Shapes) -> None:
+        found = shapes.of(schema, is_root)
         text, self.error = rule.get("rule") or "", ""
         self.optional_old = rule.get("optionalOldSelf") is True
         self.program: cel.Program | None = None
@@ -53,7 +53,7 @@ class _Rule:
         if found is None or not text.strip():
             return
         shape = found[0].type
-        env = cel.BASE.extended({"self": shape, "oldSelf": optional_of(shape) if self.optional_old else shape}, structs)
+        env = cel.BASE.extended({"self": shape, "oldSelf": optional_of(shape) if self.optional_old else shape}, shapes.structs)
         try:
             self.program = cel.compile(text, env)
             if self.program.type != BOOL:
@@ -121,9 +121,9 @@ class Node:
 
     __slots__ = ("additional", "fields", "items", "keys", "kind", "order", "properties", "rules")
 
-    def __init__(self, schema: Schema, is_root: bool) -> None:
+    def __init__(self, schema: Schema, is_root: bool, shapes: Shapes) -> None:
         self.kind: str = schema.get("type") or ""
-        self.rules = [_Rule(rule, schema, is_root) for rule in schema.get(RULES) or ()]
+        self.rules = [_Rule(rule, schema, is_root, shapes) for rule in schema.get(RULES) or ()]
         # What any of the rules looks at; None for everything.
         self.fields = None if any(r.fields is None for r in self.rules) else frozenset().union(*(r.fields or () for r in self.rules))
         self.properties: dict[str, Node] = {}
@@ -140,32 +140,32 @@ class Node:
 def of_type(type: TypeDesc) -> Node | None:
     """The compiled rules of a type, made once; None when it has none."""
     if "rules" not in type.derived:
-        node = _struct_node(type, type.schema)
+        node = _struct_node(type, type.schema, Shapes(type.schema, type.embedded))
         type.derived["rules"] = None if node.is_empty() else node
     found: Node | None = type.derived["rules"]
     return found
 
 
-def _struct_node(type: TypeDesc, schema: Schema) -> Node:
-    node = Node(schema, type.embedded)
-    node.properties = {f.name: below for f in type.fields if (below := _field_node(f)) is not None}
+def _struct_node(type: TypeDesc, schema: Schema, shapes: Shapes) -> Node:
+    node = Node(schema, type.embedded, shapes)
+    node.properties = {f.name: below for f in type.fields if (below := _field_node(f, shapes)) is not None}
     node.order = sorted(node.properties)
-    node.additional = _field_node(type.additional) if type.additional is not None else None
+    node.additional = _field_node(type.additional, shapes) if type.additional is not None else None
     return node
 
 
-def _field_node(f: Field) -> Node | None:
+def _field_node(f: Field, shapes: Shapes) -> Node | None:
     if not f.schema.get("type") and f.type != "intOrString":  # expressions see nothing of it
         return None
     if f.card == "single" and f.message is not None:
-        node = _struct_node(f.message, f.schema)
+        node = _struct_node(f.message, f.schema, shapes)
     else:
-        node = Node(f.schema, False)
+        node = Node(f.schema, False, shapes)
         if f.card == "list":
-            node.items = _field_node(f.element)
+            node.items = _field_node(f.element, shapes)
             node.keys = f.list_map_keys if f.list_type == "map" else ()
         elif f.card == "map":
-            node.additional = _field_node(f.element)
+            node.additional = _field_node(f.element, shapes)
     return None if node.is_empty() else node
 
 
@@ -223,7 +223,7 @@ class _Run:
 
     def holds(self, rule: _Rule, variables: dict[str, Any], kind: str, path: str) -> bool:
         assert rule.program is not None
-        found, cost = rule.program.run(variables)
+        found, cost = _evaluated(rule.program, variables)
         if cost > self.left:
             self.stop(field.invalid(path, kind, _OUT_OF_BUDGET))
         self.left -= cost
@@ -254,7 +254,7 @@ class _Run:
 
         words = rule.words
         if rule.message is not None:
-            text, cost = rule.message.run(variables)
+            text, cost = _evaluated(rule.message, variables)
             why = ""
             if cost > self.left:
                 why = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run"
@@ -271,6 +271,18 @@ class _Run:
     def stop(self, error: FieldError) -> None:
         self.errors.append(error)
         raise OutOfBudget
+
+
+def _evaluated(program: cel.Program, variables: dict[str, Any]) -> tuple[Any, int]:
+    """Value and cost. Raises TurnOverError where a turn of the loop is bounded and does not do."""
+    left = TURN.left
+    if left is None:
+        return program.run(variables)
+    found, cost = program.run(variables, min(left, cel.PER_CALL_LIMIT))
+    if isinstance(found, cel.CostLimitError):
+        raise TurnOverError
+    TURN.spend(cost)
+    return found, cost
 
 
 def _message(found: Any) -> str:
@@ -304,7 +316,7 @@ def errors(
 
 def value_errors(f: Field, value: Any, old: Any, budget: int, path: str) -> tuple[list[FieldError], int]:
     """As ``errors``, of one value that stands at ``path``; and what is left of the budget, which may be below 0."""
-    node = _field_node(f)
+    node = _field_node(f, Shapes(f.schema, f.card == "single" and f.message is not None and f.message.embedded))
     if node is None:
         return [], budget
     run = _Run(budget, False)

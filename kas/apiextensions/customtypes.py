@@ -7,18 +7,22 @@ request's own changes, ``default``, ``errors``. Upstream: apiextensions-apiserve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import orjson
 
 from kas.apiextensions import embeddedmeta, listtypes, traits
 from kas.apiextensions.schemachecks import schema_check
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, SchemaValidator
 from kas.checks import Check
+from kas.meta import errors as refusals
 from kas.meta import field
 from kas.meta.field import FieldError
-from kas.types.scheme import TypeDesc, apply_schema_defaults, drop_nulls, prune
+from kas.types.scheme import Field, TypeDesc, apply_schema_defaults, drop_nulls, prune
 
 Obj = dict[str, Any]
+MOST_DEFAULTED = 16 << 20  # bytes: a small object may have a large default for each of thousands of items
 NOT_ALL_CHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
 )
@@ -48,6 +52,45 @@ def default(type: TypeDesc, obj: Obj) -> None:
     """Fill in what the schema says of absent fields, in place; also objects from the store, whose schema may have been another."""
     drop_nulls(type, obj)
     apply_schema_defaults(type, obj)
+
+
+def bound_defaults(type: TypeDesc, obj: Obj, objects: int) -> None:
+    """Raises 413 when the defaults of what is absent would come to more than ``MOST_DEFAULTED`` bytes; ``objects`` is how many maps
+    there are in ``obj`` at most."""
+    found: tuple[int, dict[Field, int]] | None = type.derived.get("default_sizes")
+    if found is None:
+        sizes = dict(_default_sizes(type))
+        found = type.derived["default_sizes"] = max(sizes.values(), default=0), sizes
+    if found[0] * objects > MOST_DEFAULTED and _defaulted(type, obj, found[1]) > MOST_DEFAULTED:
+        raise refusals.request_entity_too_large(f"limit is {MOST_DEFAULTED} bytes of defaults")
+
+
+def _default_sizes(type: TypeDesc) -> Iterator[tuple[Field, int]]:
+    """The bytes of each default that is an object or a list."""
+    for f in (*type.fields, *((type.additional,) if type.additional is not None else ())):
+        if f.has_default and isinstance(f.default, (dict, list)):
+            yield f, len(orjson.dumps(f.default))
+        while f.element is not None:
+            f = f.element
+        if f.message is not None:
+            yield from _default_sizes(f.message)
+
+
+def _defaulted(of: TypeDesc | Field, value: Any, sizes: dict[Field, int]) -> int:
+    type = of if isinstance(of, TypeDesc) else of.message if of.card == "single" else None
+    if isinstance(value, list) and isinstance(of, Field) and of.card == "list":
+        return sum(_defaulted(of.element, item, sizes) for item in value)
+    if not isinstance(value, dict):
+        return 0
+    if type is None:
+        element = of.element if isinstance(of, Field) and of.card == "map" else None
+        return sum(_defaulted(element, inner, sizes) for inner in value.values()) if element is not None else 0
+    total = sum(sizes.get(f, 0) for f in type.fields if value.get(f.name) is None)
+    for key, inner in value.items():
+        below = type.by_name.get(key) or type.additional
+        if below is not None:
+            total += _defaulted(below, inner, sizes)
+    return total
 
 
 def validator(type: TypeDesc) -> SchemaValidator:

@@ -15,7 +15,7 @@ from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, RULES, Schema, shown_r
 from kas.cel.cost import MAX
 from kas.cel.declared import sizes_of
 from kas.cel.literals import walk
-from kas.cel.schemas import Structs, declare, most_often
+from kas.cel.schemas import Shapes, most_often
 from kas.cel.syntax import Ident
 from kas.cel.types import BOOL, STRING, optional_of
 from kas.meta import field
@@ -51,10 +51,10 @@ class _Budget:
 def rules(schema: Schema, path: str) -> list[FieldError]:
     """Compile each ``x-kubernetes-validations`` rule of the schema and hold its estimated cost, and that of all, against the limits."""
     errs: list[FieldError] = []
-    budget = _Budget()
+    budget, shapes = _Budget(), Shapes(schema, True)
     for place in _places(_Place(schema, path, 1, is_root=True)):
         if place.schema.get(RULES):
-            errs += _rules_of(place, budget)
+            errs += _rules_of(place, budget, shapes)
     if budget.total > TOTAL_LIMIT:
         text = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
         dearest = sorted(budget.spent, key=lambda x: -x[0])[:MOST_EXPENSIVE]
@@ -84,9 +84,8 @@ def _times(often: int | None, most: int | None) -> int | None:
     return None if often is None or most is None else min(often * max(most, 0), MAX)
 
 
-def _rules_of(place: _Place, budget: _Budget) -> list[FieldError]:
-    structs: Structs = {}
-    found = declare(place.schema, "selfType", structs, place.is_root)
+def _rules_of(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]:
+    found = shapes.of(place.schema, place.is_root)
     if found is None:
         why = "unable to convert structural schema to CEL declarations"
         text = f"internal error: failed to construct type information for x-kubernetes-validations rules: {why}"
@@ -98,7 +97,7 @@ def _rules_of(place: _Place, budget: _Budget) -> list[FieldError]:
     for i, rule in enumerate(place.schema[RULES]):
         at, text = field.index(f"{place.path}.{RULES}", i), rule.get("rule") or ""
         old = optional_of(shape.type) if rule.get("optionalOldSelf") else shape.type
-        env = cel.BASE.extended({"self": shape.type, "oldSelf": old}, structs)
+        env = cel.BASE.extended({"self": shape.type, "oldSelf": old}, shapes.structs)
         if not text.strip():
             continue
         program, why = _compiled(text, env)

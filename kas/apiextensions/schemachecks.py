@@ -14,12 +14,14 @@ from kas import checks
 from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
 from kas.apiextensions.schemavalues import in_range
 from kas.checks import Check, Scope
+from kas.meta.aside import TURN
 from kas.meta.regex import RegexError, compiled
 from kas.meta.strfmt import FORMATS, is_known
 
 # A schema nested deeper is for the validator.
 MAX_DEPTH = 64
 MAX_NUMBERS = 64
+_SCHEMA_UNITS = 20  # of a turn, for making the check of one
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 _INTEGERS = {"int32": (-(1 << 31), (1 << 31) - 1)}
 _LARGEST_FLOAT32 = 3.4028234663852886e38
@@ -38,6 +40,7 @@ def _schema(schema: Schema, depth: int, structural: bool = True, keys: tuple[str
 
     Objects claim the values of ``keys`` together in ``scope``; with a scope alone the value itself is claimed.
     """
+    TURN.spend(_SCHEMA_UNITS)
     if depth > MAX_DEPTH:
         return checks.unknown()
     parts = [_of_type(schema, depth, structural, [(scope, keys)] if scope is not None and keys else [])]

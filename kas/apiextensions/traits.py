@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import orjson
+
+from kas.apiextensions.schema import Schema, walk
+from kas.meta.regex import RegexError, compiled
 from kas.types.scheme import Field, TypeDesc
+
+# A schema beyond one of these makes small objects long work: properties of one place, whose checks are made with the first value that
+# comes there; instructions of one pattern, and of all, which is what they take to compile; bytes of one default.
+MOST_PROPERTIES, MOST_OF_PATTERN, MOST_OF_PATTERNS, MOST_OF_DEFAULT = 500, 2_000, 10_000, 4_096
 
 
 class Traits(NamedTuple):
@@ -38,3 +46,22 @@ def _of_field(f: Field) -> Traits:
     else:
         return Traits(False, keyed)
     return Traits(below.embedded, keyed or below.keyed)
+
+
+def is_costly(schema: Schema) -> bool:
+    """Whether small objects of a schema may take long to judge. Compiles its patterns."""
+    instructions = 0
+    for place in walk(schema):
+        if len(place.get("properties") or ()) > MOST_PROPERTIES:
+            return True
+        if isinstance(place.get("default"), (dict, list)) and len(orjson.dumps(place["default"])) > MOST_OF_DEFAULT:
+            return True
+        if place.get("pattern"):
+            try:
+                own = compiled(place["pattern"]).instructions
+            except RegexError:
+                continue  # nothing is searched
+            instructions += own
+            if own > MOST_OF_PATTERN or instructions > MOST_OF_PATTERNS:
+                return True
+    return False

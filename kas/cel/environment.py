@@ -57,7 +57,8 @@ ANY_FIELD = _AnyField()
 
 class Environment:
     """Immutable; ``extended`` gives one that knows more. ``open``: a type name that, and whose parts ("Object.spec"), have any fields.
-    ``bindings``: whether there is ``cel.bind``."""
+    ``bindings``: whether there is ``cel.bind``. Functions and object types are looked up in what was given, which is not copied: a schema
+    has as many rules as types."""
 
     __slots__ = ("bindings", "functions", "open", "structs", "variables")
 
@@ -65,7 +66,7 @@ class Environment:
         self, variables: Mapping[str, Variable], functions: Mapping[str, Function], structs: Mapping[str, Mapping[str, Type]] | None = None,
         open: str = "", bindings: bool = False,
     ) -> None:  # fmt: skip
-        self.variables, self.functions, self.structs = dict(variables), dict(functions), dict(structs or {})
+        self.variables, self.functions, self.structs = dict(variables), functions, structs or {}
         self.open, self.bindings = open, bindings
 
     def extended(
@@ -75,8 +76,8 @@ class Environment:
         """This environment with more variables and object types; ``open`` names a type whose fields are not known. This one stays as it is.
         """
         own = {name: Variable(name, t) for name, t in variables.items()}
-        structs = {**self.structs, **(structs or {})}
-        return Environment({**self.variables, **own}, self.functions, structs, open or self.open, bindings or self.bindings)
+        known = {**self.structs, **structs} if self.structs and structs else structs or self.structs
+        return Environment({**self.variables, **own}, self.functions, known, open or self.open, bindings or self.bindings)
 
     def fields_of(self, name: str) -> Mapping[str, Type] | None:
         """The fields of an object type, None when there is no such type."""

@@ -6,7 +6,7 @@ maps 30 and messages 40, constants nothing, calls what their function says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kas.cel.environment import Function
@@ -158,13 +158,13 @@ def qualify(value: Any, key: Any) -> Any:
     raise EvaluationError("no such overload")
 
 
-def plan(node: Node, functions: dict[str, Function]) -> Step:
+def plan(node: Node, functions: Mapping[str, Function]) -> Step:
     """The tree as a function. Raises ProgramError."""
     return _Planner(functions).plan(node)
 
 
 class _Planner:
-    def __init__(self, functions: dict[str, Function]) -> None:
+    def __init__(self, functions: Mapping[str, Function]) -> None:
         self.functions = functions
 
     def plan(self, node: Node) -> Step:

@@ -11,6 +11,9 @@ from kas.cel.words import LITERALS, RESERVED
 Schema = dict[str, Any]
 Structs = dict[str, dict[str, Type]]
 
+Shape = tuple[Declared, int]
+_Made = dict[tuple[int, bool], tuple[Schema, "Shape | None"]]  # by identity, so the schema is kept beside it
+
 MAX_REQUEST_BYTES = 3 << 20
 # The least a value takes in JSON, and the most a time does.
 _MIN_TEXT, _MIN_BOOL, _MIN_NUMBER, _MIN_CONTAINER = 2, 4, 1, 2
@@ -43,30 +46,58 @@ def escape(name: str) -> str:
     return "".join(out)
 
 
-def declare(schema: Schema | None, name: str, structs: Structs, is_root: bool = False) -> tuple[Declared, int] | None:
+class Shapes:
+    """What expressions see of a schema and of whatever stands below it. Each place is declared once, however many rules ask for it; all
+    share ``structs``. ``root`` is declared with the first question, since what stands around a place declares it on the way."""
+
+    def __init__(self, root: Schema, is_root: bool) -> None:
+        self.structs: Structs = {}
+        self._root: Schema | None = root
+        self._is_root = is_root
+        self._made: _Made = {}
+
+    def of(self, schema: Schema, is_root: bool) -> Shape | None:
+        """The shape, and its least size in JSON; None for what expressions may not see."""
+        if self._root is not None:
+            declare(self._root, "selfType", self.structs, self._is_root, self._made)
+            self._root = None
+        # What the root does not declare, such as what stands below something that expressions may not see, has a name of its own.
+        return declare(schema, f"selfType{len(self._made)}", self.structs, is_root, self._made)
+
+
+def declare(schema: Schema | None, name: str, structs: Structs, is_root: bool = False, made: _Made | None = None) -> Shape | None:
     """The shape that expressions see, and its least size in JSON; None for what they may not see. ``structs`` gathers the fields of
-    objects by the names of their types, which begin with ``name``."""
+    objects by the names of their types, which begin with ``name``; ``made`` what was declared of this schema and of those below it."""
     if schema is None:
         return None
+    if made is None:
+        made = {}
+    known = made.get((id(schema), is_root))
+    if known is None:
+        known = made[id(schema), is_root] = schema, _declare(schema, name, structs, is_root, made)
+    return known[1]
+
+
+def _declare(schema: Schema, name: str, structs: Structs, is_root: bool, made: _Made) -> Shape | None:
     if schema.get("x-kubernetes-int-or-string"):
         return Declared(DYN, _text_length(schema)), 1
     kind = schema.get("type") or ""
     if kind == "array":
-        return _array(schema, name, structs)
+        return _array(schema, name, structs, made)
     if kind == "object":
-        return _object(schema, name, structs, is_root)
+        return _object(schema, name, structs, is_root, made)
     if kind == "string":
         return _text(schema)
     plain = {"boolean": (BOOL, _MIN_BOOL), "number": (DOUBLE, _MIN_NUMBER), "integer": (INT, _MIN_NUMBER)}.get(kind)
     return None if plain is None else (Declared(plain[0]), plain[1])
 
 
-def _below(schema: Schema | None, name: str, structs: Structs) -> tuple[Declared, int] | None:
-    return declare(schema, name, structs, bool((schema or {}).get("x-kubernetes-embedded-resource")))
+def _below(schema: Schema | None, name: str, structs: Structs, made: _Made) -> Shape | None:
+    return declare(schema, name, structs, bool((schema or {}).get("x-kubernetes-embedded-resource")), made)
 
 
-def _array(schema: Schema, name: str, structs: Structs) -> tuple[Declared, int] | None:
-    items = _below(schema.get("items"), f"{name}.@items", structs)
+def _array(schema: Schema, name: str, structs: Structs, made: _Made) -> Shape | None:
+    items = _below(schema.get("items"), f"{name}.@items", structs, made)
     if items is None:
         return None
     most = schema.get("maxItems")
@@ -74,10 +105,10 @@ def _array(schema: Schema, name: str, structs: Structs) -> tuple[Declared, int] 
     return Declared(list_of(items[0].type), most, item=items[0]), _MIN_CONTAINER
 
 
-def _object(schema: Schema, name: str, structs: Structs, is_root: bool) -> tuple[Declared, int] | None:
+def _object(schema: Schema, name: str, structs: Structs, is_root: bool, made: _Made) -> Shape | None:
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
-        values = _below(additional, f"{name}.@values", structs)
+        values = _below(additional, f"{name}.@values", structs, made)
         if values is None:
             return None
         most = schema.get("maxProperties")
@@ -90,7 +121,7 @@ def _object(schema: Schema, name: str, structs: Structs, is_root: bool) -> tuple
     required, least = frozenset(schema.get("required") or ()), _MIN_CONTAINER
     fields: dict[str, Declared] = {}
     for key, value in properties.items():
-        found = _below(value, f"{name}.{key}", structs)
+        found = _below(value, f"{name}.{key}", structs, made)
         if found is None:
             continue
         escaped = escape(key)
@@ -104,7 +135,7 @@ def _object(schema: Schema, name: str, structs: Structs, is_root: bool) -> tuple
     return Declared(struct(name), 0, fields), least
 
 
-def _text(schema: Schema) -> tuple[Declared, int]:
+def _text(schema: Schema) -> Shape:
     form = schema.get("format") or ""
     if form in _TIMES:
         t, least, longest = _TIMES[form]

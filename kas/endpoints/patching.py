@@ -69,7 +69,7 @@ class Patcher:
         admission = self.writer.asked(req, served, UPDATE, ctx, name, options_dict("UpdateOptions", o))
         write: Update
         if kind == APPLY_PATCH:
-            write = await step(len(req.body) >= LARGE, ApplyUpdate, req, served, ctx, name, admission, o)
+            write = await step(served.large(req.body), ApplyUpdate, req, served, ctx, name, admission, o)
         else:
             write = PatchUpdate(req, served, ctx, name, admission, kind, o)
         rec = await write.run()

@@ -14,8 +14,10 @@ from kas.endpoints.selection import name_requirement, with_served_fields
 from kas.endpoints.served import Served
 from kas.endpoints.sifting import selection_of
 from kas.meta import errors
+from kas.meta.aside import LARGE, POOL
 from kas.meta.errors import ApiError, bad_request
 from kas.meta.names import is_valid_path_segment_name
+from kas.meta.waiting import awaited
 from kas.registry.versions import Shown
 from kas.request.http import Request, Response
 from kas.store import Compacted, FutureRevision, continuetoken
@@ -46,13 +48,20 @@ def _found(req: Request, served: Served, namespace: str, name: str) -> Response 
         respond.media(req)  # a form that there is not is refused before what is not there
         raise served.registry.not_found(name)
     if served.native:
-        return respond.obj(req, served, rec)
+        return _answered(req, served, rec)
     shown = served.convert((rec,))
-    return respond.obj(req, served, shown[0]) if isinstance(shown, Sequence) else _converted(req, served, shown)
+    return _answered(req, served, shown[0]) if isinstance(shown, Sequence) else _converted(req, served, shown)
+
+
+def _answered(req: Request, served: Served, rec: Shown) -> Response | Awaitable[Response]:
+    """What is large and asked for in another form than it is stored in is encoded beside the loop: YAML takes seconds."""
+    if len(rec.json) < LARGE or respond.media(req).plain_json:
+        return respond.obj(req, served, rec)
+    return POOL.run(respond.obj, req, served, rec)
 
 
 async def _converted(req: Request, served: Served, pending: Awaitable[Sequence[Shown]]) -> Response:
-    return respond.obj(req, served, (await pending)[0])
+    return await awaited(_answered(req, served, (await pending)[0]))
 
 
 async def _get_later(req: Request, served: Served, namespace: str, name: str, rv: int) -> Response:

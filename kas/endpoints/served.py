@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kas.meta.aside import LARGE
 from kas.patch.fieldmanager import Answers, Schema, builtin
 from kas.registry.generic import Registry
 from kas.registry.versions import BUILT_IN, Converter, Shown, Version
@@ -22,6 +23,8 @@ class Served(Version):
     ``native``: stored bytes are served as they are. Otherwise records are converted on the way out (``convert``); what encodes takes
     records that are in this version already.
     """
+
+    costly = False  # whether what is written is worked on beside the loop however small it is
 
     def __init__(self, record: Resource, registry: Registry, converter: Converter = BUILT_IN) -> None:
         super().__init__(record, converter)
@@ -48,6 +51,10 @@ class Served(Version):
         self.list_type = record.list_type
         self.list_head = f'{{"kind":"{self.list_kind}","apiVersion":"{self.api_version}","metadata":'.encode()
         self._item_prefix = len(f'{{"kind":"{record.kind}","apiVersion":"{self.api_version}",')
+
+    def large(self, body: bytes) -> bool:
+        """Whether a write that brought ``body`` is worked on beside the loop."""
+        return len(body) >= LARGE or self.costly
 
     def merge_schema(self) -> Schema:
         """The merge schema of server-side apply."""

@@ -14,7 +14,7 @@ from kas.endpoints.codec import decode_body
 from kas.endpoints.options import NO_WRITE_OPTIONS, WriteOptions, write_options
 from kas.endpoints.served import Served
 from kas.meta import errors
-from kas.meta.aside import LARGE, POOL
+from kas.meta.aside import POOL
 from kas.registry import pipeline
 from kas.registry import write as steps
 from kas.registry.admission import dedup_owner_references
@@ -46,7 +46,7 @@ class Writer:
         """Serve POST of a new object: 201 with it as it was stored."""
         respond.media(req)  # who takes no answer of ours changes nothing; so in every verb
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
-        large = len(req.body) >= LARGE
+        large = served.large(req.body)
         ctx = self.context(req, namespace, o.dry_run)
         obj = await POOL.run(self._posted, req, served, ctx, o) if large else self._posted(req, served, ctx, o)
         admission = self.asked(req, served, CREATE, ctx, obj["metadata"].get("name", ""), options_dict("CreateOptions", o))
@@ -69,7 +69,7 @@ class Writer:
         """Serve PUT: 200 with the object as it was stored, or 201 where that creates one."""
         respond.media(req)
         o = write_options(req.params, "UpdateOptions") if req.query else NO_WRITE_OPTIONS
-        large, decode = len(req.body) >= LARGE, partial(decode_body, req, served.kind_record, field_validation=o.field_validation)
+        large, decode = served.large(req.body), partial(decode_body, req, served.kind_record, field_validation=o.field_validation)
         given = await POOL.run(decode) if large else decode()
         assert given is not None
         check_name(given, namespace if served.record.namespaced else "", name)
@@ -87,7 +87,7 @@ class Update(steps.Update):
     def __init__(self, req: Request, served: Served, ctx: Context, name: str, admission: RequestAdmission) -> None:
         super().__init__(served.registry, ctx, name, served, admission)
         self.req, self.served = req, served
-        self.large = len(req.body) >= LARGE
+        self.large = served.large(req.body)
         self.unconditional = served.record.allow_unconditional_update
 
 

@@ -28,6 +28,38 @@ THREADS = 2
 STACK_BYTES = 16 << 20  # what is nested as deep as allowed is walked recursively
 SWITCH_S = 0.001  # while work runs aside; otherwise the interpreter's own 5 ms
 
+TURN_UNITS = 5000  # of what may take so long on the loop: some milliseconds
+
+
+class TurnOverError(Exception):
+    """What was begun on the loop takes long: it is to be begun again beside it."""
+
+
+class _Turn(threading.local):
+    """What is left of this thread's turn, in units of about a microsecond. None: nobody asked for a bound, or the thread is none of the
+    loop's."""
+
+    left: int | None = None
+
+    def spend(self, units: int) -> None:
+        """Raises TurnOverError when a turn is bounded and no more is left of it."""
+        if self.left is not None:
+            self.left -= units
+            if self.left < 0:
+                raise TurnOverError
+
+    def within(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """``work(*args, **kwargs)`` in one turn. Raises TurnOverError: what it had begun must not matter when it begins anew."""
+        self.left = TURN_UNITS
+        try:
+            return work(*args, **kwargs)
+        finally:
+            self.left = None
+
+
+TURN = _Turn()
+
+
 class _Job:
     """Some work, the future of the loop that waits for it, and how it ended."""
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from kas.meta.aside import TURN, TURN_UNITS
 from kas.observe.caches import CHARACTER_BYTES, Cache
 
 # RE2 keeps a pattern and what it learns when it searches within these bytes: what 50 ms of compiling may come to (some 100,000
@@ -44,6 +45,10 @@ _ESCAPES = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?(?:\[:\^?[a-z]*:\]|\\.|[^\]\\])*\]", re.DOTALL)
 
 
+_FEW_STEPS = 1000  # take some microseconds
+_SHORT = 256  # without repetitions a pattern of so many characters is compiled in a tenth of a millisecond
+
+
 class RegexError(ValueError):
     """A pattern that Go does not take; ``str`` is the text of Go's error."""
 
@@ -60,8 +65,11 @@ class Pattern:
 
     def search(self, text: str) -> Any:
         """The first match, or None."""
-        if len(text) > self._longest:
-            raise RegexError("the text is too long for the expression")
+        steps = len(text) * self.instructions
+        if steps > _FEW_STEPS:
+            if len(text) > self._longest:
+                raise RegexError("the text is too long for the expression")
+            TURN.spend(steps // _FEW_STEPS)
         return self._regexp.search(text)
 
     def finditer(self, text: str) -> Iterator[Any]:
@@ -77,6 +85,7 @@ def compiled(pattern: str) -> Pattern:
     """
     found = _kept.entries.get(pattern)
     if found is None:
+        TURN.spend(TURN_UNITS // 50 if len(pattern) <= _SHORT and "{" not in pattern else TURN_UNITS + 1)
         import re2
 
         if len(pattern) > MOST_CHARACTERS or pattern.count("\\p") + pattern.count("\\P") > MOST_CLASSES:

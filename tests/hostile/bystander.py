@@ -4,20 +4,68 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
+import os
 import re
+import socket
 import ssl
+import statistics
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
+from typing import NamedTuple
 
 from kas.testing.server import KasServer
 
 COLLECTION = "/api/v1/namespaces/kube-system/configmaps"
 PATH = f"{COLLECTION}/bystander"
 QUIET_S = 1.0
-# Wide enough for a machine of two busy processors; what these tests are about took from two seconds to three minutes.
-P99_FLOOR_S, P99_RATIO = 1.5, 3.0
-HELD_S = 0.5
+# p99 may be three times the quiet one, and as long as so many quiet GETs take, because what is judged beside the loop shares the
+# interpreter's lock with it: each turn of the other side is a millisecond, or one call into compiled code (docs/threat-model.md).
+P99_RATIO, P99_GETS = 3.0, 150
+# Nothing may hold the loop for longer than it takes the worker, of its own time, to answer so many quiet GETs.
+HELD_GETS = 1000
 _BUCKET = re.compile(r'^apiserver_event_loop_held_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.M)
+_ECHO = """
+import socket, sys
+s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True)
+c = s.accept()[0]
+while data := c.recv(64):
+    c.sendall(data)
+"""
+
+
+class Echo:
+    """A process that answers at once: how long that takes is what the machine, and this process, add to every answer."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen([sys.executable, "-c", _ECHO], stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self._socket = socket.create_connection(("127.0.0.1", int(self._process.stdout.readline())), 60)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self) -> float:
+        """Seconds until the answer is there."""
+        start = time.monotonic()
+        self._socket.sendall(b"x")
+        self._socket.recv(64)
+        return time.monotonic() - start
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._socket.close()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process.wait(60)
+
+
+class Times(NamedTuple):
+    """What requests took, and what the echo took beside each."""
+
+    gets: list[float]
+    echoes: list[float]
 
 
 class Bystander:
@@ -27,20 +75,35 @@ class Bystander:
     def __init__(self, server: KasServer) -> None:
         self._server = server
         self.errors: list[str] = []
+        self._echo = Echo()
         self._make()
+        began = self._processor()
         self.quiet = self._serve_for(QUIET_S)
-        self.disturbed: list[float] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self.get_s = (self._processor() - began) / len(self.quiet.gets)  # of the server's own time
+        self.disturbed = Times([], [])
 
     def __enter__(self) -> Bystander:
+        self._stop = threading.Event()
         self._held = self._holds()
+        self._thread = threading.Thread(target=self._run)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+
+    def close(self) -> None:
+        """Ends the process beside it."""
+        self._echo.close()
+
+    def _processor(self) -> float:
+        """Seconds of processor time that the workers have used."""
+        used = 0
+        for pid in self._server.worker_pids():
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            used += int(fields[11]) + int(fields[12])
+        return used / os.sysconf("SC_CLK_TCK")
 
     def _make(self) -> None:
         connection = self._connect()
@@ -60,9 +123,9 @@ class Bystander:
     def _context(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=self._server.ca)
 
-    def _serve_for(self, seconds: float) -> list[float]:
-        """The time each request took, until ``seconds`` have passed or, for 0, until it is told to stop."""
-        connection, took, began = self._connect(), [], time.monotonic()
+    def _serve_for(self, seconds: float) -> Times:
+        """What each request took, until ``seconds`` have passed or, for 0, until it is told to stop."""
+        connection, took, began = self._connect(), Times([], []), time.monotonic()
         while not self._stop.is_set() if not seconds else time.monotonic() - began < seconds:
             start = time.monotonic()
             try:
@@ -71,7 +134,8 @@ class Bystander:
                 self.errors.append(f"{type(e).__name__}: {e}")
                 connection.close()
                 connection = self._connect()
-            took.append(time.monotonic() - start)
+            took.gets.append(time.monotonic() - start)
+            took.echoes.append(self._echo.ask())
         connection.close()
         return took
 
@@ -82,22 +146,35 @@ class Bystander:
         assert answer.status == 200, f"{answer.status} {body[:200]!r}"
         return body
 
-    def _holds(self) -> float:
-        """How often the loop was held for more than ``HELD_S`` of the worker's own time."""
+    def _holds(self) -> dict[float, float]:
+        """How often the loop was held for at most so long, of the worker's own time."""
         connection = self._connect()
         try:
-            buckets = {le: float(n) for le, n in _BUCKET.findall(self._get(connection, "/metrics").decode())}
+            return {float(le): float(n) for le, n in _BUCKET.findall(self._get(connection, "/metrics").decode())}
         finally:
             connection.close()
-        return buckets["+Inf"] - buckets[str(HELD_S)]
+
+    def why(self) -> str:
+        """What others did to it: "" when the disturbed one was served like the quiet one, up to what the machine added to every answer
+        meanwhile. Errors are asserted. After the context."""
+        assert not self.errors, self.errors[:3]
+        assert self.disturbed.gets, "no request was answered"
+        now, most = self._holds(), HELD_GETS * self.get_s
+        bound = min((le for le in now if le >= most), default=math.inf)
+        if now[math.inf] - now[bound] > self._held[math.inf] - self._held[bound]:
+            return f"the loop was held for more than {bound} s; a quiet GET takes {self.get_s * 1000:.2f} ms of the worker"
+        quiet, disturbed = _p99(self.quiet.gets), _p99(self.disturbed.gets)
+        noise = max(1.0, _p99(self.disturbed.echoes) / _p99(self.quiet.echoes))
+        allowed = noise * (P99_RATIO * quiet + P99_GETS * statistics.median(self.quiet.gets))
+        if disturbed <= allowed:
+            return ""
+        shown = [f"{x * 1000:.1f} ms" for x in (disturbed, allowed, quiet)]
+        return "p99 {}, allowed {}; quiet {}".format(*shown) + f", the machine slower by {noise:.1f}"
 
     def check(self) -> None:
-        """No error, no long hold of the loop, and a p99 in ratio to the quiet one. After the context."""
-        assert not self.errors, self.errors[:3]
-        assert self._holds() == self._held, f"the loop was held for more than {HELD_S} s"
-        assert self.disturbed, "no request was answered"
-        quiet, disturbed = _p99(self.quiet), _p99(self.disturbed)
-        assert disturbed <= max(P99_FLOOR_S, P99_RATIO * quiet), f"p99 {disturbed * 1000:.0f} ms, quiet {quiet * 1000:.0f} ms"
+        """Asserts that there is no ``why``."""
+        why = self.why()
+        assert not why, why
 
 
 def _p99(times: list[float]) -> float:

@@ -110,8 +110,11 @@ def grant(admin: Caller) -> Iterator[Callable[..., None]]:
 def bystander(target: KasServer) -> Iterator[Bystander]:
     """Somebody else's client; what it is asked for inside of ``with bystander:`` is served as it was before."""
     one = Bystander(target)
-    yield one
-    one.check()
+    try:
+        yield one
+        one.check()
+    finally:
+        one.close()
 
 
 def resident(server: KasServer) -> dict[int, int]:

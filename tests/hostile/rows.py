@@ -19,7 +19,7 @@ class Row(NamedTuple):
 ROWS: dict[str, Row] = {}
 
 
-def row(name: str, *codes: int, mb: int = 160) -> Callable[[Callable[[Attacker], None]], Callable[[Attacker], None]]:
+def row(name: str, *codes: int, mb: int = 96) -> Callable[[Callable[[Attacker], None]], Callable[[Attacker], None]]:
     """Adds an attack to the table."""
 
     def add(attack: Callable[[Attacker], None]) -> Callable[[Attacker], None]:

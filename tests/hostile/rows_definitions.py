@@ -87,6 +87,25 @@ objects(
         **rule("self.l.all(x, x.matches('^x+$') && x.size() > 1)")},
 )  # fmt: skip
 objects(
+    "a thousand rules over as many fields", 201, 200, 422, spec=lambda: {f"f{i}": "a" for i in range(1000)},
+    schema=lambda: {**texts(1000, maxLength=5), "x-kubernetes-validations": [{"rule": f"self.f{i} != 'x'"} for i in range(1000)]},
+)  # fmt: skip
+objects(
+    "few bytes, and rules that cost all there is", 201, 200, 422, spec=lambda: {"l": ["ab"] * 250},
+    schema=lambda: {
+        "type": "object", "properties": {"l": {"type": "array", "maxItems": 500, "items": {"type": "string", "maxLength": 5}}},
+        **rule("self.l.all(x, self.l.all(y, x + y != 'zz'))")},
+)  # fmt: skip
+objects(
+    "few bytes, and a pattern of many states", 422, 200, 201, spec=lambda: {"t": "ab" * 2500},
+    schema=lambda: {"type": "object", "properties": {"t": {"type": "string", "pattern": "[ab]*a" + "[ab]{900}" * 8 + "c"}}},
+)  # fmt: skip
+objects(
+    "few bytes, and large defaults", 201, 200, 413, 422, spec=lambda: {"l": [{}] * 20_000},
+    schema=lambda: {"type": "object", "properties": {"l": {"type": "array", "items": {"type": "object", "properties": {
+        "a": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": {f"k{i}": i for i in range(1000)}}}}}}},
+)  # fmt: skip
+objects(
     "as deep as may be", 201, 200, 400, 422, schema=lambda: {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     spec=lambda: nested(200),
 )  # fmt: skip

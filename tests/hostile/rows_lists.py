@@ -79,3 +79,12 @@ def _(a: Attacker) -> None:
     for form in forms:
         a.many((("GET", "/openapi/v2", None, JSON) for _ in range(8)), 8)
         a.ask("GET", "/openapi/v2", Accept=form, Accept_Encoding="gzip")
+
+
+@row("reads: a large object in every form", 200, 201, 409)
+def _(a: Attacker) -> None:
+    a.ask("POST", a.maps, {"metadata": {"name": "forms"}, "data": {f"k{i}": "v" for i in range(20_000)}})
+    table, meta = (f"application/json;as={kind};v=v1;g=meta.k8s.io" for kind in ("Table", "PartialObjectMetadata"))
+    for accept in ("application/yaml", "application/vnd.kubernetes.protobuf", table, meta):
+        a.ask("GET", f"{a.maps}/forms", Accept=accept)
+    a.ask("GET", f"{a.maps}/forms?pretty=true")

@@ -22,7 +22,7 @@ def test_a_tenant_that_floods_is_bounded_and_others_are_served(kas_server: Calla
     tokens.write_text("flood-token,flood,1\nquiet-token,quiet,2\n")
     flags = ("--token-auth-file", str(tokens), "--authorization-mode=AlwaysAllow", "--unsafe-no-fsync", *SEATS)
     server = kas_server(*flags, workers=WORKERS)
-    quiet = Bystander(SimpleNamespace(token="quiet-token", port=server.port, ca=server.ca))  # type: ignore[arg-type]
+    quiet = Bystander(SimpleNamespace(token="quiet-token", port=server.port, ca=server.ca, worker_pids=server.worker_pids))  # type: ignore[arg-type]
     stop = threading.Event()
     answers: list[int] = []
 
@@ -46,5 +46,6 @@ def test_a_tenant_that_floods_is_bounded_and_others_are_served(kas_server: Calla
         stop.set()
         for t in threads:
             t.join()
+    quiet.close()
     quiet.check()
     assert len(answers) >= 1000 and set(answers) <= {200, 429} and answers.count(200) > 500

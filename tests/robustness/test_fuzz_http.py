@@ -89,7 +89,7 @@ class Wire:
         request = self.session.prepare_request(requests.Request(method, self.server.url, data=body, headers=sent))
         request.url = self.server.url + path  # not normalised
         r = self.session.send(request, timeout=10, verify=self.server.ca, allow_redirects=False)
-        if "failed to create RequestInfo" in r.text or path.partition("?")[0] in ("/api/v1/watch/", "/api/v1/proxy/"):
+        if "failed to create RequestInfo" in r.text or path.partition("?")[0].rstrip("/") in ("/api/v1/watch", "/api/v1/proxy"):
             return r  # upstream's answer, too
         if "resourceVersion should not be set on objects to be created" in r.text:
             return r

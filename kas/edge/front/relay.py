@@ -48,8 +48,8 @@ class Front(Protocol):
 class Relay:
     """Starts with the handshake. Ends by itself, or by ``close``, and tells its front."""
 
-    __slots__ = ("_address", "_client", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock", "_spdy", "_tls", "_up", "_worker",
-                 "_worker_fd", "_writing", "closed", "worker")  # fmt: skip
+    __slots__ = ("_address", "_chain", "_client", "_down", "_fd", "_frames", "_front", "_going", "_loop", "_sock", "_spdy", "_tls", "_up",
+                 "_worker", "_worker_fd", "_writing", "closed", "worker")  # fmt: skip
 
     def __init__(self, front: Front, sock: socket.socket, client: str, context: SSL.Context) -> None:
         self._front, self._loop, self._sock, self._client = front, front.loop, sock, client
@@ -59,6 +59,7 @@ class Relay:
         self._worker: socket.socket | None = None  # its socket
         self.worker: Worker | None = None
         self._address = ""
+        self._chain: list[bytes] = []  # what the client has shown, until a worker is told
         self._up: bytes | memoryview = b""
         self._down: bytes | memoryview = b""
         self._writing = self._going = self._spdy = self.closed = False
@@ -76,6 +77,11 @@ class Relay:
             self.close()
         else:
             self._write_when_possible(False)
+            try:
+                self._chain = shown(self._tls)
+            except ValueError:
+                self.close()  # as Go does with a certificate that cannot be parsed
+                return
             self._loop.add_reader(self._fd, self._speaks)
             self._front.greeted(self)
 
@@ -105,11 +111,6 @@ class Relay:
 
     def join(self, worker: Worker) -> None:
         """From here on it is this worker the client speaks with."""
-        try:
-            chain = shown(self._tls)
-        except ValueError:
-            self.close()  # as Go does with a certificate that cannot be parsed
-            return
         self._address = self._front.rendezvous.connection()
         sock = socket.socket(socket.AF_UNIX)
         sock.setblocking(False)
@@ -118,7 +119,8 @@ class Relay:
         worker.relays[self._address] = self
         if self._front.goaway and self._tls.get_alpn_proto_negotiated() == b"h2":
             self._frames = Frames()
-        worker.tell(hello(self._address, self._client, chain), self._connect)
+        worker.tell(hello(self._address, self._client, self._chain), self._connect)
+        self._chain = []
 
     def _connect(self) -> None:
         if self.closed:

@@ -20,6 +20,7 @@ from OpenSSL import SSL
 
 log = logging.getLogger("kas.front")
 
+MOST_SHOWN = 16 << 10  # of all certificates a client shows; they have one or two KiB each
 _DER = serialization.Encoding.DER
 _RELEASE_BUFFERS = 0x10  # SSL_MODE_RELEASE_BUFFERS: an idle connection keeps no buffers
 # ECDHE with authenticated encryption, as rustls offers without the front.
@@ -143,14 +144,18 @@ def _read(file: str) -> bytes:
 
 
 def shown(connection: SSL.Connection) -> list[bytes]:
-    """The certificates the client has shown (DER), its own first; none when it has shown none. ``ValueError`` for what is none."""
+    """The certificates the client has shown (DER), its own first; none when it has shown none. ``ValueError`` for what is none, and for
+    more than ``MOST_SHOWN`` bytes: anybody may show anything, and it is kept as long as the connection."""
     own = connection.get_peer_certificate(as_cryptography=True)
     if own is None:
         return []
     # A server's list of OpenSSL begins with the intermediates.
     first = own.public_bytes(_DER)
     more = [c.public_bytes(_DER) for c in connection.get_peer_cert_chain(as_cryptography=True) or ()]
-    return [first, *(der for der in more if der != first)]
+    chain = [first, *(der for der in more if der != first)]
+    if sum(map(len, chain)) > MOST_SHOWN:
+        raise ValueError("the client shows too much")
+    return chain
 
 
 def host(address: str) -> str:

@@ -52,6 +52,7 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
             raise _cannot(kind, f"strict decoding error: {', '.join(findings)}")
         for text in findings:
             warn(text)
+    customtypes.bound_defaults(kind.type, value, len(body) if form == YAML else body.count(b"{"))
     customtypes.default(kind.type, value)
     return value
 
@@ -93,7 +94,9 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
 
     if isinstance(patched, dict) and not patched.get("kind"):
         raise invalid(f"Object 'Kind' is missing in '{write_json(patched).decode('utf-8', 'replace')}'")
-    value = orjson.loads(write_json(patched))  # parts of it are the stored object's
+    text = write_json(patched)
+    objects = text.count(b"{")
+    value = orjson.loads(text)  # parts of it are the stored object's
     if not isinstance(value, dict):
         raise invalid("not an object")
     if not value.get("apiVersion"):
@@ -108,18 +111,21 @@ def decode_custom_patched(served: Any, patched: Any, field_validation: str, repe
     if findings and field_validation != "Ignore":
         if field_validation == "Strict":
             raise invalid("strict decoding error: " + ", ".join(findings))
-        for text in findings:
-            warn(text)
+        for found in findings:
+            warn(found)
+    customtypes.bound_defaults(served.type, value, objects)
     customtypes.default(served.type, value)
     return value
 
 
 def decode_custom_merged(served: Any, merged: Obj) -> Obj:
     """What server-side apply made, as an object of the served version, defaulted. Raises 500 for metadata of other types."""
-    value: Obj = orjson.loads(write_json(merged))
+    text = write_json(merged)
+    value: Obj = orjson.loads(text)
     try:
         customtypes.decode(served.type, value)
     except (MetadataError, DecodeError) as e:
         raise errors.ApiError(500, "", _words(e)) from None
+    customtypes.bound_defaults(served.type, value, text.count(b"{"))
     customtypes.default(served.type, value)
     return value

@@ -9,7 +9,9 @@ from kas.endpoints.rest import Rest
 from kas.endpoints.scale import Scale
 from kas.endpoints.watch import watch
 from kas.meta import errors
-from kas.request.http import Request, Result, with_body
+from kas.meta.aside import POOL
+from kas.meta.waiting import awaited
+from kas.request.http import Request, Response, Result, with_body
 from kas.request.negotiation import (
     CUSTOM,
     CUSTOM_PATCH_TYPES,
@@ -41,6 +43,8 @@ class CustomHandler:
         if served is None or not _in_scope(served, info.namespace, info.verb):
             return respond.not_found() if info.api_group in self._resources.groups else None
         req.known = True
+        if not served.loaded:
+            return self._once_loaded(req, served)
         if served.deprecation:
             req.warn(served.deprecation)
         if b"protobuf" in req.raw_header(b"accept") and info.subresource != "scale":  # a Scale is no custom resource
@@ -53,6 +57,12 @@ class CustomHandler:
         if info.subresource == "scale" and defined.scale is not None:
             return self._scaled(req, served)
         raise errors.not_found(info.api_group, info.resource, info.name)
+
+    async def _once_loaded(self, req: Request, served: CustomServed) -> Response:
+        """The answer to who asks first: a schema may have megabytes."""
+        await POOL.run(served.load)
+        found = self(req)  # the definition may be another one by now, or none
+        return respond.not_found() if found is None else await awaited(found)
 
     def _main(self, req: Request, served: CustomServed) -> Result:
         rest, info = self._rest, req.info

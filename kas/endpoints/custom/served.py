@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
-from kas.apiextensions import customtypes
+from kas.apiextensions import customtypes, traits
 from kas.apiextensions.definition import DefinedVersion, Definition
 from kas.endpoints.custom.merging import MergeSchemas
 from kas.endpoints.served import Served
@@ -81,7 +81,17 @@ class CustomServed(Served):
         self.list_head = f'{{"apiVersion":"{self.api_version}","kind":"{self.list_kind}","metadata":'.encode()
         self.list_meta = {"continue": ""}
         self._item_prefix = 1
+        self.loaded = False  # whether the schemas that requests need have been read
         state.versions[defined.name] = self
+
+    def load(self) -> None:
+        """Reads the schemas that requests need. Raises 404 when the definition is gone. May be called beside the loop."""
+        for resource in (self.record, self.registry.resource):
+            resource.type.fields  # noqa: B018 (asking makes them)
+        self.schema = self.merge_schema()
+        customtypes.bound_defaults(self.type, {}, 0)
+        self.costly = traits.is_costly(self.type.schema)
+        self.loaded = True
 
     # --- records, on their way out
 

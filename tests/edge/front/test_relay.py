@@ -226,6 +226,49 @@ def test_half_open_handshakes_are_cut_after_their_time(tmp_path):
     run(test())
 
 
+@pytest.mark.parametrize(("names", "taken"), [(10, True), (1000, False)])
+def test_who_shows_too_much_is_cut_before_anybody_keeps_it(tmp_path, names, taken):
+    async def test():
+        async with scene(tmp_path) as s:
+            shown = pki.issue([("CN", "x")], CA, usages=("client",), dns=[f"a{i}.{'x' * 20}.example" for i in range(names)])
+            reader, writer = await s.dial(shown, tmp_path)
+            writer.write(b"x")
+            if taken:
+                assert await reader.readexactly(1) == b"x"
+            else:
+                assert await closed(reader)
+                assert not s.worker.addresses
+            writer.close()
+
+    run(test())
+
+
+def test_a_thousand_half_open_handshakes_cost_little_and_keep_nobody_waiting(tmp_path):
+    async def test():
+        async with scene(tmp_path, limits=Limits(handshakes=300)) as s:
+            before, held = memory_kib(), []
+            for i in range(1000):
+                held.append(await s.plain())
+                held[-1][1].write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100))
+                if i % 100 == 99:
+                    reader, writer = await s.dial()
+                    writer.write(b"x")
+                    assert await reader.readexactly(1) == b"x"
+                    writer.close()
+            assert len(s.front._shaking.since) <= 300
+            # Both sides are in this process: what the test holds of each connection is in it, too.
+            assert memory_kib() - before < 1000 * 64
+            for _, w in held:
+                w.close()
+
+    run(test())
+
+
+def memory_kib() -> int:
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("RssAnon:"))
+
+
 def test_a_connection_that_says_nothing_is_cut_after_its_time(tmp_path):
     async def test():
         async with scene(tmp_path, limits=Limits(silent_s=0.1)) as s:

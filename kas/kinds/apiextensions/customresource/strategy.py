@@ -13,6 +13,7 @@ from kas.apiextensions import customtypes, scalepaths
 from kas.apiextensions.definition import DefinedVersion
 from kas.apiextensions.schemavalues import ABSENT
 from kas.meta import field, names
+from kas.meta.aside import TURN, TURN_UNITS
 from kas.meta.equality import semantic_equal
 from kas.meta.field import FieldError, go_quote
 from kas.meta.objectmeta import validate_object_meta, validate_object_meta_update
@@ -83,6 +84,9 @@ class CustomResourceStrategy(Strategy):
 
     def _errors(self, ctx: Context, obj: Obj, old: Any, errs: list[FieldError], embedded: bool = True) -> list[FieldError]:
         """What is wrong besides metadata, whose errors are ``errs``."""
+        if "judged" not in self.type.derived:
+            TURN.spend(TURN_UNITS + 1)  # what is made with the first object may be as large as a definition
+            self.type.derived["judged"] = True
         passes = customtypes.check(self.type).passes(obj)
         if not passes:
             errs += customtypes.schema_errors(self.type, obj, old)

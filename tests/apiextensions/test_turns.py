@@ -1,0 +1,116 @@
+"""What a definition makes of small objects: made once however many rules, and never long on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+
+from kas.apiextensions import celrules, customtypes, traits
+from kas.meta import aside, regex
+from kas.meta.aside import TURN, TURN_UNITS, TurnOverError
+from kas.meta.errors import ApiError
+from kas.types.scheme import schema_type
+
+Schema = dict[str, Any]
+
+
+def rules_over_properties(n: int) -> Schema:
+    spec = {
+        "type": "object", "properties": {f"f{i}": {"type": "string", "maxLength": 5} for i in range(n)},
+        "x-kubernetes-validations": [{"rule": f"self.f{i} != 'x'"} for i in range(n)],
+    }  # fmt: skip
+    return {"type": "object", "properties": {"spec": spec}}
+
+
+def rules_at_every_level(n: int) -> Schema:
+    inner: Schema = {"type": "object", "properties": {f"f{i}": {"type": "string", "maxLength": 5} for i in range(n)}}
+    for _ in range(n // 4):
+        inner = {"type": "object", "properties": {"a": inner}, "x-kubernetes-validations": [{"rule": "has(self.a)"}]}
+    return inner
+
+
+def calls(schema: Schema) -> int:
+    """How many calls compiling the rules takes."""
+    count = 0
+
+    def seen(_: object, event: str, __: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    type_ = schema_type("", schema)
+    sys.setprofile(seen)
+    try:
+        celrules.of_type(type_)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("make", [rules_over_properties, rules_at_every_level])
+def test_rules_cost_what_was_written(make):
+    calls(make(8))  # what is loaded with the first
+    assert calls(make(160)) < 4.5 * calls(make(40))
+
+
+def test_a_rule_that_costs_much_is_not_evaluated_in_a_turn():
+    spec = {"type": "array", "items": {"type": "string"}}
+    rules = [{"rule": "self.l.all(x, self.l.all(y, x + y != ''))"}]
+    type_ = schema_type("", {"type": "object", "properties": {"l": spec}, "x-kubernetes-validations": rules})
+    few, many = {"l": ["a"] * 3}, {"l": ["a"] * 100}
+    assert TURN.within(celrules.errors, type_, few) == ([], [])
+    with pytest.raises(TurnOverError):
+        TURN.within(celrules.errors, type_, many)
+    assert celrules.errors(type_, many) == ([], [])
+
+
+def test_a_search_that_takes_many_steps_is_not_made_in_a_turn():
+    pattern = regex.compiled("[ab]{500}c$")
+    assert TURN.within(pattern.search, "ab") is None
+    with pytest.raises(TurnOverError):
+        TURN.within(pattern.search, "ab" * 20_000)
+
+
+def test_a_turn_is_of_its_thread_alone():
+    def spend() -> int | None:
+        TURN.spend(2 * TURN_UNITS)
+        return TURN.left
+
+    async def run() -> int | None:
+        TURN.left = TURN_UNITS  # as while something is judged on the loop
+        try:
+            return await aside.POOL.run(spend)
+        finally:
+            TURN.left = None
+
+    assert asyncio.run(run()) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "costly"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"}}}, False),
+        ({"type": "object", "properties": {f"f{i}": {"type": "string"} for i in range(501)}}, True),
+        ({"type": "object", "properties": {"a": {"type": "string", "pattern": "[ab]{900}" * 3}}}, True),
+        ({"type": "object", "properties": {f"f{i}": {"type": "string", "pattern": f"a{{{i + 1}}}"} for i in range(200)}}, True),
+        ({"type": "object", "properties": {"a": {"type": "object", "default": {f"k{i}": "v" for i in range(1000)}}}}, True),
+        ({"type": "object", "properties": {"a": {"type": "object", "default": {"k": "v"}}}}, False),
+    ],
+)
+def test_which_schemas_are_costly(schema, costly):
+    assert traits.is_costly(schema) is costly
+
+
+def test_large_defaults_of_many_items_are_refused():
+    default = {f"k{i}": i for i in range(1000)}
+    item = {"type": "object", "properties": {"a": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": default}}}
+    type_ = schema_type("", {"type": "object", "properties": {"l": {"type": "array", "items": item}}})
+    given = {"l": [{}] * 1000}
+    customtypes.bound_defaults(type_, given, 1001)
+    given = {"l": [{}] * 2000}
+    with pytest.raises(ApiError) as e:
+        customtypes.bound_defaults(type_, given, 2001)
+    assert e.value.code == 413
+    customtypes.bound_defaults(type_, {"l": [{"a": {}}] * 2000}, 4001)  # nothing is absent
