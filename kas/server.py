@@ -404,9 +404,10 @@ class Server:
         taken."""
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
+        authority: Any = Lazy(self._authority)
         initializer = controllers.Initializer(
             self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
-            self.authorizer, Lazy(self._authority),
+            self.authorizer, authority,
         )  # fmt: skip
         yield from map(initializer.make, self.own)
         if not o.etcd:
