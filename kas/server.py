@@ -93,6 +93,7 @@ from kas.types.scheme import Scheme
 
 if TYPE_CHECKING:
     from kas.audit.auditor import Auditor
+    from kas.controllers.signing import Authority
     from kas.edge.streams import Streams
     from kas.encryption.atrest import EncryptionAtRest
     from kas.endpoints.custom.handler import CustomHandler
@@ -423,16 +424,21 @@ class Server:
             filters, endpoint = traced(self.tracer, filters, endpoint)
         return Chain(filters, endpoint, respond.status, translate, self.deadlines, lambda req: respond.late(timed_out()))
 
+    def _authority(self) -> Authority:
+        from kas.controllers.signing import Authority  # when a certificate is to be signed
+
+        pki = self.options.data_dir / "pki"
+        return Authority(pki / "ca.crt", pki / "ca.key")
+
     def controllers(self) -> Iterator[controllers.Controller]:
         """What the worker that leads runs: kube-apiserver's own loops, and those chosen with ``--controllers``; each is loaded when it is
         taken."""
-        from kas.controllers.signing import Authority
-
         o, raw = self.options, self.options.raw
         root_ca = Path(raw.tls_cert_file) if raw.tls_cert_file else o.data_dir / "pki" / "ca.crt"
+        authority: Any = Lazy(self._authority)
         initializer = controllers.Initializer(
             self.registries, self.bootstrapper, self.keys, root_ca, [str(n) for n in o.service_ranges], self.aggregator,
-            self.authorizer, Authority(o.data_dir / "pki" / "ca.crt", o.data_dir / "pki" / "ca.key"),
+            self.authorizer, authority,
         )  # fmt: skip
         yield from map(initializer.make, self.own)
         if not o.etcd:

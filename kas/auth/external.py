@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from kas.auth.authn import TokenAuthenticator
-from kas.auth.authn.oidc.configuration import Anonymous, load
 from kas.config.options import Options
 from kas.observe.metrics import Registry
 from kas.observe.reloads import Reloads
+
+if TYPE_CHECKING:
+    from kas.auth.authn.oidc.configuration import Anonymous
 
 BACKOFF_S = 0.5  # of the webhook, before its second try (``DefaultAuthWebhookRetryBackoff``)
 
@@ -36,7 +39,8 @@ class External:
             self._webhook(o, audiences)
 
     def _issuers(self, o: Options, metrics: Registry, changed: Callable[[], None], identity: str) -> None:
-        from kas.auth.authn.oidc.authenticator import JWTAuthenticators
+        from kas.auth.authn.oidc.authenticator import JWTAuthenticators  # with expressions: only for servers with issuers
+        from kas.auth.authn.oidc.configuration import load
 
         configuration = load(o)
         self.anonymous = configuration.anonymous

@@ -6,7 +6,6 @@ import datetime
 import math
 from collections.abc import Iterable
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from kas.cel.problems import EvaluationError
 from kas.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, LIST, MAP, NULL, STRING, TIMESTAMP, TYPE, UINT, Type
@@ -69,6 +68,8 @@ def _zone(name: str) -> datetime.tzinfo:
         if abs(total) >= 24 * 60:
             raise EvaluationError(f"unknown time zone {name}")
         return datetime.timezone(datetime.timedelta(minutes=total))
+    from zoneinfo import ZoneInfo  # brings the interpreter's build settings with it, and few expressions name a zone
+
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

@@ -9,20 +9,20 @@ import asyncio
 import base64
 import datetime
 import logging
-from typing import Any
-
-from cryptography import x509
+from typing import TYPE_CHECKING, Any
 
 from kas.auth.attributes import ALLOW, Attributes, Authorizer
 from kas.auth.user import UserInfo
 from kas.controllers.client import Client
 from kas.controllers.queue import WorkQueue, follow
-from kas.controllers.signing import KUBELET_CLIENT, SIGNERS, Authority, common_name, kubelet_client_problem, request_of
 from kas.informers.reflector import split_key
 from kas.meta.waiting import awaited
 from kas.registry.registries import Registries
 from kas.registry.strategy import Obj
 from kas.store import Record
+
+if TYPE_CHECKING:
+    from kas.controllers.signing import Authority
 
 log = logging.getLogger("kas.controllers")
 
@@ -102,9 +102,13 @@ class Signing(_Requests):
 
     async def handle(self, obj: Obj) -> None:
         """Issue the certificate, or say in a condition why there is none; what is not approved, or for others to sign, is left alone."""
+        if not condition(obj, APPROVED) or condition(obj, DENIED) or condition(obj, FAILED):
+            return
+        from kas.controllers.signing import SIGNERS, request_of  # with what reads certificates: 4 MiB that only some servers need
+
         spec = obj.get("spec") or {}
         problem_of = SIGNERS.get(spec.get("signerName") or "")
-        if problem_of is None or not condition(obj, APPROVED) or condition(obj, DENIED) or condition(obj, FAILED):
+        if problem_of is None:
             return
         try:
             request = request_of(base64.b64decode(spec.get("request") or ""))
@@ -135,8 +139,12 @@ class Approving(_Requests):
 
     async def handle(self, obj: Obj) -> None:
         """Approve a kubelet's request for a client certificate, of its own renewed or of one that joins, where the authorizers say so."""
+        if condition(obj, APPROVED) or condition(obj, DENIED):
+            return
+        from kas.controllers.signing import KUBELET_CLIENT, common_name, kubelet_client_problem, request_of  # as for Signing
+
         spec = obj.get("spec") or {}
-        if spec.get("signerName") != KUBELET_CLIENT or condition(obj, APPROVED) or condition(obj, DENIED):
+        if spec.get("signerName") != KUBELET_CLIENT:
             return
         try:
             request = request_of(base64.b64decode(spec.get("request") or ""))
@@ -193,6 +201,8 @@ def _moment(text: Any) -> datetime.datetime:
 
 
 def _expired(issued: bytes, now: datetime.datetime) -> bool:
+    from cryptography import x509  # as for Signing
+
     try:
         return any(c.not_valid_after_utc < now for c in x509.load_pem_x509_certificates(issued))
     except ValueError:

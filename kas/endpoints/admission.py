@@ -60,11 +60,12 @@ class RequestAdmission:
 
     def _about(self, operation: str, obj: Obj | None, old: Obj | None) -> None:
         a = self._attributes
-        a.operation, a.obj, a.old = operation, obj, old
+        a.obj, a.old = obj, old
         if operation == CREATE and obj is not None and not a.subresource:
             a.name = obj["metadata"].get("name", "")  # generated meanwhile
-            if a.options.get("kind") == "UpdateOptions":  # of an update or patch that creates
+            if a.operation != CREATE and a.options.get("kind") == "UpdateOptions":  # an update or patch that creates
                 a.options = {**a.options, "kind": "CreateOptions"}
+        a.operation = operation
 
     async def authorize_create(self, name: str) -> None:
         """403 when the user may not create an object of this name, 500 when that cannot be decided."""

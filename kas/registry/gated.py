@@ -26,7 +26,7 @@ class GatedFields:
         self._gates: frozenset[str] | None = None
         self._spec: list[Paths] = []
         self._status: list[Paths] = []
-        self._look: Rows = ()
+        self._look: tuple[Rows, Rows] = (), ()  # beside the status, and in it
 
     def _read_gates(self) -> None:
         self._gates = features.DEFAULT.on
@@ -36,7 +36,7 @@ class GatedFields:
             if closed:
                 off[path[0] == "status"].setdefault(closed[0], []).append(tuple(path))
         self._spec, self._status = list(off[False].values()), list(off[True].values())
-        self._look = _tree([path for paths in self._spec for path in paths])
+        self._look = _tree([path for paths in self._spec for path in paths]), _tree([path for paths in self._status for path in paths])
 
     def drop(self, obj: Obj, old: Obj | None, status: bool = False) -> None:
         """Take disabled fields out of ``obj``: of its status for a write of that, else of everything beside it.
@@ -45,7 +45,7 @@ class GatedFields:
         """
         if self._gates is not features.DEFAULT.on:
             self._read_gates()
-        if not status and not _found(obj, self._look):
+        if not _found(obj, self._look[status]):
             return  # as nearly always
         for paths in self._status if status else self._spec:
             found = [path for path in paths if _has(obj, path, 0)]

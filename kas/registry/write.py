@@ -18,7 +18,7 @@ Every step may wait (a webhook that admits or converts), none holds a transactio
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import orjson
@@ -128,10 +128,11 @@ class Write:
 
     # --- a new object
 
-    async def insert(self, obj: Obj) -> Shown:
+    def insert(self, obj: Obj) -> Awaitable[Shown]:
         """Validates, admits and commits an object of the strategy's version that is not there yet. Raises Conflict when it is."""
-        if self.registry.allocator is None:
-            return await self._insert_once(obj)
+        return self._insert_once(obj) if self.registry.allocator is None else self._insert_allocated(obj)
+
+    async def _insert_allocated(self, obj: Obj) -> Shown:
         template = _template(obj)
         for _ in range(MAX_ALLOCATION_ATTEMPTS):
             try:
@@ -148,10 +149,13 @@ class Write:
         # What allocates looks at what others have taken: on the loop.
         aside = (self.large or self._costly()) and allocate is None
         try:
-            if self.own and not aside:
-                obj, self.warnings = await _in_turn(pipeline.build_create, self.resource, obj, ctx)
+            built = pipeline.build_create
+            if aside:
+                obj, self.warnings = await POOL.run(built, self.resource, obj, ctx, allocate)
+            elif self.own:
+                obj, self.warnings = await _in_turn(built, self.resource, obj, ctx)
             else:
-                obj, self.warnings = await step(aside, pipeline.build_create, self.resource, obj, ctx, allocate)
+                obj, self.warnings = built(self.resource, obj, ctx, allocate)
         except errors.ApiError:
             self.tell(ctx.warnings)
             raise
@@ -245,7 +249,7 @@ class Update(Write):
         """``mutate`` and ``managed``; begun anew with each conversion they had to wait for."""
         while True:
             try:
-                return await step(self.large, self._wanted, live)
+                return await POOL.run(self._wanted, live) if self.large else self._wanted(live)
             except Unanswered as e:
                 await e.wait()
 
