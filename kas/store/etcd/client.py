@@ -3,8 +3,9 @@
 What a call means stands in etcd's documentation; the messages in ``etcd.proto``. Two clients make the same calls: ``Client`` waits, for
 threads of its own; ``AsyncClient`` belongs to an event loop.
 
-A *safe* call (it changes nothing) is asked of the next server when one is not available. A write is sent once, to a server that can be
-reached: nobody knows whether one that broke off was carried out, and ``Unknown`` says so.
+A *safe* call (it changes nothing, or nothing that matters twice) is asked of the next server when one is not available or takes longer than
+its share of the time. A write is sent once, to a server that can be reached: nobody knows whether one that broke off was carried out, and
+``Unknown`` says so, unless etcd's own answer says that it was refused.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ TXN = Call("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)
 PUT = Call("/etcdserverpb.KV/Put", pb.PutRequest, pb.PutResponse)
 COMPACT = Call("/etcdserverpb.KV/Compact", pb.CompactionRequest, pb.CompactionResponse)
 WATCH = Call("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, safe=True)
-GRANT = Call("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
+GRANT = Call("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse, safe=True)  # one too many ends by itself
 REVOKE = Call("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
 STATUS = Call("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, safe=True)
 ALARM = Call("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse, safe=True)
@@ -105,9 +106,20 @@ def translate(e: grpc.RpcError, call: Call[Any, Any]) -> NoReturn:
         raise FutureRevision(0, 0) from None
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "space exceeded" in details:
         raise Full(text) from None
-    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN):
-        raise (Unavailable if call.safe or _never_sent(e) else Unknown)(text) from None
-    raise StoreError(text) from None
+    if code in REFUSED:
+        raise (LeaseGone if "lease not found" in details else StoreError)(text) from None
+    raise (Unavailable if call.safe or _never_sent(e) else Unknown)(text) from None
+
+
+# What a server says that has decided not to do it. Anything else may come from a connection, or from a server that has begun.
+REFUSED = (
+    grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED,
+)  # fmt: skip
+
+
+class LeaseGone(StoreError):
+    """The lease of a put has ended; nothing was written."""
 
 
 def _never_sent(e: grpc.RpcError) -> bool:
@@ -117,7 +129,13 @@ def _never_sent(e: grpc.RpcError) -> bool:
 
 def _retry(e: grpc.RpcError, call: Call[Any, Any]) -> bool:
     """Whether another server may be asked."""
-    return _never_sent(e) or (call.safe and e.code() == grpc.StatusCode.UNAVAILABLE)
+    return _never_sent(e) or (call.safe and e.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED))
+
+
+def _share(call: Call[Any, Any], until: float, attempt: int, servers: int) -> float:
+    """How long one server may take: of a safe call a part of what is left, so that there is time for the others."""
+    left = max(0.001, until - time.monotonic())
+    return left / max(1, servers - attempt + 1) if call.safe else left
 
 
 class Client:
@@ -140,7 +158,7 @@ class Client:
                 response_deserializer=call.answer.FromString,
             )
             try:
-                answer: A = method(request, timeout=max(0.001, until - time.monotonic()), metadata=HAS_LEADER)
+                answer: A = method(request, timeout=_share(call, until, attempt, len(self._channels)), metadata=HAS_LEADER)
                 return answer
             except grpc.RpcError as e:
                 self._turn += 1
@@ -199,7 +217,7 @@ class AsyncClient:
                     response_deserializer=call.answer.FromString,
                 )
             try:
-                answer: A = await method(request, timeout=max(0.001, until - time.monotonic()), metadata=HAS_LEADER)
+                answer: A = await method(request, timeout=_share(call, until, attempt, len(self._channels)), metadata=HAS_LEADER)
                 return answer
             except grpc.RpcError as e:
                 self._turn = at + 1
