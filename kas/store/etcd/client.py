@@ -146,7 +146,13 @@ class Client:
             grpc.secure_channel(target, secured, OPTIONS) if secured else grpc.insecure_channel(target, OPTIONS)
             for target, secured in config.targets()
         ]
+        self._servers = config.servers
         self._turn = 0
+
+    @property
+    def server(self) -> str:
+        """Who is asked next."""
+        return self._servers[self._turn % len(self._servers)]
 
     def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
         """The answer. Raises ``StoreError`` and what derives from it; of a write ``Unknown`` when it may have happened."""

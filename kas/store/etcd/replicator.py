@@ -71,6 +71,7 @@ class Replicator:
         self._client, self._values_of, self._keys, self._path, self._open = client, values, keys, path, open_replica
         self._values: Values
         self._requests: queue.SimpleQueue[pb.WatchRequest | None] = queue.SimpleQueue()
+        self.followed = ""  # the server
         self._stream: Any = None
         self._stopping = threading.Event()
         self._note: Note | None = None
@@ -239,13 +240,16 @@ class Replicator:
             self._asked_at = time.monotonic()
 
     def _watch_over(self) -> None:
-        """Leaves a server that hangs without closing its connection: keepalive would take 40 s, while writes go on elsewhere."""
+        """Leaves a server that hangs without closing its connection: keepalive would take 40 s, while writes go on elsewhere. Where nothing
+        happens it asks by itself."""
         while not self._stopping.wait(SILENT_S / 4):
-            asked, stream = self._asked_at, self._stream
-            if asked and time.monotonic() - asked > SILENT_S and stream is not None:
+            now, asked, stream = time.monotonic(), self._asked_at, self._stream
+            if asked and now - asked > SILENT_S and stream is not None:
                 log.warning("etcd says nothing on the watch for %g s", SILENT_S)
                 self._asked_at = 0.0
                 stream.cancel()
+            elif not asked and now - self.synced_at > SILENT_S:
+                self.request_progress()
 
     def _check(self) -> None:
         """Whether the cluster is still the one, and has not gone back; which progress of the server's can be believed."""
@@ -281,6 +285,7 @@ class Replicator:
             while (request := requests.get()) is not None:
                 yield request
 
+        self.followed = self._client.server
         stream, self._stream = self._client.watch(feed())
         if self._stopping.is_set():
             self._stream.cancel()
