@@ -272,6 +272,14 @@ class EtcdStore(LMDBStore):
         except (TimeoutError, Unknown):
             raise Unavailable("etcdserver: request timed out") from None
 
+    async def behind(self, revision: int) -> bool:
+        """See the contract."""
+        await self.fresh()
+        try:
+            return bool(self.events("", revision, 1)[0])
+        except Compacted:
+            return True
+
     async def _round(self) -> int:
         # A round that has begun may have asked before this reader's write elsewhere was acknowledged: it takes the next one.
         if self._fresh is not None and not self._fresh.done():
