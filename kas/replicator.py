@@ -18,7 +18,7 @@ from kas.config.options import Completed
 from kas.meta import clock
 from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
-from kas.store import Store, StoreError, open_store
+from kas.store import Corrupt, Store, StoreError, open_store
 from kas.store.etcd.client import STATUS, Client, Config
 from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.etcd_pb2 import StatusRequest
@@ -83,6 +83,11 @@ def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int, alo
     try:
         replica = replicator.begin() if alone else replicator.resume()
     except Lost:
+        return EXIT_LOST
+    except Corrupt as e:
+        if alone:
+            raise
+        log.error("the replica of etcd is made anew: %s", e)
         return EXIT_LOST
     except StoreError as e:
         os.write(report, f"--etcd-servers: {e}".encode())

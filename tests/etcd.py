@@ -69,8 +69,12 @@ class Etcd:
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def signal(self, s: signal.Signals) -> None:
+        """Returns when it has taken effect."""
         assert self._process is not None
         self._process.send_signal(s)
+        state = Path(f"/proc/{self._process.pid}/stat")
+        while s == signal.SIGSTOP and state.read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.001)
 
     def kill(self) -> None:
         """As a power cut would end it. Idempotent."""

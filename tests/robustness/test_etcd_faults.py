@@ -103,7 +103,7 @@ class Several(Recorder):
     def _read(self, client: Client, key: str, register: Register) -> None:
         status, found = client("GET", f"{PATH}/{key}")
         if status not in (200, 404):
-            assert status in (500, 503, 504), (status, found)
+            assert status in (429, 500, 503, 504), (status, found)
             return
         self.reads += 1
         value = found["data"]["v"] if status == 200 else None
@@ -144,7 +144,7 @@ class Faults:
     def one(self, name: str) -> None:
         self.heal()
         self.done.append(name)
-        with contextlib.suppress(RuntimeError, StoreError, ProcessLookupError):  # nobody leads; what it aims at is gone already
+        with contextlib.suppress(RuntimeError, StoreError, LookupError, ProcessLookupError):  # nobody leads; what it aims at is gone
             getattr(self, name)()
 
     def _kill(self, member: Etcd) -> None:

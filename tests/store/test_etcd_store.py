@@ -97,6 +97,12 @@ def eventually(condition, seconds: float = 60.0):
     return found
 
 
+@pytest.fixture(autouse=True)
+def few_fences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine does not change the revisions that tests count."""
+    monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 2.0)
+
+
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[Etcd]:
     with Etcd(tmp_path) as etcd:

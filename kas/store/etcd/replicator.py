@@ -18,8 +18,9 @@ from typing import Any
 
 import grpc
 
+from kas.store import open_store
 from kas.store._engine import Draft, Event, Op
-from kas.store.errors import Compacted, Corrupt, FutureRevision, KeyTooLong, StoreError
+from kas.store.errors import Compacted, FutureRevision, KeyTooLong, StoreError
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, STATUS, Client, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
@@ -91,35 +92,44 @@ class Replicator:
         before = read_note(self._path)
         if before is None or not now.fits(before):
             discard(self._path, "it is not finished" if before is None else "it is of another cluster, of a later state, or of another boot")
+        self._look_at_kept(first.header.revision)
         for attempt in range(LOADS):
-            try:
-                self._open_replica()
-                self._values = self._values_of(self.replica)
-                if self.replica.revision:
-                    self._check_history(first.header.revision)
-                else:
-                    self._load()
+            self.replica = self._open()
+            self.replica.start()
+            self._values = self._values_of(self.replica)
+            if self.replica.revision:
                 break
-            except (Lost, Corrupt, Compacted) as e:
+            try:
+                self._load()
+                break
+            except Compacted:
+                self.replica.close()
+                discard(self._path, "etcd has forgotten the revision it was being filled from")
                 if attempt == LOADS - 1:
                     raise
-                self._discard(str(e) or "etcd has forgotten the revision it was being filled from")
         self._take_note(now)
         self.synced_at = time.monotonic()
         return self.replica
 
-    def _open_replica(self) -> None:
-        """Raises ``Corrupt`` for a file that cannot be read; it is only a copy."""
+    def _look_at_kept(self, newest: int) -> None:
+        """Throws a replica away that cannot be continued. By itself: a revision that is told to the workers does not go back."""
+        if read_note(self._path) is None:
+            return
+        why = ""
         try:
-            self.replica = self._open()
-        except Corrupt as e:
+            self.replica = open_store(str(self._path), sync=False)
+        except StoreError as e:  # it is damaged; it is only a copy
             discard(self._path, str(e))
-            self.replica = self._open()
-        self.replica.start()
-
-    def _discard(self, why: str) -> None:
-        self.replica.close()
-        discard(self._path, why)
+            return
+        try:
+            self._values = self._values_of(self.replica)
+            self._check_history(newest)
+        except Lost as e:
+            why = str(e)
+        finally:
+            self.replica.close()
+        if why:
+            discard(self._path, why)
 
     def _note_of(self, answer: pb.RangeResponse) -> Note:
         return Note(answer.header.cluster_id, self._keys.prefix, answer.header.raft_term, boot_id())
@@ -138,6 +148,8 @@ class Replicator:
     def _check_history(self, newest: int) -> None:
         """Whether etcd, at the revision ``newest``, still has everything that follows the replica, and the same past. Raises ``Lost``."""
         have = self.replica.revision
+        if not have:
+            raise Lost("it is empty")
         if newest < have:
             raise Lost(f"the cluster went back from revision {have} to {newest}")
         try:
