@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from kas import kinds
@@ -34,9 +35,11 @@ log = logging.getLogger("kas")
 
 
 def cluster(o: Completed) -> Config:
-    """The etcd cluster of ``--etcd-servers``."""
+    """The etcd cluster of ``--etcd-servers``; user and password are the environment's, which other users cannot read."""
     raw = o.raw
-    return Config(tuple(raw.etcd_servers), raw.etcd_cafile, raw.etcd_certfile, raw.etcd_keyfile)
+    user, password = os.environ.get("ETCD_USERNAME", ""), os.environ.get("ETCD_PASSWORD", "")
+    reuse_s = raw.lease_reuse_duration_seconds
+    return Config(tuple(raw.etcd_servers), raw.etcd_cafile, raw.etcd_certfile, raw.etcd_keyfile, reuse_s, user, password)
 
 
 def values(store: Store) -> StoredValues:
@@ -51,15 +54,22 @@ def replica_path(o: Completed) -> Path:
     return o.data_dir / "replica"
 
 
+def _answers_in_order(config: Config, server: str) -> bool:
+    """Whether the progress that a server tells may be believed; one that does not answer may be an old one."""
+    client = Client(replace(config, servers=(server,)))
+    try:
+        return ordered_progress(client.call(STATUS, StatusRequest(), within_s=2.0).version)
+    except StoreError:
+        return False
+    finally:
+        client.close()
+
+
 def open_etcd_store(o: Completed, shared: Shared, ask: int) -> EtcdStore:
     """A worker's store. The replica is complete; a byte to the descriptor ``ask`` has the replicator ask etcd how far it is. Raises
     ``StoreError``."""
     config = cluster(o)
-    client = Client(config)
-    try:
-        ordered = ordered_progress(client.call(STATUS, StatusRequest()).version)
-    finally:
-        client.close()
+    ordered = all(_answers_in_order(config, server) for server in config.servers)
 
     def ask_progress() -> None:
         with contextlib.suppress(BlockingIOError):  # it is being asked already

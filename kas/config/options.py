@@ -118,6 +118,7 @@ class Options:
     kubelet_client_certificate: str
     kubelet_client_key: str
     kubelet_preferred_address_types: list[str]
+    lease_reuse_duration_seconds: int
     log_dir: str
     logging_format: str
     max_mutating_requests_inflight: int

@@ -181,6 +181,7 @@ class Faults:
     def kill_server(self) -> None:
         server = self.rnd.choice(self.servers)
         server.kill()
+        self.cluster.answers()  # a server does not start without a store
         server.start()
 
     def compact(self) -> None:
@@ -210,12 +211,14 @@ def test_promises_hold_while_parts_fail(cluster: Cluster, tmp_path: Path) -> Non
         # A short run meets the first ones, another each time KAS_ROBUSTNESS_SEED says so; a long one all of them, many times.
         names = ALL[:3] if SEED == 1 else random.Random(SEED).sample(ALL, 3)
         until, turn = time.monotonic() + SECONDS, 0
-        while time.monotonic() < until:
-            time.sleep(min(3.0, SECONDS / 3))
-            faults.one(names[turn] if turn < len(names) else faults.rnd.choice(ALL))
-            turn += 1
-        time.sleep(1.0)
-        faults.heal()
-        cluster.answers()
-        recorder.finish()
-        print(faults.done)
+        try:
+            while time.monotonic() < until:
+                time.sleep(min(3.0, SECONDS / 3))
+                faults.one(names[turn] if turn < len(names) else faults.rnd.choice(ALL))
+                turn += 1
+            time.sleep(1.0)
+            faults.heal()
+            cluster.answers()
+            recorder.finish()
+        finally:
+            print(faults.done, *(server.output[-4000:] for server in servers), sep="\n")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from kas.store.etcd.leases import Leases
 from kas.store.etcd.replicator import Lost, Replicator, ordered_progress
 from kas.store.etcd.store import EtcdStore
 from kas.store.lmdb import LMDBStore
+from tests import need
 from tests.contract.store_suite import draft, keys, seen
 from tests.etcd import Cluster, Etcd
 
@@ -562,3 +566,59 @@ def _put_through(members: list[Etcd], key: str) -> bool:
             continue
         return True
     return False
+
+
+def test_a_user_with_a_password(etcd: Etcd) -> None:
+    etcdctl = need.program("etcdctl", "Debian's etcd-client")
+    for command in ("user add root:secret", "user grant-role root root", "auth enable"):
+        env = {**os.environ, "ETCDCTL_API": "3"}
+        subprocess.run([etcdctl, "--endpoints", etcd.url, *command.split()], check=True, capture_output=True, env=env)
+    known = replace(etcd.config, username="root", password="secret")
+    assert "secret" not in repr(known)
+    for config, allowed in ((known, True), (replace(known, password="wrong"), False), (etcd.config, False)):
+        client = Client(config)
+        if allowed:
+            client.call(PUT, pb.PutRequest(key=b"/a"))
+            client._metadata = (("hasleader", "true"), ("token", "forgotten.1"))  # as after a restart of etcd
+            client.call(PUT, pb.PutRequest(key=b"/a"))
+        else:
+            with pytest.raises(StoreError):
+                client.call(PUT, pb.PutRequest(key=b"/a"))
+        client.close()
+
+    async def check() -> None:
+        client = AsyncClient(known)
+        client._metadata = (("hasleader", "true"), ("token", "forgotten.1"))
+        assert (await client.call(PUT, pb.PutRequest(key=b"/a"))).header.revision == 4
+        await client.close()
+
+    asyncio.run(check())
+
+
+def test_a_full_cluster_is_told_and_read(tmp_path: Path) -> None:
+    etcd = Etcd(tmp_path)
+    try:
+        etcd.start("--quota-backend-bytes=2000000")
+        server = Server(etcd, tmp_path / "replica")
+
+        async def check() -> None:
+            store = server.store
+            store.start(asyncio.get_running_loop())
+            await store.probe()
+            assert store.full() == ""
+            await store.commit(Op(A, draft(), 0))
+            with pytest.raises(Full):
+                for i in range(40):
+                    await store.commit(Op(f"/registry/x/{i}", draft(data="y" * 100_000), 0))
+            await store.probe()
+            assert (store.full(), store.unreachable(2.0)) == ("database space exceeded", "")
+            await store.fresh()  # where a key cannot be written, etcd is only asked
+            await store.commit(Op(A, None))
+            assert store.get(A) is None
+
+        try:
+            asyncio.run(check())
+        finally:
+            server.stop()
+    finally:
+        etcd.kill()

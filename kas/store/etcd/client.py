@@ -14,7 +14,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 from urllib.parse import urlsplit
@@ -58,6 +58,7 @@ WATCH = Call("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, saf
 GRANT = Call("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse, safe=True)  # one too many ends by itself
 REVOKE = Call("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
 STATUS = Call("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, safe=True)
+AUTHENTICATE = Call("/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse, safe=True)
 ALARM = Call("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse, safe=True)
 
 
@@ -69,6 +70,9 @@ class Config:
     cafile: str = ""
     certfile: str = ""
     keyfile: str = ""
+    lease_reuse_s: int = 60
+    username: str = ""
+    password: str = field(default="", repr=False)
 
     def targets(self) -> list[tuple[str, grpc.ChannelCredentials | None]]:
         """What gRPC calls the servers, with what secures the connection (None for http). Raises ``StoreError`` for a file that cannot be
@@ -127,6 +131,20 @@ def _never_sent(e: grpc.RpcError) -> bool:
     return e.code() == grpc.StatusCode.UNAVAILABLE and "failed to connect" in (e.details() or "")
 
 
+def _logged_out(e: grpc.RpcError) -> bool:
+    """Whether the token is one that the server does not know (any more); nothing was done."""
+    details = e.details() or ""
+    return e.code() == grpc.StatusCode.UNAUTHENTICATED or "revision of auth store is old" in details or "user name is empty" in details
+
+
+def _login(config: Config) -> pb.AuthenticateRequest:
+    return pb.AuthenticateRequest(name=config.username, password=config.password)
+
+
+def _with_token(answer: pb.AuthenticateResponse) -> tuple[tuple[str, str], ...]:
+    return (*HAS_LEADER, ("token", answer.token))
+
+
 def _retry(e: grpc.RpcError, call: Call[Any, Any]) -> bool:
     """Whether another server may be asked."""
     return _never_sent(e) or (call.safe and e.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED))
@@ -146,7 +164,8 @@ class Client:
             grpc.secure_channel(target, secured, OPTIONS) if secured else grpc.insecure_channel(target, OPTIONS)
             for target, secured in config.targets()
         ]
-        self._servers = config.servers
+        self._servers, self._config = config.servers, config
+        self._metadata: tuple[tuple[str, str], ...] | None = None if config.username else HAS_LEADER
         self._turn = 0
 
     @property
@@ -157,22 +176,34 @@ class Client:
     def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
         """The answer. Raises ``StoreError`` and what derives from it; of a write ``Unknown`` when it may have happened."""
         until = time.monotonic() + within_s
+        logged_in = call is AUTHENTICATE
         for attempt in itertools.count(1):
+            metadata = HAS_LEADER if call is AUTHENTICATE else self._known()
             method = self._channel().unary_unary(
                 call.path,
                 request_serializer=call.request.SerializeToString,
                 response_deserializer=call.answer.FromString,
             )
             try:
-                answer: A = method(request, timeout=_share(call, until, attempt, len(self._channels)), metadata=HAS_LEADER)
+                answer: A = method(request, timeout=_share(call, until, attempt, len(self._channels)), metadata=metadata)
                 return answer
             except grpc.RpcError as e:
+                if self._config.username and not logged_in and _logged_out(e):
+                    logged_in, self._metadata = True, None
+                    continue
                 self._turn += 1
                 pause = min(0.05 * attempt, 1.0)
                 if not _retry(e, call) or time.monotonic() + pause >= until:
                     translate(e, call)
                 time.sleep(pause)
         raise AssertionError("unreachable")
+
+    def _known(self) -> tuple[tuple[str, str], ...]:
+        """What tells etcd who asks."""
+        metadata = self._metadata
+        if metadata is None:
+            metadata = self._metadata = _with_token(self.call(AUTHENTICATE, _login(self._config)))
+        return metadata
 
     def _channel(self) -> grpc.Channel:
         return self._channels[self._turn % len(self._channels)]
@@ -182,7 +213,7 @@ class Client:
         method = self._channel().stream_stream(
             WATCH.path, request_serializer=pb.WatchRequest.SerializeToString, response_deserializer=pb.WatchResponse.FromString
         )
-        stream = method(requests, metadata=HAS_LEADER)
+        stream = method(requests, metadata=self._known())
         return stream, stream
 
     def next_server(self) -> None:
@@ -207,13 +238,17 @@ class AsyncClient:
             grpc.aio.secure_channel(target, secured, OPTIONS) if secured else grpc.aio.insecure_channel(target, OPTIONS)
             for target, secured in config.targets()
         ]
+        self._config = config
+        self._metadata: tuple[tuple[str, str], ...] | None = None if config.username else HAS_LEADER
         self._turn = 0
         self._methods: dict[tuple[str, int], Any] = {}
 
     async def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
         """As ``Client.call``."""
         until = time.monotonic() + within_s
+        logged_in = call is AUTHENTICATE
         for attempt in itertools.count(1):
+            metadata = HAS_LEADER if call is AUTHENTICATE else self._metadata or await self._log_in()
             at = await self._reachable(until)
             method = self._methods.get((call.path, at))
             if method is None:
@@ -223,14 +258,21 @@ class AsyncClient:
                     response_deserializer=call.answer.FromString,
                 )
             try:
-                answer: A = await method(request, timeout=_share(call, until, attempt, len(self._channels)), metadata=HAS_LEADER)
+                answer: A = await method(request, timeout=_share(call, until, attempt, len(self._channels)), metadata=metadata)
                 return answer
             except grpc.RpcError as e:
+                if self._config.username and not logged_in and _logged_out(e):
+                    logged_in, self._metadata = True, None
+                    continue
                 self._turn = at + 1
                 if not _retry(e, call) or time.monotonic() >= until:
                     translate(e, call)
                 await asyncio.sleep(min(0.05 * attempt, max(0.0, until - time.monotonic())))
         raise AssertionError("unreachable")
+
+    async def _log_in(self) -> tuple[tuple[str, str], ...]:
+        metadata = self._metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))
+        return metadata
 
     async def _reachable(self, until: float) -> int:
         channels, ready = self._channels, grpc.ChannelConnectivity.READY

@@ -18,7 +18,7 @@ from kas.store._engine import Op, Record
 from kas.store.contract import Store
 from kas.store.errors import Busy, Compacted, Conflict, Full, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config, LeaseGone
+from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config, LeaseGone
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
 from kas.store.lmdb.committer import Batch
@@ -71,6 +71,7 @@ class EtcdStore(LMDBStore):
         self._fresh: asyncio.Task[int] | None = None  # the round that answers those who wait now
         self._next_fresh: asyncio.Task[int] | None = None
         self._probed_at, self._probe_failed = 0.0, ""
+        self._full = ""
 
     def close(self) -> None:
         """See the contract; writes that wait for etcd are let go: their outcome is not known."""
@@ -114,7 +115,7 @@ class EtcdStore(LMDBStore):
         """What asks etcd on the loop's thread; made by the first call."""
         if self._called is None:
             client = AsyncClient(self._config)
-            self._called = client, Leases(client)
+            self._called = client, Leases(client, self._config.lease_reuse_s)
         return self._called
 
     async def _write(self, ops: list[Op], outcome: T) -> T:
@@ -324,6 +325,8 @@ class EtcdStore(LMDBStore):
         self._probed_at = time.monotonic()
         try:
             await self._calls()[0].call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), PROBE_S)
+            alarms = (await self._calls()[0].call(ALARM, pb.AlarmRequest(), PROBE_S)).alarms
+            self._full = "database space exceeded" if any(a.alarm == pb.AlarmMember.NOSPACE for a in alarms) else ""
             self._probe_failed = ""
         except StoreError as e:
             self._probe_failed = f"error getting data from etcd: {e}"
@@ -342,8 +345,8 @@ class EtcdStore(LMDBStore):
         return 0
 
     def full(self) -> str:
-        """See the contract. What etcd refuses is told by the write."""
-        return ""
+        """See the contract: etcd's NOSPACE alarm, as the last probe found it."""
+        return self._full
 
 
 def _looked_at(task: asyncio.Task[Any]) -> None:
