@@ -54,9 +54,9 @@ def replica_path(o: Completed) -> Path:
     return o.data_dir / "replica"
 
 
-def _answers_in_order(config: Config, server: str) -> bool:
+def _answers_in_order(config: Config, url: str) -> bool:
     """Whether the progress that a server tells may be believed; one that does not answer may be an old one."""
-    client = Client(replace(config, servers=(server,)))
+    client = Client(replace(config, servers=(url,)))
     try:
         return ordered_progress(client.call(STATUS, StatusRequest(), within_s=2.0).version)
     except StoreError:
@@ -69,7 +69,7 @@ def open_etcd_store(o: Completed, shared: Shared, ask: int) -> EtcdStore:
     """A worker's store. The replica is complete; a byte to the descriptor ``ask`` has the replicator ask etcd how far it is. Raises
     ``StoreError``."""
     config = cluster(o)
-    ordered = all(_answers_in_order(config, server) for server in config.servers)
+    ordered = all(_answers_in_order(config, url) for url in config.servers)
 
     def ask_progress() -> None:
         with contextlib.suppress(BlockingIOError):  # it is being asked already

@@ -194,7 +194,7 @@ class Options:
             flag = BY_NAME[name]
             if flag.effect.kind == "no effect" and getattr(self, flag.attribute) not in flag.effect.same:
                 out.append(f"--{name} has no effect: {flag.effect.why}")
-            elif name.startswith("etcd-") and self.storage_backend != "etcd3":
+            elif (name.startswith("etcd-") or name == "lease-reuse-duration-seconds") and self.storage_backend != "etcd3":
                 out.append(f"--{name} has no effect: objects are kept in a file in --data-dir, as --storage-backend says")
         idle = features.without_effect(self.feature_gates)
         if idle:

@@ -49,8 +49,8 @@ class Store(Protocol):
         ...
 
     async def behind(self, revision: int) -> bool:
-        """Whether something was written after ``revision``, by whomever, that is read only now: asks the other servers where there are some.
-        Who found no reason to write at ``revision`` looks again then. On a store of one machine reads are never behind."""
+        """Whether something was written after ``revision``, by whomever, that is read only now: asks the other servers where there are
+        some. Who found no reason to write at ``revision`` looks again then. On a store of one machine reads are never behind."""
         return False
 
     def range(

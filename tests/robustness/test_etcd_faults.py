@@ -193,7 +193,10 @@ class Faults:
             client.close()
 
 
-ALL = ["kill_leader", "stop_leader", "kill_replicator", "kill_member", "compact", "stop_member", "kill_worker", "stop_replicator", "kill_server"]
+ALL = [
+    "kill_leader", "stop_leader", "kill_replicator", "kill_member", "compact", "stop_member", "kill_worker", "stop_replicator",
+    "kill_server",
+]  # fmt: skip
 
 
 @pytest.fixture

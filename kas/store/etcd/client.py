@@ -169,7 +169,7 @@ class Client:
         self._turn = 0
 
     @property
-    def server(self) -> str:
+    def asked(self) -> str:
         """Who is asked next."""
         return self._servers[self._turn % len(self._servers)]
 

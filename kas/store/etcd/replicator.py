@@ -91,7 +91,8 @@ class Replicator:
         now = self._note_of(first)
         before = read_note(self._path)
         if before is None or not now.fits(before):
-            discard(self._path, "it is not finished" if before is None else "it is of another cluster, of a later state, or of another boot")
+            why = "it is not finished" if before is None else "it is of another cluster, of a later state, or of another boot"
+            discard(self._path, why)
         self._look_at_kept(first.header.revision)
         for attempt in range(LOADS):
             self.replica = self._open()
@@ -297,7 +298,7 @@ class Replicator:
             while (request := requests.get()) is not None:
                 yield request
 
-        self.followed = self._client.server
+        self.followed = self._client.asked
         stream, self._stream = self._client.watch(feed())
         if self._stopping.is_set():
             self._stream.cancel()

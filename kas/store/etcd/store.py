@@ -237,7 +237,10 @@ class EtcdStore(LMDBStore):
         """While somebody waits: etcd is asked again and again how far it is. A question may be lost with the watch it was asked on, and a
         revision that only wrote what is not ours is told by nothing else."""
         try:
-            while await asyncio.sleep(NUDGE_S) or any(not future.done() for _, _, future in self._waiting):
+            while True:
+                await asyncio.sleep(NUDGE_S)
+                if all(future.done() for _, _, future in self._waiting):
+                    return
                 self.hub.catch_up()
                 self._release()
                 if not self._waiting:
