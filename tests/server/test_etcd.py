@@ -237,3 +237,20 @@ def test_one_server_runs_the_controllers_and_another_takes_over(tmp_path: Path) 
                 eventually(lambda: two("GET", "/api/v1/namespaces/gone")[0] == 404)
         finally:
             first.stop()
+
+
+def test_the_replicator_ends_last(tmp_path: Path) -> None:
+    # Else what workers write when they end would wait for a replica that nobody fills any more.
+    with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
+        eventually(lambda: len(_children(server)) == 2)  # a first start has one more, which makes keys
+        (replicator,) = [pid for pid in _children(server) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
+        (worker,) = (pid for pid in _children(server) if pid != replicator)
+        os.kill(worker, signal.SIGSTOP)
+        os.kill(server.pid, signal.SIGTERM)
+        pending = Path(f"/proc/{worker}/status")
+        eventually(lambda: int(pending.read_text().split("ShdPnd:")[1].split()[0], 16) & 1 << (signal.SIGTERM - 1))
+        assert Path(f"/proc/{replicator}/comm").exists()
+        assert not int(Path(f"/proc/{replicator}/status").read_text().split("ShdPnd:")[1].split()[0], 16)
+        os.kill(worker, signal.SIGCONT)
+        assert server.process.wait(30) == 0
+        assert not Path(f"/proc/{replicator}/comm").exists()
