@@ -1,4 +1,4 @@
-"""What every test may rely on: no process outlives its test, and a panic in a server fails the run."""
+"""What every test may rely on. No process outlives its test, and a panic in a server fails the run: both are the work of kas.testing."""
 
 from __future__ import annotations
 

@@ -75,10 +75,8 @@ class Verifier:
 
     def _keys(self) -> list[jws.Key]:
         if self._loaded is None:
-            self._loaded = []
-            for source in self._sources:
-                for public in load_public_keys(source) if isinstance(source, bytes) else (source,):
-                    self._loaded.append(jws.key(public, key_id(public)))
+            public = [key for s in self._sources for key in (load_public_keys(s) if isinstance(s, bytes) else (s,))]
+            self._loaded = [jws.key(key, key_id(key)) for key in public]
         return self._loaded
 
     def claims(self, token: str) -> Claims | None:

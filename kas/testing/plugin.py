@@ -3,8 +3,8 @@
     def test_something(kas):
         requests.get(kas.url + "/api", headers={"Authorization": "Bearer " + kas.token}, verify=kas.ca)
 
-A server runs on a free port of 127.0.0.1 in a temporary directory and leaves nothing behind. ``kas`` is shared by the whole
-session; tests that need an empty or a differently configured one ask for ``kas_server(*flags)``.
+A server runs on a free port of 127.0.0.1 in a temporary directory and leaves nothing behind; one that panicked fails the test. ``kas``
+is shared by the whole session; tests that need an empty or a differently configured one ask for ``kas_server(*flags)``.
 """
 
 from __future__ import annotations
@@ -42,3 +42,5 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
     yield start
     for server in running:
         server.stop()
+    for server in running:
+        server.check()

@@ -15,6 +15,8 @@ from typing import Any
 
 # The ready line in both log formats.
 READY = re.compile(r'kas ready on (\S+?)[,\s]|"msg": "ready", "addresses": \["([^"]+)"')
+# What a bug of the server's leaves in its output: filters.panic_recovery's line, and asyncio's and the interpreter's own.
+BUG = re.compile(r"apiserver panic'd on|exception was never retrieved|Fatal Python error")
 FRONT = "kas-front"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -43,8 +45,10 @@ class KasServer:
     def __enter__(self) -> KasServer:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.stop()
+        if kind is None:
+            self.check()
 
     def start(self) -> KasServer:
         """Returns when the server is ready; raises RuntimeError with its output when it does not get there."""
@@ -83,6 +87,11 @@ class KasServer:
     def output(self) -> str:
         """Everything the server has written so far."""
         return "".join(self._lines)
+
+    def check(self) -> None:
+        """Raises AssertionError with the server's output when it has met a bug of its own: a request that panicked, a task that died."""
+        if BUG.search(self.output):
+            raise AssertionError(f"the server met a bug of its own:\n{self.output}")
 
     @property
     def pid(self) -> int:

@@ -118,9 +118,9 @@ class Histories(RuleBasedStateMachine):
             assert model == lmdb
         return self.model.revision
 
-    some = st.lists(st.tuples(st.sampled_from(KEYS[:3]), st.booleans()), max_size=3, unique_by=lambda o: o[0])
+    given = st.lists(st.tuples(st.sampled_from(KEYS[:3]), st.booleans()), max_size=3, unique_by=lambda o: o[0])
 
-    @rule(target=revisions, given=st.lists(some, min_size=1, max_size=6))
+    @rule(target=revisions, given=st.lists(given, min_size=1, max_size=6))
     def write_given_revisions(self, given: Any) -> int:
         revisions = []
         for at, ops in enumerate(given, self.model.revision + 1):

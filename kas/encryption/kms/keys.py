@@ -86,6 +86,9 @@ class Opened:
         if found is not None:
             return found
         with self._lock:
+            found = self._kept.entries.get(digest)
+            if found is not None:  # it came in the meantime
+                return found
             refused = self._refused.get(digest)
             if refused is not None:
                 if time.monotonic() < refused[0]:
