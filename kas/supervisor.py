@@ -509,7 +509,7 @@ class _Supervisor:
         self._end_all()
 
     def _end_all(self) -> None:
-        """Tells everybody to end; the replicator last: what workers write on their way out (leases, endpoints) is answered with its help."""
+        """Tells everybody to end; the replicator last: what workers write on their way out needs it."""
         for w in self.workers.values():
             if w.index != REPLICATOR:
                 self._signal(w, signal.SIGTERM)
