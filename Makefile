@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.kas-installed
 SOURCES := $(shell find kas -name '*.py[x]' -o -name '*.px[di]') setup.py pyproject.toml
 
-.PHONY: build run test bench load soak fuzz lint tables docs wheel clean
+.PHONY: build run test robustness bench load soak fuzz lint tables docs wheel clean
 build: $(STAMP)
 
 $(STAMP): $(SOURCES)
@@ -18,8 +18,15 @@ $(STAMP): $(SOURCES)
 run: build
 	$(BIN)/kas serve $(ARGS)
 
+# BACKEND=etcd: every server that a test starts stands on an etcd.
+BACKEND ?= lmdb
 test: build
-	$(BIN)/python -m pytest $(ARGS)
+	KAS_BACKEND=$(BACKEND) $(BIN)/python -m pytest $(ARGS)
+
+# Faults for minutes, others with each KAS_ROBUSTNESS_SEED.
+robustness: build
+	KAS_BACKEND=$(BACKEND) KAS_ROBUSTNESS_SECONDS=$${KAS_ROBUSTNESS_SECONDS:-180} $(BIN)/python -m pytest --timeout 900 -s \
+	  $(if $(filter etcd,$(BACKEND)),tests/robustness/test_etcd_faults.py,tests/robustness/test_watch_promises.py) $(ARGS)
 
 bench: build
 	$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only --benchmark-json=.benchmarks/latest.json $(ARGS)

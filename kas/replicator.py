@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from kas import kinds
@@ -18,7 +19,7 @@ from kas.config.options import Completed
 from kas.meta import clock
 from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
-from kas.store import Store, StoreError, open_store
+from kas.store import Corrupt, Store, StoreError, open_store
 from kas.store.etcd.client import STATUS, Client, Config
 from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.etcd_pb2 import StatusRequest
@@ -34,9 +35,11 @@ log = logging.getLogger("kas")
 
 
 def cluster(o: Completed) -> Config:
-    """The etcd cluster of ``--etcd-servers``."""
+    """The etcd cluster of ``--etcd-servers``; user and password are the environment's, which other users cannot read."""
     raw = o.raw
-    return Config(tuple(raw.etcd_servers), raw.etcd_cafile, raw.etcd_certfile, raw.etcd_keyfile)
+    user, password = os.environ.get("ETCD_USERNAME", ""), os.environ.get("ETCD_PASSWORD", "")
+    reuse_s = raw.lease_reuse_duration_seconds
+    return Config(tuple(raw.etcd_servers), raw.etcd_cafile, raw.etcd_certfile, raw.etcd_keyfile, reuse_s, user, password)
 
 
 def values(store: Store) -> StoredValues:
@@ -51,15 +54,22 @@ def replica_path(o: Completed) -> Path:
     return o.data_dir / "replica"
 
 
+def _answers_in_order(config: Config, url: str) -> bool:
+    """Whether the progress that a server tells may be believed; one that does not answer may be an old one."""
+    client = Client(replace(config, servers=(url,)))
+    try:
+        return ordered_progress(client.call(STATUS, StatusRequest(), within_s=2.0).version)
+    except StoreError:
+        return False
+    finally:
+        client.close()
+
+
 def open_etcd_store(o: Completed, shared: Shared, ask: int) -> EtcdStore:
     """A worker's store. The replica is complete; a byte to the descriptor ``ask`` has the replicator ask etcd how far it is. Raises
     ``StoreError``."""
     config = cluster(o)
-    client = Client(config)
-    try:
-        ordered = ordered_progress(client.call(STATUS, StatusRequest()).version)
-    finally:
-        client.close()
+    ordered = all(_answers_in_order(config, url) for url in config.servers)
 
     def ask_progress() -> None:
         with contextlib.suppress(BlockingIOError):  # it is being asked already
@@ -83,6 +93,11 @@ def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int, alo
     try:
         replica = replicator.begin() if alone else replicator.resume()
     except Lost:
+        return EXIT_LOST
+    except Corrupt as e:
+        if alone:
+            raise
+        log.error("the replica of etcd is made anew: %s", e)
         return EXIT_LOST
     except StoreError as e:
         os.write(report, f"--etcd-servers: {e}".encode())

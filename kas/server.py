@@ -149,7 +149,7 @@ class Server:
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
-            getattr(store, "fresh", None),
+            (store.fresh, lambda: store.revision) if options.etcd else None,  # type: ignore[attr-defined]
             self.flow_control.gate if self.flow_control is not None else None, self.tracer,
         )  # fmt: skip
         self.chain = self.chain_of("secure")

@@ -377,7 +377,7 @@ class _Supervisor:
                             return self.exit_code
                         self.stopping = True
                         grace = time.monotonic() + self._grace_s()
-                        self._signal_all(signal.SIGTERM)
+                        self._end_all()
                     elif s == signal.SIGHUP:
                         self._reload()
             if grace is not None and time.monotonic() >= grace:
@@ -469,6 +469,7 @@ class _Supervisor:
                         w.report += data
                 os.close(w.pipe)
             if self.stopping:
+                self._end_replicator()
                 continue
             code = os.waitstatus_to_exitcode(status)
             reason = w.report.decode(errors="replace").strip() or (f"signal {-code}" if code < 0 else f"exit code {code}")
@@ -506,7 +507,18 @@ class _Supervisor:
 
     def _give_up(self) -> None:
         self.stopping, self.exit_code = True, EXIT_FAILED
-        self._signal_all(signal.SIGTERM)
+        self._end_all()
+
+    def _end_all(self) -> None:
+        """Tells everybody to end; the replicator last: what workers write on their way out needs it."""
+        for w in self.workers.values():
+            if w.index != REPLICATOR:
+                self._signal(w, signal.SIGTERM)
+        self._end_replicator()
+
+    def _end_replicator(self) -> None:
+        if all(w.index == REPLICATOR for w in self.workers.values()):
+            self._signal_all(signal.SIGTERM)
 
     def _signal_all(self, s: int) -> None:
         for w in self.workers.values():

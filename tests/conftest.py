@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Iterator
+
 import pytest
 import requests
 from hypothesis import HealthCheck, settings
@@ -9,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from kas import kinds
 from kas.testing.server import KasServer
 from tests import need
+from tests.etcd import Etcd
 
 kinds.install()
 
@@ -43,6 +48,24 @@ class Client:
         return self.session.request(method, self.server.url + path, json=body, headers=sent, timeout=30)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """With KAS_BACKEND=etcd every server of the run that does not name another stands on an etcd, below a prefix of its own."""
+    if os.environ.get("KAS_BACKEND", "lmdb") != "etcd":
+        yield
+        return
+    with Etcd(tmp_path_factory.mktemp("etcd")) as etcd, pytest.MonkeyPatch.context() as patch:
+
+        def flags(server: KasServer) -> tuple[str, ...]:
+            if any(flag.startswith("--storage-backend") for flag in server.flags):
+                return ()
+            prefix = hashlib.sha1(str(server.data_dir).encode()).hexdigest()[:12]
+            return "--storage-backend=etcd3", f"--etcd-servers={etcd.url}", f"--etcd-prefix=/{prefix}"
+
+        patch.setattr(KasServer, "more", staticmethod(flags))
+        yield
+
+
 @pytest.fixture
 def client(kas) -> Client:
     """A client of the session's server with all rights."""
@@ -58,8 +81,6 @@ def connect():
 @pytest.fixture
 def namespace(client: Client, request: pytest.FixtureRequest):
     """A namespace of the test's own, with its default service account."""
-    import hashlib
-
     name = "t" + hashlib.sha1(request.node.nodeid.encode()).hexdigest()[:10]
     status, body = client("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     assert status in (201, 409), body

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kas.store.errors import StoreError
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import RANGE, Client, Config
+from kas.store.etcd.client import RANGE, STATUS, Client, Config
 from tests import need
 
 START_S = 60.0
@@ -24,12 +24,13 @@ def _free_port() -> int:
 
 
 class Etcd:
-    """One member; a context manager. ``url`` stays the same over restarts."""
+    """One member, of a cluster of its own or of ``peers`` (name to peer URL); a context manager. ``url`` stays the same over restarts."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, name: str = "default", peers: dict[str, str] | None = None) -> None:
         self.program = need.program("etcd", "Debian's etcd-server")
-        self.data = Path(directory) / "etcd"
-        self.url, self._peers = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+        self.data, self.name = Path(directory) / "etcd", name
+        self.url = f"http://127.0.0.1:{_free_port()}"
+        self.peers = peers or {name: f"http://127.0.0.1:{_free_port()}"}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Etcd:
@@ -44,12 +45,7 @@ class Etcd:
 
     def start(self, *flags: str) -> Etcd:
         """Returns when it answers."""
-        command = [
-            self.program, "--data-dir", str(self.data), "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
-            "--listen-peer-urls", self._peers, "--initial-advertise-peer-urls", self._peers, "--initial-cluster", f"default={self._peers}",
-            "--log-level", "error", *flags,
-        ]  # fmt: skip
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.spawn(*flags)
         client = Client(self.config)
         until = time.monotonic() + START_S
         try:
@@ -57,14 +53,28 @@ class Etcd:
                 with contextlib.suppress(StoreError):
                     client.call(RANGE, pb.RangeRequest(key=b"/"), within_s=2.0)
                     return self
-                if self._process.poll() is not None or time.monotonic() > until:
+                if self._process is None or self._process.poll() is not None or time.monotonic() > until:
                     raise RuntimeError("etcd did not start")
         finally:
             client.close()
 
+    def spawn(self, *flags: str) -> None:
+        """Starts it, and does not wait."""
+        own = self.peers[self.name]
+        command = [
+            self.program, "--name", self.name, "--data-dir", str(self.data), "--listen-client-urls", self.url, "--advertise-client-urls",
+            self.url, "--listen-peer-urls", own, "--initial-advertise-peer-urls", own, "--initial-cluster",
+            ",".join(f"{name}={url}" for name, url in self.peers.items()), "--log-level", "error", *flags,
+        ]  # fmt: skip
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
     def signal(self, s: signal.Signals) -> None:
+        """Returns when it has taken effect."""
         assert self._process is not None
         self._process.send_signal(s)
+        state = Path(f"/proc/{self._process.pid}/stat")
+        while s == signal.SIGSTOP and state.read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.001)
 
     def kill(self) -> None:
         """As a power cut would end it. Idempotent."""
@@ -88,3 +98,59 @@ class Etcd:
             return [kv.key.decode() for kv in client.range(prefix.encode(), keys_only=True).kvs]
         finally:
             client.close()
+
+
+class Cluster:
+    """Several members; a context manager."""
+
+    def __init__(self, directory: Path, members: int = 3, *flags: str) -> None:
+        peers = {f"m{i}": f"http://127.0.0.1:{_free_port()}" for i in range(members)}
+        self.members = [Etcd(Path(directory) / name, name, peers) for name in peers]
+        self.flags = flags
+
+    def __enter__(self) -> Cluster:
+        for member in self.members:
+            member.data.parent.mkdir(parents=True, exist_ok=True)
+            member.spawn(*self.flags)
+        self.answers()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in self.members:
+            member.kill()
+
+    def answers(self) -> None:
+        """Waits until each member does."""
+        for member in self.members:
+            client, until = Client(member.config), time.monotonic() + START_S
+            try:
+                while True:
+                    with contextlib.suppress(StoreError):
+                        client.call(RANGE, pb.RangeRequest(key=b"/"), within_s=2.0)
+                        break
+                    if time.monotonic() > until:
+                        raise RuntimeError("etcd did not start")
+            finally:
+                client.close()
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(member.url for member in self.members)
+
+    @property
+    def config(self) -> Config:
+        return Config(self.urls)
+
+    def leader(self) -> Etcd:
+        """The member that leads."""
+        for member in self.members:
+            client = Client(member.config)
+            try:
+                status = client.call(STATUS, pb.StatusRequest(), within_s=2.0)
+                if status.header.member_id == status.leader:
+                    return member
+            except StoreError:
+                continue
+            finally:
+                client.close()
+        raise RuntimeError("nobody leads")

@@ -32,7 +32,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield f"`kas serve` knows the {len(kinds)} flags of kube-apiserver 1.36.2 and {len(flags) - len(kinds)} of its own."
     yield f"{kinds.count('works')} of kube-apiserver's do here what they do there. {kinds.count('no effect')} are accepted, with a warning"
-    yield f"at the start, because nothing in kas depends on them. {kinds.count('refuses')} refused: that asks for a protection which kas"
+    yield f"at the start, because nothing in kas depends on them. {kinds.count('refuses')} is refused: it asks for a protection that kas"
     yield "does not have yet, and a server that started without it would be open where its operator believes it is closed."
     yield ""
     yield "The syntax is kube-apiserver's: `--flag=value` or `--flag value`, switches only as `--flag` or `--flag=false`, lists comma"

@@ -119,6 +119,7 @@ class Options:
     kubelet_client_certificate: str
     kubelet_client_key: str
     kubelet_preferred_address_types: list[str]
+    lease_reuse_duration_seconds: int
     log_dir: str
     logging_format: str
     max_mutating_requests_inflight: int
@@ -196,7 +197,7 @@ class Options:
             flag = BY_NAME[name]
             if flag.effect.kind == "no effect" and getattr(self, flag.attribute) not in flag.effect.same:
                 out.append(f"--{name} has no effect: {flag.effect.why}")
-            elif name.startswith("etcd-") and self.storage_backend != "etcd3":
+            elif (name.startswith("etcd-") or name == "lease-reuse-duration-seconds") and self.storage_backend != "etcd3":
                 out.append(f"--{name} has no effect: objects are kept in a file in --data-dir, as --storage-backend says")
         idle = features.without_effect(self.feature_gates)
         if idle:

@@ -43,7 +43,18 @@ class Writer:
         return RequestAdmission(self.admission, self.authorizer, req, served, operation, ctx, name, options, kind)
 
     async def create(self, req: Request, served: Served, namespace: str) -> Response:
-        """Serve POST of a new object: 201 with it as it was stored."""
+        """Serve POST of a new object: 201 with it as it was stored. A refusal that may come from what other servers changed meanwhile is
+        looked at again."""
+        store = served.registry.store
+        read_at = store.revision
+        try:
+            return await self._create(req, served, namespace)
+        except errors.ApiError:
+            if not await store.behind(read_at):
+                raise
+        return await self._create(req, served, namespace)
+
+    async def _create(self, req: Request, served: Served, namespace: str) -> Response:
         respond.media(req)  # who takes no answer of ours changes nothing; so in every verb
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
         large = served.large(req.body)

@@ -83,7 +83,7 @@ class Parts(NamedTuple):
     vouching: tuple[Sequence[bytes], Sequence[bytes]]
     authorizer: Authorizer
     to_newest: Callable[[], None]
-    fresh: Fresh | None
+    fresh: tuple[Fresh, Callable[[], int]] | None
     # Counters of their own: made once, whatever the number of ports.
     latency: Filter
     flow_control: Filter
@@ -95,7 +95,7 @@ def parts(
     settings: Settings, metrics: Registry, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
     to_newest: Callable[[], None], auditor: Auditor | None, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
-    fresh: Fresh | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
+    fresh: tuple[Fresh, Callable[[], int]] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
     its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh()`` waits until reads are
@@ -119,7 +119,7 @@ def handler_chain(port: Port, settings: Settings, metrics: Registry, p: Parts) -
     """The filters of a port, outermost first. Each line says why it stands where it does."""
     who = trusted() if port == "insecure" else authentication(p.authenticator, metrics, p.revoked, p.vouching)
     few: Sequence[Filter] = (read_only(TokenBucket(settings.api_rate, settings.api_burst, time.monotonic)),) if port == "read-only" else ()
-    last = (consistent_read(p.fresh),) if p.fresh is not None else ()
+    last = (consistent_read(*p.fresh),) if p.fresh is not None else ()
     return [
         panic_recovery(metrics),  # outside of everything: nothing escapes unanswered
         audit_id(),  # before anything that logs or answers: every answer carries the id

@@ -1,7 +1,8 @@
-"""Reads that name no revision, and writes, see all that any server of the cluster has acknowledged (KEP-2340, consistent reads from cache).
+"""Reads that name no revision see all that any server of the cluster has acknowledged (KEP-2340, consistent reads from cache).
 
 On a store of this machine alone every read does; on etcd the request waits until the replica has caught up, together with all others that
-wait at the moment. A read at ``resourceVersion=0`` takes what is there; one at a later revision waits for that one only, in its endpoint.
+wait at the moment. A read at ``resourceVersion=0`` takes what is there; one at a revision that is not here yet waits in the same way.
+Writes of stored objects do not wait: etcd judges them, and what ends before it is asked is looked at again (``kas.registry.write``).
 """
 
 from __future__ import annotations
@@ -12,17 +13,28 @@ from kas.filters.handler import Filter
 from kas.request.http import Request, Response
 
 Fresh = Callable[[], Awaitable[None]]
+READS = ("get", "list", "watch")
+WRITES = ("create", "update", "patch", "delete")
+# Reviews are written, but only read.
+REVIEWS = ("authorization.k8s.io", "authentication.k8s.io")
 
 
-def consistent_read(fresh: Fresh) -> Filter:
-    """``fresh()`` waits, and raises what the store raises when that takes too long."""
+def consistent_read(fresh: Fresh, revision: Callable[[], int]) -> Filter:
+    """``fresh()`` waits, and raises what the store raises when that takes too long; ``revision()`` is that of reads now."""
 
     async def wait() -> Response | None:
         await fresh()
         return None
 
     def before(req: Request) -> Awaitable[Response | None] | None:
-        if not req.info.is_resource_request or (req.info.verb in ("get", "list", "watch") and req.params.get("resourceVersion")):
+        info = req.info
+        if not info.is_resource_request:
+            return None
+        if info.verb in READS:
+            given = req.params.get("resourceVersion")
+            if given and not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) > revision()):
+                return None
+        elif info.verb in WRITES and info.subresource in ("", "status") and info.api_group not in REVIEWS and "dryRun" not in req.params:
             return None
         return wait()
 

@@ -10,6 +10,9 @@
 A lost race starts over at ``prepare`` with the newer object, in the loop of the same class: a write that names no revision is computed
 anew, one that does meets its 409 in the next turn. A dry run goes the whole way but for the commit.
 
+Where other servers write, too, what is read may be old, and the commit finds it out. Whatever ends without a commit is therefore looked at
+once more when reads turn out to have been behind (``store.behind``), as upstream does with what its cache suggested.
+
 Objects are dicts. ``prepare``, ``mutate`` and ``admit`` see the version of the request, ``validate`` and ``commit`` that of the storage;
 of a custom resource ``validate`` sees the request's, too, whose schema is another one.
 Every step may wait (a webhook that admits or converts), none holds a transaction while it does.
@@ -89,10 +92,18 @@ class Write:
         self.resource = version.record if version is not None and self.own else registry.resource
         self.warnings: list[str] = []
         self.changed = False  # by admission
+        self.sure_of = -1  # reads at this revision were as new as they could be
         self.large = False  # what a request brought is worked on beside the loop
 
     def _costly(self) -> bool:
         return self.admission is not None and self.registry.strategy.costly
+
+    async def was_behind(self, revision: int) -> bool:
+        """Whether reads at ``revision`` were behind, and are not any more; False when that was asked before."""
+        if self.sure_of >= 0:
+            return False
+        self.sure_of = revision
+        return await self.registry.store.behind(revision)
 
     def tell(self, warnings: list[str]) -> None:
         """Warn the client although the write comes to nothing."""
@@ -221,6 +232,7 @@ class Update(Write):
     allow_create = False
     created = False
     uid = ""
+    read_at = 0
     _mutated: Obj | None = None
 
     def __init__(
@@ -256,16 +268,22 @@ class Update(Write):
     async def run(self) -> Shown:
         """Raises 404 for a name that is not there, and what the steps raise."""
         registry = self.registry
+        self.read_at = registry.store.revision
         rec = registry.store.get(self.key)
         for _ in range(MAX_UPDATE_ATTEMPTS):
-            if rec is None and not self.allow_create:
-                raise registry.not_found(self.name)
             try:
+                if rec is None and not self.allow_create:
+                    raise registry.not_found(self.name)
                 return await self._create() if rec is None else await self._update(rec)
             except Conflict as e:
                 rec = None if registry.lost_allocation(e.key) else e.current
                 if rec is None:
                     rec = registry.store.get(self.key)
+            except errors.ApiError:
+                if not await self.was_behind(self.read_at):
+                    raise
+                self._mutated = None
+                rec = registry.store.get(self.key)
         raise registry.conflict(self.name)
 
     async def _create(self) -> Shown:
@@ -337,6 +355,8 @@ class Update(Write):
             return registry.not_stored(obj, revision)
         encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
         if registry.is_stored(encoded, rec):
+            if await self.was_behind(self.read_at):
+                raise Conflict(registry.store.get(self.key), self.key)
             return rec
         if ctx.dry_run:
             return await step(self.large, registry.not_stored, obj, rec.revision)
@@ -378,6 +398,7 @@ class Delete(Write):
     """``Store.Delete``. ``gone`` says afterwards whether the object is gone or only marked."""
 
     gone = False
+    read_at = 0
 
     def __init__(
         self, registry: Registry, ctx: Context, name: str, options: Obj, version: Version | None = None, admission: Admission | None = None
@@ -389,22 +410,36 @@ class Delete(Write):
     async def run(self) -> Shown:
         """The object as it was last. Raises 404, and 409 for preconditions that do not hold."""
         registry = self.registry
+        self.read_at = registry.store.revision
         rec = registry.store.get(self.key)
         for _ in range(MAX_UPDATE_ATTEMPTS):
-            if rec is None:
-                raise registry.not_found(self.name)
-            obj = object_of(rec)
-            registry.check_preconditions(self.name, obj, self.options)
-            if registry.delete_pending(obj, self.options):
-                return rec
-            # Admission sees the object, so there is nothing to admit when there is none (AdmissionToValidateObjectDeleteFunc).
-            if self.admission is not None:
-                await self._admit(self.admission, obj)
             try:
-                return await self._commit(rec, obj, dict(self.options))
+                return await self._attempt(rec)
             except Conflict as e:
                 rec = registry.store.get(self.key) if registry.lost_allocation(e.key) else e.current
+            except errors.ApiError:
+                if not await self.was_behind(self.read_at):
+                    raise
+                rec = registry.store.get(self.key)
         raise registry.conflict(self.name)
+
+    async def _attempt(self, rec: Record | None) -> Shown:
+        registry = self.registry
+        if rec is None:
+            raise registry.not_found(self.name)
+        obj = object_of(rec)
+        registry.check_preconditions(self.name, obj, self.options)
+        if registry.delete_pending(obj, self.options):
+            return await self._unchanged(rec)
+        # Admission sees the object, so there is nothing to admit when there is none (AdmissionToValidateObjectDeleteFunc).
+        if self.admission is not None:
+            await self._admit(self.admission, obj)
+        return await self._commit(rec, obj, dict(self.options))
+
+    async def _unchanged(self, rec: Record) -> Shown:
+        if await self.was_behind(self.read_at):
+            raise Conflict(self.registry.store.get(self.key), self.key)
+        return rec
 
     async def _admit(self, admission: Admission, obj: Obj) -> None:
         live = obj if self.native else await self.to_request(obj)
@@ -420,7 +455,7 @@ class Delete(Write):
             meta.pop("resourceVersion", None)
             encoded = registry.encoded(obj)
             if registry.is_stored(encoded, rec):
-                return rec
+                return await self._unchanged(rec)
             if ctx.dry_run:
                 return registry.not_stored(obj, rec.revision)
             return await registry.commit(self.key, obj, rec.revision, (), encoded)

@@ -48,6 +48,11 @@ class Store(Protocol):
         """Returns the record of a key, or None."""
         ...
 
+    async def behind(self, revision: int) -> bool:
+        """Whether something was written after ``revision``, by whomever, that is read only now: asks the other servers where there are
+        some. Who found no reason to write at ``revision`` looks again then. On a store of one machine reads are never behind."""
+        return False
+
     def range(
         self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False
     ) -> RangeResult:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ class KasServer:
     ``url``, ``port``, ``kubeconfig`` (path), ``token``, ``ca`` (path), ``pid`` are valid once started. ``output`` is what it printed so
     far. ``prefix`` is a command that runs the rest of its line: under limits, say.
     """
+
+    # Flags that a run of tests gives to every server that does not say otherwise.
+    more: Callable[[KasServer], Sequence[str]] = staticmethod(lambda server: ())
 
     def __init__(self, directory: Path, *flags: str, workers: int = 1, prefix: Sequence[str] = ()) -> None:
         self.directory, self.flags, self.workers, self.prefix = Path(directory), flags, workers, prefix
@@ -52,7 +55,7 @@ class KasServer:
         self._ready.clear()
         self._announced = False
         given = " ".join(self.flags)
-        flags = list(self.flags)
+        flags = [*self.flags, *self.more(self)]
         if "--secure-port" not in given:
             # A restart keeps the port, so that clients find the server again.
             flags += ["--secure-port", self.url.rpartition(":")[2] if self.url else "auto"]

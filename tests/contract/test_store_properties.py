@@ -6,16 +6,19 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from kas.store import Compacted, Conflict, FutureRevision, Op, StoreError, Transformers, compile_matcher, open_store
 from tests.contract.model import ModelStore
+from tests.contract.on_etcd import OnEtcd
 from tests.contract.sealing import ONE
 from tests.contract.store_suite import draft, keys
+from tests.etcd import Etcd
 
 EXAMPLES = int(os.environ.get("KAS_STORE_EXAMPLES", "60"))
 # Short keys, keys around the engine's bound, and keys beyond it that differ in their last bytes only.
@@ -48,10 +51,13 @@ class Histories(RuleBasedStateMachine):
     def begin(self) -> int:
         self.path = tempfile.mkdtemp(prefix="kas-store-")
         self.model = ModelStore()
-        self.store = open_store(self.path, sync=False, transformers=self.transformers)
+        self.store = self.opened()
         self.watchers = [s.watch("/registry/pods/", 0, lambda: None, limit=3) for s in (self.model, self.store)]
         self.taken: list[list[Any]] = [[], []]
         return 0
+
+    def opened(self) -> Any:
+        return open_store(self.path, sync=False, transformers=self.transformers)
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -175,6 +181,32 @@ class Histories(RuleBasedStateMachine):
 
 class SealedHistories(Histories):
     transformers = staticmethod(lambda key: None if key.endswith("a") else ONE)
+
+
+class EtcdHistories(Histories):
+    """On etcd a transaction has one revision, and nobody gives revisions."""
+
+    etcd: Etcd
+    write_given_revision = None
+    write_given_revisions = None
+
+    def opened(self) -> Any:
+        return OnEtcd(self.etcd)
+
+    @rule(target=Histories.revisions, ops=st.lists(Histories.op, min_size=2, max_size=4, unique_by=lambda o: o[0]))
+    def write_group(self, ops: Any) -> int:
+        operations = [self.operation(*op) for op in ops]
+        model, etcd = self.both(lambda s: s.commit_now(*operations, one_revision=True))
+        assert isinstance(model, tuple) == isinstance(etcd, tuple)
+        if isinstance(model, tuple):
+            assert model == etcd
+        return self.model.revision
+
+
+def test_histories_on_etcd(tmp_path: Path) -> None:
+    few = settings(max_examples=max(5, EXAMPLES // 4), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+    with Etcd(tmp_path) as etcd:
+        run_state_machine_as_test(type("OnThisEtcd", (EtcdHistories,), {"etcd": etcd}), settings=few)
 
 
 class TestHistories(Histories.TestCase):

@@ -14,12 +14,10 @@ from kas.client.hooks import HookClient, Shares
 from kas.client.http import Target
 from kas.client.kubeconfig import Backend, Users
 from kas.client.webhook import Webhook
-from kas.filters.tracingconfig import TracingSettings, load
 from kas.observe import otlp
 from kas.observe.otlp import OTLPExporter
 from kas.observe.tracing import CURRENT, MAX_CHILDREN, MILLION, Span, Tracer, current, outgoing, parse
 from kas.request.http import Request, Response
-from kas.types.configfile import ConfigurationError
 from tests.observe.collector import Collector
 from tests.server.whole import World
 
@@ -234,36 +232,3 @@ def test_texts_are_cut(collector):
     span.end()
     exporter.close()
     assert collector.wait_for(1)[0].attributes == {"long": "é" * otlp.MAX_TEXT, "n": 5}
-
-
-# --- the file
-
-DECODE = "failed to read tracing config: unable to decode tracing configuration data: "
-VALIDATE = "failed to validate tracing configuration: "
-NEGATIVE = "samplingRatePerMillion: Invalid value: -2: sampling rate must be positive"
-TOO_MANY = "samplingRatePerMillion: Invalid value: 1000001: sampling rate per million must be less than or equal to one million"
-UNSUPPORTED = (
-    'endpoint: Invalid value: "http://x:1": unsupported scheme: http.  Options are none, dns, unix, or unix-abstract'
-)
-WRONG = [
-    ({"samplingRatePerMillion": -2}, VALIDATE + NEGATIVE),
-    ({"samplingRatePerMillion": MILLION + 1}, VALIDATE + TOO_MANY),
-    ({"endpoint": "http://x:1", "samplingRatePerMillion": -2}, f"{VALIDATE}[{NEGATIVE}, {UNSUPPORTED}]"),
-    ({"nope": 1}, DECODE + 'strict decoding error: unknown field "nope"'),
-    ({"kind": "X"}, DECODE + 'no kind "X" is registered for version "apiserver.config.k8s.io/v1" in scheme '
-                             '"k8s.io/apiserver/pkg/server/options/tracing.go:49"'),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("said", "text"), WRONG, ids=[str(i) for i in range(len(WRONG))])
-def test_files_that_cannot_be_used(tmp_path, said, text):
-    with pytest.raises(ConfigurationError) as e:
-        load(configuration(tmp_path, **said))
-    assert str(e.value) == text
-
-
-@pytest.mark.parametrize("endpoint", ["localhost:4317", "dns://x:1", "unix:///run/otel.sock", "unix-abstract:///x"])
-def test_files_that_can_be_used(tmp_path, endpoint):
-    for version in ("v1alpha1", "v1beta1", "v1"):
-        path = configuration(tmp_path, apiVersion=f"apiserver.config.k8s.io/{version}", endpoint=endpoint)
-        assert load(path) == TracingSettings(endpoint, 0)

@@ -101,7 +101,7 @@ class Recorder:
         query = f"watch=1&{SELECTOR}&allowWatchBookmarks=1&resourceVersion={s.after}&timeoutSeconds={rnd.randrange(3, 6)}"
         try:
             c = self.connect(self.server)
-            with c.session.get(f"{self.server.url}{PATH}?{query}", stream=True, timeout=20) as r:
+            with c.session.get(f"{c.server.url}{PATH}?{query}", stream=True, timeout=20) as r:
                 if r.status_code != 200:
                     time.sleep(0.1)
                     return True

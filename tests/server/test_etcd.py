@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,36 @@ def test_a_killed_replicator_is_replaced_and_nothing_is_missed(pair) -> None:
     assert one("DELETE", f"{CONFIG_MAPS}/meanwhile")[0] == 200
 
 
+def test_a_refusal_that_comes_of_an_old_replica_is_taken_back(pair) -> None:
+    one, two = (Client(server) for server in pair)
+    (replicator,) = [pid for pid in _children(pair[1]) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
+
+    def behind(change: Callable[[], object], ask: Callable[[], tuple[int, dict]]) -> tuple[int, dict]:
+        """What the second server answers while its replica does not show a change of the first, at first."""
+        os.kill(replicator, signal.SIGSTOP)
+        later = threading.Timer(0.5, os.kill, (replicator, signal.SIGCONT))
+        try:
+            change()
+            later.start()
+            return ask()
+        finally:
+            later.join()
+
+    at = f"{CONFIG_MAPS}/late"
+    status, put = behind(lambda: one("POST", CONFIG_MAPS, config_map("late", x="1")), lambda: two("PUT", at, config_map("late", x="2")))
+    assert (status, put["data"]) == (200, {"x": "2"})
+    # What changes nothing of the object as it was would be no write; by now it is one.
+    status, again = behind(lambda: one("PUT", at, config_map("late", x="3")), lambda: two("PUT", at, config_map("late", x="2")))
+    assert (status, again["data"], one("GET", at)[1]["data"]) == (200, {"x": "2"}, {"x": "2"})
+    made = config_map("in-it")
+    space = {"metadata": {"name": "late-space"}}
+    where = "/api/v1/namespaces/late-space/configmaps"
+    assert behind(lambda: one("POST", "/api/v1/namespaces", space), lambda: two("POST", where, made))[0] == 201
+    assert behind(lambda: one("DELETE", at), lambda: two("POST", CONFIG_MAPS, config_map("late")))[0] == 201
+    assert behind(lambda: one("DELETE", at), lambda: two("DELETE", at))[0] == 404
+    assert one("DELETE", "/api/v1/namespaces/late-space")[0] == 200
+
+
 def test_etcd_gone_and_back(pair, etcd: Etcd) -> None:
     one, two = (Client(server) for server in pair)
     assert one("POST", CONFIG_MAPS, config_map("before"))[0] == 201
@@ -214,3 +245,20 @@ def test_two_clusters_share_an_etcd_below_prefixes(pair, etcd: Etcd, tmp_path) -
         assert Client(other)("POST", CONFIG_MAPS, config_map("apart"))[0] == 201
         assert open_envelope(etcd.value("/elsewhere/configmaps/default/apart"))[:2] == ("v1", "ConfigMap")
         assert one("GET", f"{CONFIG_MAPS}/apart")[0] == 404
+
+
+def test_the_replicator_ends_last(tmp_path: Path) -> None:
+    # Else what workers write when they end would wait for a replica that nobody fills any more.
+    with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
+        eventually(lambda: len(_children(server)) == 2)  # a first start has one more, which makes keys
+        (replicator,) = [pid for pid in _children(server) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
+        (worker,) = (pid for pid in _children(server) if pid != replicator)
+        os.kill(worker, signal.SIGSTOP)
+        os.kill(server.pid, signal.SIGTERM)
+        pending = Path(f"/proc/{worker}/status")
+        eventually(lambda: int(pending.read_text().split("ShdPnd:")[1].split()[0], 16) & 1 << (signal.SIGTERM - 1))
+        assert Path(f"/proc/{replicator}/comm").exists()
+        assert not int(Path(f"/proc/{replicator}/status").read_text().split("ShdPnd:")[1].split()[0], 16)
+        os.kill(worker, signal.SIGCONT)
+        assert server.process.wait(30) == 0
+        assert not Path(f"/proc/{replicator}/comm").exists()

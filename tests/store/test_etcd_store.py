@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import signal
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from kas.registry.etcdvalues import custom
-from kas.store import Conflict, Op, Unavailable, Unknown
+from kas.store import Conflict, Full, Op, StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import COMPACT, PUT, TXN, Client, prefix_end
+from kas.store.etcd.client import COMPACT, PUT, RANGE, REVOKE, TXN, AsyncClient, Call, Client, Config, LeaseGone, prefix_end, translate
 from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.layout import Keys, Undecodable
+from kas.store.etcd.leases import Leases
 from kas.store.etcd.replicator import Lost, Replicator, ordered_progress
 from kas.store.etcd.store import EtcdStore
+from kas.store.lmdb import LMDBStore
+from tests import need
 from tests.contract.store_suite import draft, keys, seen
-from tests.etcd import Etcd
+from tests.etcd import Cluster, Etcd
 
 A, B = "/registry/pods/ns/a", "/registry/pods/ns/b"
 
@@ -43,7 +53,7 @@ class Plain:
 class Server:
     """A replica with its replicator, as one kas server has it, in this process."""
 
-    def __init__(self, etcd: Etcd, path: Path) -> None:
+    def __init__(self, etcd: Etcd | Cluster, path: Path) -> None:
         self.client = Client(etcd.config)
         self.replicator = Replicator(self.client, lambda store: Plain(), Keys(), path, self._open)
         self.path, self.etcd = path, etcd
@@ -64,11 +74,22 @@ class Server:
         except BaseException as e:
             self.failed.append(e)
 
-    def stop(self) -> None:
+    def pause(self) -> None:
+        """Ends everything but keeps the replica."""
         self.replicator.stop()
         self.thread.join(60)
         assert not self.thread.is_alive()
         self.store.close()
+
+    def again(self) -> None:
+        """As the process does when it starts again."""
+        self.replicator = Replicator(self.client, lambda store: Plain(), Keys(), self.path, self._open)
+        self.store = self.replicator.begin()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.pause()
         self.client.close()
 
 
@@ -78,6 +99,12 @@ def eventually(condition, seconds: float = 60.0):
         assert time.monotonic() < until, "it did not happen"
         time.sleep(0.01)
     return found
+
+
+@pytest.fixture(autouse=True)
+def few_fences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine does not change the revisions that tests count."""
+    monkeypatch.setattr("kas.store.etcd.store.NUDGE_S", 2.0)
 
 
 @pytest.fixture
@@ -118,7 +145,7 @@ def test_a_lost_race_shows_what_is_there(server: Server, expected: int) -> None:
     for gone in (Op(B, None), Op(B, None, 0), Op(B, None, 5)):
         with pytest.raises(Conflict):
             server.store.commit_now(gone)
-    assert server.store.revision == 2
+    assert seen(server.store.events("/registry/", 1, 10)[0]) == [(2, 1, A)]
 
 
 def test_a_transaction_is_all_or_nothing_and_one_revision(server: Server) -> None:
@@ -243,8 +270,6 @@ def test_a_replica_is_thrown_away_when_history_is_missing(server: Server, etcd: 
 
 
 def test_a_cluster_that_went_back_is_noticed(server: Server, etcd: Etcd) -> None:
-    import shutil
-
     for i in range(5):
         server.store.commit_now(Op(f"/registry/x/{i}", draft(), 0))
     etcd.kill()
@@ -299,3 +324,301 @@ def test_servers_take_turns_in_compacting(etcd: Etcd) -> None:
 )
 def test_progress_is_trusted_from_the_versions_that_order_it(version: str, ordered: bool) -> None:
     assert ordered_progress(version) is ordered
+
+
+# -- what a sceptic looked for
+
+
+def outside(etcd: Etcd, *requests: tuple[Call, Any]) -> None:
+    """Somebody else writes."""
+    client = Client(etcd.config)
+    try:
+        for call, request in requests:
+            client.call(call, request)
+    finally:
+        client.close()
+
+
+def put_of(key: str, data: str = "x") -> tuple[Call, Any]:
+    return PUT, pb.PutRequest(key=key.encode(), value=draft(data=data).json)
+
+
+def delete_of(key: str) -> tuple[Call, Any]:
+    return TXN, pb.TxnRequest(success=[pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key.encode()))])
+
+
+def test_a_delete_at_the_revision_of_a_compaction_is_not_lost(server: Server, etcd: Etcd) -> None:
+    # Before 3.4.33 and 3.5.15 a watch that begins at that revision is not cancelled, and is not told of the delete.
+    server.store.commit_now(Op(A, draft(), 0))
+    server.pause()
+    outside(etcd, delete_of(A), put_of(B), (COMPACT, pb.CompactionRequest(revision=3, physical=True)))
+    server.again()
+    assert server.store.revision == 4
+    assert (server.store.get(A), server.store.get(B).revision) == (None, 4)
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_a_restored_cluster_that_has_overtaken_the_replica_is_noticed(server: Server, etcd: Etcd, tmp_path: Path, alike: bool) -> None:
+    server.store.commit_now(Op(A, draft(data="1"), 0))
+    etcd.kill()
+    shutil.copytree(etcd.data, tmp_path / "backup")
+    etcd.start()
+    eventually(lambda: _written(server, Op(B if alike else A, draft(data="2"))))
+    server.pause()
+    etcd.kill()
+    shutil.rmtree(etcd.data)
+    shutil.copytree(tmp_path / "backup", etcd.data)
+    etcd.start()
+    # The same key is written at the same revision, as renewed leases are; only its value tells.
+    outside(etcd, put_of(B, "3"), *(put_of("/registry/x/1", str(i)) for i in range(5)))
+    server.again()
+    assert (b'"data":"1"' in server.store.get(A).json, b'"data":"3"' in server.store.get(B).json) == (True, True)
+
+
+def _written(server: Server, op: Op) -> bool:
+    try:
+        server.store.commit_now(op)
+    except (Unavailable, Unknown):
+        return False
+    return True
+
+
+def test_answers_in_fragments_are_whole_revisions(server: Server, etcd: Etcd) -> None:
+    server.pause()
+    large = "y" * 700_000
+    several = [pb.RequestOp(request_put=put_of(f"/registry/x/{i}", large[:400_000])[1]) for i in range(3)]
+    outside(etcd, *(put_of(f"/registry/z/{i}", large) for i in range(6)), (TXN, pb.TxnRequest(success=several)), delete_of("/registry/z/0"))
+    applied: list[list[int]] = []
+    apply_many = LMDBStore.apply_many
+
+    def counted(store: LMDBStore, revisions: list) -> None:
+        applied.append([len(ops) for _, ops in revisions])
+        apply_many(store, revisions)
+
+    server.store = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LMDBStore, "apply_many", counted)
+        server.again()
+        eventually(lambda: server.store.revision >= 9)
+    assert [n for revisions in applied for n in revisions] == [1] * 6 + [3, 1]
+    assert len(applied) > 1  # nothing is gathered but the revision that goes on
+    assert [r.version for r in server.store.range("/registry/x/").records] == [1, 1, 1]
+
+
+def test_keys_that_nobody_here_can_hold_do_not_stop_it(server: Server, etcd: Etcd) -> None:
+    long = "/registry/x/" + "n" * 5000
+    outside(etcd, put_of(long), delete_of(long), put_of(A))
+    eventually(lambda: server.store.get(A) is not None)
+    assert seen(server.store.events("/registry/", 1, 10)[0]) == [(4, 1, A)]
+
+
+def test_a_replica_of_another_boot_is_not_believed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.store.commit_now(Op(A, draft(), 0))
+    server.pause()
+    monkeypatch.setattr("kas.store.etcd.replicator.boot_id", lambda: "another")
+    server.again()
+    assert (server.store.compacted_revision, server.store.get(A).revision) == (2, 2)
+
+
+def test_a_damaged_replica_is_made_anew(server: Server) -> None:
+    server.store.commit_now(Op(A, draft(), 0))
+    server.pause()
+    (server.path / "data.mdb").write_bytes(b"")
+    server.again()
+    assert (server.store.compacted_revision, server.store.get(A).revision) == (2, 2)
+
+
+def test_keys_of_others_hold_up_no_answer(server: Server, etcd: Etcd) -> None:
+    store = server.store
+    store.commit_now(Op(A, draft(), 0))
+    outside(etcd, put_of("/other"))
+    with pytest.raises(Conflict) as caught:
+        store.commit_now(Op(A, draft(), 0))
+    assert caught.value.current.revision == 2
+
+    async def check() -> None:
+        store.start(asyncio.get_running_loop())
+        await asyncio.to_thread(outside, etcd, put_of("/other"))
+        with pytest.raises(Conflict):
+            await store.commit(Op(B, None))
+
+    asyncio.run(check())
+
+
+def test_a_lease_that_is_gone_is_replaced(server: Server, etcd: Etcd) -> None:
+    async def check() -> None:
+        store = server.store
+        store.start(asyncio.get_running_loop())
+        await store.commit(Op(A, draft(lease_s=3600), 0))
+        lease = (await store._calls()[1].lease(3600),)
+        await asyncio.to_thread(outside, etcd, (REVOKE, pb.LeaseRevokeRequest(ID=lease[0])))
+        await store.commit(Op(B, draft(lease_s=3600), 0))
+        assert store.get(B) is not None
+
+    asyncio.run(check())
+    eventually(lambda: server.store.get(A) is None)
+
+
+def test_no_key_ends_before_its_time() -> None:
+    granted: list[int] = []
+
+    class Clock:
+        now = 0.0
+
+    class Slow:
+        async def call(self, call, request):
+            Clock.now += 5.0  # etcd counts from somewhere in between
+            granted.append(request.TTL)
+            return pb.LeaseGrantResponse(ID=len(granted), TTL=request.TTL)
+
+    async def check() -> None:
+        leases = Leases(Slow(), reuse_s=60, keys=3, now=lambda: Clock.now)
+        assert [await leases.lease(15) for _ in range(2)] == [1, 2]  # too short to be shared in whole seconds
+        assert [await leases.lease(3600) for _ in range(4)] == [3, 3, 3, 4]
+        Clock.now += 56.0
+        assert await leases.lease(3600) == 5
+        assert granted == [15, 15, 3660, 3660, 3660]
+
+    asyncio.run(check())
+
+
+def test_a_cluster_that_answers_from_the_past_is_not_believed(server: Server) -> None:
+    server.store.commit_now(Op(A, draft(), 0))
+    server.replicator.stop()  # so that it is not noticed there
+    server.thread.join(60)
+    server.store.apply(50, [])
+
+    async def check() -> None:
+        server.store.start(asyncio.get_running_loop())
+        with pytest.raises(Unavailable, match="gone back"):
+            await server.store.fresh()
+        with pytest.raises(Unknown, match="gone back"):
+            await server.store.commit(Op(B, draft(), 0))
+        with pytest.raises(Unavailable, match="gone back"):
+            await server.store.commit(Op(A, draft(), 7))
+
+    asyncio.run(check())
+
+
+def test_a_server_that_hangs_costs_a_share_of_the_time(etcd: Etcd) -> None:
+    with socket.socket() as hung:
+        hung.bind(("127.0.0.1", 0))
+        hung.listen()  # connections are made, and nothing is ever said
+        config = Config((f"http://127.0.0.1:{hung.getsockname()[1]}", etcd.url))
+        client = Client(config)
+        assert client.call(RANGE, pb.RangeRequest(key=b"/"), 4.0).header.revision == 1
+        client.close()
+
+        async def check() -> None:
+            client = AsyncClient(config)
+            assert (await client.call(RANGE, pb.RangeRequest(key=b"/"), 4.0)).header.revision == 1
+            await client.close()
+
+        asyncio.run(check())
+
+
+class Broke(grpc.RpcError):
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        self.code, self.details = lambda: code, lambda: details
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "error"),
+    [
+        (grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 2", Unknown),
+        (grpc.StatusCode.ABORTED, "", Unknown),
+        (grpc.StatusCode.UNAVAILABLE, "Socket closed", Unknown),
+        (grpc.StatusCode.UNAVAILABLE, "etcdserver: leader changed", Unknown),
+        (grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses", Unavailable),
+        (grpc.StatusCode.NOT_FOUND, "etcdserver: requested lease not found", LeaseGone),
+        (grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large", StoreError),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", Full),
+    ],
+)
+def test_what_may_have_happened_is_not_told_as_undone(code: grpc.StatusCode, details: str, error: type) -> None:
+    with pytest.raises(StoreError) as caught:
+        translate(Broke(code, details), TXN)
+    assert type(caught.value) is error
+
+
+def test_a_watch_on_a_server_that_hangs_goes_on_at_another(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        server = Server(cluster, tmp_path / "replica")
+        try:
+            server.store.commit_now(Op(A, draft(), 0))
+            followed = next(m for m in cluster.members if m.url == server.replicator.followed)
+            followed.signal(signal.SIGSTOP)
+            try:
+                others = [m for m in cluster.members if m is not followed]
+                eventually(lambda: _put_through(others, "/registry/x/1"))
+                eventually(lambda: server.store.get("/registry/x/1") is not None, 30.0)
+            finally:
+                followed.signal(signal.SIGCONT)
+        finally:
+            server.stop()
+
+
+def _put_through(members: list[Etcd], key: str) -> bool:
+    for member in members:
+        try:
+            outside(member, put_of(key))
+        except StoreError:
+            continue
+        return True
+    return False
+
+
+def test_a_user_with_a_password(etcd: Etcd) -> None:
+    etcdctl = need.program("etcdctl", "Debian's etcd-client")
+    for command in ("user add root:secret", "user grant-role root root", "auth enable"):
+        env = {**os.environ, "ETCDCTL_API": "3"}
+        subprocess.run([etcdctl, "--endpoints", etcd.url, *command.split()], check=True, capture_output=True, env=env)
+    known = replace(etcd.config, username="root", password="secret")
+    assert "secret" not in repr(known)
+    for config, allowed in ((known, True), (replace(known, password="wrong"), False), (etcd.config, False)):
+        client = Client(config)
+        if allowed:
+            client.call(PUT, pb.PutRequest(key=b"/a"))
+            client._metadata = (("hasleader", "true"), ("token", "forgotten.1"))  # as after a restart of etcd
+            client.call(PUT, pb.PutRequest(key=b"/a"))
+        else:
+            with pytest.raises(StoreError):
+                client.call(PUT, pb.PutRequest(key=b"/a"))
+        client.close()
+
+    async def check() -> None:
+        client = AsyncClient(known)
+        client._metadata = (("hasleader", "true"), ("token", "forgotten.1"))
+        assert (await client.call(PUT, pb.PutRequest(key=b"/a"))).header.revision == 4
+        await client.close()
+
+    asyncio.run(check())
+
+
+def test_a_full_cluster_is_told_and_read(tmp_path: Path) -> None:
+    etcd = Etcd(tmp_path)
+    try:
+        etcd.start("--quota-backend-bytes=2000000")
+        server = Server(etcd, tmp_path / "replica")
+
+        async def check() -> None:
+            store = server.store
+            store.start(asyncio.get_running_loop())
+            await store.probe()
+            assert store.full() == ""
+            await store.commit(Op(A, draft(), 0))
+            with pytest.raises(Full):
+                for i in range(400):  # etcd looks at its size when a batch is written
+                    await store.commit(Op(f"/registry/x/{i}", draft(data="y" * 100_000), 0))
+            await store.probe()
+            assert (store.full(), store.unreachable(2.0)) == ("database space exceeded", "")
+            await store.fresh()  # where a key cannot be written, etcd is only asked
+            await store.commit(Op(A, None))
+            assert store.get(A) is None
+
+        try:
+            asyncio.run(check())
+        finally:
+            server.stop()
+    finally:
+        etcd.kill()

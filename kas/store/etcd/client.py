@@ -3,8 +3,9 @@
 What a call means stands in etcd's documentation; the messages in ``etcd.proto``. Two clients make the same calls: ``Client`` waits, for
 threads of its own; ``AsyncClient`` belongs to an event loop.
 
-A *safe* call (it changes nothing) is asked of the next server when one is not available. A write is sent once, to a server that can be
-reached: nobody knows whether one that broke off was carried out, and ``Unknown`` says so.
+A *safe* call (it changes nothing, or nothing that matters twice) is asked of the next server when one is not available or takes longer than
+its share of the time. A write is sent once, to a server that can be reached: nobody knows whether one that broke off was carried out, and
+``Unknown`` says so, unless etcd's own answer says that it was refused.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 from urllib.parse import urlsplit
@@ -54,11 +55,12 @@ TXN = Call("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)
 PUT = Call("/etcdserverpb.KV/Put", pb.PutRequest, pb.PutResponse)
 COMPACT = Call("/etcdserverpb.KV/Compact", pb.CompactionRequest, pb.CompactionResponse)
 WATCH = Call("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, safe=True)
-GRANT = Call("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
+GRANT = Call("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse, safe=True)  # one too many ends by itself
 REVOKE = Call("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
 TIME_TO_LIVE = Call("/etcdserverpb.Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse, safe=True)
 SNAPSHOT = Call("/etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest, pb.SnapshotResponse, safe=True)
 STATUS = Call("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse, safe=True)
+AUTHENTICATE = Call("/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse, safe=True)
 ALARM = Call("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse, safe=True)
 
 
@@ -70,6 +72,9 @@ class Config:
     cafile: str = ""
     certfile: str = ""
     keyfile: str = ""
+    lease_reuse_s: int = 60
+    username: str = ""
+    password: str = field(default="", repr=False)
 
     def targets(self) -> list[tuple[str, grpc.ChannelCredentials | None]]:
         """What gRPC calls the servers, with what secures the connection (None for http). Raises ``StoreError`` for a file that cannot be
@@ -107,9 +112,20 @@ def translate(e: grpc.RpcError, call: Call[Any, Any]) -> NoReturn:
         raise FutureRevision(0, 0) from None
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "space exceeded" in details:
         raise Full(text) from None
-    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN):
-        raise (Unavailable if call.safe or _never_sent(e) else Unknown)(text) from None
-    raise StoreError(text) from None
+    if code in REFUSED:
+        raise (LeaseGone if "lease not found" in details else StoreError)(text) from None
+    raise (Unavailable if call.safe or _never_sent(e) else Unknown)(text) from None
+
+
+# What a server says that has decided not to do it. Anything else may come from a connection, or from a server that has begun.
+REFUSED = (
+    grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED,
+)  # fmt: skip
+
+
+class LeaseGone(StoreError):
+    """The lease of a put has ended; nothing was written."""
 
 
 def _never_sent(e: grpc.RpcError) -> bool:
@@ -117,9 +133,29 @@ def _never_sent(e: grpc.RpcError) -> bool:
     return e.code() == grpc.StatusCode.UNAVAILABLE and "failed to connect" in (e.details() or "")
 
 
+def _logged_out(e: grpc.RpcError) -> bool:
+    """Whether the token is one that the server does not know (any more); nothing was done."""
+    details = e.details() or ""
+    return e.code() == grpc.StatusCode.UNAUTHENTICATED or "revision of auth store is old" in details or "user name is empty" in details
+
+
+def _login(config: Config) -> pb.AuthenticateRequest:
+    return pb.AuthenticateRequest(name=config.username, password=config.password)
+
+
+def _with_token(answer: pb.AuthenticateResponse) -> tuple[tuple[str, str], ...]:
+    return (*HAS_LEADER, ("token", answer.token))
+
+
 def _retry(e: grpc.RpcError, call: Call[Any, Any]) -> bool:
     """Whether another server may be asked."""
-    return _never_sent(e) or (call.safe and e.code() == grpc.StatusCode.UNAVAILABLE)
+    return _never_sent(e) or (call.safe and e.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED))
+
+
+def _share(call: Call[Any, Any], until: float, attempt: int, servers: int) -> float:
+    """How long one server may take: of a safe call a part of what is left, so that there is time for the others."""
+    left = max(0.001, until - time.monotonic())
+    return left / max(1, servers - attempt + 1) if call.safe else left
 
 
 class Client:
@@ -130,27 +166,46 @@ class Client:
             grpc.secure_channel(target, secured, OPTIONS) if secured else grpc.insecure_channel(target, OPTIONS)
             for target, secured in config.targets()
         ]
+        self._servers, self._config = config.servers, config
+        self._metadata: tuple[tuple[str, str], ...] | None = None if config.username else HAS_LEADER
         self._turn = 0
+
+    @property
+    def asked(self) -> str:
+        """Who is asked next."""
+        return self._servers[self._turn % len(self._servers)]
 
     def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
         """The answer. Raises ``StoreError`` and what derives from it; of a write ``Unknown`` when it may have happened."""
         until = time.monotonic() + within_s
+        logged_in = call is AUTHENTICATE
         for attempt in itertools.count(1):
+            metadata = HAS_LEADER if call is AUTHENTICATE else self._known()
             method = self._channel().unary_unary(
                 call.path,
                 request_serializer=call.request.SerializeToString,
                 response_deserializer=call.answer.FromString,
             )
             try:
-                answer: A = method(request, timeout=max(0.001, until - time.monotonic()), metadata=HAS_LEADER)
+                answer: A = method(request, timeout=_share(call, until, attempt, len(self._channels)), metadata=metadata)
                 return answer
             except grpc.RpcError as e:
+                if self._config.username and not logged_in and _logged_out(e):
+                    logged_in, self._metadata = True, None
+                    continue
                 self._turn += 1
                 pause = min(0.05 * attempt, 1.0)
                 if not _retry(e, call) or time.monotonic() + pause >= until:
                     translate(e, call)
                 time.sleep(pause)
         raise AssertionError("unreachable")
+
+    def _known(self) -> tuple[tuple[str, str], ...]:
+        """What tells etcd who asks."""
+        metadata = self._metadata
+        if metadata is None:
+            metadata = self._metadata = _with_token(self.call(AUTHENTICATE, _login(self._config)))
+        return metadata
 
     def _channel(self) -> grpc.Channel:
         return self._channels[self._turn % len(self._channels)]
@@ -160,7 +215,7 @@ class Client:
         method = self._channel().stream_stream(
             WATCH.path, request_serializer=pb.WatchRequest.SerializeToString, response_deserializer=pb.WatchResponse.FromString
         )
-        stream = method(requests, metadata=HAS_LEADER)
+        stream = method(requests, metadata=self._known())
         return stream, stream
 
     def snapshot(self) -> Iterator[pb.SnapshotResponse]:
@@ -196,13 +251,17 @@ class AsyncClient:
             grpc.aio.secure_channel(target, secured, OPTIONS) if secured else grpc.aio.insecure_channel(target, OPTIONS)
             for target, secured in config.targets()
         ]
+        self._config = config
+        self._metadata: tuple[tuple[str, str], ...] | None = None if config.username else HAS_LEADER
         self._turn = 0
         self._methods: dict[tuple[str, int], Any] = {}
 
     async def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
         """As ``Client.call``."""
         until = time.monotonic() + within_s
+        logged_in = call is AUTHENTICATE
         for attempt in itertools.count(1):
+            metadata = HAS_LEADER if call is AUTHENTICATE else self._metadata or await self._log_in()
             at = await self._reachable(until)
             method = self._methods.get((call.path, at))
             if method is None:
@@ -212,14 +271,21 @@ class AsyncClient:
                     response_deserializer=call.answer.FromString,
                 )
             try:
-                answer: A = await method(request, timeout=max(0.001, until - time.monotonic()), metadata=HAS_LEADER)
+                answer: A = await method(request, timeout=_share(call, until, attempt, len(self._channels)), metadata=metadata)
                 return answer
             except grpc.RpcError as e:
+                if self._config.username and not logged_in and _logged_out(e):
+                    logged_in, self._metadata = True, None
+                    continue
                 self._turn = at + 1
                 if not _retry(e, call) or time.monotonic() >= until:
                     translate(e, call)
                 await asyncio.sleep(min(0.05 * attempt, max(0.0, until - time.monotonic())))
         raise AssertionError("unreachable")
+
+    async def _log_in(self) -> tuple[tuple[str, str], ...]:
+        metadata = self._metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))
+        return metadata
 
     async def _reachable(self, until: float) -> int:
         channels, ready = self._channels, grpc.ChannelConnectivity.READY

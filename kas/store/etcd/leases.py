@@ -1,7 +1,7 @@
 """Leases for keys that end by themselves, shared as upstream shares them (storage/etcd3/lease_manager.go).
 
-Keys of the same lifetime take the same lease for a while: for at most ``REUSE_S`` seconds or a twentieth of the lifetime, and at most
-``KEYS`` of them. The lease lives as much longer, so that no key ends early.
+Keys of the same lifetime take the same lease for a while: for at most ``--lease-reuse-duration-seconds`` or a twentieth of the lifetime, in
+whole seconds, and at most ``KEYS`` of them. The lease lives as much longer, so that no key ends early.
 """
 
 from __future__ import annotations
@@ -38,10 +38,14 @@ class Leases:
         async with self._lock:  # who comes meanwhile takes the one that is being made
             current = self._current.get(ttl_s)
             if current is None or self._now() >= current.until or current.keys >= self._keys:
-                reuse = min(self._reuse_s, 0.05 * ttl_s)
-                answer = await self._client.call(GRANT, pb.LeaseGrantRequest(TTL=ttl_s + int(reuse)))
+                reuse, began = int(min(self._reuse_s, 0.05 * ttl_s)), self._now()
+                answer = await self._client.call(GRANT, pb.LeaseGrantRequest(TTL=ttl_s + reuse))
                 if answer.error:
                     raise StoreError(f"etcdserver: {answer.error}")
-                current = self._current[ttl_s] = _Lease(answer.ID, self._now() + reuse, 0)
+                current = self._current[ttl_s] = _Lease(answer.ID, began + reuse, 0)
             current.keys += 1
             return current.id
+
+    def forget(self, lease: int) -> None:
+        """The lease has ended before its time: somebody revoked it, or the cluster went back to before it was made."""
+        self._current = {ttl_s: one for ttl_s, one in self._current.items() if one.id != lease}

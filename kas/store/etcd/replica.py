@@ -1,7 +1,8 @@
 """The machine's copy of what etcd holds: an LMDB environment with a note on whose copy it is.
 
 ``open_replica`` is for the one who writes it, before anybody reads it. A copy is used again when its note names the same cluster and the
-same form, and the cluster still has the history since; else it is thrown away.
+same form, the machine was not started anew (it is never synced, so a power cut may leave anything of it), and the cluster still has the
+history since; else it is thrown away.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-FORMAT = 1
+FORMAT = 2
 NOTE = "replica.of"
 
 log = logging.getLogger("kas.store.etcd")
@@ -21,24 +22,32 @@ log = logging.getLogger("kas.store.etcd")
 @dataclass(frozen=True)
 class Note:
     """Whose copy it is: etcd's cluster, the keys' prefix, the form of the records here. ``raft_term``, the highest seen, never falls unless
-    the cluster was restored from a backup."""
+    the cluster was restored from a backup. ``boot``: while the machine was up for which time."""
 
     cluster_id: int
     prefix: str
     raft_term: int
+    boot: str
     format: int = FORMAT
 
     def fits(self, other: Note) -> bool:
         """Whether a copy with the note ``other``, made earlier, is one of the same cluster, and the cluster has not gone back."""
-        same = (self.cluster_id, self.prefix, self.format) == (other.cluster_id, other.prefix, other.format)
-        return same and other.raft_term <= self.raft_term
+        return replace(other, raft_term=self.raft_term) == self and other.raft_term <= self.raft_term
+
+
+def boot_id() -> str:
+    """What names the time since the machine was started; "-" where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "-"
 
 
 def read_note(path: Path) -> Note | None:
     """The note of a copy that was finished; None when there is none or it is not understood."""
     try:
-        cluster_id, raft_term, form, prefix = (path / NOTE).read_text().rstrip("\n").split(" ", 3)
-        return Note(int(cluster_id), prefix, int(raft_term), int(form))
+        cluster_id, raft_term, form, boot, prefix = (path / NOTE).read_text().rstrip("\n").split(" ", 4)
+        return Note(int(cluster_id), prefix, int(raft_term), boot, int(form))
     except (OSError, ValueError):
         return None
 
@@ -46,7 +55,7 @@ def read_note(path: Path) -> Note | None:
 def write_note(path: Path, note: Note) -> None:
     """The copy in ``path`` is complete, and whose it is."""
     new = path / (NOTE + ".new")
-    new.write_text(f"{note.cluster_id} {note.raft_term} {note.format} {note.prefix}\n")
+    new.write_text(f"{note.cluster_id} {note.raft_term} {note.format} {note.boot} {note.prefix}\n")
     os.replace(new, path / NOTE)
 
 

@@ -18,16 +18,20 @@ from typing import Any
 
 import grpc
 
-from kas.store._engine import Op
-from kas.store.errors import Compacted, FutureRevision, StoreError
+from kas.store import open_store
+from kas.store._engine import Draft, Event, Op
+from kas.store.errors import Compacted, FutureRevision, KeyTooLong, StoreError
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import RANGE, Client, prefix_end
+from kas.store.etcd.client import RANGE, STATUS, Client, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
-from kas.store.etcd.replica import Note, discard, read_note, write_note
+from kas.store.etcd.replica import Note, boot_id, discard, read_note, write_note
 from kas.store.lmdb import LMDBStore
 
 PAGE = 1000
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
+LOADS = 5  # times a replica is filled anew because etcd forgot the revision it was being filled from
+SILENT_S = 3.0  # a server that was asked how far it is, and says nothing for so long, is left for the next
+WITNESSES = (100, 10_000)  # revisions back, where a put is looked for that etcd has to know, too
 TOLD = 20  # unreadable values that are named in the log
 
 log = logging.getLogger("kas.store.etcd")
@@ -51,6 +55,12 @@ def ordered_progress(version: str) -> bool:
     return patch >= least if least is not None else (major, minor) > (3, 5)
 
 
+def _json(draft: Draft, revision: int) -> bytes:
+    """The JSON of the record that a draft becomes."""
+    comma = b"" if draft.tail.startswith(b"}") else b","
+    return draft.head + b'"resourceVersion":"%d"' % revision + comma + draft.tail
+
+
 class Replicator:
     """Follows the cluster into one replica."""
 
@@ -62,12 +72,15 @@ class Replicator:
         self._client, self._values_of, self._keys, self._path, self._open = client, values, keys, path, open_replica
         self._values: Values
         self._requests: queue.SimpleQueue[pb.WatchRequest | None] = queue.SimpleQueue()
+        self.followed = ""  # the server
         self._stream: Any = None
         self._stopping = threading.Event()
         self._note: Note | None = None
         self.replica: LMDBStore
         self.synced_at = 0.0
         self.unreadable = 0
+        self._ordered = False  # whether the server that is followed answers progress requests in the order of events
+        self._asked_at = 0.0  # when somebody asked for progress and nothing was heard since; 0: something was
 
     # -- before anybody reads
 
@@ -75,26 +88,52 @@ class Replicator:
         """Opens the replica, complete up to some revision: the one that is there when it still fits, else a new one. Raises
         ``StoreError`` when the cluster cannot be asked."""
         first = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True), within_s=30.0)
-        now = Note(first.header.cluster_id, self._keys.prefix, first.header.raft_term)
+        now = self._note_of(first)
         before = read_note(self._path)
         if before is None or not now.fits(before):
-            why = "it is not finished" if before is None else "it belongs to another cluster, or to a later state of this one"
+            why = "it is not finished" if before is None else "it is of another cluster, of a later state, or of another boot"
             discard(self._path, why)
-        self.replica = self._open()
-        self.replica.start()
-        have = self.replica.revision
-        if before is not None and have and (have > first.header.revision or self._compacted(have)):
-            self.replica.close()
-            discard(self._path, "the cluster has forgotten, or never had, what follows it")
+        self._look_at_kept(first.header.revision)
+        for attempt in range(LOADS):
             self.replica = self._open()
             self.replica.start()
-            have = 0
-        self._values = self._values_of(self.replica)
-        if not have:
-            self._load()
+            self._values = self._values_of(self.replica)
+            if self.replica.revision:
+                break
+            try:
+                self._load()
+                break
+            except Compacted:
+                self.replica.close()
+                discard(self._path, "etcd has forgotten the revision it was being filled from")
+                if attempt == LOADS - 1:
+                    raise
         self._take_note(now)
         self.synced_at = time.monotonic()
         return self.replica
+
+    def _look_at_kept(self, newest: int) -> None:
+        """Throws a replica away that cannot be continued. By itself: a revision that is told to the workers does not go back."""
+        if read_note(self._path) is None:
+            return
+        why = ""
+        try:
+            self.replica = open_store(str(self._path), sync=False)
+        except StoreError as e:  # it is damaged; it is only a copy
+            discard(self._path, str(e))
+            return
+        try:
+            self._values = self._values_of(self.replica)
+            self._check_history(newest)
+        except Lost as e:
+            why = str(e)
+        finally:
+            self.replica.close()
+        if why:
+            discard(self._path, why)
+
+    def _note_of(self, answer: pb.RangeResponse) -> Note:
+        return Note(answer.header.cluster_id, self._keys.prefix, answer.header.raft_term, boot_id())
 
     def resume(self) -> LMDBStore:
         """Opens the replica that others read already; whether it can be continued is ``run``'s to find out. Raises ``Lost`` when it was not
@@ -107,15 +146,46 @@ class Replicator:
         self._values = self._values_of(self.replica)
         return self.replica
 
-    def _compacted(self, revision: int) -> bool:
-        """Whether etcd has forgotten what happened after ``revision``."""
+    def _check_history(self, newest: int) -> None:
+        """Whether etcd, at the revision ``newest``, still has everything that follows the replica, and the same past. Raises ``Lost``."""
+        have = self.replica.revision
+        if not have:
+            raise Lost("it is empty")
+        if newest < have:
+            raise Lost(f"the cluster went back from revision {have} to {newest}")
         try:
-            self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True, revision=revision + 1))
+            # Not the next one: of the revision a compaction names, servers before 3.4.33 and 3.5.15 have forgotten the deletes.
+            self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True, revision=have))
+        except (Compacted, FutureRevision):
+            raise Lost(f"etcd has forgotten what follows revision {have}") from None
+        self._check_past(have)
+
+    def _check_past(self, have: int) -> None:
+        """A cluster that was restored from a backup, and has been written to since, may be at any revision, with the same id and term:
+        the newest put that the replica knows of has to stand in its history, too."""
+        put = self._newest_put(have)
+        if put is None or put.record is None:
+            return
+        try:
+            kvs = self._client.call(RANGE, pb.RangeRequest(key=self._keys.to_etcd(put.key), revision=put.revision)).kvs
         except Compacted:
-            return True
-        except FutureRevision:
-            pass
-        return False
+            return
+        op = self._put(kvs[0]) if kvs and kvs[0].mod_revision == put.revision else None
+        draft = op.draft if op is not None else None
+        if draft is None or _json(draft, put.revision) != put.record.json:
+            raise Lost(f"the cluster was restored from a backup: at revision {put.revision} it holds something else")
+
+    def _newest_put(self, have: int) -> Event | None:
+        forgotten = self.replica.compacted_revision
+        for reach in WITNESSES:
+            try:
+                events = self.replica.events("", max(forgotten, have - reach), reach)[0]
+            except Compacted:
+                return None
+            for event in reversed(events):
+                if event.record is not None:
+                    return event
+        return None
 
     def _decode_first(self) -> None:
         for prefix in self._values.first:
@@ -149,6 +219,7 @@ class Replicator:
 
     def run(self) -> None:
         """Follows until ``stop()``. Raises ``Lost``."""
+        threading.Thread(target=self._watch_over, name="kas-replicator-watch", daemon=True).start()
         pause = RETRY_S
         while not self._stopping.is_set():
             try:
@@ -176,17 +247,31 @@ class Replicator:
             self._stream.cancel()
 
     def request_progress(self) -> None:
-        """Asks etcd up to which revision everything was sent. From any thread."""
+        """Asks etcd up to which revision everything was sent: somebody waits for one. From any thread."""
         self._requests.put(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+        if not self._asked_at:
+            self._asked_at = time.monotonic()
+
+    def _watch_over(self) -> None:
+        """Leaves a server that hangs without closing its connection: keepalive would take 40 s, while writes go on elsewhere. Where nothing
+        happens it asks by itself."""
+        while not self._stopping.wait(SILENT_S / 4):
+            now, asked, stream = time.monotonic(), self._asked_at, self._stream
+            if asked and now - asked > SILENT_S and stream is not None:
+                log.warning("etcd says nothing on the watch for %g s", SILENT_S)
+                self._asked_at = 0.0
+                stream.cancel()
+            elif not asked and now - self.synced_at > SILENT_S:
+                self.request_progress()
 
     def _check(self) -> None:
-        """Whether the cluster is still the one, and has not gone back."""
+        """Whether the cluster is still the one, and has not gone back; which progress of the server's can be believed."""
+        self._ordered = ordered_progress(self._client.call(STATUS, pb.StatusRequest()).version)
         answer = self._client.call(RANGE, pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True))
-        now = Note(answer.header.cluster_id, self._keys.prefix, answer.header.raft_term)
+        now = self._note_of(answer)
         if self._note is not None and not now.fits(self._note):
             raise Lost("the cluster is another one, or was restored from a backup")
-        if answer.header.revision < self.replica.revision:
-            raise Lost(f"the cluster went back from revision {self.replica.revision} to {answer.header.revision}")
+        self._check_history(answer.header.revision)
         self._take_note(now)
 
     def _take_note(self, note: Note) -> None:
@@ -206,12 +291,14 @@ class Replicator:
         """One watch, until it breaks; whether it ever said something."""
         requests: queue.SimpleQueue[pb.WatchRequest | None]
         requests = self._requests = queue.SimpleQueue()
+        self._asked_at = 0.0
         requests.put(self._create(self.replica.revision + 1))
 
         def feed() -> Iterator[pb.WatchRequest]:
             while (request := requests.get()) is not None:
                 yield request
 
+        self.followed = self._client.asked
         stream, self._stream = self._client.watch(feed())
         if self._stopping.is_set():
             self._stream.cancel()
@@ -226,17 +313,39 @@ class Replicator:
                     return heard
                 heard = True
                 self.synced_at = time.monotonic()
-                if answer.events:
-                    gathered += answer.events
-                    if not answer.fragment:
-                        self._apply(gathered)
-                        gathered = []
-                elif not answer.created and not gathered and answer.header.revision > self.replica.revision:
+                self._asked_at = 0.0
+                if answer.created:
+                    self._created(answer)
+                elif answer.events:
+                    gathered = self._take(gathered, answer)
+                elif not gathered and self._believed(answer) and answer.header.revision > self.replica.revision:
                     self.replica.apply(answer.header.revision, [])
         finally:
             requests.put(None)
             self._stream.cancel()
         return heard
+
+    def _created(self, answer: pb.WatchResponse) -> None:
+        """Nothing that follows the replica was forgotten while the watch was made; what was asked before it was is asked again."""
+        if answer.header.revision > self.replica.revision:
+            self._check_history(answer.header.revision)
+        self._requests.put(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+
+    def _believed(self, answer: pb.WatchResponse) -> bool:
+        """Whether everything up to the revision of an answer without events has come. What a watch tells by itself is in order, what a
+        stream answers to a question (-1) only from some versions on."""
+        return self._ordered or answer.watch_id >= 0
+
+    def _take(self, gathered: list[pb.Event], answer: pb.WatchResponse) -> list[pb.Event]:
+        """Applies what has come whole; returns what may go on in the next fragment: the events of the last revision."""
+        gathered += answer.events
+        whole = len(gathered)
+        if answer.fragment:
+            last = gathered[-1].kv.mod_revision
+            while whole and gathered[whole - 1].kv.mod_revision == last:
+                whole -= 1
+        self._apply(gathered[:whole])
+        return gathered[whole:]
 
     def _apply(self, events: list[pb.Event]) -> None:
         """Whole revisions, in order."""
@@ -251,7 +360,8 @@ class Replicator:
             op = self._put(event.kv) if event.type == pb.Event.PUT else self._gone(event.kv)
             if op is not None:
                 revisions[-1][1].append(op)
-        self.replica.apply_many(revisions)
+        if revisions:
+            self.replica.apply_many(revisions)
 
     def _put(self, kv: pb.KeyValue) -> Op | None:
         """The put of a key; of one whose value cannot be read the delete, so that nothing older is taken for it."""
@@ -260,7 +370,7 @@ class Replicator:
         try:
             key = self._keys.from_etcd(kv.key)
             return Op(key, self._values.decode(key, kv.value))
-        except (Undecodable, UnicodeDecodeError) as e:
+        except (Undecodable, UnicodeDecodeError, KeyTooLong) as e:
             self.unreadable += 1
             if self.unreadable <= TOLD:
                 more = "; further ones are only counted" if self.unreadable == TOLD else ""
@@ -271,5 +381,5 @@ class Replicator:
         """The delete of a key, which may not be here."""
         try:
             return Op(self._keys.from_etcd(kv.key), None)
-        except UnicodeDecodeError:
+        except (UnicodeDecodeError, KeyTooLong):
             return None

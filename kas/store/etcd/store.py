@@ -7,6 +7,7 @@ writes here, and derived state is as new. Revisions are etcd's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 import time
@@ -15,9 +16,9 @@ from typing import Any, TypeVar
 
 from kas.store._engine import Op, Record
 from kas.store.contract import Store
-from kas.store.errors import Busy, Compacted, Conflict, StoreError, Unavailable, Unknown
+from kas.store.errors import Busy, Compacted, Conflict, Full, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
-from kas.store.etcd.client import GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config
+from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config, LeaseGone
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
 from kas.store.lmdb.committer import Batch
@@ -30,6 +31,8 @@ MOST_WRITES = 4096
 WRITE_TIMEOUT_S = 10.0
 # How long a write waits for the replica, and a read for being as new as etcd (upstream's waitUntilFreshTimeout).
 CATCH_UP_S, FRESH_S = 10.0, 3.0
+NUDGE_S = 0.1  # upstream's conditional progress requester
+WENT_BACK = "etcdserver: the cluster has gone back to an older state"
 PROBE_S = 10.0
 
 T = TypeVar("T")
@@ -63,17 +66,28 @@ class EtcdStore(LMDBStore):
         self._writes: set[asyncio.Task[Any]] = set()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
+        self._nudging: asyncio.Task[None] | None = None
+        self._last: list[asyncio.Task[None]] = []  # what is left to do when the store is closed
         self._fresh: asyncio.Task[int] | None = None  # the round that answers those who wait now
         self._next_fresh: asyncio.Task[int] | None = None
         self._probed_at, self._probe_failed = 0.0, ""
+        self._full = ""
 
     def close(self) -> None:
         """See the contract; writes that wait for etcd are let go: their outcome is not known."""
+        if self._closed:
+            return
         for task in self._writes:
             task.cancel()
         for _, _, future in self._waiting:
             future.cancel()
+        if self._nudging is not None:
+            self._nudging.cancel()
         self._client.close()
+        loop = self._loop
+        if self._called is not None and loop is not None and loop.is_running():
+            client = self._called[0]
+            loop.call_soon_threadsafe(lambda: self._last.append(loop.create_task(client.close())))
         super().close()
 
     # -- writes
@@ -94,21 +108,34 @@ class EtcdStore(LMDBStore):
         task: asyncio.Task[T] = loop.create_task(self._write(ops, outcome))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
+        task.add_done_callback(_looked_at)
         return asyncio.shield(task)
 
     def _calls(self) -> tuple[AsyncClient, Leases]:
         """What asks etcd on the loop's thread; made by the first call."""
         if self._called is None:
             client = AsyncClient(self._config)
-            self._called = client, Leases(client)
+            self._called = client, Leases(client, self._config.lease_reuse_s)
         return self._called
 
     async def _write(self, ops: list[Op], outcome: T) -> T:
         client, shared_leases = self._calls()
+        had, before = self.shared.revision, [self._now(op) for op in ops]
         leases = [await shared_leases.lease(lease_of(op)) if lease_of(op) else 0 for op in ops]
-        before = [self.get(op.key) for op in ops]
-        answer = await client.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
-        await self._caught_up(answer.header.revision)
+        try:
+            answer = await client.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
+        except LeaseGone:
+            for lease in leases:
+                shared_leases.forget(lease)
+            leases = [await shared_leases.lease(lease_of(op)) if lease_of(op) else 0 for op in ops]
+            answer = await client.call(TXN, self._transaction(ops, leases), WRITE_TIMEOUT_S)
+        _went_on(had, ops, answer)
+        try:
+            await self._caught_up(answer.header.revision)
+        except Unknown:
+            if answer.succeeded:
+                raise
+            raise Unavailable("etcdserver: request timed out") from None
         self._settle(ops, before, answer)
         return outcome
 
@@ -116,15 +143,29 @@ class EtcdStore(LMDBStore):
         """See the contract."""
         _check_keys(ops)
         given = list(ops)
+        had, before = self.shared.revision, [self._now(op) for op in ops]
         leases = [self._client.call(GRANT, pb.LeaseGrantRequest(TTL=lease_of(op))).ID if lease_of(op) else 0 for op in ops]
-        before = [self.get(op.key) for op in ops]
         answer = self._client.call(TXN, self._transaction(given, leases), WRITE_TIMEOUT_S)
-        until = time.monotonic() + CATCH_UP_S
+        _went_on(had, given, answer)
+        until, nudge = time.monotonic() + CATCH_UP_S, time.monotonic() + NUDGE_S
         while self.shared.revision < answer.header.revision:
             if time.monotonic() >= until:
-                raise Unknown("etcdserver: committed, but the replica does not follow")
+                raise (Unknown if answer.succeeded else Unavailable)("etcdserver: the replica does not follow")
+            if time.monotonic() >= nudge:
+                nudge += NUDGE_S
+                self._ask_progress()
+                if not self._ordered:
+                    self._client.call(PUT, pb.PutRequest(key=self._keys.fence))
             time.sleep(0.0005)
         self._settle(given, before, answer)
+
+    def _now(self, op: Op) -> Record | None:
+        """What stands at the key of an operation that says what it expects there."""
+        if not op.expected or op.check:
+            return None
+        with contextlib.suppress(TransformError):  # writing over it needs no opening
+            return self.get(op.key)
+        return None
 
     def _transaction(self, ops: Sequence[Op], leases: Sequence[int]) -> pb.TxnRequest:
         txn = pb.TxnRequest()
@@ -155,9 +196,13 @@ class EtcdStore(LMDBStore):
             if op.check:
                 op.settle(0, None, None)
                 continue
-            if op.expected is not None and (previous.revision if previous is not None else 0) != op.expected:
-                previous = self._at(op.key, revision - 1)
-            op.settle(revision, None if op.draft is None else self._at(op.key, revision), previous)
+            if op.expected != 0 and (previous is None or previous.revision != op.expected):
+                with contextlib.suppress(TransformError):
+                    previous = self._at(op.key, revision - 1)
+            record = None if op.draft is None else self._at(op.key, revision)
+            if op.draft is not None and (record is None or record.revision != revision):
+                raise Unknown("etcdserver: committed, but not found in the replica")
+            op.settle(revision, record, previous)
 
     def _at(self, key: str, revision: int) -> Record | None:
         """What a key held at a revision; None when that is forgotten already."""
@@ -180,11 +225,32 @@ class EtcdStore(LMDBStore):
             return
         future = self._require_loop().create_future()
         heapq.heappush(self._waiting, (revision, next(self._order), future))
+        if self._nudging is None:
+            self._nudging = asyncio.create_task(self._nudge())
         try:
             async with asyncio.timeout(CATCH_UP_S):
                 await future
         except TimeoutError:
             raise Unknown("etcdserver: committed, but the replica does not follow") from None
+
+    async def _nudge(self) -> None:
+        """While somebody waits: etcd is asked again and again how far it is. A question may be lost with the watch it was asked on, and a
+        revision that only wrote what is not ours is told by nothing else."""
+        try:
+            while True:
+                await asyncio.sleep(NUDGE_S)
+                if all(future.done() for _, _, future in self._waiting):
+                    return
+                self.hub.catch_up()
+                self._release()
+                if not self._waiting:
+                    continue
+                self._ask_progress()
+                if not self._ordered:
+                    with contextlib.suppress(StoreError):  # those who wait have their own time
+                        await self._calls()[0].call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)
+        finally:
+            self._nudging = None
 
     def _release(self) -> None:
         """Wakes those whose revision has been reached."""
@@ -210,13 +276,23 @@ class EtcdStore(LMDBStore):
         except (TimeoutError, Unknown):
             raise Unavailable("etcdserver: request timed out") from None
 
+    async def behind(self, revision: int) -> bool:
+        """See the contract."""
+        await self.fresh()
+        try:
+            return bool(self.events("", revision, 1)[0])
+        except Compacted:
+            return True
+
     async def _round(self) -> int:
         # A round that has begun may have asked before this reader's write elsewhere was acknowledged: it takes the next one.
         if self._fresh is not None and not self._fresh.done():
             if self._next_fresh is None:
                 self._next_fresh = asyncio.create_task(self._after(self._fresh))
+                self._next_fresh.add_done_callback(_looked_at)
             return await asyncio.shield(self._next_fresh)
         self._fresh = asyncio.create_task(self._newest_of_all())
+        self._fresh.add_done_callback(_looked_at)
         return await asyncio.shield(self._fresh)
 
     async def _after(self, running: asyncio.Task[int]) -> int:
@@ -227,14 +303,23 @@ class EtcdStore(LMDBStore):
     async def _newest_of_all(self) -> int:
         """A revision of etcd's that is as new as any acknowledged write, and that the replica will be told of."""
         client, _ = self._calls()
-        if not self._ordered:
-            put = await client.call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)
-            return int(put.header.revision)
-        request = pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
-        revision = int((await client.call(RANGE, request, FRESH_S)).header.revision)
-        if self.shared.revision < revision:
-            self._ask_progress()
+        had = self.shared.revision
+        if self._ordered:
+            revision = await self._asked(client)
+            if self.shared.revision < revision:
+                self._ask_progress()
+        else:
+            try:
+                revision = int((await client.call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)).header.revision)
+            except Full:
+                revision = await self._asked(client)
+        if revision < had:
+            raise Unavailable(WENT_BACK)
         return revision
+
+    async def _asked(self, client: AsyncClient) -> int:
+        request = pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
+        return int((await client.call(RANGE, request, FRESH_S)).header.revision)
 
     # -- upkeep
 
@@ -243,6 +328,8 @@ class EtcdStore(LMDBStore):
         self._probed_at = time.monotonic()
         try:
             await self._calls()[0].call(RANGE, pb.RangeRequest(key=self._keys.root + b"health", limit=1), PROBE_S)
+            alarms = (await self._calls()[0].call(ALARM, pb.AlarmRequest(), PROBE_S)).alarms
+            self._full = "database space exceeded" if any(a.alarm == pb.AlarmMember.NOSPACE for a in alarms) else ""
             self._probe_failed = ""
         except StoreError as e:
             self._probe_failed = f"error getting data from etcd: {e}"
@@ -261,8 +348,24 @@ class EtcdStore(LMDBStore):
         return 0
 
     def full(self) -> str:
-        """See the contract. What etcd refuses is told by the write."""
-        return ""
+        """See the contract: etcd's NOSPACE alarm, as the last probe found it."""
+        return self._full
+
+
+def _looked_at(task: asyncio.Task[Any]) -> None:
+    """Nobody may wait any more for how a task ends."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _went_on(had: int, ops: Sequence[Op], answer: pb.TxnResponse) -> None:
+    """Raises when etcd answers with a revision that the replica had passed before it was asked: it was restored from a backup, and what it
+    says has nothing to do with what is here."""
+    revision = answer.header.revision
+    if answer.succeeded and revision <= had and any(not op.check for op in ops):
+        raise Unknown(WENT_BACK)
+    if revision < had:
+        raise Unavailable(WENT_BACK)
 
 
 def lease_of(op: Op) -> int:

@@ -63,7 +63,7 @@ class Committer:
         self._env, self._shared, self._deliver, self._clock = env, shared, deliver, clock
         self._note, self._trim = note, trim
         self._refused_at = -REFUSED_S
-        self._queue: SimpleQueue[Unit | None] = SimpleQueue()
+        self._queue: SimpleQueue[Unit | list[Unit] | None] = SimpleQueue()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="kas-committer", daemon=True)
         self.batches = 0
@@ -87,6 +87,12 @@ class Committer:
             raise Busy(f"{QUEUE_UNITS} writes are waiting")
         self._queue.put(unit)
 
+    def submit_together(self, units: list[Unit]) -> None:
+        """Queues units that are committed in one transaction, in order. Raises ``Closed``."""
+        if self._closed:
+            raise Closed("the store is closed")
+        self._queue.put(units)
+
     def close(self) -> None:
         """Commits what is queued, then ends the thread. Idempotent; not to be called from the thread itself."""
         if not self._closed:
@@ -100,8 +106,12 @@ class Committer:
         units: list[Unit] = []
         size = 0
         while unit is not None:
-            units.append(unit)
-            size += unit.size
+            if isinstance(unit, list):
+                units += unit
+                size += sum(one.size for one in unit)
+            else:
+                units.append(unit)
+                size += unit.size
             if len(units) >= BATCH_OPS or size >= BATCH_BYTES:
                 return units, False
             try:
@@ -125,7 +135,7 @@ class Committer:
             except Empty:
                 return
             if unit is not None:
-                self._deliver(Batch([unit], error=Closed("the store is closed")))
+                self._deliver(Batch(unit if isinstance(unit, list) else [unit], error=Closed("the store is closed")))
 
     def _commit(self, units: list[Unit]) -> None:
         deletes = [u for u in units if all(op.draft is None for op in u.ops)]

@@ -20,7 +20,7 @@ from kas.store.contract import EVENTS_BYTES, Store, Wrap
 from kas.store.errors import Busy, Closed, Compacted, Conflict, Corrupt, Full, FutureRevision, KeyTooLong, StoreError, TransformError
 from kas.store.hub import Hub, Watcher
 from kas.store.lmdb.committed import Committed
-from kas.store.lmdb.committer import BATCH_OPS, EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
+from kas.store.lmdb.committer import BATCH_BYTES, BATCH_OPS, EACH, ONE, QUEUE_UNITS, Batch, Committer, Unit
 from kas.store.lmdb.compaction import HistoryPolicy, trim
 from kas.store.shared import Shared
 from kas.store.transform import Transformers
@@ -255,8 +255,9 @@ class LMDBStore(Store):
         """``apply`` of several revisions, ascending, as few transactions; a delete of a key that is not there is passed over. Raises what
         the first that failed met; those after it are not applied then."""
         self.start()
-        ended: SimpleQueue[StoreError | None] = SimpleQueue()
         known: dict[str, bool] = {}  # whether a key is there after the revisions before this one, which may not be committed yet
+        ended: SimpleQueue[StoreError | None] = SimpleQueue()
+        units: list[Unit] = []
         for revision, ops in revisions:
             there = []
             for op in ops:
@@ -264,10 +265,18 @@ class LMDBStore(Store):
                     there.append(op)
                 known[op.key] = op.draft is not None
             self._seal(there)
-            self._committer.submit(Unit(there, ended.put, revision, direct=True))
-        for error in [ended.get() for _ in revisions]:
-            if error is not None:
-                raise error
+            units.append(Unit(there, ended.put, revision, direct=True))
+        while units:
+            # One transaction after the other: a revision must not be taken in when one before it was not.
+            n, size = 1, units[0].size
+            while n < len(units) and n < BATCH_OPS and size + units[n].size < BATCH_BYTES:
+                size += units[n].size
+                n += 1
+            self._committer.submit_together(units[:n])
+            for error in [ended.get() for _ in units[:n]]:
+                if error is not None:
+                    raise error
+            units = units[n:]
 
     def load(self, ops: list[Op], states: list[tuple[int, int, int]]) -> None:
         """Takes in records as they stand elsewhere, before anybody reads: ``states`` has the mod revision, the create revision and the
@@ -392,10 +401,11 @@ class LMDBStore(Store):
         ``expire`` does it too, so the leading worker's loop heals such a gap within a second. Any thread.
         """
         newest = self._env.revisions()[0]
-        if newest > self.shared.revision:
+        # A reader may have published it since, which wakes nobody.
+        if newest > min(self.shared.revision, self.hub.revision):
             self.shared.publish(newest)
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self.hub.catch_up)
+                self._loop.call_soon_threadsafe(self._woken)
 
     def check_readers(self) -> int:
         """Lets go of pages that readers of dead processes hold; returns how many such readers there were."""
