@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from kas.meta.stored import object_of
 from kas.storage.lmdbplace import LMDBSource, entry
 from kas.storage.places import PAGE, ROOT, Entry, Forms, Source
 from kas.store import Record, StoreError, TransformError
@@ -124,7 +125,7 @@ def _records(source: LMDBSource, out: Checked) -> Iterator[Record]:
 def _record(forms: Forms, record: Record) -> Iterator[str]:
     """What is wrong with a record by itself."""
     try:
-        obj = orjson.loads(record.json)
+        obj = object_of(record)
     except ValueError as e:
         yield f"cannot be read: {e}"
         return

@@ -58,7 +58,7 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         assert f"--{flag.name}" in out
     words = " ".join(out.split())
     assert "--secure-port port TLS port; 0 = off, 'auto' = a free one. (default 6443)" in words
-    assert "No effect: all resources are kept in one place." in words and "Refused: kas does not have egress proxies yet." in words
+    assert "No effect: all resources are kept in one place." in words and "Refused: kas does not have a list of all plug-ins yet" in words
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         (["--controllers", "nope"], "--controllers: 'nope' is not one of"),
         (["--enable-admission-plugins", "Nope"], 'plugin "Nope" is unknown'),
         (["--client-ca-file", "/nowhere/ca.crt"], "open /nowhere/ca.crt: no such file or directory"),
-        (["--egress-selector-config-file=p"], "--egress-selector-config-file: kas does not have egress proxies yet"),
+        (["--egress-selector-config-file=p"], "egress-selector-config-file p does not exist"),
         (
             ["--encryption-provider-config=/none"],
             'encryption provider configuration file "/none": open /none: no such file or directory',
@@ -131,7 +131,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path):
     )  # fmt: skip
     says = (
         "unknown flag: --nope", "missing unit in duration", "open /x: no such file",
-        "--egress-selector-config-file: kas does not have", "--goaway-chance", "empty value in", "invalid value of A=b",
+        "egress-selector-config-file /x does not exist", "--goaway-chance", "empty value in", "invalid value of A=b",
         "unrecognized feature gate: Nope", "unknown api groups foo/v9", "--controllers: 'nope'", 'plugin "Nope" is unknown',
     )  # fmt: skip
     assert done.returncode == 2

@@ -93,6 +93,10 @@ class _Slot:
     def stale(_: Shown) -> bool:
         return False
 
+    @staticmethod
+    async def behind(_: int) -> bool:
+        return False
+
 
 class _OneObject(Registry):
     """The registry of one write."""

@@ -332,6 +332,9 @@ class LMDBStore(Store):
 
     def _woken(self) -> None:
         self.shared.drain()
+        self._catch_up()
+
+    def _catch_up(self) -> None:
         self.hub.catch_up()
         for look in self.shared.woken:
             look()
@@ -405,7 +408,7 @@ class LMDBStore(Store):
         if newest > min(self.shared.revision, self.hub.revision):
             self.shared.publish(newest)
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._woken)
+                self._loop.call_soon_threadsafe(self._catch_up)
 
     def check_readers(self) -> int:
         """Lets go of pages that readers of dead processes hold; returns how many such readers there were."""
