@@ -25,7 +25,7 @@ from kas.config.options import Completed
 from kas.controllers.runner import Runner
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
-from kas.edge.descriptors import Gate, wait_for_words
+from kas.edge.descriptors import Gate, sent, wait_for_words
 from kas.edge.front.introduction import Introductions
 from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.listener import HTTP, Listener, TLSFiles
@@ -256,10 +256,13 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         await asyncio.sleep(0.01)
     if server.streams is not None:
         await server.streams.stop()
+    # Answers given to the listener may still be on their way.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(2.0, end - time.monotonic())):
+            await sent()
     for listener in listeners:
         listener.stop()
     with contextlib.suppress(TimeoutError):
-        # Answers given to the listener may still be on their way.
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
             await asyncio.gather(*(x.stopped for x in listeners if x.stopped is not None))
     await server.aggregator.close()

@@ -10,13 +10,18 @@ do they count), and once accepting has failed it never accepts again, nor closes
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import fcntl
 import logging
 import os
 import socket
+import stat
 import struct
 import sys
-from collections.abc import Callable, Sequence
+import termios
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
 log = logging.getLogger("kas.edge")
@@ -25,8 +30,33 @@ SILENT_S = 3600  # how long the kernel keeps a connection that says nothing
 STUCK_S = 3.0
 # A listener takes some ten thousand connections a second at most; with room for those of a quarter of a second each fifth look will do.
 SELDOM, COMING = 5, 4096
+LOOK_S, EMPTY_LOOKS = 0.02, 3  # how often a socket's buffer is seen empty until it is taken for sent
 SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27  # <asm-generic/socket.h>
 BPF_RET = 0x06
+
+
+def unsent(fds: Iterable[int] | None = None) -> set[int]:
+    """Which of the process's sockets, or of those in ``fds``, hold bytes that the other side has not taken."""
+    found = set()
+    count = array("i", [0])
+    for fd in map(int, os.listdir("/dev/fd")) if fds is None else fds:
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode) and fcntl.ioctl(fd, termios.TIOCOUTQ, count) == 0 and count[0]:
+                found.add(fd)
+        except OSError:  # closed meanwhile, or a listening one
+            continue
+    return found
+
+
+async def sent() -> None:
+    """Waits until what the sockets hold now has been taken. Of an answer that is given to the listener as a whole most is in its own
+    buffers, which it drops when it is stopped (hyper's graceful shutdown, granian 2.8.7); while there is something in them the kernel's
+    are never empty for long."""
+    waiting = dict.fromkeys(unsent(), EMPTY_LOOKS)
+    while waiting:
+        await asyncio.sleep(LOOK_S)
+        busy = unsent(waiting)
+        waiting = {fd: EMPTY_LOOKS if fd in busy else n - 1 for fd, n in waiting.items() if fd in busy or n > 1}
 
 
 def wait_for_words(s: socket.socket) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from kas.edge import descriptors, silent
-from kas.edge.descriptors import Gate, wait_for_words
+from kas.edge.descriptors import Gate, sent, unsent, wait_for_words
 from kas.edge.silent import Silent
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
@@ -121,3 +122,24 @@ def test_silent_connections_end_and_others_do_not(listening: socket.socket, monk
                 s.recv(1)
         for s in kept:
             s.close()
+
+
+def test_what_was_given_to_a_socket_is_waited_for():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        assert ours.fileno() not in unsent()
+        given = ours.send(b"x" * (1 << 20))
+        assert unsent() >= {ours.fileno()} == unsent([ours.fileno(), theirs.fileno()])
+
+        async def run() -> bool:
+            waiting = asyncio.create_task(sent())
+            await asyncio.sleep(0.2)
+            early = waiting.done()
+            while (left := given - taken[0]) > 0:
+                taken[0] += len(theirs.recv(left))
+            await asyncio.wait_for(waiting, 30)
+            return early
+
+        taken = [0]
+        assert asyncio.run(run()) is False

@@ -26,7 +26,7 @@ QUIET_S = 1.0
 # interpreter's lock with it: each turn of the other side is a millisecond, or one call into compiled code (docs/threat-model.md).
 P99_RATIO, P99_GETS = 3.0, 150
 # Nothing may hold the loop for longer than it takes the worker, of its own time, to answer so many quiet GETs.
-HELD_GETS = 1000
+HELD_GETS = 1500
 _BUCKET = re.compile(r'^apiserver_event_loop_held_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.M)
 _ECHO = """
 import socket, sys
@@ -159,12 +159,12 @@ class Bystander:
         meanwhile. Errors are asserted. After the context."""
         assert not self.errors, self.errors[:3]
         assert self.disturbed.gets, "no request was answered"
-        now, most = self._holds(), HELD_GETS * self.get_s
+        noise = max(1.0, _p99(self.disturbed.echoes) / _p99(self.quiet.echoes))
+        now, most = self._holds(), HELD_GETS * self.get_s * noise
         bound = min((le for le in now if le >= most), default=math.inf)
         if now[math.inf] - now[bound] > self._held[math.inf] - self._held[bound]:
             return f"the loop was held for more than {bound} s; a quiet GET takes {self.get_s * 1000:.2f} ms of the worker"
         quiet, disturbed = _p99(self.quiet.gets), _p99(self.disturbed.gets)
-        noise = max(1.0, _p99(self.disturbed.echoes) / _p99(self.quiet.echoes))
         allowed = noise * (P99_RATIO * quiet + P99_GETS * statistics.median(self.quiet.gets))
         if disturbed <= allowed:
             return ""

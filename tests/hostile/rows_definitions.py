@@ -50,10 +50,10 @@ defines("a rule nested 5,000 deep", 400, 422, make=lambda: {**texts(2), **rule("
 defines("an enum of 100,000", 201, 422, make=lambda: texts(1, enum=[f"v{i}" for i in range(100_000)]))
 
 
-def objects(name: str, *codes: int, schema: Callable[[], dict[str, Any]], spec: Callable[[], Any]) -> None:
+def objects(name: str, *codes: int, schema: Callable[[], dict[str, Any]], spec: Callable[[], Any], mb: int = 96) -> None:
     """An attack that is objects of a definition."""
 
-    @row(f"custom objects: {name}", *codes)
+    @row(f"custom objects: {name}", *codes, mb=mb)
     def _(a: Attacker) -> None:
         plural = "r" + str(len(name)) + "".join(c for c in name if c.isalpha())[:20].lower()
         path = a.define(plural, schema())
@@ -69,7 +69,7 @@ objects(
         "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}}}}},
 )  # fmt: skip
 objects(
-    "wrong everywhere", 422, 200, 201, spec=lambda: {"l": ["x"] * 200_000},
+    "wrong everywhere", 422, 200, 201, mb=160, spec=lambda: {"l": ["x"] * 200_000},
     schema=lambda: {"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string", "minLength": 2}}}},
 )  # fmt: skip
 objects(
