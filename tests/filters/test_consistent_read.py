@@ -40,9 +40,11 @@ PODS = "/api/v1/namespaces/a/pods"
     ("method", "path", "query", "waits"),
     [
         ("GET", PODS, "", True), ("GET", f"{PODS}/b", "", True), ("GET", PODS, "watch=1", True), ("GET", PODS, "resourceVersion=", True),
-        ("GET", PODS, "resourceVersion=8", True), ("GET", PODS, "resourceVersion=0", False), ("GET", f"{PODS}/b", "resourceVersion=7", False),
+        ("GET", PODS, "resourceVersion=8", True), ("GET", PODS, "resourceVersion=0", False),
+        ("GET", f"{PODS}/b", "resourceVersion=7", False),
         # Writes are judged by etcd: only those that end here wait.
-        ("POST", PODS, "", False), ("PUT", f"{PODS}/b", "", False), ("DELETE", f"{PODS}/b", "", False), ("PUT", f"{PODS}/b/status", "", False),
+        ("POST", PODS, "", False), ("PUT", f"{PODS}/b", "", False), ("DELETE", f"{PODS}/b", "", False),
+        ("PUT", f"{PODS}/b/status", "", False),
         ("POST", PODS, "dryRun=All", True), ("POST", f"{PODS}/b/eviction", "", True),
         ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "", True),
         ("GET", PODS, "watch=1&resourceVersion=7", False), ("GET", "/healthz", "", False), ("GET", "/apis", "", False),
