@@ -69,7 +69,7 @@ objects(
         "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}}}}},
 )  # fmt: skip
 objects(
-    "wrong everywhere", 422, 200, 201, mb=160, spec=lambda: {"l": ["x"] * 200_000},
+    "wrong everywhere", 422, 200, 201, mb=224, spec=lambda: {"l": ["x"] * 200_000},
     schema=lambda: {"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string", "minLength": 2}}}},
 )  # fmt: skip
 objects(
