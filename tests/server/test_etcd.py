@@ -250,12 +250,15 @@ def test_two_clusters_share_an_etcd_below_prefixes(pair, etcd: Etcd, tmp_path) -
 def test_the_replicator_ends_last(tmp_path: Path) -> None:
     # Else what workers write when they end would wait for a replica that nobody fills any more.
     with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
-        eventually(lambda: len(_children(server)) == 2)  # a first start has one more, which makes keys
+        # A first start has one more, which makes the key of tokens.
+        eventually((server.data_dir / "pki" / "sa.key").exists)
+        eventually(lambda: [time.sleep(0.2), len(_children(server))][1] == 2)
         (replicator,) = [pid for pid in _children(server) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
         (worker,) = (pid for pid in _children(server) if pid != replicator)
         os.kill(worker, signal.SIGSTOP)
-        os.kill(server.pid, signal.SIGTERM)
         pending = Path(f"/proc/{worker}/status")
+        eventually(lambda: "(stopped)" in pending.read_text())  # of two signals that wait SIGTERM would be taken first
+        os.kill(server.pid, signal.SIGTERM)
         eventually(lambda: int(pending.read_text().split("ShdPnd:")[1].split()[0], 16) & 1 << (signal.SIGTERM - 1))
         assert Path(f"/proc/{replicator}/comm").exists()
         assert not int(Path(f"/proc/{replicator}/status").read_text().split("ShdPnd:")[1].split()[0], 16)
