@@ -256,8 +256,8 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
         await asyncio.sleep(0.01)
     if server.streams is not None:
         await server.streams.stop()
-    # Answers given to the listener may still be on their way.
-    with contextlib.suppress(TimeoutError):
+    # Answers given to the listener may still be on their way. Where the system shows no /dev/fd nobody can tell: OSError.
+    with contextlib.suppress(TimeoutError, OSError):
         async with asyncio.timeout(max(2.0, end - time.monotonic())):
             await sent()
     for listener in listeners:
