@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -20,6 +21,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from kas.admission import order
 from kas.config import features
 from kas.config.options import Completed
 from kas.controllers.runner import Runner
@@ -50,6 +52,15 @@ log = logging.getLogger("kas")
 GIVE_UP_S = 2.0
 EXIT_DEAF = 3
 
+
+def load(options: Completed) -> None:
+    """Imports what a worker with these options needs from the start on, for a process that forks several. Nothing of it makes threads,
+    descriptors, or a loop before ``work`` does."""
+    for name in order.enabled(options.raw.enable_admission_plugins, options.raw.disable_admission_plugins):
+        importlib.import_module(order.module(name))
+    importlib.import_module("uvloop")
+
+
 def work(
     options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
     rendezvous: Rendezvous | None = None, ask: int = -1, extensions: Extensions = NONE,
@@ -62,7 +73,7 @@ def work(
 
     bound_heaps()
     setup_logging(options.raw.v, options.raw.logging_format, options.raw.vmodule)
-    log.info("start: worker %d imported %.0f ms after its fork", index, age_s() * 1000)
+    log.info("start: worker %d loaded %.0f ms after its fork", index, age_s() * 1000)
     try:
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
         loop = uvloop.new_event_loop()

@@ -1,0 +1,116 @@
+"""Several workers are forked from a process that has loaded what they run: nothing of that may be shared that is not meant to be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kas.testing.server import KasServer
+from tests.server.test_processes import wait_for
+
+# Everything a process can have beside its memory, before and after the modules of a worker are there.
+LOADS = """
+import os, signal, sys
+import kas.supervisor
+from kas.config.options import complete, read
+
+def has():
+    return {
+        "threads": len(os.listdir("/proc/self/task")), "descriptors": sorted(os.listdir("/proc/self/fd")),
+        "signals": [str(signal.getsignal(s)) for s in sorted(signal.valid_signals()) if s not in (signal.SIGKILL, signal.SIGSTOP)],
+        "wake-up": signal.set_wakeup_fd(-1), "children": open(f"/proc/self/task/{os.getpid()}/children").read(),
+        "mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+    }
+
+options, errors = read(["--data-dir", sys.argv[1], "--workers", sys.argv[2]])
+assert not errors, errors
+options = complete(options)
+before = has()
+kas.supervisor._load(options)
+after = has()
+assert before == after, (before, after)
+"""
+
+# What two children of a process that has drawn already may not draw alike.
+DRAWS = """
+import random, secrets, ssl, tempfile, uuid
+from kas._fastpath import audit_id
+from kas.meta.random import new_uid, random_suffix
+
+def draw():
+    return [new_uid(), random_suffix(13), audit_id(), str(uuid.uuid4()), secrets.token_hex(), random.random(), ssl.RAND_bytes(16)]
+
+draw()
+for _ in range(2):
+    r, w = os.pipe()
+    if not os.fork():
+        os.write(w, "\\n".join(map(str, draw())).encode())
+        os._exit(0)
+    os.close(w)
+    print(os.fdopen(r).read())
+    os.wait()
+"""
+
+
+def run(source: str, *args: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", source, *args], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def shared_kib(pid: int) -> int:
+    """Of a process' own pages, those that another has too."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Shared_Dirty:"))
+
+
+def has_loaded(pid: int) -> bool:
+    return "_granian" in Path(f"/proc/{pid}/maps").read_text()
+
+
+@pytest.fixture
+def serve(tmp_path: Path):
+    servers = []
+
+    def start(workers: int) -> KasServer:
+        servers.append(KasServer(tmp_path, "--unsafe-no-fsync", workers=workers))
+        return servers[-1].start()
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def test_loading_makes_no_threads_descriptors_handlers_or_children(tmp_path: Path):
+    loaded = run(LOADS + "print(*sys.modules)", str(tmp_path), "2")
+    assert {"kas.worker", "kas.server", "uvloop", "granian", "kas.admission.plugins.resource_quota"} <= set(loaded)
+
+
+def test_workers_of_one_process_draw_nothing_alike(tmp_path: Path):
+    drawn = run(LOADS + DRAWS, str(tmp_path), "2")
+    assert len(drawn) == len(set(drawn)) == 14
+
+
+def test_a_single_worker_loads_for_itself(tmp_path: Path, serve: Callable[[int], KasServer]):
+    assert "kas.worker" not in run(LOADS + "print(*sys.modules)", str(tmp_path), "1")
+    server = serve(1)
+    assert not has_loaded(server.pid)
+    assert has_loaded(server.worker_pids()[0])
+
+
+def test_workers_share_what_was_loaded_and_so_does_one_that_is_replaced(serve: Callable[[int], KasServer]):
+    server = serve(2)
+    first = server.worker_pids()
+    assert has_loaded(server.pid)
+    assert all(shared_kib(pid) > 6000 for pid in first), [shared_kib(pid) for pid in first]
+    os.kill(first[0], signal.SIGKILL)
+    wait_for(lambda: len(set(server.worker_pids()) - {first[0]}) == 2, "a new worker")
+    (new,) = set(server.worker_pids()) - set(first)
+    assert has_loaded(new)
+    assert shared_kib(new) > 6000
