@@ -84,8 +84,8 @@ def run(options: Completed, extensions: Extensions | None = None, ready: Callabl
 
 
 def _load(o: Completed) -> None:
-    """Loads what the workers run, once for all of them: they share its pages, and one that died is replaced at once. A single one has nobody
-    to share with and loads for itself."""
+    """Loads what the workers run, once for all of them: they share its pages, and one that died is replaced at once. A single one has
+    nobody to share with and loads for itself."""
     if o.workers == 1:
         return
     gc.disable()  # what a start makes stays; looking for cycles in it took a seventh of the time
@@ -613,10 +613,12 @@ def prepare(o: Completed) -> None:
 
 def prepare_later(o: Completed) -> None:
     """What nobody waits for: an RSA key takes a while. A worker that needs it earlier makes it."""
+    path = o.data_dir / "pki" / "sa.key"
+    if path.exists() or o.raw.service_account_signing_key_file or o.raw.service_account_signing_endpoint:
+        return
     from kas.auth.tokens import ensure_signing_key
 
-    if not (o.raw.service_account_signing_key_file or o.raw.service_account_signing_endpoint):
-        ensure_signing_key(o.data_dir / "pki" / "sa.key")
+    ensure_signing_key(path)
 
 
 def kubeconfig(o: Completed, token: str, ca: bytes, shown: tuple[bytes, bytes] | None = None) -> str:

@@ -1,9 +1,15 @@
-"""What a server that nobody uses holds: what only some servers need is not loaded, and pages of lists are not mapped one by one."""
+"""What a server that nobody uses holds and does: what only some servers need is not loaded, pages of lists are not mapped one by one, and
+numbers are told to other workers when there are new ones."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+from kas.endpoints.health import Health
 from kas.endpoints.listpages import PAGE_BYTES
+from kas.endpoints.metrics import MetricsEndpoint
+from kas.observe.metrics import Registry
 from kas.observe.process import MMAP_BYTES, TRIM_BYTES
 
 LOADS = """
@@ -12,7 +18,7 @@ import kas.worker
 from kas import controllers
 for path in {**controllers.ALWAYS, **controllers.BY_CHOICE}.values():
     importlib.import_module("kas.controllers." + path.partition(".")[0])
-print(*(m for m in ("cryptography", "kas.cel", "zoneinfo", "kas.auth.authn.oidc") if m in sys.modules))
+print(*(m for m in ("cryptography", "kas.cel", "zoneinfo", "difflib", "kas.auth.authn.oidc") if m in sys.modules))
 """
 
 
@@ -23,3 +29,26 @@ def test_a_worker_and_its_controllers_load_nothing_that_only_some_servers_need()
 
 def test_pages_of_lists_stay_in_the_heap():
     assert PAGE_BYTES * 3 // 2 < MMAP_BYTES < TRIM_BYTES
+
+
+def test_nobody_is_asked_for_health_and_nothing_is_written_while_numbers_stay_as_they_are(tmp_path: Path):
+    asked: list[str] = []
+    metrics, slis = Registry(), Registry()
+    Health({"readyz": {"ping": lambda: asked.append("ping") or ""}}, slis)
+    endpoint = MetricsEndpoint(metrics, slis, tmp_path, 0, lambda: None)
+    counter = metrics.counter("moves_total", "What moves.")
+    counter.inc(())
+    files = [tmp_path / "metrics-0.json", tmp_path / "slis-0.json"]
+
+    def written() -> list[int]:
+        endpoint.dump()
+        return [os.stat(path).st_ino for path in files]
+
+    first = written()
+    assert written() == first
+    counter.inc(())
+    moved, still = written()
+    assert (moved != first[0], still) == (True, first[1])
+    assert asked == []
+    assert b'kubernetes_healthcheck{name="ping",type="readyz"} 1' in slis.expose()
+    assert asked == ["ping"]

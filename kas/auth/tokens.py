@@ -132,14 +132,14 @@ def generate_key() -> bytes:
 def ensure_signing_key(path: Path) -> bytes:
     """The PEM of the key that signs service-account tokens (RS256, which every client library verifies), made when it is not there: of
     several processes that make it at once the first one's counts. Takes some tenths of a second then. Raises ``OSError``."""
-    import contextlib
-    import os
-    import tempfile
-
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import rsa
-
     if not path.exists():
+        import contextlib
+        import os
+        import tempfile
+
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import rsa
+
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         key = rsa.generate_private_key(65537, 2048)
         pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -29,7 +29,7 @@ class Health:
         self._total = slis.counter(
             "kubernetes_healthchecks_total", "This metric records the results of all healthcheck.", ("name", "status", "type")
         )
-        slis.collectors.append(self._look)
+        slis.own_collectors.append(self._look)
 
     def install(self, mux: Mux) -> None:
         """Serve each group of checks, and each check below it."""

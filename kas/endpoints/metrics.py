@@ -20,6 +20,7 @@ class MetricsEndpoint:
     def __init__(self, registry: Registry, slis: Registry, run_dir: Path, index: int, collect: Callable[[], None]) -> None:
         self.registry, self.slis, self.run_dir, self.index = registry, slis, run_dir, index
         registry.collectors.append(collect)
+        self._written: dict[str, bytes] = {}
 
     def install(self, mux: Mux) -> None:
         """Serve /metrics and /metrics/slis."""
@@ -29,10 +30,14 @@ class MetricsEndpoint:
     def dump(self) -> None:
         """Writes this worker's numbers where the others find them."""
         for name, registry in (("metrics", self.registry), ("slis", self.slis)):
+            data = registry.dump()
+            if data == self._written.get(name):  # health is seldom asked for
+                continue
             path = self.run_dir / f"{name}-{self.index}.json"
             tmp = path.with_suffix(".new")
-            tmp.write_bytes(registry.dump())
+            tmp.write_bytes(data)
             os.replace(tmp, path)
+            self._written[name] = data
 
     def _answer(self, req: Request, name: str, registry: Registry) -> Response:
         if req.method != "GET":

@@ -84,11 +84,13 @@ Metric = Counter | Gauge | Histogram
 
 
 class Registry:
-    """All metrics of one worker. ``collect`` callbacks refresh gauges just before they are read."""
+    """All metrics of one worker. ``collectors`` refresh them just before they are read; ``own_collectors`` those that are not shared, which
+    nobody reads in a dump."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, Metric] = {}
         self.collectors: list[Callable[[], None]] = []
+        self.own_collectors: list[Callable[[], None]] = []
 
     def add(self, metric: Any) -> Any:
         """``metric``, or the one that has its name already: parts made twice count together."""
@@ -120,7 +122,7 @@ class Registry:
 
     def expose(self, others: Iterable[bytes] = ()) -> bytes:
         """Prometheus' text format of this worker's numbers plus ``others`` (what their ``dump`` gave)."""
-        for collect in self.collectors:
+        for collect in (*self.collectors, *self.own_collectors):
             collect()
         merged: dict[str, dict[Labels, Any]] = {}
         for n, m in self.metrics.items():

@@ -11,7 +11,6 @@ Values are typed as ``decode`` gives them: what is absent prints null, a list or
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -191,6 +190,8 @@ def diff(old: Any, new: Any) -> str:
     before, after = _lines(old), _lines(new)
     if len(before) + len(after) > MAX_DIFF_LINES:
         return "".join(line + "\n" for line in _one_change(before, after))
+    import difflib  # wanted by messages of updates that change what they may not
+
     out = list(difflib.unified_diff(before, after, n=_CONTEXT, lineterm=""))
     return "".join(line + "\n" for line in out[2:])
 

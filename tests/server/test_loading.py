@@ -44,7 +44,7 @@ from kas._fastpath import audit_id
 from kas.meta.random import new_uid, random_suffix
 
 def draw():
-    return [new_uid(), random_suffix(13), audit_id(), str(uuid.uuid4()), secrets.token_hex(), random.random(), ssl.RAND_bytes(16)]
+    return [new_uid(), random_suffix(13), audit_id(), str(uuid.uuid4()), secrets.token_hex(), random.random(), ssl.RAND_bytes(16).hex()]
 
 draw()
 for _ in range(2):
@@ -114,3 +114,12 @@ def test_workers_share_what_was_loaded_and_so_does_one_that_is_replaced(serve: C
     (new,) = set(server.worker_pids()) - set(first)
     assert has_loaded(new)
     assert shared_kib(new) > 6000
+
+
+def test_a_later_start_makes_no_key_and_loads_nothing_for_it(tmp_path: Path):
+    prepared = LOADS.partition("before =")[0] + "kas.supervisor.prepare_later(options); print(*sys.modules)"
+    assert "cryptography" in run(prepared, str(tmp_path), "2")
+    key = tmp_path / "pki" / "sa.key"
+    made = key.read_bytes()
+    assert "cryptography" not in run(prepared, str(tmp_path), "2")
+    assert key.read_bytes() == made
