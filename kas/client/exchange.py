@@ -86,6 +86,7 @@ class Exchange(asyncio.Protocol):
     # --- what the loop tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """There is a connection; with TLS it is ready when the two know each other."""
         self._transport = cast(asyncio.Transport, transport)
         if self._tls is not None:
             self._shake_hands(self._tls)
@@ -93,6 +94,7 @@ class Exchange(asyncio.Protocol):
             self.ready.set_result(None)
 
     def data_received(self, data: bytes) -> None:
+        """A piece of the answer, or what nobody asked for."""
         tls, over = self._tls, False
         if tls is None:
             self._got += data
@@ -111,9 +113,11 @@ class Exchange(asyncio.Protocol):
             self._end(None)
 
     def eof_received(self) -> None:
+        """The peer says nothing more."""
         self._end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is over; ``exc`` says why where that was nobody's wish."""
         self._transport = None
         self._end(exc)
 
