@@ -107,7 +107,9 @@ class HookClient:
             raise HookError(f'Post "{target.url}": {self._shares.running(self._backend)} requests are waiting for it already')
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._ask(target, head, body)
+                answer = await self._pool.post(target, head, body, MAX_ANSWER)
+                if answer.retry_after:
+                    answer = await self._again(answer, target, head, body)
         except TimeoutError:
             raise HookError(f'Post "{target.url}": context deadline exceeded') from None
         except BackendError as e:
@@ -131,13 +133,14 @@ class HookClient:
             self._last = (seconds, headers), target, request_head("POST", target, [*_HEADERS, *headers])
         return self._last[1:]
 
-    async def _ask(self, target: Target, head: bytes, body: bytes) -> Answer:
-        for left in reversed(range(RETRIES + 1)):
-            answer = await self._pool.post(target, head, body, MAX_ANSWER)
-            if not left or not (answer.status == 429 or answer.status >= 500) or not answer.retry_after.isdigit():
-                return answer
+    async def _again(self, answer: Answer, target: Target, head: bytes, body: bytes) -> Answer:
+        """The answer in place of one that says when to ask again."""
+        for _ in range(RETRIES):
+            if not (answer.status == 429 or answer.status >= 500) or not answer.retry_after.isdigit():
+                break
             await self._sleep(float(answer.retry_after[:9]))
-        raise AssertionError("the last try returns")
+            answer = await self._pool.post(target, head, body, MAX_ANSWER)
+        return answer
 
     def bytes_kept(self) -> int:
         """What it takes at most."""

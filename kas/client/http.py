@@ -13,12 +13,13 @@ import re
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, TypeVar, cast
 from urllib.parse import quote
 
 Headers = list[tuple[bytes, bytes]]
+T = TypeVar("T")
 # Headers: a name, and a value without what it may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*\r\n)*")
 CHUNK = 64 << 10
@@ -115,7 +116,7 @@ class Connection:
             self.writer.write(data)
             await self.writer.drain()
         except OSError as e:
-            raise BackendError(f"write: {_os_text(e)}") from e
+            raise BackendError(f"write: {os_text(e)}") from e
 
     async def head(self, timeout_s: float | None = HEAD_TIMEOUT_S) -> None:
         """Reads status and headers of the final answer into ``status``, ``reason`` and ``headers`` (names in lower case). None for a
@@ -143,33 +144,8 @@ class Connection:
         except asyncio.LimitOverrunError:
             raise BackendError("net/http: server response headers exceeded the limit") from None
         except OSError as e:
-            raise BackendError(f"read: {_os_text(e)}") from e
-        first, _, lines = raw[:-2].partition(b"\r\n")
-        version, _, rest = first.partition(b" ")
-        code, _, reason = rest.partition(b" ")
-        if not version.startswith(b"HTTP/1.") or not code.isdigit() or len(code) != 3:
-            raise BackendError("malformed HTTP response")
-        self.status, self.reason, self._minor = int(code), reason.decode("latin-1"), version[7:]
-        if not _FIELDS.fullmatch(lines):
-            raise BackendError("malformed MIME header line")
-        joined: dict[bytes, bytes] = {}
-        self.headers, self._joined = [], joined
-        lengths: set[bytes] = set()
-        for line in lines.split(b"\r\n")[:-1]:
-            name, _, value = line.partition(b":")
-            name, value = name.lower(), value.strip()
-            self.headers.append((name, value))
-            joined[name] = joined[name] + b", " + value if name in joined else value
-            if name == b"content-length":
-                lengths.add(value)
-        if len(lengths) > 1 or not all(v.isdigit() for v in lengths):
-            raise BackendError("bad Content-Length")
-        if lengths:
-            joined[b"content-length"] = lengths.pop()
-            if joined.get(b"transfer-encoding"):
-                # Two framings: the chunks count (RFC 9112 6.3), and nobody behind shall see the other.
-                self.headers = [h for h in self.headers if h[0] != b"content-length"]
-                del joined[b"content-length"]
+            raise BackendError(f"read: {os_text(e)}") from e
+        self.status, self.reason, self._minor, self.headers, self._joined = parse_head(raw[:-2])
 
     def header(self, name: bytes) -> bytes:
         """All values of a header of the response, joined by commas; b"" when it is absent. ``name`` is in lower case."""
@@ -196,7 +172,7 @@ class Connection:
                     left -= len(piece)
                 yield piece
         except OSError as e:
-            raise BackendError(f"read: {_os_text(e)}") from e
+            raise BackendError(f"read: {os_text(e)}") from e
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         try:
@@ -230,7 +206,7 @@ class Connection:
             except asyncio.IncompleteReadError:
                 raise BackendError("unexpected EOF") from None
             except OSError as e:
-                raise BackendError(f"read: {_os_text(e)}") from e
+                raise BackendError(f"read: {os_text(e)}") from e
         out, size = list[bytes](), 0
         async for piece in self.body():
             out.append(piece)
@@ -255,6 +231,46 @@ class Connection:
         self.writer.close()
 
 
+class Head(NamedTuple):
+    """The head of an answer; names of ``headers`` are in lower case, ``joined`` has all values of a name joined by commas."""
+
+    status: int
+    reason: str
+    minor: bytes
+    headers: Headers
+    joined: dict[bytes, bytes]
+
+
+def parse_head(raw: bytes) -> Head:
+    """The head of an answer, without the empty line that ends it. Raises BackendError."""
+    first, _, lines = raw.partition(b"\r\n")
+    version, _, rest = first.partition(b" ")
+    code, _, reason = rest.partition(b" ")
+    if not version.startswith(b"HTTP/1.") or not code.isdigit() or len(code) != 3:
+        raise BackendError("malformed HTTP response")
+    if not _FIELDS.fullmatch(lines):
+        raise BackendError("malformed MIME header line")
+    headers: Headers = []
+    joined: dict[bytes, bytes] = {}
+    lengths: set[bytes] = set()
+    for line in lines.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        name, value = name.lower(), value.strip()
+        headers.append((name, value))
+        joined[name] = joined[name] + b", " + value if name in joined else value
+        if name == b"content-length":
+            lengths.add(value)
+    if len(lengths) > 1 or not all(v.isdigit() for v in lengths):
+        raise BackendError("bad Content-Length")
+    if lengths:
+        joined[b"content-length"] = lengths.pop()
+        if joined.get(b"transfer-encoding"):
+            # Two framings: the chunks count (RFC 9112 6.3), and nobody behind shall see the other.
+            headers = [h for h in headers if h[0] != b"content-length"]
+            del joined[b"content-length"]
+    return Head(int(code), reason.decode("latin-1"), version[7:], headers, joined)
+
+
 def request_head(method: str, target: Target, headers: Headers, host: str = "") -> bytes:
     """The head of a request but for its framing, and for the empty line that ends it."""
     head = [f"{method} {target.request_target or '/'} HTTP/1.1\r\nHost: {host or target.authority}\r\n".encode("latin-1")]
@@ -267,12 +283,21 @@ def request_head(method: str, target: Target, headers: Headers, host: str = "") 
 
 async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, address: tuple[str, int] | None = None) -> Connection:
     """Raises BackendError. ``address`` is dialled instead of what the target names; its certificate has to have the target's name."""
+    return Connection(*await dial(target, _streams, timeout_s, address))
+
+
+# Host, port, and what TLS takes: the context and the name a certificate has to have.
+Open = Callable[[str, int, ssl.SSLContext | None, str | None], Awaitable[T]]
+
+
+async def dial(target: Target, opened: Open[T], timeout_s: float, address: tuple[str, int] | None) -> T:
+    """What ``opened`` makes of host and port, in time. Raises BackendError."""
     name = (target.tls_name or target.host) if target.tls is not None else None
     host, port = address or target.dial
     where = f"{f'[{host}]' if ':' in host else host}:{port}"
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await (_open_tls(host, port, target.tls, name) if target.tls is not None else _open(host, port))
+            return await opened(host, port, target.tls, name)
     except TimeoutError:
         raise BackendError(f"dial tcp {where}: i/o timeout") from None
     except socket.gaierror:
@@ -282,11 +307,17 @@ async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, address:
     except ssl.SSLError as e:
         raise BackendError(f"remote error: tls: {e.reason or e}") from None
     except OSError as e:
-        raise BackendError(f"dial tcp {where}: connect: {_os_text(e)}") from e
-    return Connection(reader, writer)
+        raise BackendError(f"dial tcp {where}: connect: {os_text(e)}") from e
 
 
-async def _open(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _streams(host: str, port: int, tls: ssl.SSLContext | None, name: str | None) -> Streams:
+    return await (_open_tls(host, port, tls, name) if tls is not None else _open(host, port))
+
+
+async def _open(host: str, port: int) -> Streams:
     return await asyncio.open_connection(host, port, limit=MAX_HEAD)
 
 
@@ -300,9 +331,7 @@ class _Plain(asyncio.StreamReaderProtocol):
         super().connection_made(transport)
 
 
-async def _open_tls(
-    host: str, port: int, tls: ssl.SSLContext, name: str | None
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _open_tls(host: str, port: int, tls: ssl.SSLContext, name: str | None) -> Streams:
     """TLS by asyncio's own protocol, whichever loop runs: uvloop's (0.23) throws away what was received and not read yet when the peer
     hangs up behind it, and so cuts off the end of an answer whose reader is slow."""
     loop = asyncio.get_running_loop()
@@ -328,7 +357,8 @@ _TEXTS = {
 }  # fmt: skip
 
 
-def _os_text(e: OSError) -> str:
+def os_text(e: OSError) -> str:
+    """What went wrong, in the words of Go's net package."""
     return _TEXTS.get(e.errno or 0) or (e.strerror or str(e)).lower()
 
 

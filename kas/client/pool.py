@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import NamedTuple
 
-from kas.client.http import Connection, Target, connect
+from kas.client.exchange import Exchange, exchange
+from kas.client.http import Target
 
 MAX_IDLE = 25
 IDLE_S = 90.0
@@ -36,7 +37,7 @@ class Pool:
 
     def __init__(self, dial: Dial | None = None, clock: Callable[[], float] = monotonic) -> None:
         self._dial, self._clock = dial, clock
-        self._idle: list[tuple[float, Connection]] = []  # since when; the last one is taken first
+        self._idle: list[tuple[float, Exchange]] = []  # since when; the last one is taken first
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -45,16 +46,14 @@ class Pool:
         it closes the connection, and is how it ends when it takes too long."""
         connection = self._take()
         if connection is None:
-            connection = await connect(target, address=await self._dial() if self._dial is not None else None)
+            connection = await exchange(target, address=await self._dial() if self._dial is not None else None)
         reusable = False
         try:
-            await connection.post(head, body)
-            await connection.head(None)
-            found = await connection.read(limit + 1)
+            found = await connection.post(head, body, limit + 1)
             reusable = len(found) <= limit and connection.persistent
-            said = connection.header
+            said = connection.head.joined.get
             return Answer(
-                connection.status, said(b"content-type").decode("latin-1"), said(b"retry-after").decode("latin-1"), found
+                connection.head.status, said(b"content-type", b"").decode("latin-1"), said(b"retry-after", b"").decode("latin-1"), found
             )  # fmt: skip
         finally:
             if reusable:
@@ -71,7 +70,7 @@ class Pool:
         self._closed = True
         self._expire(float("inf"))
 
-    def _take(self) -> Connection | None:
+    def _take(self) -> Exchange | None:
         while self._idle:
             _, connection = self._idle.pop()
             if connection.quiet:
@@ -79,7 +78,7 @@ class Pool:
             connection.close()
         return None
 
-    def _keep(self, connection: Connection) -> None:
+    def _keep(self, connection: Exchange) -> None:
         if self._closed or len(self._idle) >= MAX_IDLE:
             connection.close()
             return

@@ -118,7 +118,7 @@ def test_a_connection_the_peer_has_closed_is_not_used():
         await post(pool, target, b"", 10)
         (_, connection), = pool._idle
         backend.open[0].close()
-        await until(connection.reader.at_eof)
+        await until(lambda: not connection.quiet)
         assert (await post(pool, target, b"", 10)).body == b"ok"
         assert backend.connections == 2
 

@@ -256,6 +256,16 @@ def test_bodies_that_are_something_else(client, widgets):
     assert client("GET", path)[1]["items"] == []
 
 
+def test_what_a_yaml_decoder_found_is_a_warning_a_line(client, widgets):
+    text = f"apiVersion: {widgets.group}/v1\nkind: Widget\nmetadata: {{name: a}}\nspec:\n  color: a\n  color: b\n  zzz: 1\n  zzz: 2\n"
+    lines = ['line 6: key "color" already set in map', 'line 8: key "zzz" already set in map']
+    answer = client.raw("POST", widgets.path(), text, "application/yaml")
+    assert answer.status_code == 201
+    assert answer.headers["Warning"].replace('\\"', '"') == ", ".join(f'299 - "{w}"' for w in (*lines, 'unknown field "spec.zzz"'))
+    status, body = client("POST", widgets.path() + "?fieldValidation=Strict", text, "application/yaml")
+    assert status == 400 and "strict decoding error: yaml: unmarshal errors:\n  " + "\n  ".join(lines) in body["message"]
+
+
 def test_paths_that_are_nobodys(client, widgets):
     wrong = [
         f"/apis/{widgets.group}/v2/widgets", f"/apis/{widgets.group}/v1/gadgets", f"/apis/{widgets.group}/v2",

@@ -58,7 +58,8 @@ def converter(hook, *versions: str) -> WebhookConverter:
 
 def made_of(conversion: dict):
     make = converters(HookClients(Users({}), None, Shares(10)), Metrics())
-    return make(SimpleNamespace(name="widgets.example.com", conversion=conversion))
+    versions = [SimpleNamespace(name=name) for name in ("v1", "v2")]
+    return make(SimpleNamespace(name="widgets.example.com", group="example.com", versions=versions, conversion=conversion))
 
 
 def convert(made: WebhookConverter, *objects: dict) -> list[dict]:
@@ -275,6 +276,36 @@ def test_fields_that_a_webhook_names_otherwise(client, lengths):
         client("PATCH", lengths.path("w1"), {"spec": {"size": 5}}, MERGE)
         event = json.loads(next(lines))
         assert (event["type"], event["object"]["metadata"]["name"], event["object"]["spec"]) == ("DELETED", "w1", {"length": 2})
+
+
+def test_the_stored_version_changes(client, lengths):
+    """What was stored before is converted in lists of the version that is stored now; one version can go when nothing is stored in it."""
+    for name in ("a", "b"):
+        lengths.create(name, {"size": 1})
+
+    def swap(crd):
+        for v in crd["spec"]["versions"]:
+            v["storage"] = not v["storage"]
+
+    changed = lengths.change(swap)
+    assert changed["status"]["storedVersions"] == ["v1", "v2"]
+    in_v2 = lengths.path(version="v2")
+    status, body = client("PATCH", f"{in_v2}/a", {"metadata": {"labels": {"x": "y"}}}, MERGE)
+    assert status == 200 and body["spec"] == {"length": 1}
+    for query in ("", "?limit=1", "?labelSelector=!x"):
+        status, found = client("GET", in_v2 + query)
+        assert status == 200 and all(o["spec"] == {"length": 1} for o in found["items"]), found
+    rows = client.raw("GET", in_v2, Accept="application/json;as=Table;v=v1;g=meta.k8s.io").json()["rows"]
+    assert [row["cells"][0] for row in rows] == ["a", "b"]
+    assert [o["spec"] for o in client("GET", lengths.path())[1]["items"]] == [{"size": 1}] * 2
+    # Somebody says that nothing is stored in v1 any more though "b" is.
+    client("PATCH", lengths.where + "/status", {"status": {"storedVersions": ["v2"]}}, MERGE)
+    lengths.change(lambda crd: crd["spec"]["versions"].pop(0))
+    until(lambda: client("GET", lengths.path())[0] == 404, "v1 is served no more")
+    assert client("GET", f"{in_v2}/a")[1]["spec"] == {"length": 1}
+    for path in (f"{in_v2}/b", in_v2):
+        status, body = client("GET", path)
+        assert (status, body["message"]) == (500, f"request to convert CR from an invalid group/version: {lengths.group}/v1")
 
 
 def test_managed_fields_of_a_version_that_is_gone(client, namespace):

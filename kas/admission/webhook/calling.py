@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
 from time import monotonic
 from typing import Any
 
@@ -26,6 +25,7 @@ from kas.informers import Informers, Objects
 from kas.meta import errors
 from kas.meta.errors import ApiError
 from kas.meta.field import go_quote
+from kas.meta.random import new_uid
 from kas.observe.metrics import Registry as Metrics
 
 log = logging.getLogger("kas.admission.webhook")
@@ -100,7 +100,7 @@ class Webhooks:
             raise errors.bad_request(f"admission webhook {go_quote(hook.name)} does not support dry run")
         if not hook.version:
             raise CallError(hook, "could not create admission objects: webhook does not accept known AdmissionReview versions", 400)
-        uid = str(uuid.uuid4())
+        uid = new_uid()
         try:
             sent = review.request(a, told, hook.version, uid, *objects.encoded())
             client = self.clients.of(hook.client_config)

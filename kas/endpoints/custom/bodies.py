@@ -6,6 +6,7 @@ Upstream: apiextensions-apiserver ``pkg/apiserver/customresource_handler.go`` (s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -17,7 +18,7 @@ from kas.meta import errors, field, gojson
 from kas.meta.field import go_quote
 from kas.request.negotiation import PROTOBUF, SUPPORTED, YAML, unsupported
 from kas.types.scheme import DecodeError, write_json
-from kas.types.strict import duplicates
+from kas.types.strict import duplicates, warning_texts
 
 Obj = dict[str, Any]
 Warn = Callable[[str], None]
@@ -50,7 +51,7 @@ def decode_custom(body: bytes, form: str, kind: Any, field_validation: str, warn
     if findings and field_validation != "Ignore":
         if field_validation == "Strict":
             raise _cannot(kind, f"strict decoding error: {', '.join(findings)}")
-        for text in findings:
+        for text in chain.from_iterable(map(warning_texts, findings)):
             warn(text)
     customtypes.bound_defaults(kind.type, value, len(body) if form == YAML else body.count(b"{"))
     customtypes.default(kind.type, value)

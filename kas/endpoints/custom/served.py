@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from kas.apiextensions import customtypes, traits
 from kas.apiextensions.definition import DefinedVersion, Definition
 from kas.endpoints.custom.merging import MergeSchemas
-from kas.endpoints.served import Served
+from kas.endpoints.served import CONVERTED_AT_ONCE, Served
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager.schema import Schema
 from kas.registry.generic import Registry
@@ -36,6 +37,7 @@ class State:
         self.clean = True
         for served in self.versions.values():
             served.native = served.stores
+            served.streams = served.native or served.converter.total
             served.unindexed = served.sifts
 
     def retire(self) -> None:
@@ -72,7 +74,10 @@ class CustomServed(Served):
         # What a webhook converts has fields of its own.
         self.sifts = bool(defined.selectable) and not self.stores and not converter.total
         self.unindexed = bool(defined.selectable) and (self.sifts or not state.clean)
-        self.streams = self.stores or converter.total
+        # In the version in which objects are stored there may be older ones, too, which a webhook has to convert.
+        self.streams = self.native or converter.total
+        if not self.streams:
+            self.converting = asyncio.Semaphore(CONVERTED_AT_ONCE)
         self.answered = None if converter.total else partial(state.merging.answered, defined.name)
         self.identity = (*self.identity, state.definition.uid, state.definition.generation)
         self.deprecation = defined.warning

@@ -63,12 +63,17 @@ class WebhookConverter:
         self._config: Obj = d.conversion.get("webhookClientConfig") or webhook.get("clientConfig") or {}
         versions = d.conversion.get("conversionReviewVersions") or webhook.get("conversionReviewVersions") or ()
         self._version = next((v for v in versions if v in VERSIONS), None)
+        self._known = frozenset(f"{d.group}/{v.name}" for v in d.versions)
 
     def convert(self, objects: Sequence[Obj], target: GVK) -> list[Obj] | Awaitable[list[Obj]]:
         """The objects in the target version, in their order; those that are of it already are not sent. Of metadata the webhook may
         change labels and annotations. Raises ApiError (500) for a webhook that cannot be asked, fails or answers with anything else."""
         api_version = f"{target[0]}/{target[1]}"
         places = [i for i, obj in enumerate(objects) if obj["apiVersion"] != api_version]
+        for i in places:
+            # Stored in a version that the definition had before; nobody can know what it means.
+            if objects[i]["apiVersion"] not in self._known:
+                raise _failure(f"request to convert CR from an invalid group/version: {objects[i]['apiVersion']}")
         return self._convert(objects, places, api_version) if places else list(objects)
 
     async def _convert(self, objects: Sequence[Obj], places: Sequence[int], api_version: str) -> list[Obj]:

@@ -1,0 +1,286 @@
+"""A connection on which one POST follows another, for webhooks: TLS and HTTP/1.1 in one protocol, without streams between.
+
+Every write of a cluster may ask several webhooks, so that a question costs as few turns and calls as it can. TLS is OpenSSL's over memory:
+uvloop's own (0.23) drops what it holds when the peer hangs up, asyncio's takes twice the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ssl
+from typing import cast
+
+from kas.client.http import CONNECT_TIMEOUT_S, MAX_HEAD, BackendError, Head, Target, dial, os_text, parse_head
+
+READ = 256 << 10
+_NO_HEAD = Head(0, "", b"", [], {})
+_SIZE, _DATA, _GAP, _TRAILER = range(4)  # what of a body in chunks comes next
+
+
+class Exchange(asyncio.Protocol):
+    """One connection with at most one question on it. What comes of an answer is bounded by the ``limit`` of the question and what one
+    read of the socket brings; whatever comes unasked ends it."""
+
+    def __init__(self, tls: ssl.SSLContext | None, name: str | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._tls: ssl.SSLObject | None = None
+        if tls is not None:
+            self._sealed, self._sealing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            self._tls = tls.wrap_bio(self._sealed, self._sealing, server_hostname=name)
+        self._got, self._body = bytearray(), bytearray()
+        self._ended = False
+        self._answer: asyncio.Future[bytes] | None = None
+        self._limit = 0
+        self._length: int | None = None
+        self._chunked = False
+        self._phase, self._left = _SIZE, 0
+        self.head = _NO_HEAD
+        self._known = b"", _NO_HEAD
+
+    async def post(self, head: bytes, body: bytes, limit: int) -> bytes:
+        """The first ``limit`` bytes of the answer to a POST whose ``head`` is what ``request_head`` made; ``head`` is the answer's from
+        then on. Raises BackendError; who cancels it closes the connection."""
+        if not self.quiet or self._transport is None:
+            raise BackendError("write: connection lost")
+        self._limit, self.head, self._answer = limit, _NO_HEAD, self._loop.create_future()
+        self._phase, self._left = _SIZE, 0
+        self._body.clear()
+        self._write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+        try:
+            return await self._answer
+        finally:
+            self._answer = None
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the peer takes another request when the body of this answer has been read to its end."""
+        head = self.head
+        framed = self._length is not None or self._chunked or head.status in (204, 304)
+        return head.minor == b"1" and framed and b"close" not in head.joined.get(b"connection", b"").lower()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing came since the last answer: what is not, was closed by the peer or is out of step."""
+        return not (self._ended or self._got)
+
+    def close(self) -> None:
+        """Give the connection up, whatever is still to come on it."""
+        self._ended = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def _write(self, data: bytes) -> None:
+        transport, tls = self._transport, self._tls
+        assert transport is not None  # made, when there is something to write
+        if tls is None:
+            transport.write(data)
+            return
+        written = tls.write(data)
+        while written < len(data):  # a record at a time
+            written += tls.write(memoryview(data)[written:])
+        transport.write(self._sealing.read())
+
+    # --- what the loop tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """There is a connection; with TLS it is ready when the two know each other."""
+        self._transport = cast(asyncio.Transport, transport)
+        if self._tls is not None:
+            self._shake_hands(self._tls)
+        else:
+            self.ready.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        """A piece of the answer, or what nobody asked for."""
+        tls, over = self._tls, False
+        if tls is None:
+            self._got += data
+        else:
+            self._sealed.write(data)
+            if not self.ready.done():
+                self._shake_hands(tls)
+                if not self.ready.done() or self._ended:
+                    return
+            over = self._opened(tls)
+        if self._answer is not None:
+            self._go_on()
+        elif self._got:
+            self.close()
+        if over:
+            self._end(None)
+
+    def eof_received(self) -> None:
+        """The peer says nothing more."""
+        self._end(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is over; ``exc`` says why where that was nobody's wish."""
+        self._transport = None
+        self._end(exc)
+
+    # --- TLS
+
+    def _shake_hands(self, tls: ssl.SSLObject) -> None:
+        error: ssl.SSLError | None = None
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as e:  # one that says what is wrong with a certificate among them
+            error = e
+        else:
+            self.ready.set_result(None)
+        if self._sealing.pending and self._transport is not None:
+            self._transport.write(self._sealing.read())
+        if error is not None:
+            self.ready.set_exception(error)
+            self.close()
+
+    def _opened(self, tls: ssl.SSLObject) -> bool:
+        """Opens what came; whether nothing more comes behind it."""
+        over = False
+        try:
+            while self._sealed.pending or tls.pending():
+                piece = tls.read(READ)
+                if not piece:
+                    over = True
+                    break
+                self._got += piece
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as e:
+            self._end(e)
+            self.close()
+        if self._sealing.pending and self._transport is not None:
+            self._transport.write(self._sealing.read())
+        return over
+
+    # --- HTTP
+
+    def _go_on(self) -> None:
+        """Looks at what has come of the answer."""
+        try:
+            whole = (self.head is not _NO_HEAD or self._begun()) and self._whole()
+        except BackendError as e:
+            self._fail(e)
+            return
+        if whole and self._answer is not None and not self._answer.done():
+            self._answer.set_result(bytes(self._body))
+
+    def _begun(self) -> bool:
+        """Whether the head is there; that of the final answer counts."""
+        got = self._got
+        while True:
+            end = got.find(b"\r\n\r\n")
+            if end > MAX_HEAD or (end < 0 and len(got) > MAX_HEAD):
+                raise BackendError("net/http: server response headers exceeded the limit")
+            if end < 0:
+                return False
+            raw = bytes(got[: end + 2])
+            del got[: end + 4]
+            if raw != self._known[0]:  # mostly an answer has the head of the last one
+                self._known = raw, parse_head(raw)
+            head = self._known[1]
+            if head.status >= 200 or head.status == 101:
+                break
+        self.head = head
+        self._chunked = b"chunked" in head.joined.get(b"transfer-encoding", b"").lower()
+        length = head.joined.get(b"content-length", b"")
+        self._length = int(length) if length and len(length) < 16 and not self._chunked else None
+        return True
+
+    def _whole(self) -> bool:
+        """Takes what belongs to the body; whether that is all of it, or all that was asked for."""
+        got, body = self._got, self._body
+        if self.head.status in (204, 304):
+            return True
+        if self._chunked:
+            try:
+                last = self._unchunked()
+            except ValueError:
+                raise BackendError("invalid byte in chunk length") from None
+        else:
+            most = self._limit if self._length is None else min(self._length, self._limit)
+            piece = got[: most - len(body)]
+            body += piece
+            del got[: len(piece)]
+            last = len(body) == self._length
+        if len(body) >= self._limit:
+            del body[self._limit :]
+            self._ended |= not last  # what is left of the answer is nobody's
+            return True
+        return last
+
+    def _unchunked(self) -> bool:
+        """Takes the chunks that have come; whether the last one has. Raises ValueError for one without a length."""
+        got, at = self._got, 0
+        done = False
+        while not done:
+            if self._phase == _DATA:
+                piece = got[at : at + self._left]
+                self._body += piece
+                at += len(piece)
+                self._left -= len(piece)
+                if self._left or len(self._body) >= self._limit:
+                    break
+                self._phase = _GAP
+                continue
+            end = got.find(b"\n", at)
+            if end < 0:
+                if len(got) - at > MAX_HEAD:
+                    raise BackendError("unexpected EOF")
+                break
+            line, at = bytes(got[at:end]).strip(), end + 1
+            if self._phase == _SIZE:
+                self._left = int(line.partition(b";")[0].strip() or b"x", 16)
+                if self._left < 0:
+                    raise ValueError(line)
+                self._phase = _DATA if self._left else _TRAILER
+            elif self._phase == _GAP:
+                self._phase = _SIZE
+            else:
+                done = not line
+        del got[:at]
+        return done
+
+    def _end(self, exc: Exception | None) -> None:
+        """Nothing more comes."""
+        self._ended = True
+        if not self.ready.done():
+            self.ready.set_exception(exc or ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
+        answer = self._answer
+        if answer is None or answer.done():
+            return
+        if isinstance(exc, OSError):
+            self._fail(BackendError(f"read: {os_text(exc)}"), exc)
+        elif self.head is _NO_HEAD:
+            self._fail(BackendError("EOF"))
+        elif self._chunked or self._length is not None:
+            self._fail(BackendError("unexpected EOF"))
+        else:
+            answer.set_result(bytes(self._body))  # it ends with the connection
+
+    def _fail(self, error: BackendError, cause: OSError | None = None) -> None:
+        error.__cause__ = cause
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+        self.close()
+
+
+async def exchange(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, address: tuple[str, int] | None = None) -> Exchange:
+    """As ``connect``. Raises BackendError."""
+    return await dial(target, _open, timeout_s, address)
+
+
+async def _open(host: str, port: int, tls: ssl.SSLContext | None, name: str | None) -> Exchange:
+    loop = asyncio.get_running_loop()
+    _, made = await loop.create_connection(lambda: Exchange(tls, name), host, port)
+    try:
+        await made.ready
+    except BaseException:
+        made.close()
+        raise
+    return made

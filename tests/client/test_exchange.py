@@ -1,0 +1,132 @@
+"""Questions and answers on one connection, over TLS and without, however the bytes are cut."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import pytest
+import uvloop
+
+from kas.client.exchange import exchange
+from kas.client.http import MAX_HEAD, BackendError, Target, insecure_tls, request_head, verified_tls
+from tests.endpoints.fakekubelet import make_certificate
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    return make_certificate(tmp_path_factory.mktemp("cert"), "127.0.0.1")
+
+
+class Peer:
+    """Says the pieces of ``said`` one after the other to each question; an empty one hangs up. ``bodies`` are the questions'."""
+
+    def __init__(self, *said: bytes) -> None:
+        self.said, self.bodies, self.connections = said, list[bytes](), 0
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.writers.append(writer)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+                self.bodies.append(await reader.readexactly(length))
+                for piece in self.said:
+                    if not piece:
+                        writer.close()
+                        return
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+        except (asyncio.IncompleteReadError, OSError):
+            writer.close()
+
+
+def talk(peer, pair, *bodies, limit=1 << 20, tls=True, loop=uvloop.new_event_loop, ca=None):
+    """The answers to questions with these bodies on one connection, and whether it can be used again."""
+
+    async def run():
+        context = None
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*pair)
+        server = await asyncio.start_server(peer, "127.0.0.1", 0, ssl=context)
+        client = (verified_tls(ca) if ca else insecure_tls()) if tls else None
+        target = Target("https" if tls else "http", "127.0.0.1", str(server.sockets[0].getsockname()[1]), "/x", tls=client)
+        connection = None
+        try:
+            connection = await exchange(target)
+            head = request_head("POST", target, [])
+            found = [await connection.post(head, body, limit) for body in bodies]
+            return found, connection.persistent and connection.quiet
+        finally:
+            if connection is not None:
+                connection.close()
+            for writer in peer.writers:
+                writer.close()
+            server.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(asyncio.wait_for(run(), 60))
+
+
+WAYS = [
+    pytest.param(tls, loop, id=f"{name}-{'tls' if tls else 'plain'}")
+    for tls in (True, False) for name, loop in (("uvloop", uvloop.new_event_loop), ("asyncio", asyncio.new_event_loop))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tls", "loop"), WAYS)
+@pytest.mark.parametrize("said", [
+    [HEAD + b"Content-Length: 5\r\n\r\nhello"], [b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD, b"Content-Length: 5\r\n", b"\r\nhel", b"lo"],
+    [CHUNKED, b"2;x=y\r", b"\nhe\r\n", b"3\r\nl", b"lo\r", b"\n0\r\nTrailer: x\r\n", b"\r\n"],
+])  # fmt: skip
+def test_an_answer_is_whole_however_it_comes(pair, said, tls, loop):
+    peer = Peer(*said)
+    large = b"x" * 3_000_000
+    found, again = talk(peer, pair, b"one", large, b"", tls=tls, loop=loop)
+    assert found == [b"hello"] * 3 and again and peer.bodies == [b"one", large, b""] and peer.connections == 1
+
+
+@pytest.mark.parametrize(("tls", "loop"), WAYS)
+@pytest.mark.parametrize("framing", [b"Content-Length: 2000000\r\n\r\n", b"\r\n"])
+def test_all_of_an_answer_arrives_whose_sender_hangs_up(pair, framing, tls, loop):
+    found, again = talk(Peer(HEAD + framing + b"x" * 2_000_000, b""), pair, b"", limit=3_000_000, tls=tls, loop=loop)
+    assert found == [b"x" * 2_000_000]
+    assert not again or framing != b"\r\n"
+
+
+@pytest.mark.parametrize(("said", "says"), [
+    ([b""], "EOF"), ([HEAD, b""], "EOF"), ([HEAD + b"Content-Length: 9\r\n\r\nx", b""], "unexpected EOF"),
+    ([CHUNKED + b"5\r\nab", b""], "unexpected EOF"), ([CHUNKED + b"-5\r\nab"], "invalid byte in chunk length"),
+    ([CHUNKED + b"zz\r\n"], "invalid byte in chunk length"), ([b"SSH-2.0\r\n\r\n"], "malformed HTTP response"),
+    ([b"HTTP/1.1 200 OK\r\nno header\r\n\r\n"], "malformed MIME header line"), ([HEAD + b"x: " + b"y" * MAX_HEAD], "exceeded the limit"),
+    ([CHUNKED + b"1" * (MAX_HEAD + 1)], "unexpected EOF"),
+])  # fmt: skip
+@pytest.mark.parametrize("tls", [True, False])
+def test_what_is_no_answer(pair, said, says, tls):
+    with pytest.raises(BackendError, match=says):
+        talk(Peer(*said), pair, b"", tls=tls)
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 9000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n2328\r\n", b"\r\n"])
+def test_no_more_is_taken_than_was_asked_for(pair, framing):
+    assert talk(Peer(HEAD + framing + b"x" * 9000), pair, b"", limit=7) == ([b"x" * 7], False)
+
+
+def test_what_comes_unasked_ends_it(pair):
+    with pytest.raises(BackendError, match="write: connection lost"):
+        talk(Peer(HEAD + b"Content-Length: 1\r\n\r\nx" + HEAD), pair, b"", b"")
+
+
+def test_nobody_is_asked_whose_certificate_is_not_known(pair, tmp_path):
+    peer, other = Peer(HEAD + b"Content-Length: 1\r\n\r\nx"), make_certificate(tmp_path, "127.0.0.1")
+    with pytest.raises(BackendError, match="certificate signed by unknown authority"):
+        talk(peer, pair, b"", ca=other[0])
+    assert not peer.bodies
+    assert talk(peer, pair, b"", ca=pair[0]) == ([b"x"], True)
