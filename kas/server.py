@@ -49,7 +49,7 @@ from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.delete import Deleter
 from kas.endpoints.documents import Documents
 from kas.endpoints.health import Health
-from kas.endpoints.healthchecks import DISCOVERED, INFORMERS, LOOPS, REGISTERED, STEPS, WRITTEN, HealthChecks
+from kas.endpoints.healthchecks import DEFINITIONS, DISCOVERED, INFORMERS, LOOPS, REGISTERED, STEPS, WRITTEN, HealthChecks
 from kas.endpoints.inventory import Inventory
 from kas.endpoints.kubelet import KubeletAccess
 from kas.endpoints.metrics import MetricsEndpoint
@@ -254,6 +254,7 @@ class Server:
             self.flow_control.start(self.store, lambda resource: self.registries.of(FLOWCONTROL, resource).root)
         self.revocation.start()
         self.custom.start()
+        self.hooks.done(DEFINITIONS)
         self.aggregator.start(lambda: self.hooks.done(DISCOVERED))
         self.hooks.done(INFORMERS, REGISTERED)
 
