@@ -115,3 +115,36 @@ def test_the_policy_of_abac_is_read(world, tmp_path):
         return w.server.authorizer.authorize(Attributes(UserInfo(user), "get", "ns", "", "v1", "pods", "", "p"))[0] == ALLOW
 
     assert allowed("bob") and not allowed("eve")
+
+
+def answer(world: World, request: Request) -> Any:
+    """What the server answers through all of its filters."""
+
+    async def go() -> Any:
+        found = world.server.chain(request)
+        return await found if hasattr(found, "__await__") else found
+
+    return asyncio.run(go())
+
+
+def test_directives_of_strict_transport_are_sent(world):
+    def sent(w: World) -> list[bytes]:
+        return [value for name, value in answer(w, Request("GET", "/version", "", [])).headers if name == b"strict-transport-security"]
+
+    assert sent(world(strict_transport_security_directives=["max-age=9", "preload"])) == [b"max-age=9; preload"]
+    assert sent(world()) == []
+
+
+def test_events_are_kept_as_long_as_told(world):
+    assert world(event_ttl=77.0).server.registries.of("", "events").lease_s == 77
+    assert world().server.registries.of("", "configmaps").lease_s == 0
+
+
+def test_answers_about_tokens_are_kept_as_long_as_told(world, tmp_path):
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "w", "user": "u"}}],
+        "clusters": [{"name": "w", "cluster": {"server": "https://127.0.0.1:1/"}}], "users": [{"name": "u", "user": {}}],
+    }  # fmt: skip
+    (tmp_path / "kc").write_text(json.dumps(config))
+    w = world(authentication_token_webhook_config_file=str(tmp_path / "kc"), authentication_token_webhook_cache_ttl=7.0)
+    assert [hook._ttl for hook in w.server.external.members] == [7.0]
