@@ -263,6 +263,13 @@ class Server:
         if self.shared.memory.revision > self.store.hub.revision:
             self.store.hub.catch_up()
 
+    def _behind(self) -> int:
+        """How many revisions derived state lacks of what was committed before the call. What comes meanwhile is no fault: where much is
+        written there is always something newer."""
+        newest = self.shared.memory.revision
+        self.catch_up()
+        return max(0, newest - self.store.hub.revision)
+
     # --- the API
 
     def _build_api(self) -> None:
@@ -311,7 +318,7 @@ class Server:
         local = self.registries.of(bootstrap.REGISTRATION, "apiservices").root
         groups = {(group, version) for group, version in self._group_versions() if group != bootstrap.REGISTRATION}
         self.checks = HealthChecks(
-            self.store, self.hooks, self.heartbeat, lambda: self.shared.memory.revision - self.store.hub.revision,
+            self.store, self.hooks, self.heartbeat, self._behind,
             [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
             getattr(self.store, "unreachable", None), (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
         )  # fmt: skip

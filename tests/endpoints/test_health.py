@@ -12,6 +12,7 @@ import pytest
 from kas.controllers.runner import keep
 from kas.endpoints.healthchecks import LOOPS, STEPS
 from kas.observe import logs
+from kas.store import Op, build_record
 from tests.server.whole import World
 
 GROUPS = ("healthz", "livez", "readyz")
@@ -122,6 +123,16 @@ def test_every_loop_of_the_server_itself_has_a_check(world):
     crash("crd-finalizer")(w)
     w.server.hooks.running("crd-conditions-controller")
     assert w.failing("livez") == {LOOPS["crd-finalizer"]}, "one loop's start says nothing about another"
+
+
+def test_a_write_of_another_worker_is_no_reason_to_be_unready(world, monkeypatch):
+    w = world()
+    w.store.commit_now(Op("/registry/a", build_record(b"{}", b"")))
+    assert w.store.hub.revision < w.shared.memory.revision, "the loop has not been told yet"
+    assert w.ask("/readyz") == (200, "ok")
+    w.store.commit_now(Op("/registry/b", build_record(b"{}", b"")))
+    monkeypatch.setattr(w.store.hub, "catch_up", lambda: None)
+    assert w.failing("readyz") == {"informer-sync"}
 
 
 def test_loops_need_a_runner(world):
