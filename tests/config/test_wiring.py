@@ -7,12 +7,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import jwt
 import pytest
 
 from kas.auth.attributes import ALLOW, Attributes
 from kas.auth.authn import AuthenticationError
 from kas.auth.authn.oidc.configuration import load
 from kas.auth.authn.oidc.mapping import user_of
+from kas.auth.tokens import Signer, generate_key
 from kas.auth.user import UserInfo
 from kas.client.services import ResolveError
 from kas.config.options import complete, read
@@ -148,3 +150,12 @@ def test_answers_about_tokens_are_kept_as_long_as_told(world, tmp_path):
     (tmp_path / "kc").write_text(json.dumps(config))
     w = world(authentication_token_webhook_config_file=str(tmp_path / "kc"), authentication_token_webhook_cache_ttl=7.0)
     assert [hook._ttl for hook in w.server.external.members] == [7.0]
+
+
+def test_tokens_are_signed_with_the_key_that_is_named(world, tmp_path):
+    path = tmp_path / "sa.key"
+    path.write_bytes(generate_key())
+    w = world(service_account_signing_key_file=str(path), service_account_issuer=["https://x"])
+    keys = json.loads(w.ask("/openid/v1/jwks")[1])["keys"]
+    own = jwt.get_unverified_header(Signer(path.read_bytes(), "https://x").sign({}))
+    assert [key["kid"] for key in keys] == [own["kid"]]

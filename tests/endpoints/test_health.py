@@ -12,7 +12,7 @@ import pytest
 from kas.controllers.runner import keep
 from kas.endpoints.healthchecks import LOOPS, STEPS
 from kas.observe import logs
-from kas.store import Op, build_record
+from kas.store import Op, Unavailable, build_record
 from tests.server.whole import World
 
 GROUPS = ("healthz", "livez", "readyz")
@@ -54,12 +54,12 @@ def full_disk(w: World) -> None:
     handler.handle(logging.makeLogRecord({"msg": "x"}))
 
 
-def crash(controller: str):
+def crash(controller: str, error: Exception | None = None):
     class Crashes:
         name = controller
 
         async def run(self) -> None:
-            raise RuntimeError("bug")
+            raise error or RuntimeError("bug")
 
     async def go(w: World) -> None:
         # The runner's task pauses after the crash; that is when it is looked at.
@@ -133,6 +133,14 @@ def test_a_write_of_another_worker_is_no_reason_to_be_unready(world, monkeypatch
     w.store.commit_now(Op("/registry/b", build_record(b"{}", b"")))
     monkeypatch.setattr(w.store.hub, "catch_up", lambda: None)
     assert w.failing("readyz") == {"informer-sync"}
+
+
+def test_a_loop_that_waits_for_the_store_is_well(world, caplog):
+    """The store's own check fails meanwhile, and no longer."""
+    w = world()
+    crash("bootstrap-controller", Unavailable("etcdserver: no server can be reached"))(w)
+    assert w.failing("livez") == set()
+    assert [r.getMessage() for r in caplog.records] == ["controller bootstrap-controller waits: etcdserver: no server can be reached"]
 
 
 def test_loops_need_a_runner(world):
