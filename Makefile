@@ -1,11 +1,12 @@
 # make run: set everything up and serve.  make test: set everything up and test.
+# make help: what else there is.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.kas-installed
 SOURCES := $(shell find kas -name '*.py[x]' -o -name '*.px[di]') setup.py pyproject.toml
 
-.PHONY: build run test robustness bench load soak fuzz lint tables docs wheel clean
+.PHONY: help build run test robustness bench load soak fuzz lint tables docs proto wheel clean
 build: $(STAMP)
 
 $(STAMP): $(SOURCES)
@@ -57,6 +58,10 @@ proto: build
 
 wheel: build
 	$(BIN)/python -m build
+
+help:
+	@echo 'build run test robustness bench load soak fuzz lint tables docs proto wheel clean, with ARGS="…" for most;'
+	@echo 'CONTRIBUTING.md says what they are for.'
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -46,10 +46,9 @@ def unusable(o: Options) -> list[str]:
     from kas.config import runtime
     from kas.types.scheme import BUILTIN
 
-    out = runtime.problems(BUILTIN, o.runtime_config)
+    out = [*runtime.problems(BUILTIN, o.runtime_config), *order.problems(o.enable_admission_plugins, o.disable_admission_plugins)]
     for check in (
         lambda: controllers.chosen(o.controllers),
-        lambda: order.enabled(o.enable_admission_plugins, o.disable_admission_plugins),
         lambda: _credentials(o),
         lambda: _authentication(o),
         lambda: _authorization(o),

@@ -49,7 +49,7 @@ from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.delete import Deleter
 from kas.endpoints.documents import Documents
 from kas.endpoints.health import Health
-from kas.endpoints.healthchecks import DISCOVERED, INFORMERS, LOOPS, REGISTERED, STEPS, WRITTEN, HealthChecks
+from kas.endpoints.healthchecks import DEFINITIONS, DISCOVERED, INFORMERS, LOOPS, REGISTERED, STEPS, WRITTEN, HealthChecks
 from kas.endpoints.inventory import Inventory
 from kas.endpoints.kubelet import KubeletAccess
 from kas.endpoints.metrics import MetricsEndpoint
@@ -254,6 +254,7 @@ class Server:
             self.flow_control.start(self.store, lambda resource: self.registries.of(FLOWCONTROL, resource).root)
         self.revocation.start()
         self.custom.start()
+        self.hooks.done(DEFINITIONS)
         self.aggregator.start(lambda: self.hooks.done(DISCOVERED))
         self.hooks.done(INFORMERS, REGISTERED)
 
@@ -261,6 +262,13 @@ class Server:
         """Derived state is as new as any acknowledged write of any worker; one atomic load when nothing happened."""
         if self.shared.memory.revision > self.store.hub.revision:
             self.store.hub.catch_up()
+
+    def _behind(self) -> int:
+        """How many revisions derived state lacks of what was committed before the call. What comes meanwhile is no fault: where much is
+        written there is always something newer."""
+        newest = self.shared.memory.revision
+        self.catch_up()
+        return max(0, newest - self.store.hub.revision)
 
     # --- the API
 
@@ -310,7 +318,7 @@ class Server:
         local = self.registries.of(bootstrap.REGISTRATION, "apiservices").root
         groups = {(group, version) for group, version in self._group_versions() if group != bootstrap.REGISTRATION}
         self.checks = HealthChecks(
-            self.store, self.hooks, self.heartbeat, lambda: self.shared.memory.revision - self.store.hub.revision,
+            self.store, self.hooks, self.heartbeat, self._behind,
             [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
             getattr(self.store, "unreachable", None), (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
         )  # fmt: skip

@@ -24,12 +24,15 @@ def _free_port() -> int:
 
 
 class Etcd:
-    """One member, of a cluster of its own or of ``peers`` (name to peer URL); a context manager. ``url`` stays the same over restarts."""
+    """One member, of a cluster of its own or of ``peers`` (name to peer URL); a context manager. ``url`` stays the same over restarts.
+    ``files`` are a CA, a certificate and its key: it shows them, and wants clients that do."""
 
-    def __init__(self, directory: Path, name: str = "default", peers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, name: str = "default", peers: dict[str, str] | None = None, files: tuple[str, str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.program = need.program("etcd", "Debian's etcd-server")
         self.data, self.name = Path(directory) / "etcd", name
-        self.url = f"http://127.0.0.1:{_free_port()}"
+        self.url, self.files = f"http{'s' if files else ''}://127.0.0.1:{_free_port()}", files
         self.peers = peers or {name: f"http://127.0.0.1:{_free_port()}"}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -41,7 +44,7 @@ class Etcd:
 
     @property
     def config(self) -> Config:
-        return Config((self.url,))
+        return Config((self.url,), *self.files or ())
 
     def start(self, *flags: str) -> Etcd:
         """Returns when it answers."""
@@ -66,6 +69,9 @@ class Etcd:
             self.url, "--listen-peer-urls", own, "--initial-advertise-peer-urls", own, "--initial-cluster",
             ",".join(f"{name}={url}" for name, url in self.peers.items()), "--log-level", "error", *flags,
         ]  # fmt: skip
+        if self.files:
+            ca, certificate, key = self.files
+            command += ["--client-cert-auth", "--trusted-ca-file", ca, "--cert-file", certificate, "--key-file", key]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def signal(self, s: signal.Signals) -> None:

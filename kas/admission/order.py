@@ -67,15 +67,23 @@ def module(name: str) -> str:
     return "kas.admission.plugins." + (MODULES.get(name) or "".join(out))
 
 
-def enabled(enable: list[str], disable: list[str]) -> list[str]:
-    """Names of the plug-ins that are on, in order. Raises ValueError for an unknown name or one in both lists."""
+def problems(enable: list[str], disable: list[str]) -> list[str]:
+    """What is wrong with the names, as upstream says it: those nobody has, and those in both lists."""
+    out = []
     for flag, names in (("enable", enable), ("disable", disable)):
-        for n in names:
-            if n not in ORDER and n not in NO_EFFECT:
-                raise ValueError(f"{flag}-admission-plugins plugin {go_quote(n)} is unknown")
+        unknown = (n for n in names if (n not in ORDER or n in ALWAYS) and n not in NO_EFFECT)
+        out += [f"{flag}-admission-plugins plugin {go_quote(n)} is unknown" for n in unknown]
     both = set(enable) & set(disable)
     if both:
-        raise ValueError(f"[{' '.join(sorted(both))}] in enable-admission-plugins and disable-admission-plugins overlapped")
+        out.append(f"[{' '.join(sorted(both))}] in enable-admission-plugins and disable-admission-plugins overlapped")
+    return out
+
+
+def enabled(enable: list[str], disable: list[str]) -> list[str]:
+    """Names of the plug-ins that are on, in order. Raises ValueError for an unknown name or one in both lists."""
+    wrong = problems(enable, disable)
+    if wrong:
+        raise ValueError("\n".join(wrong))
     on = (DEFAULT_ON | set(enable)) - set(disable)
     return [n for n in ORDER if n in on or n in ALWAYS]
 

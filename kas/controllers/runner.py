@@ -16,13 +16,14 @@ from typing import IO, Any, Protocol
 
 from kas.controllers import Controller
 from kas.observe.hooks import Hooks
-from kas.store import StoreError
+from kas.store import StoreError, Unavailable
 
 log = logging.getLogger("kas.controllers")
 
 COMPACT_EVERY_S = 5.0
 EXPIRE_EVERY_S = 1.0
 EXPIRE_AT_ONCE = 500
+PAUSE_S, STORE_PAUSE_S = 30.0, 5.0  # at most, before a controller runs again
 LEAD_EVERY_S = 0.5
 # (name, how often in seconds, what is done; it may be awaitable)
 Periodic = tuple[str, float, Callable[[], Awaitable[object] | None]]
@@ -36,19 +37,23 @@ class Expiring(Protocol):
 
 
 async def keep(controller: Controller, hooks: Hooks) -> None:
-    """Runs a controller until cancelled, again when it fails. ``hooks`` are told."""
+    """Runs a controller until cancelled, again when it fails. ``hooks`` are told, but not of a store that does not answer: that has a
+    check of its own, and nothing is wrong with the loop."""
     pause = 0.1
     while True:
-        began = time.monotonic()
+        began, most = time.monotonic(), PAUSE_S
         hooks.running(controller.name)
         try:
             await controller.run()
         except asyncio.CancelledError:
             raise
+        except Unavailable as e:
+            most = STORE_PAUSE_S
+            log.warning("controller %s waits: %s", controller.name, e)
         except Exception as e:  # a task root: logged, and started again with a growing pause
             log.exception("controller %s failed", controller.name)
             hooks.failed(controller.name, f"{type(e).__name__}: {e}")
-        pause = 0.1 if time.monotonic() - began > 60 else min(30.0, pause * 2)
+        pause = 0.1 if time.monotonic() - began > 60 else min(most, pause * 2)
         await asyncio.sleep(pause)
 
 

@@ -16,15 +16,17 @@ from kas.observe.logs import log_check
 from kas.store import StoreError
 
 INFORMERS = "poststarthook/generic-apiserver-start-informers"
+DEFINITIONS = "poststarthook/crd-informer-synced"
 STORAGE = "poststarthook/storage-readiness"
+AUTOREGISTRATION = "poststarthook/kube-apiserver-autoregistration"
 # Finished when the bootstrap objects are there.
 WRITTEN = (
     "poststarthook/rbac/bootstrap-roles", "poststarthook/scheduling/bootstrap-system-priority-classes",
-    "poststarthook/priority-and-fairness-config-producer", "poststarthook/kube-apiserver-autoregistration",
+    "poststarthook/priority-and-fairness-config-producer", AUTOREGISTRATION,
 )  # fmt: skip
 # Requests for aggregated servers find their way; what those serve is known, or that it cannot be known.
 REGISTERED, DISCOVERED = "poststarthook/apiservice-registration-controller", "poststarthook/apiservice-discovery-controller"
-STEPS = (INFORMERS, *WRITTEN, STORAGE, REGISTERED, DISCOVERED)
+STEPS = (INFORMERS, DEFINITIONS, *WRITTEN, STORAGE, REGISTERED, DISCOVERED)
 # The controllers of the worker that leads, and the hooks that start them.
 LOOPS = {
     "bootstrap-controller": "poststarthook/bootstrap-controller",
@@ -34,6 +36,10 @@ LOOPS = {
     "kube-apiserver-identity-lease-gc": "poststarthook/start-kube-apiserver-identity-lease-garbage-collector",
     "apiservice-status-local-available-controller": "poststarthook/apiservice-status-local-available-controller",
     "apiservice-status-remote-available-controller": "poststarthook/apiservice-status-remote-available-controller",
+    "kube-apiserver-autoregistration": AUTOREGISTRATION,
+    "crd-autoregistration": AUTOREGISTRATION,
+    "crd-conditions-controller": "poststarthook/start-apiextensions-controllers",
+    "crd-finalizer": "poststarthook/start-apiextensions-controllers",
 }
 
 

@@ -15,15 +15,14 @@ NOT_FINISHED = "not finished"
 
 
 class Hooks:
-    """``steps`` are the hooks of every worker's start; ``loops`` maps the names of the leader's controllers to those of their hooks.
-    ``path`` is where the leader writes for the other workers."""
+    """``steps`` are the hooks of every worker's start; ``loops`` maps the names of the leader's controllers to those of their hooks. A
+    hook may be a step and have several controllers. ``path`` is where the leader writes for the other workers."""
 
     def __init__(self, steps: Sequence[str], loops: dict[str, str], path: Path) -> None:
-        self.names = (*steps, *loops.values())
-        self._of_loops = frozenset(loops.values())
+        self.names = tuple(dict.fromkeys((*steps, *loops.values())))
         self._open = set(steps)
         self._loops, self._path = loops, path
-        self._failed: dict[str, str] = {}
+        self._failed: dict[str, str] = {}  # controllers, and why
         self._led = self._runs = False
         self._read_at = 0
 
@@ -43,25 +42,23 @@ class Hooks:
 
     def running(self, controller: str) -> None:
         """The controller runs again: what was told of its failure is taken back."""
-        if self._failed.pop(self._loops.get(controller, ""), None) is not None:
+        if self._failed.pop(controller, None) is not None:
             self._write()
 
     def failed(self, controller: str, why: str) -> None:
         """The loop crashed; ``running`` says when it is started again."""
-        hook = self._loops.get(controller)
-        if hook is not None:
-            self._failed[hook] = why
+        if controller in self._loops:
+            self._failed[controller] = why
             self._write()
 
     def why(self, name: str) -> str:
         """What is wrong with a hook; "" when nothing is."""
-        if name not in self._of_loops:
-            return NOT_FINISHED if name in self._open else ""
-        if not self._runs:
+        controllers = [controller for controller, hook in self._loops.items() if hook == name]
+        if name in self._open or (controllers and not self._runs):
             return NOT_FINISHED
-        if not self._led:
+        if controllers and not self._led:
             self._read()
-        return self._failed.get(name, "")
+        return next((self._failed[controller] for controller in controllers if controller in self._failed), "")
 
     def _write(self) -> None:
         new = self._path.with_suffix(".new")

@@ -33,6 +33,13 @@ def test_which_are_on():
         order.enabled(["PodPreset"], ["PodPreset"])
 
 
+def test_all_that_is_wrong_with_names_is_told():
+    assert order.problems(["A", "PodPreset"], ["PodPreset", "RBACEscalation"]) == [
+        'enable-admission-plugins plugin "A" is unknown', 'disable-admission-plugins plugin "RBACEscalation" is unknown',
+        "[PodPreset] in enable-admission-plugins and disable-admission-plugins overlapped",
+    ]  # fmt: skip
+
+
 def test_plugins_want_what_there_is():
     known = {*Initializer.__slots__, "section", "clock"}
     assert {name: extra for name in order.ORDER if (extra := set(wants(import_module(order.module(name)).Plugin)) - known)} == {}

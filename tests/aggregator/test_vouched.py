@@ -5,9 +5,6 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-import pytest
-
-from kas.config.flags import BY_NAME
 from kas.testing.server import KasServer
 from tests.aggregator.certificates import Authority
 from tests.aggregator.conftest import PATIENCE_S, SERVICES
@@ -17,9 +14,6 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
-@pytest.mark.skipif(
-    BY_NAME["requestheader-client-ca-file"].effect.kind == "refuses", reason="this server does not ask for certificates yet"
-)
 def test_the_one_behind_knows_whom_a_request_is_of(tmp_path, connect):
     front = Authority(tmp_path, "front-proxy")
     certificate, key = front.issue("aggregator")

@@ -58,10 +58,13 @@ def test_what_is_said_to_be_governed_is_asked_for_somewhere():
     source = "".join(p.read_text() for p in (root / "kas").rglob("*.py") if p.name != "features.py")
     for name in features.GOVERNED:
         assert name in features.known() and not features.known()[name].locked
-        asked_for = (f'enabled("{name}")', f'"{name}" in self.features', f'("{name}", "/', f'-controller": "{name}"')
+        asked_for = (
+            f'enabled("{name}")', f'"{name}" in self.features', f'("{name}", "/', f'-controller": "{name}"', f'"{name}" in features.'
+        )  # fmt: skip
         assert name in by_table or any(text in source for text in asked_for), name
-    asked = set(re.findall(r'features\.DEFAULT\.enabled\("(\w+)"\)', source))
-    assert asked <= features.effective()
+    asked = set(re.findall(r'features\.DEFAULT\.enabled\("(\w+)"\)|"(\w+)" (?:not )?in (?:self\.)?features\b', source))
+    settable = {name for name, gate in features.known().items() if not gate.locked}
+    assert ({name for pair in asked for name in pair} | by_table) & settable <= features.effective()
 
 
 def test_a_set_of_gates_can_be_overridden_for_a_while():

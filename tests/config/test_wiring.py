@@ -7,9 +7,18 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import jwt
 import pytest
 
+from kas.auth.attributes import ALLOW, Attributes
+from kas.auth.authn import AuthenticationError
+from kas.auth.authn.oidc.configuration import load
+from kas.auth.authn.oidc.mapping import user_of
+from kas.auth.tokens import Signer, generate_key
+from kas.auth.user import UserInfo
 from kas.client.services import ResolveError
+from kas.config.options import complete, read
+from kas.replicator import cluster
 from kas.request.http import Request
 from tests.server.whole import World
 
@@ -69,3 +78,84 @@ def test_a_watch_that_names_no_time_ends(kas_server, connect):
     url = f"{client.server.url}/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0"
     with client.session.get(url, stream=True, timeout=60) as r:
         assert r.status_code == 200 and [*r.iter_lines()] == []
+
+
+@pytest.mark.parametrize(("most", "forgets"), [(1, True), (1 << 30, False)])
+def test_the_history_is_bounded_by_its_size(world, most, forgets):
+    w = world(history_max_size=most)
+    assert (w.runner._compact_to(0) > 0) is forgets
+
+
+def test_what_etcd_is_asked_with(tmp_path):
+    """The rest of these flags reach a server of etcd in ``tests/server/test_etcd.py``."""
+    flags = ["--storage-backend=etcd3", "--etcd-servers=http://a:1,http://b:2", "--lease-reuse-duration-seconds=7"]
+    options, errors = read([*flags, f"--data-dir={tmp_path}"])
+    assert errors == []
+    config = cluster(complete(options))
+    assert (config.servers, config.lease_reuse_s) == (("http://a:1", "http://b:2"), 7)
+
+
+def test_claims_of_flags(tmp_path):
+    ask = ["--oidc-issuer-url=https://x", "--oidc-client-id=c", "--oidc-username-claim=name", "--oidc-required-claim=tenant=a"]
+    options, errors = read([*ask, "--oidc-required-claim=site=b"])
+    assert errors == []
+    (issuer,) = load(options).issuers
+    claims = {"iss": "https://x", "aud": "c", "sub": "s", "name": "jane", "tenant": "a", "site": "b"}
+    assert user_of(claims, issuer.mapper).name == "https://x#jane"
+    for wrong in ({"tenant": "other"}, {"site": "other"}):
+        with pytest.raises(AuthenticationError):
+            user_of(claims | wrong, issuer.mapper)
+
+
+def test_the_policy_of_abac_is_read(world, tmp_path):
+    policy = {"user": "bob", "namespace": "ns", "resource": "pods", "apiGroup": ""}
+    line = json.dumps({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": policy})
+    (tmp_path / "policy").write_text(line + "\n")
+    w = world(authorization_mode=["ABAC"], authorization_policy_file=str(tmp_path / "policy"))
+
+    def allowed(user: str) -> bool:
+        return w.server.authorizer.authorize(Attributes(UserInfo(user), "get", "ns", "", "v1", "pods", "", "p"))[0] == ALLOW
+
+    assert allowed("bob") and not allowed("eve")
+
+
+def answer(world: World, request: Request) -> Any:
+    """What the server answers through all of its filters."""
+
+    async def go() -> Any:
+        found = world.server.chain(request)
+        return await found if hasattr(found, "__await__") else found
+
+    return asyncio.run(go())
+
+
+def test_directives_of_strict_transport_are_sent(world):
+    def sent(w: World) -> list[bytes]:
+        return [value for name, value in answer(w, Request("GET", "/version", "", [])).headers if name == b"strict-transport-security"]
+
+    assert sent(world(strict_transport_security_directives=["max-age=9", "preload"])) == [b"max-age=9; preload"]
+    assert sent(world()) == []
+
+
+def test_events_are_kept_as_long_as_told(world):
+    assert world(event_ttl=77.0).server.registries.of("", "events").lease_s == 77
+    assert world().server.registries.of("", "configmaps").lease_s == 0
+
+
+def test_answers_about_tokens_are_kept_as_long_as_told(world, tmp_path):
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "w", "user": "u"}}],
+        "clusters": [{"name": "w", "cluster": {"server": "https://127.0.0.1:1/"}}], "users": [{"name": "u", "user": {}}],
+    }  # fmt: skip
+    (tmp_path / "kc").write_text(json.dumps(config))
+    w = world(authentication_token_webhook_config_file=str(tmp_path / "kc"), authentication_token_webhook_cache_ttl=7.0)
+    assert [hook._ttl for hook in w.server.external.members] == [7.0]
+
+
+def test_tokens_are_signed_with_the_key_that_is_named(world, tmp_path):
+    path = tmp_path / "sa.key"
+    path.write_bytes(generate_key())
+    w = world(service_account_signing_key_file=str(path), service_account_issuer=["https://x"])
+    keys = json.loads(w.ask("/openid/v1/jwks")[1])["keys"]
+    own = jwt.get_unverified_header(Signer(path.read_bytes(), "https://x").sign({}))
+    assert [key["kid"] for key in keys] == [own["kid"]]

@@ -43,9 +43,12 @@ def make_certificate(directory: Path, host: str) -> tuple[str, str]:
 
 
 class FakeKubelet:
-    """``protocols`` are the WebSocket subprotocols it speaks. ``more_log`` lets a followed log go on. A context manager."""
+    """``protocols`` are the WebSocket subprotocols it speaks, ``clients`` the file of the CA that its clients' certificates must be of.
+    ``more_log`` lets a followed log go on. A context manager."""
 
-    def __init__(self, host: str = "127.0.0.1", certificate: tuple[str, str] | None = None, protocols=("v5.channel.k8s.io",)) -> None:
+    def __init__(
+        self, host: str = "127.0.0.1", certificate: tuple[str, str] | None = None, protocols=("v5.channel.k8s.io",), clients: str = "",
+    ) -> None:  # fmt: skip
         self.host, self.port, self.protocols = host, 0, protocols
         self.seen: list[dict] = []
         self.more_log = threading.Event()
@@ -54,6 +57,9 @@ class FakeKubelet:
         if certificate:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._tls.load_cert_chain(*certificate)
+            if clients:
+                self._tls.verify_mode = ssl.CERT_REQUIRED
+                self._tls.load_verify_locations(clients)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 

@@ -12,10 +12,11 @@ import pytest
 from kas.controllers.runner import keep
 from kas.endpoints.healthchecks import LOOPS, STEPS
 from kas.observe import logs
+from kas.store import Op, Unavailable, build_record
 from tests.server.whole import World
 
 GROUPS = ("healthz", "livez", "readyz")
-COMMON = ("ping", "log", "etcd", "autoregister-completion", *STEPS, *LOOPS.values())
+COMMON = tuple(dict.fromkeys(("ping", "log", "etcd", "autoregister-completion", *STEPS, *LOOPS.values())))
 NAMES = {"healthz": COMMON, "livez": COMMON, "readyz": (*COMMON, "etcd-space", "informer-sync", "shutdown")}
 
 
@@ -53,12 +54,12 @@ def full_disk(w: World) -> None:
     handler.handle(logging.makeLogRecord({"msg": "x"}))
 
 
-def crash(controller: str):
+def crash(controller: str, error: Exception | None = None):
     class Crashes:
         name = controller
 
         async def run(self) -> None:
-            raise RuntimeError("bug")
+            raise error or RuntimeError("bug")
 
     async def go(w: World) -> None:
         # The runner's task pauses after the crash; that is when it is looked at.
@@ -90,7 +91,8 @@ BREAKS = {
     "poststarthook/storage-readiness": ("storage", None),
     "poststarthook/apiservice-registration-controller": ("derived", None),
     "poststarthook/apiservice-discovery-controller": ("derived", None),
-    **{hook: ("", crash(controller)) for controller, hook in LOOPS.items()},
+    "poststarthook/crd-informer-synced": ("derived", None),
+    **{hook: ("", crash(controller)) for controller, hook in LOOPS.items() if hook not in STEPS},
 }
 
 
@@ -106,6 +108,39 @@ def test_what_a_check_is_bound_to_fails_it(world, group, name):
     status, body = w.ask(f"/{group}")
     assert status == 500 and f"[-]{name} failed: reason withheld\n" in body and body.endswith(f"{group} check failed\n")
     assert f"[+]{name} excluded: ok" in w.ask(f"/{group}", f"verbose&exclude={name}")[1]
+
+
+def test_every_loop_of_the_server_itself_has_a_check(world):
+    """Whichever of them crashed; those of ``--controllers`` are a controller manager's, which is not asked for its health here."""
+    from kas.controllers import ALWAYS
+
+    assert set(LOOPS) == set(ALWAYS)
+    w = world()
+    for controller, hook in LOOPS.items():
+        crash(controller)(w)
+        assert w.failing("livez") == {hook}
+        w.server.hooks.running(controller)
+    crash("crd-finalizer")(w)
+    w.server.hooks.running("crd-conditions-controller")
+    assert w.failing("livez") == {LOOPS["crd-finalizer"]}, "one loop's start says nothing about another"
+
+
+def test_a_write_of_another_worker_is_no_reason_to_be_unready(world, monkeypatch):
+    w = world()
+    w.store.commit_now(Op("/registry/a", build_record(b"{}", b"")))
+    assert w.store.hub.revision < w.shared.memory.revision, "the loop has not been told yet"
+    assert w.ask("/readyz") == (200, "ok")
+    w.store.commit_now(Op("/registry/b", build_record(b"{}", b"")))
+    monkeypatch.setattr(w.store.hub, "catch_up", lambda: None)
+    assert w.failing("readyz") == {"informer-sync"}
+
+
+def test_a_loop_that_waits_for_the_store_is_well(world, caplog):
+    """The store's own check fails meanwhile, and no longer."""
+    w = world()
+    crash("bootstrap-controller", Unavailable("etcdserver: no server can be reached"))(w)
+    assert w.failing("livez") == set()
+    assert [r.getMessage() for r in caplog.records] == ["controller bootstrap-controller waits: etcdserver: no server can be reached"]
 
 
 def test_loops_need_a_runner(world):

@@ -289,12 +289,14 @@ def test_a_kubelet_has_to_prove_itself(kas_server, connect, tmp_path):
         (tmp_path / name).mkdir()
     right, wrong = (make_certificate(tmp_path / name, "127.0.0.1") for name in ("right", "wrong"))
     flags = (f"--kubelet-certificate-authority={right[0]}", f"--kubelet-client-certificate={right[0]}", f"--kubelet-client-key={right[1]}")
-    client = connect(kas_server("--unsafe-no-fsync", *flags))
+    # Nobody listens at the address that is preferred unless told otherwise.
+    client = connect(kas_server("--unsafe-no-fsync", "--kubelet-preferred-address-types=ExternalIP,InternalIP", *flags))
     client("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
     for name, certificate in (("right", right), ("wrong", wrong)):
-        with FakeKubelet(certificate=certificate) as k:
+        with FakeKubelet(certificate=certificate, clients=right[0]) as k:
             client("POST", "/api/v1/nodes", {"metadata": {"name": name}})
-            status = {"addresses": [{"type": "InternalIP", "address": k.host}], "daemonEndpoints": {"kubeletEndpoint": {"Port": k.port}}}
+            addresses = [{"type": "InternalIP", "address": "127.0.0.2"}, {"type": "ExternalIP", "address": k.host}]
+            status = {"addresses": addresses, "daemonEndpoints": {"kubeletEndpoint": {"Port": k.port}}}
             client("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, "application/merge-patch+json")
             make_pod(client, "default", name, name)
             code, body = client("GET", f"/api/v1/namespaces/default/pods/{name}/log")

@@ -14,6 +14,7 @@ import pytest
 
 from kas.testing.server import KasServer
 from kas.types.scheme import open_envelope
+from tests import pki
 from tests.conftest import Client
 from tests.etcd import Etcd
 
@@ -265,3 +266,16 @@ def test_the_replicator_ends_last(tmp_path: Path) -> None:
         os.kill(worker, signal.SIGCONT)
         assert server.process.wait(30) == 0
         assert not Path(f"/proc/{replicator}/comm").exists()
+
+
+def test_an_etcd_that_wants_a_certificate_is_compacted(tmp_path: Path) -> None:
+    ca = pki.authority("etcd-ca")
+    both = pki.issue([("CN", "etcd")], ca, usages=("server", "client"), ips=["127.0.0.1"])
+    files = ca.write(tmp_path, "ca")[0], *both.write(tmp_path, "etcd")
+    with Etcd(tmp_path, files=files) as etcd:
+        named = [f"--etcd-{name}={path}" for name, path in zip(("cafile", "certfile", "keyfile"), files, strict=True)]
+        with KasServer(tmp_path / "kas", *flags(etcd), *named, "--etcd-compaction-interval=1s", "--controllers=none") as server:
+            client = Client(server)
+            assert client("POST", CONFIG_MAPS, config_map("a"))[0] == 201
+            assert client("GET", f"{CONFIG_MAPS}/a")[0] == 200
+            eventually(lambda: int(etcd.value("compact_rev_key") or 0) > 0)

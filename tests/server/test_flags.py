@@ -183,3 +183,11 @@ def test_gates_decide_which_fields_are_kept_and_what_is_valid(gated, connect):
 def test_gates_that_govern_nothing_are_told(gated):
     lines = [line for line in gated.output.splitlines() if "feature-gates" in line]
     assert lines == ["kas: warning: --feature-gates: nothing here depends on APIServingWithRoutine"]
+
+
+def test_the_address_it_listens_at(kas_server):
+    server = kas_server("--bind-address=127.0.0.2", "--controllers=none")
+    with socket.create_connection(("127.0.0.2", server.port), timeout=10):
+        pass
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=10)

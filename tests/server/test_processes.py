@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -99,6 +100,7 @@ def test_a_worker_that_does_not_answer_is_replaced_and_no_write_is_lost(two):
             t.join()
     stored = {o["metadata"]["name"] for o in Client(server)("GET", CONFIG_MAPS)[1]["items"]}
     assert set(acknowledged) <= stored
+    assert 9 <= int(re.search(r"has not answered for (\d+) s and is killed", server.output)[1]) < 30, "30 s are the default"
 
 
 def test_a_worker_that_comes_back_is_replaced_too(two):
@@ -119,6 +121,6 @@ def test_it_ends_when_told_to_though_a_worker_is_stopped(two):
     workers = server.worker_pids()
     os.kill(workers[1], signal.SIGSTOP)
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(60) == 1
+    assert server.process.wait(24) == 1  # the default grace, with what is added to it, is 25 s
     assert "did not end in time and were killed" in server.output
     wait_for(lambda: all(gone(pid) for pid in workers), "the workers' end")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kas.config.flags.row import Flag, no_effect
 
-_ALONE = no_effect("kas runs on one machine and has no peers")
+_ALONE = no_effect("no request is passed on to another API server of the cluster")
 _NO_COORDINATION = no_effect("coordinated leader election is not there yet")
 
 API_ENABLEMENT = (
@@ -25,7 +25,7 @@ MISC = (
          "Reach aggregated servers and webhooks at one of their Service's endpoints, not at its address."),
     Flag("enable-logs-handler", "bool", False, "Serve the files of --log-dir under /logs/."),
     Flag("endpoint-reconciler-type", "string", "lease",
-         "Who keeps the endpoints of the kubernetes Service: lease or master-count (this server, alone), or none (nobody)."),
+         "Who keeps the endpoints of the kubernetes Service: lease (on etcd all servers) or master-count (this server), or none (nobody)."),
     Flag("event-ttl", "duration", 3600.0, "How long Events are kept."),
     Flag("kubelet-certificate-authority", "path", "", "CA (PEM) that kubelets' certificates must be of.", shown="any is believed"),
     Flag("kubelet-client-certificate", "path", "", "Certificate (PEM) shown to kubelets."),

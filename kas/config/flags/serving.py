@@ -39,7 +39,7 @@ GENERIC = (
     Flag("shutdown-watch-termination-grace-period", "duration", 0.0, "How long open watches may drain at shutdown.",
          no_effect("watches end at once when the other requests have ended; clients resume them elsewhere", 0.0)),
     Flag("storage-initialization-timeout", "duration", 60.0, "How long the storage may take to be ready.",
-         no_effect("the store is a file that is open before kas listens")),
+         no_effect("kas listens only once its store is open, and ends when that cannot be opened")),
     Flag("strict-transport-security-directives", "strings", (), "Directives of the HSTS header: max-age=…, includeSubDomains, preload."),
 )  # fmt: skip
 

@@ -43,8 +43,8 @@ class World:
         return [
             f"--client-ca-file={d}/ca.crt", f"--requestheader-client-ca-file={d}/proxies.crt", "--requestheader-allowed-names=proxy",
             "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
-            "--requestheader-extra-headers-prefix=X-Remote-Extra-", f"--tls-cert-file={d}/serving.crt",
-            f"--tls-private-key-file={d}/serving.key", "--unsafe-no-fsync", "--controllers=none",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-uid-headers=X-Remote-Uid",
+            f"--tls-cert-file={d}/serving.crt", f"--tls-private-key-file={d}/serving.key", "--unsafe-no-fsync", "--controllers=none",
         ]  # fmt: skip
 
     def context(self, shown: pki.Issued | None = None, alpn: str = "http/1.1") -> ssl.SSLContext:

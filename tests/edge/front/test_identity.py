@@ -64,9 +64,10 @@ def test_without_a_certificate_a_connection_is_as_ever(world):
 
 def test_a_proxy_names_the_user_and_only_a_proxy(world):
     proxy = pki.issue([("CN", "proxy")], world.proxies)
-    named = ("X-Remote-User: carol", "X-Remote-Group: dev", "X-Remote-Extra-Scopes: a")
+    named = ("X-Remote-User: carol", "X-Remote-Uid: 7", "X-Remote-Group: dev", "X-Remote-Extra-Scopes: a")
+    carol = {"username": "carol", "uid": "7", "groups": ["dev", "system:authenticated"], "extra": {"scopes": ["a"]}}
     with world.dial(proxy) as s:
-        assert ask(s, *named) == (201, {"username": "carol", "groups": ["dev", "system:authenticated"], "extra": {"scopes": ["a"]}})
+        assert ask(s, *named) == (201, carol)
         assert ask(s, "X-Remote-User: dave")[1]["username"] == "dave"  # each request of a connection has its own
         assert ask(s)[0] == 401
     assert world.who(pki.issue([("CN", "other")], world.proxies), *named)[0] == 401
