@@ -180,6 +180,11 @@ class Soak:
                 query = f"watch=true&labelSelector=soak&timeoutSeconds=30&resourceVersion={revision}"
                 c.request("GET", f"{CONFIG_MAPS}?{query}", headers={"Authorization": f"Bearer {self.server.token}"})
                 answer = c.getresponse()
+                if answer.status != 200:  # who asks for too much at once is told to come again
+                    self.count(f"watches answered with {answer.status}")
+                    c.close()
+                    self.stop.wait(1.0)
+                    continue
                 while line := answer.readline():
                     self.count("events that were checked")
                     event = json.loads(line)
