@@ -180,6 +180,11 @@ class Soak:
                 query = f"watch=true&labelSelector=soak&timeoutSeconds=30&resourceVersion={revision}"
                 c.request("GET", f"{CONFIG_MAPS}?{query}", headers={"Authorization": f"Bearer {self.server.token}"})
                 answer = c.getresponse()
+                if answer.status != 200:  # who asks for too much at once is told to come again
+                    self.count(f"watches answered with {answer.status}")
+                    c.close()
+                    self.stop.wait(1.0)
+                    continue
                 while line := answer.readline():
                     self.count("events that were checked")
                     event = json.loads(line)
@@ -423,8 +428,10 @@ def run(server: KasServer, args: argparse.Namespace) -> Soak:
     for t in threads:
         t.join(60)
     soak.check_writes()
-    if set(server.worker_pids()) != set(pids):
-        soak.wrong.append("a process was replaced")
+    replaced = set(server.worker_pids()) != set(pids)
+    if replaced:
+        said = [line for line in server.output.splitlines() if "worker" in line]
+        soak.wrong.append("\n".join(("a process was replaced", *said[-10:])))
     # Between the third and the last fifth, when each sort of attack has been there.
     fifth = max(1, len(samples) // 5)
     before, after = samples[2 * fifth : 3 * fifth] or samples, samples[-fifth:]
@@ -433,6 +440,8 @@ def run(server: KasServer, args: argparse.Namespace) -> Soak:
           f"at most {max(s[1] for s in samples)} descriptors; slowest GET of a bystander {soak.slowest * 1000:.0f} ms")
     if memory[1] - memory[0] > GROWTH_MB:
         soak.wrong.append(f"memory grew from {memory[0]:.0f} to {memory[1]:.0f} MB")
+    if replaced:
+        return soak  # other processes have other descriptors
     more = left_over(pids, opened)
     print(f"descriptors before {sum(opened.values())}, afterwards {sum(kinds(pids).values())}")
     if more:

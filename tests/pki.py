@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 OIDS = {
     "CN": x509.NameOID.COMMON_NAME, "O": x509.NameOID.ORGANIZATION_NAME, "OU": x509.NameOID.ORGANIZATIONAL_UNIT_NAME,
@@ -93,3 +93,12 @@ def issue(
 def authority(name: str, by: Issued | None = None, **more) -> Issued:
     """A certificate authority."""
     return issue([("CN", name)], by, ca=True, **more)
+
+
+def rsa_key(exponent: int) -> rsa.RSAPrivateKey:
+    """A key of 2,048 bits with that exponent, a prime; libraries make none but 3 and 65537."""
+    made = rsa.generate_private_key(65537, 2048).private_numbers()
+    p, q = made.p, made.q
+    d = pow(exponent, -1, (p - 1) * (q - 1))
+    public = rsa.RSAPublicNumbers(exponent, p * q)
+    return rsa.RSAPrivateNumbers(p, q, d, d % (p - 1), d % (q - 1), pow(q, -1, p), public).private_key()

@@ -53,7 +53,7 @@ def verified(token: str, keys: Iterable[Key], allowed: Collection[str] = ALL) ->
     except InvalidTokenError as e:
         raise JWSError(str(e)) from None
     algorithm, kid = header.get("alg"), header.get("kid") or ""
-    if algorithm not in allowed:
+    if not isinstance(algorithm, str) or algorithm not in allowed:
         raise JWSError(f'unexpected signature algorithm "{str(algorithm)[:16]}"; expected [{" ".join(sorted(allowed))}]')
     for known in keys:
         if algorithm not in known.algorithms or (kid and known.id != kid):

@@ -22,6 +22,8 @@ AUTHORIZERS = ("Node", "RBAC", "ABAC", "Webhook", "AlwaysAllow", "AlwaysDeny")
 TLS_VERSIONS = {"VersionTLS10": "tls1.2", "VersionTLS11": "tls1.2", "VersionTLS12": "tls1.2", "VersionTLS13": "tls1.3"}
 RECONCILERS = ("master-count", "lease", "none")
 MAX_EXPIRATION_S = 1 << 32
+MAX_STREAMS = (1 << 32) - 1  # what the setting of HTTP/2 can say
+LEAST_WORKER_TIMEOUT_S = 3.0  # workers give a sign once a second
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
 _MAX_AGE = re.compile(r"max-age=[0-9]+")
 # Upstream's help of the flag, which its error repeats.
@@ -89,13 +91,17 @@ def _origin(pattern: str) -> Iterator[str]:
 def _limits(o: Options) -> Iterator[str]:
     for name in ("max-requests-inflight", "max-mutating-requests-inflight", "min-request-timeout", "request-timeout",
                  "shutdown-delay-duration", "workers", "http2-max-streams-per-connection", "api-burst", "api-rate",
-                 "default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds"):  # fmt: skip
+                 "default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds", "worker-timeout"):  # fmt: skip
         if getattr(o, name.replace("-", "_")) < 0:
             yield f"--{name} can not be negative value"
     for name in ("request-timeout", "history-window", "event-ttl", "shutdown-grace", "store-max-size", "history-max-size"):
         value = getattr(o, name.replace("-", "_"))
         if value == 0 or (value < 0 and name != "request-timeout"):
             yield f"--{name} must be greater than 0"
+    if o.http2_max_streams_per_connection > MAX_STREAMS:
+        yield f"--http2-max-streams-per-connection must be at most {MAX_STREAMS}"
+    if 0 < o.worker_timeout < LEAST_WORKER_TIMEOUT_S:
+        yield f"--worker-timeout must be 0 or at least {LEAST_WORKER_TIMEOUT_S:.0f}s"
     reads, writes = o.max_requests_inflight, o.max_mutating_requests_inflight
     if o.enable_priority_and_fairness and reads == writes == 0:
         yield (

@@ -17,8 +17,9 @@ from kas.endpoints.served import Served
 from kas.endpoints.sifting import selection_of, sifted
 from kas.endpoints.write import Writer, answer
 from kas.meta import errors
+from kas.meta.aside import LARGE, step
 from kas.registry.strategy import Context
-from kas.registry.versions import Shown
+from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Delete
 from kas.request.http import Request, Response
 from kas.types.scheme import BUILTIN
@@ -65,9 +66,9 @@ class Deleter:
         self.writer = writer
 
     @staticmethod
-    def options(req: Request, served: Served) -> dict[str, Any]:
+    async def options(req: Request, served: Served) -> dict[str, Any]:
         """The DeleteOptions of body and query; what the kind warns about is added to the answer. Raises ApiError for wrong ones."""
-        options = delete_options(req, served.type.custom)
+        options = await step(len(req.body) >= LARGE, delete_options, req, served.type.custom)
         for text in served.registry.strategy.warnings_on_delete(options):
             req.warn(text)
         return options
@@ -77,20 +78,20 @@ class Deleter:
         orphanDependents is false and it is not gone.
         """
         respond.media(req)
-        options = self.options(req, served)
+        options = await self.options(req, served)
         ctx = self.writer.context(req, namespace, bool(options.get("dryRun")))
-        step = self.step(req, served, ctx, name, options, name)
-        rec = await step.run()
-        if not step.gone or served.record.delete_returns == "object":
+        deletion = self.step(req, served, ctx, name, options, name)
+        rec = await deletion.run()
+        if not deletion.gone or served.record.delete_returns == "object":
             # 202 only where the client said orphanDependents=false and the object is still there.
-            return await answer(req, served, step, rec, 202 if not step.gone and options.get("orphanDependents") is False else 200)
-        obj = served.object(rec)
+            return await answer(req, served, deletion, rec, 202 if not deletion.gone and options.get("orphanDependents") is False else 200)
         details: dict[str, Any] = {"name": name}
         if served.group:
             details["group"] = served.group
         details["kind"] = served.resource
-        if obj["metadata"].get("uid"):
-            details["uid"] = obj["metadata"]["uid"]
+        stored = not isinstance(rec, Decoded)  # of a dry run
+        if uid := (await step(stored and len(rec.json) >= LARGE, served.object, rec))["metadata"].get("uid"):
+            details["uid"] = uid
         return respond.success(req, details)
 
     def step(self, req: Request, served: Served, ctx: Context, name: str, options: dict[str, Any], asked: str = "") -> Delete:
@@ -101,7 +102,7 @@ class Deleter:
         """Serve DELETE of what a list would show, one after the other; what is gone already is no error. Answers with that list."""
         m = respond.media(req)
         o = with_served_fields(served, list_options(req.params))
-        options = self.options(req, served)
+        options = await self.options(req, served)
         registry = served.registry
         revision, start, wanted = position(served, namespace, o)
         if wanted > registry.store.revision:
@@ -120,7 +121,7 @@ class Deleter:
             # Before they go: what cannot be shown is not deleted.
             shown = await served.converted(page.records) if sieve is None else page.shown
             for rec in page.records:
-                found = registry.object(rec)["metadata"]
+                found = (await step(len(rec.json) >= LARGE, registry.object, rec))["metadata"]
                 ctx = self.writer.context(req, found.get("namespace", ""), bool(options.get("dryRun")))
                 try:
                     await self.step(req, served, ctx, found["name"], options).run()

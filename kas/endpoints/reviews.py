@@ -20,7 +20,8 @@ from kas.meta.waiting import awaited, eager
 from kas.registry import pipeline
 from kas.request.http import Request, Response
 
-Answer = Callable[[Any, dict[str, Any]], dict[str, Any] | Awaitable[dict[str, Any]]]
+# (context, object, whether that is large)
+Answer = Callable[[Any, dict[str, Any], bool], dict[str, Any] | Awaitable[dict[str, Any]]]
 
 
 def review(record, writer: Writer, answer: Answer) -> Virtual:
@@ -31,20 +32,25 @@ def review(record, writer: Writer, answer: Answer) -> Virtual:
     async def create(req: Request, served: Virtual, namespace: str, name: str) -> Response:
         respond.media_without_table(req)
         o = write_options(req.params, "CreateOptions")
-        read = functools.partial(decode_body, req, kind, field_validation=o.field_validation)
-        obj: dict[str, Any] | None = await awaited(POOL.run(read) if len(req.body) >= LARGE else read())
-        assert obj is not None
-        meta = obj["metadata"] = obj.get("metadata") or {}
-        pipeline.wipe_system_fields(meta)
-        pipeline.match_namespace(record, meta, namespace)
-        ctx = writer.context(req, namespace, o.dry_run)
-        # Seen only where the answer is the question itself with a status; the others answer a new object.
-        own(req, obj, kind, ctx, o)
+        ctx, large = writer.context(req, namespace, o.dry_run), len(req.body) >= LARGE
+
+        def read() -> dict[str, Any]:
+            obj = decode_body(req, kind, field_validation=o.field_validation)
+            assert obj is not None
+            meta = obj["metadata"] = obj.get("metadata") or {}
+            pipeline.wipe_system_fields(meta)
+            pipeline.match_namespace(record, meta, namespace)
+            # Seen only where the answer is the question itself with a status; the others answer a new object.
+            own(req, obj, kind, ctx, o)
+            return obj
+
+        obj = await awaited(POOL.run(read) if large else read())
         admission = writer.asked(req, served, CREATE, ctx, "", options_dict("CreateOptions", o))
         await awaited(admission.admit(CREATE, obj, None))
         await awaited(admission.validate(CREATE, admission.obj, None))
-        result = await awaited(answer(ctx, admission.obj))
-        return respond.virtual(req, kind, result, 201)
+        result = await awaited(answer(ctx, admission.obj, large))
+        encoded = functools.partial(respond.virtual, req, kind, result, 201)
+        return await awaited(POOL.run(encoded) if large else encoded())
 
     return Virtual(record, create=create)
 
@@ -53,10 +59,10 @@ def review_answers(authorizer, resolver, token_review: Callable, audiences: list
     """(group, resource) -> how to answer."""
     a, b = "authorization.k8s.io", "authentication.k8s.io"
     return {
-        (a, "subjectaccessreviews"): lambda ctx, obj: authz.subject_access_review(ctx, obj, authorizer),
-        (a, "localsubjectaccessreviews"): lambda ctx, obj: authz.local_subject_access_review(ctx, obj, authorizer),
-        (a, "selfsubjectaccessreviews"): lambda ctx, obj: authz.self_subject_access_review(ctx, obj, authorizer),
-        (a, "selfsubjectrulesreviews"): lambda ctx, obj: authz.self_subject_rules_review(ctx, obj, resolver),
-        (b, "tokenreviews"): lambda ctx, obj: authn.token_review(ctx, obj, token_review, audiences),
-        (b, "selfsubjectreviews"): lambda ctx, obj: authn.self_subject_review(ctx, obj),
+        (a, "subjectaccessreviews"): lambda ctx, obj, large: authz.subject_access_review(ctx, obj, authorizer, large),
+        (a, "localsubjectaccessreviews"): lambda ctx, obj, large: authz.local_subject_access_review(ctx, obj, authorizer, large),
+        (a, "selfsubjectaccessreviews"): lambda ctx, obj, large: authz.self_subject_access_review(ctx, obj, authorizer, large),
+        (a, "selfsubjectrulesreviews"): lambda ctx, obj, large: authz.self_subject_rules_review(ctx, obj, resolver),
+        (b, "tokenreviews"): lambda ctx, obj, large: authn.token_review(ctx, obj, token_review, audiences),
+        (b, "selfsubjectreviews"): lambda ctx, obj, large: authn.self_subject_review(ctx, obj),
     }

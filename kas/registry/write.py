@@ -144,10 +144,10 @@ class Write:
         return self._insert_once(obj) if self.registry.allocator is None else self._insert_allocated(obj)
 
     async def _insert_allocated(self, obj: Obj) -> Shown:
-        template = _template(obj)
+        template = await step(self.large, _template, obj)
         for _ in range(MAX_ALLOCATION_ATTEMPTS):
             try:
-                return await self._insert_once(orjson.loads(template))
+                return await self._insert_once(await step(self.large, orjson.loads, template))
             except Conflict as e:
                 if not self.registry.lost_allocation(e.key):
                     raise
@@ -157,8 +157,7 @@ class Write:
         ctx, registry, allocator = self.ctx, self.registry, self.registry.allocator
         given = obj["metadata"].pop("resourceVersion", None)
         allocate = (lambda obj: allocator.prepare_create(ctx, obj)) if allocator is not None else None
-        # What allocates looks at what others have taken: on the loop.
-        aside = (self.large or self._costly()) and allocate is None
+        aside = self.large or self._costly()  # what allocates, too: it reads the store, and takes nothing before the commit
         try:
             built = pipeline.build_create
             if aside:
@@ -322,7 +321,7 @@ class Update(Write):
             obj = wanted if self.native else await self.to_storage(wanted, old)
         # validate
         self._check_revision(obj.setdefault("metadata", {}), rec)
-        aside = (self.large or self._costly()) and self.registry.allocator is None
+        aside = self.large or self._costly()
         if self.own and not aside:
             obj, self.warnings = await _in_turn(self.validate, obj, before)
         else:
@@ -427,7 +426,7 @@ class Delete(Write):
         registry = self.registry
         if rec is None:
             raise registry.not_found(self.name)
-        obj = object_of(rec)
+        obj = await POOL.run(object_of, rec) if len(rec.json) >= LARGE else object_of(rec)
         registry.check_preconditions(self.name, obj, self.options)
         if registry.delete_pending(obj, self.options):
             return await self._unchanged(rec)

@@ -8,7 +8,7 @@ from ipaddress import ip_network
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from kas.auth.authn import AuthenticationError
 from kas.auth.authn.chain import LOOK_EVERY_S, Bundle, Verifier
@@ -194,12 +194,38 @@ def test_a_bundle_without_certificates_is_refused(tmp_path):
 
 
 def test_many_certificates_cost_a_bounded_number_of_signatures(tmp_path, monkeypatch):
-    """Intermediates of one name that all might have signed one another."""
-    key = pki.authority("loop").key
-    loops = [pki.issue([("CN", "loop")], pki.Issued(pki.authority("loop", key=key).cert, key), ca=True, key=key) for _ in range(14)]
+    """Intermediates of one name that all might have signed one another: with the costliest keys a hundred signatures held the loop for
+    80 ms, and every connection may show others."""
     from kas.auth.authn import chain
 
-    counted = []
-    monkeypatch.setattr(chain._Search, "_signed", lambda self, *a, real=chain._Search._signed: counted.append(self._left) or real(self, *a))
-    assert why(verifier(tmp_path, CA)[0], pki.issue(JANE, loops[0], chain=loops))
-    assert sum(left > 0 for left in counted) <= chain.MAX_SIGNATURES
+    key = pki.authority("loop").key
+    loops = [pki.authority("loop", pki.Issued(pki.authority("loop", key=key).cert, key), key=key) for _ in range(14)]
+    verified = []
+    real = x509.Certificate.verify_directly_issued_by
+
+    class Counting:
+        """A certificate, and how often its signature was checked."""
+
+        def __init__(self, read: x509.Certificate) -> None:
+            self._read = read
+
+        def __getattr__(self, name: str):
+            return getattr(self._read, name)
+
+        def verify_directly_issued_by(self, parent) -> None:
+            verified.append(1)
+            real(self._read, parent._read)
+
+    made = chain._Certificate.__init__
+    monkeypatch.setattr(chain._Certificate, "__init__", lambda self, read, der: made(self, Counting(read), der))
+    assert "attempts limit reached" in why(verifier(tmp_path, CA)[0], pki.issue(JANE, loops[0], chain=loops))
+    assert len(verified) <= chain.MAX_SHOWN_SIGNATURES
+
+
+@pytest.mark.parametrize("key", [pki.rsa_key(4294967311), ec.generate_private_key(ec.BrainpoolP512R1())], ids=["exponent", "curve"])
+def test_costly_keys_do_not_count(tmp_path, key):
+    """Twelve of 3,072 bits with an exponent as long held the loop for 675 ms."""
+    costly = pki.authority("costly", CA, key=key)
+    assert "algorithm unimplemented" in why(verifier(tmp_path, CA)[0], pki.issue(JANE, costly, chain=[costly]))
+    usual = pki.authority("usual", CA, key=pki.rsa_key(65537))
+    assert not why(verifier(tmp_path, CA)[0], pki.issue(JANE, usual, chain=[usual]))

@@ -92,6 +92,15 @@ def test_unsigned_token_is_refused(world):
         tokens.authenticate_token(token)
 
 
+@pytest.mark.parametrize("algorithm", [["ES256"], {"a": 1}, None, 7, ""], ids=repr)
+def test_an_algorithm_that_is_no_text_is_refused(world, algorithm):
+    """A list was a panic, and anybody may send one."""
+    parts = [{"alg": algorithm}, {"iss": ISSUER}]
+    token = ".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in parts) + ".AA"
+    with pytest.raises(AuthenticationError, match="unexpected signature algorithm"):
+        world[2].authenticate_token(token)
+
+
 def test_public_key_is_no_shared_secret(world):
     """The classic confusion: a token signed by HMAC with the public key everybody can read."""
     import hashlib

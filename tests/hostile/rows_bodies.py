@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 from typing import Any
 
-from tests.hostile.attacker import MIB, PROTOBUF, YAML, Attacker
+from tests.hostile.attacker import JSON, MIB, PROTOBUF, YAML, Attacker
 from tests.hostile.rows import posts, row
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -33,6 +34,36 @@ posts(
     "unknown fields: long ones", 400, query="?dryRun=All&fieldValidation=Strict",
     make=lambda: {"metadata": {"generateName": "u"}, **{f"u{i}" + "x" * 10_000: 1 for i in range(280)}},
 )  # fmt: skip
+
+
+# -- what is judged, allocated for or answered, not only read
+
+def service(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"generateName": "x"}, "spec": {"ports": [{"port": 1}], "selector": {"a": "b"}, **spec}}
+
+
+@row("services: 50,000 node ports", 201, 504)
+def _(a: Attacker) -> None:
+    ports = [{"name": f"p{i}", "port": 1 + i} for i in range(50_000)]
+    a.post(f"/api/v1/namespaces/{a.room}/services?dryRun=All", service(type="NodePort", ports=ports), times=2)
+
+
+@row("services: 100,000 external addresses", 201)
+def _(a: Attacker) -> None:
+    ips = [f"1.{i >> 16}.{i >> 8 & 255}.{i & 255}" for i in range(100_000)]
+    a.post(f"/api/v1/namespaces/{a.room}/services?dryRun=All", service(externalIPs=ips), times=2)
+
+
+@row("reviews: a selector of 250,000 terms", 201)
+def _(a: Attacker) -> None:
+    asked = {"verb": "list", "resource": "pods", "labelSelector": {"rawSelector": ",".join(f"a{i}=b" for i in range(250_000))}}
+    a.post(REVIEWS, {"spec": {"resourceAttributes": asked}}, times=2)
+
+
+@row("deletes: options of 3 MB", 404, 500)
+def _(a: Attacker) -> None:
+    for body, ctype in ((b"- a\n" * 700_000, YAML), (json.dumps({f"k{i}": 1 for i in range(200_000)}), JSON)):
+        a.many((("DELETE", f"{a.maps}/nothing", body, ctype) for _ in range(2)), 2)
 
 
 # -- protobuf

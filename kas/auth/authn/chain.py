@@ -1,8 +1,8 @@
 """Is a client's certificate one of a CA's? Go's ``Certificate.Verify`` (``crypto/x509``) for clientAuth, as kube-apiserver calls it.
 
 A library's rules for servers on the web refuse what clusters use (no alternative names, a CA as a client, Ed25519), so the path is built
-here; signatures and parsing are the library's. Everything is bounded: chains of ``MAX_CERTIFICATES``, ``MAX_SIGNATURES`` checks, a memory
-of ``MAX_VERDICTS``.
+here; signatures and parsing are the library's. Everything is bounded: chains of ``MAX_CERTIFICATES``, ``MAX_SIGNATURES`` checks, of which
+``MAX_SHOWN_SIGNATURES`` with keys that the client brought, keys by ``publickeys``, a memory of ``MAX_VERDICTS``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from kas.auth.authn import AuthenticationError
 from kas.auth.authn.constraints import Constraints, Names
 from kas.auth.authn.x509 import Certificates
+from kas.auth.publickeys import usable
 
 log = logging.getLogger("kas.authn")
 
 MAX_CERTIFICATES = 16  # of a client; more are not looked at
 MAX_SIGNATURES = 100  # Go's bound
+MAX_SHOWN_SIGNATURES = 20  # enough for the longest chain; with the costliest keys a millisecond each
 MAX_VERDICTS = 1024
 LOOK_EVERY_S = 1.0  # at the CA's file
 UNKNOWN_TTL_S = 1.0  # how long a refusal that time or a new file may lift is kept
@@ -82,7 +84,7 @@ class _Search:
 
     def __init__(self, roots: Sequence[_Certificate], more: Sequence[_Certificate], now: float) -> None:
         self._roots, self._more, self._now = roots, more, now
-        self._left = MAX_SIGNATURES
+        self._left, self._left_shown = MAX_SIGNATURES, MAX_SHOWN_SIGNATURES
         self.why = "x509: certificate signed by unknown authority"
 
     def paths(self, leaf: _Certificate) -> Iterator[list[_Certificate]]:
@@ -100,24 +102,28 @@ class _Search:
             for candidate in candidates:
                 if candidate.subject != last.issuer or any(candidate.der == c.der for c in path):
                     continue
-                if not self._signed(last, candidate) or not self._valid(candidate, path, root):
+                if not self._signed(last, candidate, root) or not self._valid(candidate, path, root):
                     continue
                 if root:
                     yield [*path, candidate]
                 elif len(path) < MAX_CERTIFICATES:
                     yield from self._extend([*path, candidate])
 
-    def _signed(self, child: _Certificate, parent: _Certificate) -> bool:
-        if self._left <= 0:
+    def _signed(self, child: _Certificate, parent: _Certificate, root: bool) -> bool:
+        if self._left <= 0 or (not root and self._left_shown <= 0):
             self.why = "x509: signature check attempts limit reached while verifying certificate chain"
             return False
         self._left -= 1
+        self._left_shown -= not root
         if (not parent.is_ca and (parent.is_ca is not None or parent.read.version is x509.Version.v3)) or not parent.signs:
             self.why = "x509: invalid signature: parent certificate cannot sign this kind of certificate"
             return False
         try:
             if isinstance(child.read.signature_hash_algorithm, _WEAK):
                 self.why = "x509: cannot verify signature: insecure algorithm"
+                return False
+            if not usable(parent.read.public_key()):
+                self.why = "x509: cannot verify signature: algorithm unimplemented"
                 return False
             child.read.verify_directly_issued_by(parent.read)
         except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):

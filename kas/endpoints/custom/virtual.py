@@ -268,7 +268,7 @@ class VirtualResources:
     async def _deletecollection(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         o, m = with_served_fields(served, list_options(req.params)), respond.media(req)
         version, found = await self._listed(req, served, namespace, o)
-        options = self._rest.deleter.options(req, served)
+        options = await self._rest.deleter.options(req, served)
         for rec in found:
             meta = rec.object["metadata"]
             ctx = self._rest.writer.context(req, meta.get("namespace") or "", bool(options.get("dryRun")))

@@ -1,17 +1,19 @@
 """The access reviews: may somebody do something? Answered, never stored (``pkg/registry/authorization``).
 
-Each function takes the decoded object and returns the object to answer with; a refusal is an ``ApiError``.
+Each function takes the decoded object and returns the object to answer with; a refusal is an ``ApiError``. A ``large`` one is read beside
+the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kas.auth.attributes import ALLOW, DENY, Attributes, Authorizer, RuleResolver, aggregate
 from kas.auth.user import UserInfo
 from kas.kinds.authorization import validation
 from kas.meta import errors
+from kas.meta.aside import POOL
 from kas.meta.field import FieldError
 from kas.meta.selectors import FieldTerm, Requirement, SelectorError, parse_field_selector, parse_label_selector
 from kas.meta.waiting import awaited, eager
@@ -20,28 +22,40 @@ from kas.registry.strategy import Context, Obj
 GROUP = "authorization.k8s.io"
 
 
-def subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer) -> Obj | Awaitable[Obj]:
+def subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer, large: bool = False) -> Obj | Awaitable[Obj]:
     """May that user (and those groups, exactly as given) do that?"""
-    _refuse(validation.review(obj))
-    return _answer(obj, _subject(obj["spec"]), authorizer)
+
+    def asked() -> Attributes:
+        _refuse(validation.review(obj))
+        return attributes_of(obj["spec"], _subject(obj["spec"]))
+
+    return _answer(obj, asked, authorizer, large)
 
 
-def local_subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer) -> Obj | Awaitable[Obj]:
+def local_subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer, large: bool = False) -> Obj | Awaitable[Obj]:
     """The same within the namespace of the request."""
     if not (obj.get("metadata") or {}).get("namespace") and ctx.namespace:
         obj = {**obj, "metadata": {**(obj.get("metadata") or {}), "namespace": ctx.namespace}}
-    _refuse(validation.local_review(obj))
-    if not ctx.namespace:
-        raise errors.bad_request("namespace is required on this type: ")
-    if ctx.namespace != obj["metadata"].get("namespace"):
-        raise errors.bad_request(f"spec.resourceAttributes.namespace must match namespace: {ctx.namespace}")
-    return _answer(obj, _subject(obj["spec"]), authorizer)
+
+    def asked() -> Attributes:
+        _refuse(validation.local_review(obj))
+        if not ctx.namespace:
+            raise errors.bad_request("namespace is required on this type: ")
+        if ctx.namespace != obj["metadata"].get("namespace"):
+            raise errors.bad_request(f"spec.resourceAttributes.namespace must match namespace: {ctx.namespace}")
+        return attributes_of(obj["spec"], _subject(obj["spec"]))
+
+    return _answer(obj, asked, authorizer, large)
 
 
-def self_subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer) -> Obj | Awaitable[Obj]:
+def self_subject_access_review(ctx: Context, obj: Obj, authorizer: Authorizer, large: bool = False) -> Obj | Awaitable[Obj]:
     """May I do that?"""
-    _refuse(validation.review(obj, subject=False))
-    return _answer(obj, _requester(ctx), authorizer)
+
+    def asked() -> Attributes:
+        _refuse(validation.review(obj, subject=False))
+        return attributes_of(obj["spec"], _requester(ctx))
+
+    return _answer(obj, asked, authorizer, large)
 
 
 def self_subject_rules_review(ctx: Context, obj: Obj, resolver: RuleResolver) -> Obj:
@@ -79,8 +93,8 @@ def _subject(spec: dict[str, Any]) -> UserInfo:
 
 
 @eager
-async def _answer(obj: Obj, user: UserInfo, authorizer: Authorizer) -> Obj:
-    a = attributes_of(obj["spec"], user)
+async def _answer(obj: Obj, asked: Callable[[], Attributes], authorizer: Authorizer, large: bool) -> Obj:
+    a = await awaited(POOL.run(asked) if large else asked())
     decision, reason, error = await awaited(authorizer.authorize(a))
     status: dict[str, Any] = {"allowed": decision == ALLOW}
     if decision == DENY:

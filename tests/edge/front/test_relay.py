@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from kas.edge.front import tls
 from kas.edge.front.introduction import Introductions
 from kas.edge.front.process import FrontProcess, Limits
 from kas.edge.front.rendezvous import Rendezvous, free
@@ -241,6 +243,35 @@ def test_who_shows_too_much_is_cut_before_anybody_keeps_it(tmp_path, names, take
             writer.close()
 
     run(test())
+
+
+def test_costly_keys_are_not_tried(tmp_path, monkeypatch):
+    """74 certificates, each signed with a key of 3,072 bits and an exponent as long, took the front 510 ms before anything was known of
+    who shows them. The key of the client's own certificate and of the next is looked at; of no other a signature is checked."""
+    looked: list[str] = []
+    monkeypatch.setattr(tls, "usable", lambda key, real=tls.usable: looked.append(type(key).__name__) or real(key))
+    usual, costly = pki.authority("usual", CA, key=pki.rsa_key(65537)), pki.authority("costly", CA, key=pki.rsa_key(4294967311))
+    far = [CA]
+    for i in range(30):
+        far.insert(0, pki.authority(f"a{i}", far[0]))
+
+    async def served(shown: pki.Issued) -> bool:
+        async with scene(Path(tempfile.mkdtemp(dir=tmp_path))) as s:
+            reader, writer = await s.dial(shown, tmp_path)
+            try:
+                writer.write(b"x")
+                return await reader.read(1) == b"x"
+            except (ConnectionError, ssl.SSLError):
+                return False
+            finally:
+                writer.close()
+
+    assert asyncio.run(served(pki.issue([("CN", "x")], usual, chain=[usual])))
+    for shown in (pki.issue([("CN", "x")], costly, chain=[costly]), pki.issue([("CN", "x")], CA, key=costly.key)):
+        assert not asyncio.run(served(shown))
+    looked.clear()
+    assert asyncio.run(served(pki.issue([("CN", "x")], far[0], chain=far)))
+    assert len(looked) <= 6, looked  # and not 31 certificates
 
 
 def test_a_thousand_half_open_handshakes_cost_little_and_keep_nobody_waiting(tmp_path):

@@ -29,7 +29,9 @@ class PortChoice:
     def __init__(self, bounds: tuple[int, int], taken: Callable[[int], bool], all_taken: Callable[[], set[int]], dry_run: bool) -> None:
         self.low, self.high = bounds
         self._taken, self._all_taken, self._dry_run = taken, all_taken, dry_run
-        self.mine: list[int] = []
+        self.mine: set[int] = set()
+        self._highest = 0
+        self._free: tuple[list[int], list[int]] | None = None  # in the two parts of the range; looked for once
 
     @property
     def dynamic(self) -> int:
@@ -43,25 +45,32 @@ class PortChoice:
             raise AllocationError(f"provided port is not in the valid range. The range of valid ports is {self.low}-{self.high}")
         if port in self.mine or self._taken(port):
             raise AllocationError(TAKEN)
-        self.mine.append(port)
+        self._reserve(port)
 
     def take_any(self) -> int:
         """Reserve a free one. A dry run answers with numbers that cannot be mistaken for real ones."""
         if self._dry_run:
-            port = max(self.mine, default=DRY_RUN_FIRST - 1) + 1
-            self.mine.append(port)
-            return port
+            return self._reserve(self._highest + 1 if self.mine else DRY_RUN_FIRST)
         span = self.high - self.dynamic + 1
-        for _ in range(RANDOM_TRIES if span > 0 else 0):
+        for _ in range(RANDOM_TRIES if span > 0 and self._free is None else 0):
             port = self.dynamic + secrets.randbelow(span)
             if port not in self.mine and not self._taken(port):
-                self.mine.append(port)
-                return port
-        used = self._all_taken() | set(self.mine)
-        for low, high in ((self.dynamic, self.high), (self.low, self.dynamic - 1)):
-            free = [p for p in range(low, high + 1) if p not in used]
-            if free:
-                port = secrets.choice(free)
-                self.mine.append(port)
-                return port
+                return self._reserve(port)
+        if self._free is None:
+            used = self._all_taken()
+            bands = (self.dynamic, self.high), (self.low, self.dynamic - 1)
+            dynamic, kept = ([p for p in range(low, high + 1) if p not in used] for low, high in bands)
+            self._free = dynamic, kept
+        for free in self._free:
+            while free:
+                i = secrets.randbelow(len(free))
+                free[i], free[-1] = free[-1], free[i]
+                port = free.pop()
+                if port not in self.mine:
+                    return self._reserve(port)
         raise AllocationError(FULL)
+
+    def _reserve(self, port: int) -> int:
+        self.mine.add(port)
+        self._highest = max(self._highest, port)
+        return port
