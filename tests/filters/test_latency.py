@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.filters.latency import latency
+from kas.filters.latency import BUCKETS, latency
 from kas.observe.metrics import Registry
 from kas.request.http import Response
 from tests.filters.requests import request
@@ -43,6 +43,23 @@ def test_durations_do_not_tell_statuses_apart_and_add_up():
     assert sum(row[:-1]) == 2 and row[-1] > 0
     counted(request(path="/api/v1/namespaces/a/pods"), Response(200, []))
     assert sum(counted.rows("apiserver_request_duration_seconds")[labels][:-1]) == 3
+
+
+def test_time_of_others_is_told_apart():
+    counted = Counted()
+    for query, aside in (("", 0.0), ("", 2.0), ("dryRun=All", 0.0)):
+        req = request("POST", "/api/v1/namespaces/a/pods", query)
+        req.started -= 2.15
+        req.aside = aside
+        counted(req, Response(201, []))
+    bounds = BUCKETS[2:]
+    (labels, row), = counted.rows("apiserver_request_sli_duration_seconds").items()
+    assert labels == ("apiserver", "", "pods", "namespace", "", "POST", "v1")
+    assert [bounds[i] for i, n in enumerate(row[:-1]) for _ in range(int(n))] == [0.2, 3] and 2.3 <= row[-1] < 2.5
+    quick = request(path="/api/v1/namespaces/a/pods")
+    counted(quick, Response(200, []))
+    row = counted.rows("apiserver_request_sli_duration_seconds")["apiserver", "", "pods", "namespace", "", "LIST", "v1"]
+    assert row[0] == 1 and len(row) == len(bounds) + 2
 
 
 def test_sizes_are_those_of_gets():
