@@ -144,8 +144,7 @@ def authentication(
             _tell(req, user.notes)
         if credential:
             if forgotten == known.forgotten and (req.peer is None or req.peer.certificates is None):
-                key = sha256(credential).digest()
-                known.cache.put(key, (user, req.started + REMEMBERED_S, name), len(key) + user.length)
+                known.cache.put(sha256(credential).digest(), (user, req.started + REMEMBERED_S, name), user.length)
             req.drop_header(b"authorization")
             kind, _, token = credential.strip().partition(b" ")
             if token[:1] == b" " and kind.lower() == b"bearer":
