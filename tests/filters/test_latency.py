@@ -89,3 +89,15 @@ def test_clients_cannot_make_labels():
     rows = counted.rows("apiserver_request_total")
     assert {(k[0], k[-2]): v for k, v in rows.items()} == {("404", "GET"): 20, ("405", "other"): 20}
     assert all(k[3:7] == ("", "", "", "") for k in rows)
+
+
+def test_workers_saying_the_same_are_not_added_up():
+    one, other = Counted(), Counted()
+    for counted in (one, other):
+        counted(request(path="/apis/storage.k8s.io/v1beta1/volumeattributesclasses/a"), Response(200, []))
+        counted(request(path="/api/v1/componentstatuses"), Response(403, []))
+    text = one.registry.expose([other.registry.dump()]).decode()
+    assert [line for line in text.splitlines() if line.startswith("apiserver_requested_deprecated_apis")] == [
+        'apiserver_requested_deprecated_apis{group="storage.k8s.io",removed_release="1.37",resource="volumeattributesclasses",'
+        'subresource="",version="v1beta1"} 1'
+    ]
