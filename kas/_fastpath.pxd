@@ -56,6 +56,7 @@ cdef class Request:
     cdef public object audit            # kas.request.http.AuditEvent of a request that is recorded, or None
     cdef public double started          # time.monotonic()
     cdef public double deadline         # likewise
+    cdef public double aside            # seconds that were others': in flow control's queues and with admission webhooks
     cdef public bint long_running
     cdef public bint known              # the resource is one that is served
     cdef public bint read_only_port
@@ -140,9 +141,11 @@ cdef class TallyRow:
     cdef readonly tuple labels
     cdef readonly long count
     cdef readonly double seconds
+    cdef readonly double own_seconds    # without what was others', of what is no dry run
     cdef readonly double bytes_sent
     cdef readonly long sized
     cdef long durations[MAX_BUCKETS]
+    cdef long own[MAX_BUCKETS]
     cdef long sizes[MAX_BUCKETS]
 
 

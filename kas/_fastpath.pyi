@@ -57,6 +57,7 @@ class Request:
     audit: AuditEvent | None
     started: float
     deadline: float
+    aside: float
     long_running: bool
     known: bool
     read_only_port: bool
@@ -173,9 +174,11 @@ class TallyRow:
     labels: tuple[int, str, str, str, str, str, str, bool]
     count: int
     seconds: float
+    own_seconds: float
     bytes_sent: float
     sized: int
     def duration_buckets(self, n: int) -> list[int]: ...
+    def own_buckets(self, n: int) -> list[int]: ...
     def size_buckets(self, n: int) -> list[int]: ...
 
 class Tally:

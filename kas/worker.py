@@ -33,6 +33,7 @@ from kas.edge.front.rendezvous import Rendezvous, free
 from kas.edge.listener import HTTP, Listener, TLSFiles
 from kas.edge.silent import LOOK_EVERY_S, Silent
 from kas.edge.streams import Streams
+from kas.edge.turns import Turns
 from kas.endpoints.healthchecks import STORAGE
 from kas.extensions import NONE, Extensions, Hook, HookContext, hook_name
 from kas.observe.logs import setup_logging
@@ -211,13 +212,15 @@ def _listeners(server: Server, sockets: dict[str, int], silent: Silent, rendezvo
     http = HTTP("1" if raw.disable_http2_serving else "auto", raw.http2_max_streams_per_connection)
     connections, bounds = spare_descriptors() // (len(sockets) + (rendezvous is not None)), Bounds()
     out = []
+    gate = server.flow_control.gate if server.flow_control is not None else None
+    turns = Turns(lambda: gate.queued_reads or gate.queued_writes) if gate is not None else None
     if rendezvous is not None:
         introductions = Introductions(rendezvous.introductions(server.index))
         introductions.start()
         address = rendezvous.worker(server.index)
         free(address)
         app = App(server.chain, introductions=introductions, bounds=bounds)
-        out.append(Listener(app, "", 0, uds=address, http=http, connections=connections))
+        out.append(Listener(app, "", 0, uds=address, http=http, connections=connections, turns=turns))
         server.streams = Streams(server.chain, rendezvous.streams(server.index), introductions)
     for name, fd in sockets.items():
         tls = None
@@ -230,7 +233,7 @@ def _listeners(server: Server, sockets: dict[str, int], silent: Silent, rendezvo
             app = App(server.chain_of("insecure"), spoke=silent.spoke.add, bounds=bounds)
         else:
             app = App(server.chain_of("read-only"), read_only=True, spoke=silent.spoke.add, bounds=bounds)
-        out.append(Listener(app, fd=fd, tls=tls, http=http, connections=connections))
+        out.append(Listener(app, fd=fd, tls=tls, http=http, connections=connections, turns=turns))
     return out
 
 

@@ -38,17 +38,21 @@ class Reinvocation:
         return True
 
 
+def _nobody(seconds: float) -> None:
+    """Nobody counts it."""
+
+
 class Attributes:
     """What is about to happen. ``obj`` and ``old`` are dicts in ``version``, the one of the request; a mutating plug-in changes ``obj``.
 
     ``options`` are the decoded options of the verb; ``reinvocation`` is there once a plug-in has asked for it. ``deadline`` is when the
     request has to be answered, by ``time.monotonic``; ``bodies_recorded`` whether the audit log shows what was sent, so that an annotation
-    may, too.
+    may, too; ``waited(seconds)`` is told how long webhooks took.
     """
 
     __slots__ = (
         "annotate", "bodies_recorded", "deadline", "dry_run", "group", "kind", "name", "namespace", "now", "obj", "old", "operation",
-        "options", "reinvocation", "resource", "subresource", "user", "version", "warn",
+        "options", "reinvocation", "resource", "subresource", "user", "version", "waited", "warn",
     )  # fmt: skip
     # None where the operation has none (CREATE has no old, CONNECT and DELETE no obj). A plug-in rules these operations out in
     # ``handles``, which a type checker cannot follow; the Any keeps it from asking each of them again, not from checking the dict.
@@ -65,6 +69,7 @@ class Attributes:
         self.user, self.options, self.dry_run, self.now, self.warn, self.annotate = user, options, dry_run, now, warn, annotate
         self.reinvocation: Reinvocation | None = None
         self.deadline, self.bodies_recorded = inf, False
+        self.waited: Callable[[float], None] = _nobody
 
     def reinvoked(self) -> Reinvocation:
         """The state of this request's reinvocation, made when first asked for."""

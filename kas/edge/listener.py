@@ -18,6 +18,8 @@ from granian._granian import ASGIWorker, SocketHolder, WorkerSignal
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketSpec, UnixSocketSpec
 
+from kas.edge.turns import Turns
+
 # granian counts connections, not requests: an open watch holds one. Max-in-flight is a filter of ours. At the limit it stops to accept,
 # and new connections wait in the kernel; where descriptors ended first its accepting would never begin again.
 CONNECTIONS = 60_000
@@ -54,16 +56,18 @@ class Listener:
     """Accepts on one address (SO_REUSEPORT: the kernel spreads connections over the workers) until ``stop``.
 
     ``fd``: a bound socket, which becomes the listener's, instead of an address. ``connections``: how many may be open at once.
+    ``turns`` says which requests are begun later, and when.
     ``rust_tasks``: requests are stepped by granian. It leaves a task behind that only stands for its scheduler and trips up
     ``asyncio.run`` and ``all_tasks`` in the same process.
     """
 
     def __init__(
         self, app, host: str = "", port: int = 0, tls: TLSFiles | None = None, uds: str = "", http: HTTP = HTTP(),
-        rust_tasks: bool = RUST_TASKS, fd: int = -1, connections: int = CONNECTIONS,
+        rust_tasks: bool = RUST_TASKS, fd: int = -1, connections: int = CONNECTIONS, turns: Turns | None = None,
     ) -> None:  # fmt: skip
         self.app, self.host, self.port, self.tls, self.uds, self.http, self.rust_tasks = app, host, port, tls, uds, http, rust_tasks
         self.fd, self.connections = fd, max(FEWEST_CONNECTIONS, min(connections, CONNECTIONS))
+        self.turns = turns
         self._signal = WorkerSignal()
         self._worker: Any = None
         self.stopped: Any = None
@@ -72,11 +76,14 @@ class Listener:
         """Starts to accept, in the running loop; ``worker_id`` is granian's number for the worker."""
         loop = asyncio.get_running_loop()
         app = self.app
+        hold = self.turns.hold if self.turns is not None else None
 
         running: dict[Any, asyncio.Task] = {}  # the loop itself holds its tasks weakly
 
         async def run(watcher) -> None:
             proto = watcher.proto
+            if hold is not None and hold(watcher.scope, app.introductions, later, watcher):
+                return
             try:
                 rest = await app.begin(watcher.scope, proto.receive, proto.send)
             except BaseException as exc:  # the request's root: granian logs the error and ends the connection
@@ -88,6 +95,10 @@ class Listener:
             # Granian's own stepping never lets go of a future it has waited for, nor of the body that came with it: what waits
             # runs in a task.
             running[watcher] = loop.create_task(finish(rest, watcher))
+
+        def later(watcher) -> None:
+            proto = watcher.proto
+            running[watcher] = loop.create_task(finish(app(watcher.scope, proto.receive, proto.send), watcher))
 
         async def finish(rest, watcher) -> None:
             try:

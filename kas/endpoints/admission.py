@@ -28,9 +28,12 @@ class RequestAdmission:
             operation, served.group, served.version, served.resource, ctx.subresource, kind or served.kind, ctx.namespace, name, None, None,
             req.user, options, ctx.dry_run, ctx.now, req.warn, req.annotate,
         )  # fmt: skip
-        self._attributes.deadline = req.deadline
+        self._attributes.deadline, self._attributes.waited = req.deadline, self._waited
         self._attributes.bodies_recorded = req.audit is not None and req.audit.level != "Metadata"
         self.warn = req.warn
+
+    def _waited(self, seconds: float) -> None:
+        self._req.aside += seconds
 
     @property
     def obj(self) -> Obj:

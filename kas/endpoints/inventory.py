@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kas.config import features
 from kas.endpoints.watch import Watches
 from kas.observe import caches
 from kas.observe.metrics import Registry as Metrics
@@ -15,7 +16,12 @@ class Inventory:
     def __init__(self, metrics: Metrics, registries: Registries, watches: Watches, first: bool) -> None:
         self._metrics, self._registries, self._watches, self._first = metrics, registries, watches, first
         gauge = metrics.gauge
-        gauge("apiserver_longrunning_requests", "Gauge of all active long-running apiserver requests.", ("verb",))
+        self._long = gauge(
+            "apiserver_longrunning_requests",
+            "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not "
+            "all requests are tracked this way.",
+            ("component", "group", "resource", "scope", "subresource", "verb", "version"),
+        )
         size = "Size of the storage database file physically allocated in bytes."
         gauge("apiserver_storage_size_bytes", size, ("storage_cluster_id",))
         objects = "Number of stored objects at the time of last check split by kind."
@@ -25,13 +31,20 @@ class Inventory:
             "(Deprecated since 1.34.0) [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the "
             "time of last check split by kind.", ("resource",),
         )  # fmt: skip
+        enabled = gauge(
+            "kubernetes_feature_enabled", "This metric records the data about the stage and enablement of a k8s feature.",
+            ("name", "stage"), same=True,
+        )  # fmt: skip
+        on = features.DEFAULT.on
+        for name, gate in features.known().items():
+            enabled.set((name, "" if gate.stage == "GA" else gate.stage.upper()), float(name in on))
         gauge("kas_cache_bytes", "Bytes that a cache of this name holds at most, in all workers.", ("name",))
         gauge("kas_cache_budget_bytes", "Bytes that a cache of this name may hold, in all workers.", ("name",))
 
     def collect(self) -> None:
         """Set the gauges of watches and caches and, in the first worker, of the store's size in bytes and the objects by resource."""
         value = self._metrics.gauge_value
-        value("apiserver_longrunning_requests", ("WATCH",), len(self._watches.open))
+        self._count_watches()
         for cache in caches.rows():
             value("kas_cache_bytes", (cache.name,), cache.size)
             value("kas_cache_budget_bytes", (cache.name,), cache.budget)
@@ -44,3 +57,11 @@ class Inventory:
             count = store.count(registry.root)
             value("apiserver_resource_objects", (group, resource), count)
             value("apiserver_storage_objects", (f"{resource}.{group}" if group else resource,), count)
+
+    def _count_watches(self) -> None:
+        values = self._long.values = dict.fromkeys(self._long.values, 0.0)
+        for stream in self._watches.open:
+            group, resource, namespace, name = stream.place
+            scope = "resource" if name else "namespace" if namespace else "cluster"
+            labels = ("apiserver", group, resource, scope, "", "WATCH", stream.served.version)
+            values[labels] = values.get(labels, 0.0) + 1

@@ -18,6 +18,9 @@ cdef class TallyRow:
     def duration_buckets(self, int n) -> list:
         return [self.durations[i] for i in range(n)]
 
+    def own_buckets(self, int n) -> list:
+        return [self.own[i] for i in range(n)]
+
     def size_buckets(self, int n) -> list:
         return [self.sizes[i] for i in range(n)]
 
@@ -77,6 +80,14 @@ cdef class Tally:
             while i < self._n and took > self._bounds[i]:
                 i += 1
             row.durations[i] += 1
+            if not dry:
+                if req.aside > 0:
+                    took -= req.aside
+                    i = 0
+                    while i < self._n and took > self._bounds[i]:
+                        i += 1
+                row.own_seconds += took
+                row.own[i] += 1
         if resp.stream is None and req.method == "GET":
             size = len(resp.body)
             row.bytes_sent += size

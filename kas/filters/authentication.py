@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Protocol
 
 from kas.auth.authn import Authentication, AuthenticationError, HeaderGet
@@ -30,14 +31,14 @@ class Authenticator(Protocol):
 
 
 class _Known:
-    """Authorization headers that were good a moment ago: (user, until when, the name they are counted under)."""
+    """Authorization headers that were good a moment ago, by their SHA-256: (user, until when, the name they are counted under)."""
 
     __slots__ = ("cache", "entries", "forgotten")
 
     def __init__(self) -> None:
-        # By the header and not by a digest of it: that would cost every request more than all else here. What is over is swept away.
+        # By a digest, so that no credential lies about in memory: of 900 characters it takes 0.7 µs.
         self.cache: Expiring[bytes] = Expiring(
-            "authorization_headers", "headers of requests that were let in, for 10 s", 16 << 20, 20 << 10
+            "authorization_headers", "digests of headers of requests that were let in, for 10 s", 16 << 20, 20 << 10
         )
         self.entries = self.cache.entries
         self.forgotten = 0  # how often; what was asked before may not be remembered after
@@ -94,7 +95,7 @@ def authentication(
         credential = req.raw_header(b"authorization")
         shown = None if req.peer is None else req.peer.certificates
         if credential and shown is None:
-            found = entries.get(credential)
+            found = entries.get(sha256(credential).digest())
             if found is not None and req.started < found[1]:
                 req.user = found[0]
                 attempts.inc(success)
@@ -143,7 +144,7 @@ def authentication(
             _tell(req, user.notes)
         if credential:
             if forgotten == known.forgotten and (req.peer is None or req.peer.certificates is None):
-                known.cache.put(credential, (user, req.started + REMEMBERED_S, name), len(credential) + user.length)
+                known.cache.put(sha256(credential).digest(), (user, req.started + REMEMBERED_S, name), user.length)
             req.drop_header(b"authorization")
             kind, _, token = credential.strip().partition(b" ")
             if token[:1] == b" " and kind.lower() == b"bearer":

@@ -5,15 +5,31 @@ from __future__ import annotations
 from kas._fastpath import Tally
 from kas.filters.handler import Filter
 from kas.observe.metrics import Registry
+from kas.types.deprecated import REMOVED, WARNINGS
+from kas.types.scheme import BUILTIN
 
 BUCKETS = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60,
 )  # fmt: skip
+FINER = 2  # buckets that the time without others' does not have
 SIZE_BUCKETS = tuple(1000 * 10**i for i in range(7))
 
 
+# Answers of who was not let in, or found nothing that could be called.
+UNSERVED = frozenset((401, 403, 405, 429, 503))
+
+
+def _removed(group: str, version: str, resource: str) -> str | None:
+    """The release without a deprecated API, "" where none is named; None for an API that is not deprecated."""
+    found = BUILTIN.resource(group, version, resource)
+    if found is None or (group, version, found.kind) not in WARNINGS:
+        return None
+    return REMOVED.get((group, version, found.kind), "")
+
+
 def latency(registry: Registry) -> Filter:
-    """Count requests; observe the duration in seconds, unless long-running, and the size of a GET's answer in bytes."""
+    """Count requests; observe the duration in seconds, unless long-running, with and without what was others', and the size of a GET's
+    answer in bytes."""
     requests = registry.counter(
         "apiserver_request_total",
         "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and code.",
@@ -25,6 +41,13 @@ def latency(registry: Registry) -> Filter:
         ("component", "dry_run", "group", "resource", "scope", "subresource", "verb", "version"),
         BUCKETS,
     )
+    slis = registry.histogram(
+        "apiserver_request_sli_duration_seconds",
+        "Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in seconds for each verb, "
+        "group, version, resource, subresource, scope and component.",
+        ("component", "group", "resource", "scope", "subresource", "verb", "version"),
+        BUCKETS[FINER:],
+    )
     sizes = registry.histogram(
         "apiserver_response_sizes",
         "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
@@ -32,6 +55,11 @@ def latency(registry: Registry) -> Filter:
         SIZE_BUCKETS,
     )
 
+    deprecated = registry.gauge(
+        "apiserver_requested_deprecated_apis",
+        "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
+        ("group", "removed_release", "resource", "subresource", "version"), same=True,
+    )  # fmt: skip
     tally = Tally(BUCKETS, SIZE_BUCKETS)
 
     def collect() -> None:
@@ -39,8 +67,14 @@ def latency(registry: Registry) -> Filter:
             status, verb, group, version, resource, subresource, scope, dry = row.labels
             labels = ("apiserver", "All" if dry else "", group, resource, scope, subresource, verb, version)
             requests.values[(str(status), *labels)] = row.count
+            if resource and status not in UNSERVED:
+                removed = _removed(group, version, resource)
+                if removed is not None:
+                    deprecated.set((group, removed, resource, subresource, version), 1)
             sums = durations.values.setdefault(labels, [0.0] * (len(BUCKETS) + 2))
             sums[:] = [0.0] * len(sums)
+            if not dry:
+                slis.values["apiserver", group, resource, scope, subresource, verb, version] = [0.0] * (len(BUCKETS) - FINER + 2)
             if row.sized:
                 sizes.values[("apiserver", group, resource, scope, subresource, verb, version)] = [
                     *map(float, row.size_buckets(len(SIZE_BUCKETS) + 1)), row.bytes_sent,
@@ -51,6 +85,12 @@ def latency(registry: Registry) -> Filter:
             for i, n in enumerate(row.duration_buckets(len(BUCKETS) + 1)):
                 sums[i] += n
             sums[-1] += row.seconds
+            if not dry:
+                own = row.own_buckets(len(BUCKETS) + 1)
+                sums = slis.values["apiserver", group, resource, scope, subresource, verb, version]
+                for i, n in enumerate([sum(own[: FINER + 1]), *own[FINER + 1 :]]):
+                    sums[i] += n
+                sums[-1] += row.own_seconds
 
     registry.collectors.append(collect)
 

@@ -243,6 +243,7 @@ class FlowControl:
         finally:
             timer.cancel()
             self.gate.left_queue(ticket, runs)
+            req.aside += time.monotonic() - ticket.arrived
         return None if runs else self._refused(ticket)
 
     # --- what the engine asks for

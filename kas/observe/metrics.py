@@ -31,9 +31,13 @@ class Counter:
 
 
 class Gauge(Counter):
-    """Goes up and down."""
+    """Goes up and down. What workers say of the ``same`` thing is not added up: the most that one says counts."""
 
     kind = "gauge"
+
+    def __init__(self, name: str, help: str, labels: Labels = (), shared: bool = True, same: bool = False) -> None:
+        super().__init__(name, help, labels, shared)
+        self.same = same
 
     def set(self, values: Labels, to: float) -> None:
         """Set the child with these label values, which are in the order of the labels."""
@@ -100,9 +104,10 @@ class Registry:
         """Add a counter, or give the metric that has the name already; ``labels`` are the labels' names in their order."""
         return self.add(Counter(name, help, labels))
 
-    def gauge(self, name: str, help: str, labels: Labels = (), shared: bool = True) -> Gauge:
-        """Add a gauge, or give the metric that has the name already; of one that is not ``shared`` each process tells its own."""
-        return self.add(Gauge(name, help, labels, shared))
+    def gauge(self, name: str, help: str, labels: Labels = (), shared: bool = True, same: bool = False) -> Gauge:
+        """Add a gauge, or give the metric that has the name already; of one that is not ``shared`` each process tells its own, of one
+        that is about the ``same`` in all the highest counts."""
+        return self.add(Gauge(name, help, labels, shared, same))
 
     def histogram(self, name: str, help: str, labels: Labels, buckets: Iterable[float]) -> Histogram:
         """Add a histogram, or give the metric that has the name already; ``buckets`` are ascending upper bounds without the infinite one.
@@ -132,11 +137,14 @@ class Registry:
                 into = merged.get(n)
                 if into is None:
                     continue
+                same = getattr(self.metrics[n], "same", False)
                 for k, v in rows:
                     key = tuple(k)
                     have = into.get(key)
                     if isinstance(v, list):
                         into[key] = [a + b for a, b in zip(have, v, strict=True)] if have else v
+                    elif same:
+                        into[key] = max(have or 0, v)
                     else:
                         into[key] = (have or 0) + v
         lines: list[str] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# (group, version, kind) → the release that does not serve it any more, of those that have one.
+REMOVED: dict[tuple[str, str, str], str] = {}
 WARNINGS: dict[tuple[str, str, str], str] = {
     ("", "v1", "ComponentStatus"): "v1 ComponentStatus is deprecated in v1.19+",
     ("", "v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
@@ -19,6 +21,7 @@ _RELEASES: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {
 }
 for (_group, _version), (_minor, _kinds) in _RELEASES.items():
     for _kind in _kinds:
+        REMOVED[_group, _version, _kind] = f"1.{_minor + 3}"
         WARNINGS[_group, _version, _kind] = (
             f"{_group}/{_version} {_kind} is deprecated in v1.{_minor}+, unavailable in v1.{_minor + 3}+"
         )

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kas.auth.tokens import bound_claims, generate_key, legacy_claims
 from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
+from kas.config import features
 from kas.controllers.queue import WorkQueue
 from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.metrics import MetricsEndpoint
@@ -97,6 +98,40 @@ async def durations(m: Metered) -> None:
     await m("GET", PODS)
     assert m.value("apiserver_request_duration_seconds_count", **labels) == 2
     assert m.value("apiserver_request_duration_seconds_sum", **labels) > first > 0
+
+
+@of("apiserver_request_sli_duration_seconds", **flow_metrics.FLAGS)
+async def own_durations(m: Metered) -> None:
+    own, whole = "apiserver_request_sli_duration_seconds", "apiserver_request_duration_seconds"
+    async with flow_metrics.crowded(m):
+        await asyncio.sleep(0.02)
+    labels = {"verb": "LIST", "resource": "pods", "version": "v1", "scope": "namespace", "component": "apiserver"}
+    assert m.value(f"{own}_count", **labels) == m.value(f"{whole}_count", **labels) == 2
+    # The time in the queue is not the server's.
+    assert 0 < m.value(f"{own}_sum", **labels) < m.value(f"{whole}_sum", **labels) - 0.02
+    await m("POST", f"{CONFIG_MAPS}?dryRun=All", {"metadata": {"name": "dry"}})
+    assert m.value(f"{whole}_count", verb="POST", resource="configmaps") == m.value(f"{own}_count", verb="POST", resource="configmaps") + 1
+
+
+@of("apiserver_requested_deprecated_apis")
+async def deprecated(m: Metered) -> None:
+    family = "apiserver_requested_deprecated_apis"
+    await m("GET", PODS)
+    await m("GET", "/api/v1/namespaces/default/endpoints", token="")  # is not let in
+    assert m.value(family) == 0
+    for _ in range(2):
+        await m("GET", "/api/v1/namespaces/default/endpoints")
+    assert m.value(family, group="", removed_release="", resource="endpoints", subresource="", version="v1") == m.value(family) == 1
+
+
+@of("kubernetes_feature_enabled")
+async def gates(m: Metered) -> None:
+    family = "kubernetes_feature_enabled"
+    assert m.value(family, name="GracefulNodeShutdown", stage="BETA") == 1
+    assert m.value(family, name="APIServerIdentity", stage="BETA") == 1
+    off = next(name for name, gate in features.known().items() if gate.stage == "Alpha" and name not in m.server.features)
+    assert m.value(family, name=off, stage="ALPHA") == 0 and f'name="{off}"' in m.world.ask("/metrics")[1]
+    assert m.value(family, stage="") > 0
 
 
 @of("apiserver_response_sizes")
@@ -283,7 +318,8 @@ async def long_running(m: Metered) -> None:
     watch = Stream(await m("GET", f"{CONFIG_MAPS}?watch=true&resourceVersion={m.world.store.revision}"))
     await m.create("a")
     await watch.next()
-    assert m.value("apiserver_longrunning_requests", verb="WATCH") == 1
+    labels = {"component": "apiserver", "group": "", "resource": "configmaps", "scope": "namespace", "subresource": "", "version": "v1"}
+    assert m.value("apiserver_longrunning_requests", verb="WATCH", **labels) == 1
     m.server.watches.end_all()
     await watch.ended
     assert m.value("apiserver_longrunning_requests", verb="WATCH") == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from kas.auth.authn import AuthenticationError
 from kas.auth.user import ANONYMOUS_USER, UserInfo
 from kas.filters.authentication import REMEMBERED_S, authentication
 from kas.meta.errors import ApiError
+from kas.observe.caches import Expiring
 from kas.observe.metrics import Registry
 from tests.filters.requests import request
 
@@ -92,6 +94,16 @@ def test_success_is_remembered_for_a_while_and_until_a_revocation(later):
     gate.forget()
     gate.run(bearer())
     assert says.asked == 3
+
+
+def test_what_is_remembered_holds_no_credential():
+    says = Says(JANE)
+    gate = Gate(says)
+    for _ in range(2):
+        gate.run(bearer("very-secret"))
+    assert says.asked == 1
+    keys = [key for c in gc.get_objects() if isinstance(c, Expiring) for key, value in c.entries.items() if value[0] is JANE]
+    assert keys and not [key for key in keys if b"secret" in key]
 
 
 def test_a_failure_is_not_remembered():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.filters.latency import latency
+from kas.filters.latency import BUCKETS, latency
 from kas.observe.metrics import Registry
 from kas.request.http import Response
 from tests.filters.requests import request
@@ -45,6 +45,23 @@ def test_durations_do_not_tell_statuses_apart_and_add_up():
     assert sum(counted.rows("apiserver_request_duration_seconds")[labels][:-1]) == 3
 
 
+def test_time_of_others_is_told_apart():
+    counted = Counted()
+    for query, aside in (("", 0.0), ("", 2.0), ("dryRun=All", 0.0)):
+        req = request("POST", "/api/v1/namespaces/a/pods", query)
+        req.started -= 2.15
+        req.aside = aside
+        counted(req, Response(201, []))
+    bounds = BUCKETS[2:]
+    (labels, row), = counted.rows("apiserver_request_sli_duration_seconds").items()
+    assert labels == ("apiserver", "", "pods", "namespace", "", "POST", "v1")
+    assert [bounds[i] for i, n in enumerate(row[:-1]) for _ in range(int(n))] == [0.2, 3] and 2.3 <= row[-1] < 2.5
+    quick = request(path="/api/v1/namespaces/a/pods")
+    counted(quick, Response(200, []))
+    row = counted.rows("apiserver_request_sli_duration_seconds")["apiserver", "", "pods", "namespace", "", "LIST", "v1"]
+    assert row[0] == 1 and len(row) == len(bounds) + 2
+
+
 def test_sizes_are_those_of_gets():
     counted = Counted()
     counted(request(path="/api/v1/namespaces/a/pods/b"), Response(200, [], b"x" * 1500))
@@ -72,3 +89,15 @@ def test_clients_cannot_make_labels():
     rows = counted.rows("apiserver_request_total")
     assert {(k[0], k[-2]): v for k, v in rows.items()} == {("404", "GET"): 20, ("405", "other"): 20}
     assert all(k[3:7] == ("", "", "", "") for k in rows)
+
+
+def test_workers_saying_the_same_are_not_added_up():
+    one, other = Counted(), Counted()
+    for counted in (one, other):
+        counted(request(path="/apis/storage.k8s.io/v1beta1/volumeattributesclasses/a"), Response(200, []))
+        counted(request(path="/api/v1/componentstatuses"), Response(403, []))
+    text = one.registry.expose([other.registry.dump()]).decode()
+    assert [line for line in text.splitlines() if line.startswith("apiserver_requested_deprecated_apis")] == [
+        'apiserver_requested_deprecated_apis{group="storage.k8s.io",removed_release="1.37",resource="volumeattributesclasses",'
+        'subresource="",version="v1beta1"} 1'
+    ]

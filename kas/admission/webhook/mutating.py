@@ -50,6 +50,7 @@ async def _ask(webhooks: Webhooks, hook: Hook, a: Attributes, told: Invocation, 
     except (CallError, Rejection, ApiError) as e:
         error = e
     webhooks.count(hook, a, began, error)
+    a.waited(monotonic() - began)
     a.annotate(f"mutation.webhook.admission.k8s.io/{place}", orjson.dumps({**about, "mutated": changed}).decode())
     if isinstance(error, CallError):
         error = webhooks.failed(hook, a, error, round_, index)

@@ -27,6 +27,7 @@ async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
         if told.kind not in versions:
             versions[told.kind] = Versioned(a, webhooks.equivalents)
             await versions[told.kind].show(told)
+    began = monotonic()
     if len(asked) == 1:
         hook, told, i = asked[0]
         refused = [await _ask(webhooks, hook, a, told, versions[told.kind], i)]
@@ -34,6 +35,8 @@ async def dispatch(webhooks: Webhooks, a: Attributes) -> None:
         async with asyncio.TaskGroup() as group:
             calls = [group.create_task(_ask(webhooks, hook, a, told, versions[told.kind], i)) for hook, told, i in asked]
         refused = [call.result() for call in calls]
+    if asked:
+        a.waited(monotonic() - began)
     for error in refused:
         if error is not None:
             raise error
