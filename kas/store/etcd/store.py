@@ -21,6 +21,7 @@ from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config, LeaseGone
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
+from kas.store.etcd.sealing import Sealing
 from kas.store.lmdb.committer import Batch
 from kas.store.lmdb.store import LMDBStore, _check_keys
 from kas.store.shared import Shared
@@ -58,8 +59,10 @@ class EtcdStore(LMDBStore):
     ) -> None:
         """``ask_progress()`` lets the replicator ask etcd how far it is; without ``ordered_progress`` that answer may come too early, and
         a read that must be new writes a key and waits for it instead."""
-        super().__init__(path, max_size=max_size, sync=False, shared=shared, transformers=transformers)
+        self._sealing = Sealing(transformers, keys)
+        super().__init__(path, max_size=max_size, sync=False, shared=shared)
         self._config, self._values, self._keys = config, values(self), keys
+        self.open_with(self._sealing.replica(self._values))
         self._ask_progress, self._ordered = ask_progress, ordered_progress
         self._client = Client(config)
         self._called: tuple[AsyncClient, Leases] | None = None  # once the loop runs
@@ -176,7 +179,8 @@ class EtcdStore(LMDBStore):
             if not op.check and op.draft is None and not op.expected:  # what is deleted must be there
                 txn.compare.add(target=pb.Compare.VERSION, result=pb.Compare.GREATER, key=key, version=0)
             if op.draft is not None:
-                txn.success.add().request_put.CopyFrom(pb.PutRequest(key=key, value=self._values.encode(op.key, op.draft), lease=lease))
+                value = self._sealing.seal(op.key, self._values.encode(op.key, op.draft))
+                txn.success.add().request_put.CopyFrom(pb.PutRequest(key=key, value=value, lease=lease))
             elif not op.check:
                 txn.success.add().request_delete_range.key = key
             found = txn.failure.add().request_range
