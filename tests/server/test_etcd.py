@@ -265,3 +265,48 @@ def test_the_replicator_ends_last(tmp_path: Path) -> None:
         os.kill(worker, signal.SIGCONT)
         assert server.process.wait(30) == 0
         assert not Path(f"/proc/{replicator}/comm").exists()
+
+
+def test_what_fails_after_an_object_was_made_makes_it_once(pair) -> None:
+    one = Client(pair[0])
+    table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    status, refused = one("POST", f"{CONFIG_MAPS}?includeObject=Nonsense", config_map("once"), **table)
+    assert (status, one("GET", f"{CONFIG_MAPS}/once")[0]) == (400, 200), refused
+    assert one("DELETE", f"{CONFIG_MAPS}/once")[0] == 200
+
+
+def test_addresses_and_ports_are_given_once_by_all_servers(pair) -> None:
+    made: list[dict] = []
+    services = "/api/v1/namespaces/default/services"
+
+    def make(i: int) -> None:
+        client = Client(pair[i % 2])
+        for n in range(6):
+            spec = {"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}]}
+            status, body = client("POST", services, {"metadata": {"name": f"s{i}-{n}"}, "spec": spec})
+            assert status == 201, body
+            made.append(body["spec"])
+
+    threads = [threading.Thread(target=make, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(made) == len({spec["clusterIP"] for spec in made}) == len({spec["ports"][0]["nodePort"] for spec in made}) == 36
+    # One address and one port, asked for on all servers at once: one gets it.
+    one, two = (Client(server) for server in pair)
+    address, port = made[0]["clusterIP"], made[0]["ports"][0]["nodePort"]
+    assert one("DELETE", f"{services}?")[0] == 200
+    won: list[int] = []
+
+    def ask(i: int) -> None:
+        spec = {"type": "NodePort", "clusterIP": address, "ports": [{"port": 80, "nodePort": port}]}
+        won.append(Client(pair[i % 2])("POST", services, {"metadata": {"name": f"same{i}"}, "spec": spec})[0])
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(won) == [201, 422, 422, 422, 422, 422]
+    assert two("DELETE", f"{services}?")[0] == 200
