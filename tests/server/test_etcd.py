@@ -310,3 +310,30 @@ def test_addresses_and_ports_are_given_once_by_all_servers(pair) -> None:
         t.join()
     assert sorted(won) == [201, 422, 422, 422, 422, 422]
     assert two("DELETE", f"{services}?")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("size", "says"),
+    [
+        (1_700_000, "etcdserver: request is too large"),
+        (2_300_000, "rpc error: code = ResourceExhausted desc = trying to send message larger than max ("),
+    ],
+)  # fmt: skip
+def test_what_is_too_large_for_etcd_is_told_in_its_words(pair, size: int, says: str) -> None:
+    one = Client(pair[0])
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "blobs.acme.io"},
+        "spec": {
+            "group": "acme.io", "scope": "Cluster", "names": {"plural": "blobs", "kind": "Blob"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}],
+        },
+    }  # fmt: skip
+    assert one("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)[0] in (201, 409)
+    blobs = "/apis/acme.io/v1/blobs"
+    eventually(lambda: one("GET", blobs)[0] == 200)
+    blob = {"apiVersion": "acme.io/v1", "kind": "Blob", "metadata": {"name": "b"}, "x": "y" * size}
+    status, refused = one("POST", blobs, blob)
+    assert (status, refused.get("reason")) == (500, None)
+    assert refused["message"].startswith(says)
+    assert one("GET", f"{blobs}/b")[0] == 404
