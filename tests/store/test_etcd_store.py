@@ -188,6 +188,21 @@ def test_a_read_that_waits_is_as_new_as_any_acknowledged_write(server: Server, e
     outside.close()
 
 
+def test_reads_of_a_cluster_where_nothing_happens_write_nothing(server: Server, etcd: Etcd) -> None:
+    async def check() -> None:
+        server.store.start(asyncio.get_running_loop())
+        await asyncio.to_thread(server.store.commit_now, Op(A, draft(), 0))
+        for _ in range(5):
+            await server.store.fresh()
+        assert server.client.call(RANGE, pb.RangeRequest(key=b"x")).header.revision == 2
+        # What is not below the prefix is told by nothing else.
+        await asyncio.to_thread(server.client.call, PUT, pb.PutRequest(key=b"/elsewhere"))
+        await server.store.fresh()
+        assert server.store.revision >= 3
+
+    asyncio.run(check())
+
+
 def test_many_writers_at_once(server: Server) -> None:
     async def write() -> None:
         store = server.store

@@ -33,6 +33,7 @@ WRITE_TIMEOUT_S = 10.0
 # How long a write waits for the replica, and a read for being as new as etcd (upstream's waitUntilFreshTimeout).
 CATCH_UP_S, FRESH_S = 10.0, 3.0
 NUDGE_S = 0.1  # upstream's conditional progress requester
+ON_ITS_WAY_S = 0.005
 WENT_BACK = "etcdserver: the cluster has gone back to an older state"
 PROBE_S = 10.0
 
@@ -308,18 +309,28 @@ class EtcdStore(LMDBStore):
         """A revision of etcd's that is as new as any acknowledged write, and that the replica will be told of."""
         client, _ = self._calls()
         had = self.shared.revision
-        if self._ordered:
-            revision = await self._asked(client)
-            if self.shared.revision < revision:
+        revision = await self._asked(client)
+        if had <= revision and self.shared.revision < revision:
+            if self._ordered:
                 self._ask_progress()
-        else:
-            try:
-                revision = int((await client.call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)).header.revision)
-            except Full:
-                revision = await self._asked(client)
+            else:
+                revision = await self._fenced(client, revision)
         if revision < had:
             raise Unavailable(WENT_BACK)
         return revision
+
+    async def _fenced(self, client: AsyncClient, revision: int) -> int:
+        """What is on its way comes by itself; else a key is written that will come."""
+        try:
+            async with asyncio.timeout(ON_ITS_WAY_S):
+                await self._caught_up(revision)
+                return revision
+        except TimeoutError:
+            pass
+        try:
+            return int((await client.call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)).header.revision)
+        except Full:
+            return revision
 
     async def _asked(self, client: AsyncClient) -> int:
         request = pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)
