@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from kas.testing.server import KasServer
 from kas.types.scheme import open_envelope
@@ -177,23 +180,46 @@ def test_etcd_gone_and_back(pair, etcd: Etcd) -> None:
         one("DELETE", f"{CONFIG_MAPS}/{name}")
 
 
-def test_a_cluster_that_went_back_is_followed_anew(tmp_path: Path) -> None:
+def test_a_cluster_that_is_restored_while_it_is_served_is_followed_anew(tmp_path: Path) -> None:
     with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
         client = Client(server)
-        for i in range(5):
-            assert client("POST", CONFIG_MAPS, config_map(f"a{i}"))[0] == 201
+        assert client("POST", CONFIG_MAPS, config_map("kept", x="1"))[0] == 201
         etcd.kill()
-        etcd.data.rename(tmp_path / "old")
+        shutil.copytree(etcd.data, tmp_path / "backup")
         etcd.start()
+        eventually(lambda: client("POST", CONFIG_MAPS, config_map("lost"))[0] == 201)
+        changed = eventually(lambda: client("PATCH", f"{CONFIG_MAPS}/kept", {"data": {"x": "2"}}, "application/merge-patch+json"))
+        assert changed[0] == 200
+        newest = changed[1]["metadata"]["resourceVersion"]
+        query = f"watch=1&resourceVersion={newest}&timeoutSeconds=300"
+        watch = client.session.get(f"{server.url}{CONFIG_MAPS}?{query}", stream=True, timeout=120)
+        ended = threading.Event()
+
+        def follow() -> None:
+            with contextlib.suppress(requests.RequestException):  # however it ends
+                for _ in watch.iter_lines():
+                    pass
+            ended.set()
+
+        threading.Thread(target=follow, daemon=True).start()
+        etcd.kill()
+        shutil.rmtree(etcd.data)
+        (tmp_path / "backup").rename(etcd.data)
+        etcd.start()
+        assert ended.wait(120)
 
         def settled() -> bool:
-            try:
-                return client("GET", f"{CONFIG_MAPS}/a0")[0] == 404
-            except OSError:  # the workers begin anew
-                return False
+            with contextlib.suppress(OSError):  # the workers begin anew
+                return client("GET", f"{CONFIG_MAPS}/lost")[0] == 404
+            return False
 
         eventually(settled)
-        eventually(lambda: client("POST", CONFIG_MAPS, config_map("a0"))[0] == 201)
+        found = client("GET", f"{CONFIG_MAPS}/kept")[1]
+        assert (found["data"], int(found["metadata"]["resourceVersion"]) < int(newest)) == ({"x": "1"}, True)
+        # Who goes on where it was, is not told that nothing has happened since.
+        status, refused = client("GET", f"{CONFIG_MAPS}?resourceVersion={int(newest) + 1_000_000}")
+        assert (status, refused["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")
+        eventually(lambda: client("POST", CONFIG_MAPS, config_map("lost"))[0] == 201)
 
 
 def test_a_restart_uses_the_replica_it_has(tmp_path: Path) -> None:
