@@ -22,17 +22,19 @@ from kas.encryption.atrest import EncryptionAtRest
 from kas.meta import clock
 from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
-from kas.store import Corrupt, Store, StoreError, open_store
+from kas.store import Corrupt, Store, StoreError, Unavailable, open_store
 from kas.store.etcd.client import STATUS, Client, Config
 from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.etcd_pb2 import StatusRequest
 from kas.store.etcd.layout import Keys
 from kas.store.etcd.replicator import Lost, Replicator, ordered_progress
 from kas.store.etcd.store import EtcdStore
+from kas.store.lmdb import LMDBStore
 from kas.store.shared import Shared
 from kas.store.transform import Transformers
 from kas.types.scheme import BUILTIN
 
+AGAIN_S = 1.0
 EXIT_LOST = 4  # the supervisor knows it too, without this module
 
 log = logging.getLogger("kas")
@@ -102,9 +104,22 @@ def _follow(encryption: EncryptionAtRest) -> None:
             encryption.reread()
 
 
-def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int, alone: bool) -> int:
+def _begin(replicator: Replicator, patient: bool) -> LMDBStore:
+    """A complete replica. Raises ``StoreError``; with ``patient`` not because etcd does not answer."""
+    while True:
+        try:
+            return replicator.begin()
+        except Unavailable as e:
+            if not patient:
+                raise
+            log.warning("the replica is made anew once etcd answers: %s", e)
+            time.sleep(AGAIN_S)
+
+
+def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int, alone: bool, patient: bool = False) -> int:
     """Runs the replicator until SIGTERM. ``report`` gets "ready" or the reason of a failure; ``ask`` is read for requests of progress.
-    ``alone``: no worker reads the replica yet, so that it may be thrown away. Returns the exit code."""
+    ``alone``: no worker reads the replica yet, so that it may be thrown away; ``patient``: there was one before, so a cluster that does not
+    answer now is waited for. Returns the exit code."""
     kinds.install()
     shared = Shared.attach(shared_spec, index)
     path = replica_path(o)
@@ -116,7 +131,7 @@ def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int, alo
         encryption.transformer if encryption is not None else None,
     )  # fmt: skip
     try:
-        replica = replicator.begin() if alone else replicator.resume()
+        replica = _begin(replicator, patient) if alone else replicator.resume()
     except Lost:
         return EXIT_LOST
     except Corrupt as e:

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import requests
 
+from kas.replicator import _begin
+from kas.store import Unavailable
 from kas.testing.server import KasServer
 from kas.types.scheme import open_envelope
 from tests.conftest import Client
@@ -363,3 +365,18 @@ def test_what_is_too_large_for_etcd_is_told_in_its_words(pair, size: int, says: 
     assert (status, refused.get("reason")) == (500, None)
     assert refused["message"].startswith(says)
     assert one("GET", f"{blobs}/b")[0] == 404
+
+
+def test_a_replica_that_is_made_anew_waits_for_etcd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kas.replicator.AGAIN_S", 0.0)
+    left = [Unavailable("etcdserver: no server can be reached")] * 3
+
+    class Away:
+        def begin(self) -> str:
+            if left:
+                raise left.pop()
+            return "the replica"
+
+    with pytest.raises(Unavailable):
+        _begin(Away(), patient=False)
+    assert (_begin(Away(), patient=True), left) == ("the replica", [])
