@@ -120,9 +120,13 @@ def test_another_key_counts_and_an_update_seals_anew(start, etcd: Etcd, tmp_path
     eventually(lambda: sealed_anew(b"k8s:enc:aesgcm:v1:old:"))
     write(path, (["secrets"], [gcm(new, old), {"identity": {}}]))
     eventually(lambda: sealed_anew(b"k8s:enc:aesgcm:v1:new:"))
-    before = client("GET", f"{CORE}/secrets/plain")["metadata"]["resourceVersion"]
-    assert sealed_anew(b"k8s:enc:aesgcm:v1:new:")
-    assert client("GET", f"{CORE}/secrets/plain")["metadata"]["resourceVersion"] == before  # it is as it should be
+
+    def left_alone() -> bool:
+        before = client("GET", f"{CORE}/secrets/plain")["metadata"]["resourceVersion"]
+        assert sealed_anew(b"k8s:enc:aesgcm:v1:new:")
+        return client("GET", f"{CORE}/secrets/plain")["metadata"]["resourceVersion"] == before
+
+    eventually(left_alone)  # it is as it should be, once all processes have taken the file
     write(path, (["secrets"], [{"identity": {}}, gcm(new)]))
     eventually(lambda: sealed_anew(b"k8s\0"))
     assert names(client) == ["plain"]
