@@ -11,24 +11,30 @@ import logging
 import os
 import signal
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 from kas import kinds
+from kas.config import features
 from kas.config.options import Completed
+from kas.encryption.atrest import EncryptionAtRest
 from kas.meta import clock
 from kas.registry.etcdvalues import StoredValues
 from kas.registry.registries import Registries
-from kas.store import Corrupt, Store, StoreError, open_store
+from kas.store import Corrupt, Store, StoreError, Unavailable, open_store
 from kas.store.etcd.client import STATUS, Client, Config
 from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.etcd_pb2 import StatusRequest
 from kas.store.etcd.layout import Keys
 from kas.store.etcd.replicator import Lost, Replicator, ordered_progress
 from kas.store.etcd.store import EtcdStore
+from kas.store.lmdb import LMDBStore
 from kas.store.shared import Shared
+from kas.store.transform import Transformers
 from kas.types.scheme import BUILTIN
 
+AGAIN_S = 1.0
 EXIT_LOST = 4  # the supervisor knows it too, without this module
 
 log = logging.getLogger("kas")
@@ -65,9 +71,9 @@ def _answers_in_order(config: Config, url: str) -> bool:
         client.close()
 
 
-def open_etcd_store(o: Completed, shared: Shared, ask: int) -> EtcdStore:
-    """A worker's store. The replica is complete; a byte to the descriptor ``ask`` has the replicator ask etcd how far it is. Raises
-    ``StoreError``."""
+def open_etcd_store(o: Completed, shared: Shared, ask: int, transformers: Transformers | None = None) -> EtcdStore:
+    """A worker's store. The replica is complete; a byte to the descriptor ``ask`` has the replicator ask etcd how far it is.
+    ``transformers`` say what is sealed in etcd. Raises ``StoreError``."""
     config = cluster(o)
     ordered = all(_answers_in_order(config, url) for url in config.servers)
 
@@ -77,21 +83,55 @@ def open_etcd_store(o: Completed, shared: Shared, ask: int) -> EtcdStore:
 
     return EtcdStore(
         str(replica_path(o)), config, values, keys=Keys(o.raw.etcd_prefix), max_size=o.store_max_size, shared=shared,
-        ask_progress=ask_progress, ordered_progress=ordered,
+        transformers=transformers, ask_progress=ask_progress, ordered_progress=ordered,
     )  # fmt: skip
 
 
-def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int, alone: bool) -> int:
+def _encryption(o: Completed) -> EncryptionAtRest:
+    """What opens the values of etcd, and its plug-ins asked once: what cannot be opened yet is opened by who reads it."""
+    raw = o.raw
+    reload, v1 = raw.encryption_provider_config_automatic_reload, "KMSv1" in features.enabled(raw.feature_gates)
+    encryption = EncryptionAtRest(raw.encryption_provider_config, reload, v1, BUILTIN.resources, o.run_dir / "kms", "replicator")
+    encryption.begin()
+    return encryption
+
+
+def _follow(encryption: EncryptionAtRest) -> None:
+    """The file, as workers do."""
+    while True:
+        time.sleep(1.0)
+        if encryption.changed():
+            encryption.reread()
+
+
+def _begin(replicator: Replicator, patient: bool) -> LMDBStore:
+    """A complete replica. Raises ``StoreError``; with ``patient`` not because etcd does not answer."""
+    while True:
+        try:
+            return replicator.begin()
+        except Unavailable as e:
+            if not patient:
+                raise
+            log.warning("the replica is made anew once etcd answers: %s", e)
+            time.sleep(AGAIN_S)
+
+
+def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int, alone: bool, patient: bool = False) -> int:
     """Runs the replicator until SIGTERM. ``report`` gets "ready" or the reason of a failure; ``ask`` is read for requests of progress.
-    ``alone``: no worker reads the replica yet, so that it may be thrown away. Returns the exit code."""
+    ``alone``: no worker reads the replica yet, so that it may be thrown away; ``patient``: there was one before, so a cluster that does not
+    answer now is waited for. Returns the exit code."""
     kinds.install()
     shared = Shared.attach(shared_spec, index)
     path = replica_path(o)
     client = Client(cluster(o))
     keys = Keys(o.raw.etcd_prefix)
-    replicator = Replicator(client, values, keys, path, lambda: open_store(str(path), max_size=o.store_max_size, sync=False, shared=shared))
+    encryption = _encryption(o) if o.raw.encryption_provider_config else None
+    replicator = Replicator(
+        client, values, keys, path, lambda: open_store(str(path), max_size=o.store_max_size, sync=False, shared=shared),
+        encryption.transformer if encryption is not None else None,
+    )  # fmt: skip
     try:
-        replica = replicator.begin() if alone else replicator.resume()
+        replica = _begin(replicator, patient) if alone else replicator.resume()
     except Lost:
         return EXIT_LOST
     except Corrupt as e:
@@ -111,6 +151,8 @@ def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int, alo
             replicator.request_progress()
 
     threading.Thread(target=asked, name="kas-progress", daemon=True).start()
+    if encryption is not None:
+        threading.Thread(target=_follow, args=(encryption,), name="kas-encryption", daemon=True).start()
     compactor.start()
     os.write(report, b"ready\n")
     try:

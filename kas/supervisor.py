@@ -114,7 +114,7 @@ class _Supervisor:
         self.looked_at = 0.0
         self.exit_code = 0
         self.waiting_for_replica = options.etcd
-        self.renewing = False
+        self.renewing = self.renewed = False
 
     def run(self) -> int:
         opts = self.options
@@ -354,7 +354,7 @@ class _Supervisor:
         setup_logging(self.options.raw.v, self.options.raw.logging_format)
         Path("/proc/self/comm").write_text("kas-replicator")
         os.close(self.ask_writer)
-        code = serve(self.options, self.shared.spec, self.options.workers, report, self.ask, alone=self.waiting_for_replica)
+        code = serve(self.options, self.shared.spec, self.options.workers, report, self.ask, self.waiting_for_replica, self.renewed)
         sys.stderr.flush()
         os._exit(code)
 
@@ -512,7 +512,7 @@ class _Supervisor:
         """The replica is made anew: who reads the one there is ends first, then everything begins as at the start."""
         if not self.renewing:
             print("kas: the replica of etcd cannot be continued; the workers end and begin anew", file=sys.stderr)
-            self.renewing = True
+            self.renewing = self.renewed = True
             self._signal_all(signal.SIGKILL)
         if not self.workers:
             self.renewing, self.waiting_for_replica = False, True

@@ -170,7 +170,7 @@ def _open(options: Completed, shared: Shared, ask: int, encryption: EncryptionAt
     if options.etcd:
         from kas.replicator import open_etcd_store
 
-        return open_etcd_store(options, shared, ask)
+        return open_etcd_store(options, shared, ask, encryption.transformer if encryption is not None else None)
     raw = options.raw
     return open_store(
         str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared,
@@ -184,7 +184,7 @@ def _encryption(options: Completed, index: int) -> EncryptionAtRest:
 
     raw = options.raw
     path, reload, v1 = raw.encryption_provider_config, raw.encryption_provider_config_automatic_reload, raw.feature_gates
-    told = options.run_dir / "kms" if options.workers > 1 else None
+    told = options.run_dir / "kms" if options.workers > 1 or options.etcd else None
     return EncryptionAtRest(path, reload, "KMSv1" in features.enabled(v1), BUILTIN.resources, told, str(index))
 
 

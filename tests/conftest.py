@@ -88,6 +88,13 @@ def namespace(client: Client, request: pytest.FixtureRequest):
     return name
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With another backend there are no tests of what only LMDB promises."""
+    if os.environ.get("KAS_BACKEND", "lmdb") != "lmdb":
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("lmdb")])
+        items[:] = [item for item in items if not item.get_closest_marker("lmdb")]
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test that stands for tests that cannot be made: see need.py."""
     if mark := item.get_closest_marker("missing"):

@@ -34,6 +34,7 @@ class Etcd:
         self.data, self.name = Path(directory) / "etcd", name
         self.url, self.files = f"http{'s' if files else ''}://127.0.0.1:{_free_port()}", files
         self.peers = peers or {name: f"http://127.0.0.1:{_free_port()}"}
+        self.listens = self.peers[name]  # where it hears the others; elsewhere than ``peers`` says when something is between
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Etcd:
@@ -66,7 +67,7 @@ class Etcd:
         own = self.peers[self.name]
         command = [
             self.program, "--name", self.name, "--data-dir", str(self.data), "--listen-client-urls", self.url, "--advertise-client-urls",
-            self.url, "--listen-peer-urls", own, "--initial-advertise-peer-urls", own, "--initial-cluster",
+            self.url, "--listen-peer-urls", self.listens, "--initial-advertise-peer-urls", own, "--initial-cluster",
             ",".join(f"{name}={url}" for name, url in self.peers.items()), "--log-level", "error", *flags,
         ]  # fmt: skip
         if self.files:

@@ -127,8 +127,6 @@ def _storage(o: Options) -> Iterator[str]:
     if o.storage_backend not in ("lmdb", "etcd3"):
         yield f"--storage-backend invalid, allowed values: lmdb, etcd3: kas does not have {quote(o.storage_backend)} yet"
     elif o.storage_backend == "etcd3":
-        if o.encryption_provider_config:
-            yield "--encryption-provider-config: kas does not have encryption of what is in etcd yet"
         if not o.etcd_servers:
             yield "--etcd-servers must be specified"
         for server in o.etcd_servers:

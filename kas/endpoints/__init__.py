@@ -5,6 +5,9 @@ from __future__ import annotations
 from kas.meta import errors
 from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 
+# What kube-apiserver hands on as it is, without a reason: "etcdserver: request is too large" is one.
+OF_ETCD = ("etcdserver: ", "rpc error: ")
+
 
 def translate(e: Exception) -> errors.ApiError | None:
     """The API error of a store error; None for anything that is a bug."""
@@ -31,4 +34,7 @@ def translate(e: Exception) -> errors.ApiError | None:
         return errors.service_unavailable(str(e), 1)
     if isinstance(e, TransformError):
         return errors.internal(f'unable to transform key "{e.key}": {e.why}' if e.listed else e.why)
-    return errors.internal(str(e))
+    text = str(e)
+    if text.startswith(OF_ETCD):
+        return errors.ApiError(500, "", text)
+    return errors.internal(text)

@@ -48,13 +48,14 @@ class Writer:
         store = served.registry.store
         read_at = store.revision
         try:
-            return await self._create(req, served, namespace)
+            write, rec = await self._created(req, served, namespace)
         except errors.ApiError:
             if not await store.behind(read_at):
                 raise
-        return await self._create(req, served, namespace)
+            write, rec = await self._created(req, served, namespace)
+        return await answer(req, served, write, rec, 201)  # what fails in it does not undo what was stored
 
-    async def _create(self, req: Request, served: Served, namespace: str) -> Response:
+    async def _created(self, req: Request, served: Served, namespace: str) -> tuple[Write, Shown]:
         respond.media(req)  # who takes no answer of ours changes nothing; so in every verb
         o = write_options(req.params, "CreateOptions") if req.query else NO_WRITE_OPTIONS
         large = served.large(req.body)
@@ -63,7 +64,7 @@ class Writer:
         admission = self.asked(req, served, CREATE, ctx, obj["metadata"].get("name", ""), options_dict("CreateOptions", o))
         write = Create(served.registry, ctx, served, admission)
         write.large = large
-        return await answer(req, served, write, await write.run(obj), 201)
+        return write, await write.run(obj)
 
     @staticmethod
     def _posted(req: Request, served: Served, ctx: Context, o: WriteOptions) -> Obj:

@@ -73,6 +73,23 @@ class StoredValues:
         kind = _kind(registry)
         return envelope(kind.api_version, kind.kind, draft.protobuf or transcode_json_to_protobuf(kind.type, draft.json))
 
+    def today(self, key: str, value: bytes) -> bytes:
+        """The value a write of the same object would store: itself, when its version and form are those. Raises ``Undecodable``."""
+        registry = self.registry(key)
+        if registry is None:
+            return value
+        kind = _kind(registry)
+        try:
+            if registry.resource.group in AS_JSON:
+                given = orjson.loads(value)
+                same = (given.get("apiVersion"), given.get("kind")) == (kind.api_version, kind.kind)
+            else:
+                api_version, name, _, content_type = open_envelope(value) if value.startswith(MAGIC) else ("", "", b"", "")
+                same = (api_version, name) == (kind.api_version, kind.kind) and content_type != "application/json"
+        except (DecodeError, ValueError, LookupError, TypeError, AttributeError) as e:
+            raise Undecodable(f"{type(e).__name__}: {e}") from e
+        return value if same else self.encode(key, self.decode(key, value))
+
     def decode(self, key: str, value: bytes) -> Draft:
         """See ``Values``."""
         registry = self.registry(key)

@@ -1,4 +1,5 @@
-"""``kas storage migrate``: writes the objects of a server that is stopped again, with today's encryption keys, and forgets all else.
+"""``kas storage migrate``: writes objects again, with today's encryption keys: of a server on LMDB that is stopped, and all else is
+forgotten; of a cluster of etcd while it is used.
 
 For a server that runs, an update that changes nothing does the same to one object.
 """
@@ -15,11 +16,13 @@ from pathlib import Path
 
 import lmdb
 
+from kas import kinds
 from kas.config.options import Completed, complete, read
 from kas.preflight import preflight
 from kas.storage.command import EXIT_FAILED, EXIT_USAGE, encryption_of
-from kas.storage.places import ROOT
+from kas.storage.places import ROOT, Forms
 from kas.store import StoreError, open_store
+from kas.store.etcd.layout import Keys
 from kas.store.lmdb import LMDBStore
 from kas.store.rewrite import Rewritten, rewrite_stale
 
@@ -27,6 +30,9 @@ USAGE = """usage: kas storage migrate [flags of kas serve]
 
 Writes every object in --data-dir again that is not stored as --encryption-provider-config says today, forgets the history, and
 writes the file anew, so that nothing of what was there before is left in it. The server must not run.
+With --storage-backend=etcd3 and --etcd-servers it does so in etcd, also to what stands there in another version or form than
+a write would store; servers may run. What was there before is left in etcd's history until it is compacted, and in its file until
+`etcdctl defrag`.
 """
 
 
@@ -42,7 +48,7 @@ def main(args: Sequence[str]) -> int:
     if errors:
         return EXIT_USAGE
     try:
-        done = migrate(complete(options))
+        done = (migrate_etcd if options.storage_backend == "etcd3" else migrate)(complete(options))
     except (StoreError, OSError, ValueError) as e:
         print(f"kas: {e}", file=sys.stderr)
         return EXIT_FAILED
@@ -78,6 +84,26 @@ def migrate(o: Completed) -> Rewritten:
                 encryption.close()
         _write_anew(o.data_dir / "store")
         return done
+
+
+def migrate_etcd(o: Completed) -> Rewritten:
+    """The same on etcd, but for the history. Raises ValueError and StoreError as ``migrate``."""
+    try:
+        from kas.replicator import cluster
+        from kas.storage.migrate_etcd import EtcdMigration
+    except ImportError as e:
+        raise ValueError(f"etcd needs the extra kas[etcd]: {e}") from None
+    kinds.install()
+    encryption = encryption_of(o)
+    if encryption is not None and (why := encryption.begin()):
+        raise ValueError(f"KMS provider {why}")
+    migration = EtcdMigration(cluster(o), Keys(o.raw.etcd_prefix), Forms().values, encryption.transformer if encryption else None)
+    try:
+        return migration.run()
+    finally:
+        migration.close()
+        if encryption is not None:
+            encryption.close()
 
 
 def _forget(store: LMDBStore) -> None:

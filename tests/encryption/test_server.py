@@ -18,7 +18,7 @@ from tests.security.kms import Plugin
 from tests.security.stored import raw
 
 CORE = "/api/v1/namespaces/default"
-FAST = ("--unsafe-no-fsync", "--controllers=none")
+FAST = ("--unsafe-no-fsync", "--controllers=none", "--storage-backend=lmdb")  # tests/encryption/test_etcd.py has the other
 
 
 def key(name: str, byte: bytes = b"k") -> dict[str, str]:

@@ -268,6 +268,7 @@ def test_endpoints_are_deprecated(client, namespace):
     assert "Warning" not in client.raw("GET", f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices").headers
 
 
+@pytest.mark.lmdb("3 MiB are this store's; etcd's 1.5 MiB are tried by tests/server/test_etcd.py")
 def test_objects_have_a_bound(client, namespace):
     """Each patch fits a body; what comes of them must, too. Managed fields go first, but not those of an apply."""
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"

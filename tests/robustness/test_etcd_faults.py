@@ -1,5 +1,6 @@
-"""Several servers on an etcd cluster of three while its members, and they, are killed and stopped: nothing acknowledged is lost, no read
-that names no revision is older than what was acknowledged before it, and watches keep their promises over every server.
+"""Several servers on an etcd cluster of three while its members, and they, are killed, stopped, cut off and slowed down: nothing
+acknowledged is lost, no read that names no revision is older than what was acknowledged before it, and watches keep their promises over
+every server.
 
 KAS_ROBUSTNESS_SECONDS (6) is how long is written, KAS_ROBUSTNESS_SEED which faults come.
 """
@@ -11,6 +12,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +27,8 @@ from kas.store.etcd.client import COMPACT, RANGE
 from kas.store.etcd.client import Client as EtcdClient
 from kas.testing.server import KasServer
 from tests.conftest import Client
-from tests.etcd import Cluster, Etcd
+from tests.etcd import Etcd
+from tests.robustness.links import Link, Linked, ways
 from tests.robustness.test_watch_promises import KEYS, PATH, SECONDS, Recorder
 from tests.robustness.watch_model import Write
 
@@ -132,8 +135,9 @@ def children(server: KasServer, name: str) -> list[int]:
 class Faults:
     """What is done to a cluster and its servers; ``heal`` undoes what the one before has left."""
 
-    def __init__(self, cluster: Cluster, servers: list[KasServer]) -> None:
-        self.cluster, self.servers, self.rnd = cluster, servers, random.Random(SEED)
+    def __init__(self, cluster: Linked, servers: list[KasServer], ways: list[list[Link]]) -> None:
+        """``ways[i]`` are the links of ``servers[i]`` to the members."""
+        self.cluster, self.servers, self.ways, self.rnd = cluster, servers, ways, random.Random(SEED)
         self._heal: list[Callable[[], object]] = []
         self.done: list[str] = []
 
@@ -184,6 +188,53 @@ class Faults:
         self.cluster.answers()  # a server does not start without a store
         server.start()
 
+    def _isolate(self, member: Etcd) -> None:
+        self._heal.append(self.cluster.join)
+        self.cluster.isolate(member)
+
+    def isolate_leader(self) -> None:
+        self._isolate(self.cluster.leader())
+
+    def isolate_member(self) -> None:
+        self._isolate(self.rnd.choice(self.cluster.members))
+
+    def _links(self) -> list[Link]:
+        links = self.rnd.choice(self.ways)
+        self._heal.extend(link.heal for link in links)
+        return links
+
+    def stall_server(self) -> None:
+        """Nothing of what it says reaches etcd, and it is not told."""
+        for link in self._links():
+            link.stall()
+
+    def cut_server(self) -> None:
+        for link in self._links():
+            link.cut()
+
+    def slow_server(self) -> None:
+        for link in self._links():
+            link.slow(20_000)
+
+    def slow_leader(self) -> None:
+        """As on a disk, or a core, that others use up: a tenth of the time is its own."""
+        member, done = self.cluster.leader(), threading.Event()
+
+        def hold() -> None:
+            while not done.wait(0.02):
+                member.signal(signal.SIGSTOP)
+                done.wait(0.18)
+                member.signal(signal.SIGCONT)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+
+        def end() -> None:
+            done.set()
+            thread.join()
+
+        self._heal.append(end)
+
     def compact(self) -> None:
         client = EtcdClient(self.cluster.config)
         try:
@@ -194,22 +245,26 @@ class Faults:
 
 
 ALL = [
-    "kill_leader", "stop_leader", "kill_replicator", "kill_member", "compact", "stop_member", "kill_worker", "stop_replicator",
-    "kill_server",
+    "kill_leader", "stall_server", "isolate_leader", "stop_leader", "kill_replicator", "kill_member", "compact", "stop_member",
+    "kill_worker", "stop_replicator", "kill_server", "isolate_member", "cut_server", "slow_server", "slow_leader",
 ]  # fmt: skip
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path) as cluster:
+def cluster(tmp_path: Path) -> Iterator[Linked]:
+    with Linked(tmp_path) as cluster:
         yield cluster
 
 
-def test_promises_hold_while_parts_fail(cluster: Cluster, tmp_path: Path) -> None:
+def test_promises_hold_while_parts_fail(cluster: Linked, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
-        flags = ("--storage-backend=etcd3", f"--etcd-servers={','.join(cluster.urls)}", "--advertise-address=127.0.0.1")
-        servers = [stack.enter_context(KasServer(tmp_path / f"kas{i}", *flags)) for i in range(2)]
-        recorder, faults = Several(servers), Faults(cluster, servers)
+        servers, between = [], []
+        for i in range(2):
+            links, urls = ways(cluster, stack)
+            flags = ("--storage-backend=etcd3", f"--etcd-servers={','.join(urls)}", "--advertise-address=127.0.0.1")
+            servers.append(stack.enter_context(KasServer(tmp_path / f"kas{i}", *flags)))
+            between.append(links)
+        recorder, faults = Several(servers), Faults(cluster, servers, between)
         recorder.start()
         # A short run meets the first ones, another each time KAS_ROBUSTNESS_SEED says so; a long one all of them, many times.
         names = ALL[:3] if SEED == 1 else random.Random(SEED).sample(ALL, 3)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -11,7 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
+from kas.replicator import _begin
+from kas.store import Unavailable
 from kas.testing.server import KasServer
 from kas.types.scheme import open_envelope
 from tests import pki
@@ -178,23 +183,46 @@ def test_etcd_gone_and_back(pair, etcd: Etcd) -> None:
         one("DELETE", f"{CONFIG_MAPS}/{name}")
 
 
-def test_a_cluster_that_went_back_is_followed_anew(tmp_path: Path) -> None:
+def test_a_cluster_that_is_restored_while_it_is_served_is_followed_anew(tmp_path: Path) -> None:
     with Etcd(tmp_path) as etcd, KasServer(tmp_path / "kas", *flags(etcd)) as server:
         client = Client(server)
-        for i in range(5):
-            assert client("POST", CONFIG_MAPS, config_map(f"a{i}"))[0] == 201
+        assert client("POST", CONFIG_MAPS, config_map("kept", x="1"))[0] == 201
         etcd.kill()
-        etcd.data.rename(tmp_path / "old")
+        shutil.copytree(etcd.data, tmp_path / "backup")
         etcd.start()
+        eventually(lambda: client("POST", CONFIG_MAPS, config_map("lost"))[0] == 201)
+        changed = eventually(lambda: client("PATCH", f"{CONFIG_MAPS}/kept", {"data": {"x": "2"}}, "application/merge-patch+json"))
+        assert changed[0] == 200
+        newest = changed[1]["metadata"]["resourceVersion"]
+        query = f"watch=1&resourceVersion={newest}&timeoutSeconds=300"
+        watch = client.session.get(f"{server.url}{CONFIG_MAPS}?{query}", stream=True, timeout=120)
+        ended = threading.Event()
+
+        def follow() -> None:
+            with contextlib.suppress(requests.RequestException):  # however it ends
+                for _ in watch.iter_lines():
+                    pass
+            ended.set()
+
+        threading.Thread(target=follow, daemon=True).start()
+        etcd.kill()
+        shutil.rmtree(etcd.data)
+        (tmp_path / "backup").rename(etcd.data)
+        etcd.start()
+        assert ended.wait(120)
 
         def settled() -> bool:
-            try:
-                return client("GET", f"{CONFIG_MAPS}/a0")[0] == 404
-            except OSError:  # the workers begin anew
-                return False
+            with contextlib.suppress(OSError):  # the workers begin anew
+                return client("GET", f"{CONFIG_MAPS}/lost")[0] == 404
+            return False
 
         eventually(settled)
-        eventually(lambda: client("POST", CONFIG_MAPS, config_map("a0"))[0] == 201)
+        found = client("GET", f"{CONFIG_MAPS}/kept")[1]
+        assert (found["data"], int(found["metadata"]["resourceVersion"]) < int(newest)) == ({"x": "1"}, True)
+        # Who goes on where it was, is not told that nothing has happened since.
+        status, refused = client("GET", f"{CONFIG_MAPS}?resourceVersion={int(newest) + 1_000_000}")
+        assert (status, refused["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")
+        eventually(lambda: client("POST", CONFIG_MAPS, config_map("lost"))[0] == 201)
 
 
 def test_a_restart_uses_the_replica_it_has(tmp_path: Path) -> None:
@@ -279,3 +307,90 @@ def test_an_etcd_that_wants_a_certificate_is_compacted(tmp_path: Path) -> None:
             assert client("POST", CONFIG_MAPS, config_map("a"))[0] == 201
             assert client("GET", f"{CONFIG_MAPS}/a")[0] == 200
             eventually(lambda: int(etcd.value("compact_rev_key") or 0) > 0)
+
+
+def test_what_fails_after_an_object_was_made_makes_it_once(pair) -> None:
+    one = Client(pair[0])
+    table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    status, refused = one("POST", f"{CONFIG_MAPS}?includeObject=Nonsense", config_map("once"), **table)
+    assert (status, one("GET", f"{CONFIG_MAPS}/once")[0]) == (400, 200), refused
+    assert one("DELETE", f"{CONFIG_MAPS}/once")[0] == 200
+
+
+def test_addresses_and_ports_are_given_once_by_all_servers(pair) -> None:
+    made: list[dict] = []
+    services = "/api/v1/namespaces/default/services"
+
+    def make(i: int) -> None:
+        client = Client(pair[i % 2])
+        for n in range(6):
+            spec = {"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}]}
+            status, body = client("POST", services, {"metadata": {"name": f"s{i}-{n}"}, "spec": spec})
+            assert status == 201, body
+            made.append(body["spec"])
+
+    threads = [threading.Thread(target=make, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(made) == len({spec["clusterIP"] for spec in made}) == len({spec["ports"][0]["nodePort"] for spec in made}) == 36
+    # One address and one port, asked for on all servers at once: one gets it.
+    one, two = (Client(server) for server in pair)
+    address, port = made[0]["clusterIP"], made[0]["ports"][0]["nodePort"]
+    assert one("DELETE", f"{services}?")[0] == 200
+    won: list[int] = []
+
+    def ask(i: int) -> None:
+        spec = {"type": "NodePort", "clusterIP": address, "ports": [{"port": 80, "nodePort": port}]}
+        won.append(Client(pair[i % 2])("POST", services, {"metadata": {"name": f"same{i}"}, "spec": spec})[0])
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(won) == [201, 422, 422, 422, 422, 422]
+    assert two("DELETE", f"{services}?")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("size", "says"),
+    [
+        (1_700_000, "etcdserver: request is too large"),
+        (2_300_000, "rpc error: code = ResourceExhausted desc = trying to send message larger than max ("),
+    ],
+)  # fmt: skip
+def test_what_is_too_large_for_etcd_is_told_in_its_words(pair, size: int, says: str) -> None:
+    one = Client(pair[0])
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "blobs.acme.io"},
+        "spec": {
+            "group": "acme.io", "scope": "Cluster", "names": {"plural": "blobs", "kind": "Blob"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}],
+        },
+    }  # fmt: skip
+    assert one("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)[0] in (201, 409)
+    blobs = "/apis/acme.io/v1/blobs"
+    eventually(lambda: one("GET", blobs)[0] == 200)
+    blob = {"apiVersion": "acme.io/v1", "kind": "Blob", "metadata": {"name": "b"}, "x": "y" * size}
+    status, refused = one("POST", blobs, blob)
+    assert (status, refused.get("reason")) == (500, None)
+    assert refused["message"].startswith(says)
+    assert one("GET", f"{blobs}/b")[0] == 404
+
+
+def test_a_replica_that_is_made_anew_waits_for_etcd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kas.replicator.AGAIN_S", 0.0)
+    left = [Unavailable("etcdserver: no server can be reached")] * 3
+
+    class Away:
+        def begin(self) -> str:
+            if left:
+                raise left.pop()
+            return "the replica"
+
+    with pytest.raises(Unavailable):
+        _begin(Away(), patient=False)
+    assert (_begin(Away(), patient=True), left) == ("the replica", [])

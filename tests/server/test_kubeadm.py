@@ -104,7 +104,8 @@ class Cluster:
 def cluster(tmp_path_factory):
     cluster = Cluster(tmp_path_factory.mktemp("kubernetes"))
     for start in servers(tmp_path_factory):
-        cluster.started(start(*FLAGS.format(d=cluster.directory).split(), "--unsafe-no-fsync"))
+        # kubeadm's etcd is not there.
+        cluster.started(start(*FLAGS.format(d=cluster.directory).split(), "--unsafe-no-fsync", "--storage-backend=lmdb"))
         binding = {
             "metadata": {"name": "kubeadm:cluster-admins"}, "roleRef": role("cluster-admin"),
             "subjects": [group("kubeadm:cluster-admins")],

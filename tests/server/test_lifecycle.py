@@ -146,6 +146,7 @@ def test_flags_without_effect_are_told_once(kas_server):
     server = kas_server(
         "--etcd-servers=http://127.0.0.1:2379", "--watch-cache=true", "--watch-cache-sizes=pods#10", "--etcd-compaction-interval=0",
         "--enable-priority-and-fairness=false", "--allow-privileged=true", "--oidc-username-claim=sub",
+        "--storage-backend=lmdb",
     )  # fmt: skip
     lines = [line.split(" has no effect: ")[0] for line in server.output.splitlines() if "has no effect" in line]
     assert lines == [f"kas: warning: --{name}" for name in ("etcd-servers", "watch-cache-sizes", "etcd-compaction-interval")]

@@ -1,4 +1,5 @@
-"""A store that is full, and files that are no store any more, as clients and operators meet them."""
+"""A store on LMDB that is full, and files that are no store any more, as clients and operators meet them. On etcd the file is a replica:
+it is made anew (tests/store/test_etcd_store.py), and etcd says when it is full."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def create(client: Client, name: str, size: int = 100_000):
 
 
 def test_a_full_store_says_so_and_is_none_once_things_are_deleted(tmp_path: Path):
-    with KasServer(tmp_path, "--unsafe-no-fsync", "--store-max-size", "16Mi", "--controllers", "none") as server:
+    with KasServer(tmp_path, "--unsafe-no-fsync", "--store-max-size", "16Mi", "--controllers", "none", "--storage-backend=lmdb") as server:
         client = Client(server)
         for _turn in range(2):
             count = 0
@@ -76,7 +77,7 @@ def half_written(data: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_store_is_refused_with_what_to_do(tmp_path: Path, damage, says: str):
-    with KasServer(tmp_path, "--unsafe-no-fsync") as server:
+    with KasServer(tmp_path, "--unsafe-no-fsync", "--storage-backend=lmdb") as server:
         client = Client(server)
         assert client("POST", CONFIG_MAPS, {"metadata": {"name": "kept"}})[0] == 201
         deadline = time.monotonic() + 60

@@ -28,6 +28,7 @@ from kas.store.etcd.leases import Leases
 from kas.store.etcd.replicator import Lost, Replicator, ordered_progress
 from kas.store.etcd.store import EtcdStore
 from kas.store.lmdb import LMDBStore
+from kas.store.transform import Transformers
 from tests import need
 from tests.contract.store_suite import draft, keys, seen
 from tests.etcd import Cluster, Etcd
@@ -53,9 +54,9 @@ class Plain:
 class Server:
     """A replica with its replicator, as one kas server has it, in this process."""
 
-    def __init__(self, etcd: Etcd | Cluster, path: Path) -> None:
-        self.client = Client(etcd.config)
-        self.replicator = Replicator(self.client, lambda store: Plain(), Keys(), path, self._open)
+    def __init__(self, etcd: Etcd | Cluster, path: Path, transformers: Transformers | None = None) -> None:
+        self.client, self.transformers = Client(etcd.config), transformers
+        self.replicator = Replicator(self.client, lambda store: Plain(), Keys(), path, self._open, transformers)
         self.path, self.etcd = path, etcd
         self.failed: list[BaseException] = []
         self.store = self.replicator.begin()
@@ -65,7 +66,7 @@ class Server:
     def _open(self) -> EtcdStore:
         return EtcdStore(
             str(self.path), self.etcd.config, lambda store: Plain(), keys=Keys(), max_size=1 << 28,
-            ask_progress=lambda: self.replicator.request_progress(), ordered_progress=False,
+            transformers=self.transformers, ask_progress=lambda: self.replicator.request_progress(), ordered_progress=False,
         )  # fmt: skip
 
     def _run(self) -> None:
@@ -83,7 +84,7 @@ class Server:
 
     def again(self) -> None:
         """As the process does when it starts again."""
-        self.replicator = Replicator(self.client, lambda store: Plain(), Keys(), self.path, self._open)
+        self.replicator = Replicator(self.client, lambda store: Plain(), Keys(), self.path, self._open, self.transformers)
         self.store = self.replicator.begin()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -185,6 +186,21 @@ def test_a_read_that_waits_is_as_new_as_any_acknowledged_write(server: Server, e
 
     asyncio.run(check())
     outside.close()
+
+
+def test_reads_of_a_cluster_where_nothing_happens_write_nothing(server: Server, etcd: Etcd) -> None:
+    async def check() -> None:
+        server.store.start(asyncio.get_running_loop())
+        await asyncio.to_thread(server.store.commit_now, Op(A, draft(), 0))
+        for _ in range(5):
+            await server.store.fresh()
+        assert server.client.call(RANGE, pb.RangeRequest(key=b"x")).header.revision == 2
+        # What is not below the prefix is told by nothing else.
+        await asyncio.to_thread(server.client.call, PUT, pb.PutRequest(key=b"/elsewhere"))
+        await server.store.fresh()
+        assert server.store.revision >= 3
+
+    asyncio.run(check())
 
 
 def test_many_writers_at_once(server: Server) -> None:

@@ -112,6 +112,9 @@ def translate(e: grpc.RpcError, call: Call[Any, Any]) -> NoReturn:
         raise FutureRevision(0, 0) from None
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "space exceeded" in details:
         raise Full(text) from None
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+        # Upstream's client refuses by itself what is above the same 2 MiB that the server would not take.
+        raise StoreError(f"rpc error: code = ResourceExhausted desc = {details.replace('grpc: received', 'trying to send')}") from None
     if code in REFUSED:
         raise (LeaseGone if "lease not found" in details else StoreError)(text) from None
     raise (Unavailable if call.safe or _never_sent(e) else Unknown)(text) from None

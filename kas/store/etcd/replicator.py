@@ -25,7 +25,9 @@ from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, STATUS, Client, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
 from kas.store.etcd.replica import Note, boot_id, discard, read_note, write_note
+from kas.store.etcd.sealing import SealedOp, Sealing
 from kas.store.lmdb import LMDBStore
+from kas.store.transform import Transformers
 
 PAGE = 1000
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
@@ -65,10 +67,12 @@ class Replicator:
     """Follows the cluster into one replica."""
 
     def __init__(
-        self, client: Client, values: Callable[[LMDBStore], Values], keys: Keys, path: Path, open_replica: Callable[[], LMDBStore]
-    ) -> None:
+        self, client: Client, values: Callable[[LMDBStore], Values], keys: Keys, path: Path, open_replica: Callable[[], LMDBStore],
+        transformers: Transformers | None = None,
+    ) -> None:  # fmt: skip
         """``open_replica`` opens (or makes) the environment in ``path``; it is called by ``begin``. ``values(replica)`` are those of its
-        objects."""
+        objects; ``transformers`` open what etcd holds sealed."""
+        self._sealing = Sealing(transformers, keys)
         self._client, self._values_of, self._keys, self._path, self._open = client, values, keys, path, open_replica
         self._values: Values
         self._requests: queue.SimpleQueue[pb.WatchRequest | None] = queue.SimpleQueue()
@@ -97,7 +101,7 @@ class Replicator:
         for attempt in range(LOADS):
             self.replica = self._open()
             self.replica.start()
-            self._values = self._values_of(self.replica)
+            self._find_values()
             if self.replica.revision:
                 break
             try:
@@ -123,7 +127,7 @@ class Replicator:
             discard(self._path, str(e))
             return
         try:
-            self._values = self._values_of(self.replica)
+            self._find_values()
             self._check_history(newest)
         except Lost as e:
             why = str(e)
@@ -143,8 +147,13 @@ class Replicator:
             raise Lost("the replica was not finished")
         self.replica = self._open()
         self.replica.start()
-        self._values = self._values_of(self.replica)
+        self._find_values()
         return self.replica
+
+    def _find_values(self) -> None:
+        """The values of the replica that was opened, and what opens it."""
+        self._values = self._values_of(self.replica)
+        self.replica.open_with(self._sealing.replica(self._values, writes=True))
 
     def _check_history(self, newest: int) -> None:
         """Whether etcd, at the revision ``newest``, still has everything that follows the replica, and the same past. Raises ``Lost``."""
@@ -171,6 +180,8 @@ class Replicator:
         except Compacted:
             return
         op = self._put(kvs[0]) if kvs and kvs[0].mod_revision == put.revision else None
+        if isinstance(op, SealedOp) and not op.opened:
+            return
         draft = op.draft if op is not None else None
         if draft is None or _json(draft, put.revision) != put.record.json:
             raise Lost(f"the cluster was restored from a backup: at revision {put.revision} it holds something else")
@@ -369,7 +380,7 @@ class Replicator:
             return None
         try:
             key = self._keys.from_etcd(kv.key)
-            return Op(key, self._values.decode(key, kv.value))
+            return self._sealing.taken(key, kv.value, self._values)
         except (Undecodable, UnicodeDecodeError, KeyTooLong) as e:
             self.unreadable += 1
             if self.unreadable <= TOLD:

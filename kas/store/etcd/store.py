@@ -21,6 +21,7 @@ from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config, LeaseGone
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
+from kas.store.etcd.sealing import Sealing
 from kas.store.lmdb.committer import Batch
 from kas.store.lmdb.store import LMDBStore, _check_keys
 from kas.store.shared import Shared
@@ -32,6 +33,7 @@ WRITE_TIMEOUT_S = 10.0
 # How long a write waits for the replica, and a read for being as new as etcd (upstream's waitUntilFreshTimeout).
 CATCH_UP_S, FRESH_S = 10.0, 3.0
 NUDGE_S = 0.1  # upstream's conditional progress requester
+ON_ITS_WAY_S = 0.005
 WENT_BACK = "etcdserver: the cluster has gone back to an older state"
 PROBE_S = 10.0
 
@@ -58,8 +60,10 @@ class EtcdStore(LMDBStore):
     ) -> None:
         """``ask_progress()`` lets the replicator ask etcd how far it is; without ``ordered_progress`` that answer may come too early, and
         a read that must be new writes a key and waits for it instead."""
-        super().__init__(path, max_size=max_size, sync=False, shared=shared, transformers=transformers)
+        self._sealing = Sealing(transformers, keys)
+        super().__init__(path, max_size=max_size, sync=False, shared=shared)
         self._config, self._values, self._keys = config, values(self), keys
+        self.open_with(self._sealing.replica(self._values))
         self._ask_progress, self._ordered = ask_progress, ordered_progress
         self._client = Client(config)
         self._called: tuple[AsyncClient, Leases] | None = None  # once the loop runs
@@ -176,7 +180,8 @@ class EtcdStore(LMDBStore):
             if not op.check and op.draft is None and not op.expected:  # what is deleted must be there
                 txn.compare.add(target=pb.Compare.VERSION, result=pb.Compare.GREATER, key=key, version=0)
             if op.draft is not None:
-                txn.success.add().request_put.CopyFrom(pb.PutRequest(key=key, value=self._values.encode(op.key, op.draft), lease=lease))
+                value = self._sealing.seal(op.key, self._values.encode(op.key, op.draft))
+                txn.success.add().request_put.CopyFrom(pb.PutRequest(key=key, value=value, lease=lease))
             elif not op.check:
                 txn.success.add().request_delete_range.key = key
             found = txn.failure.add().request_range
@@ -304,18 +309,28 @@ class EtcdStore(LMDBStore):
         """A revision of etcd's that is as new as any acknowledged write, and that the replica will be told of."""
         client, _ = self._calls()
         had = self.shared.revision
-        if self._ordered:
-            revision = await self._asked(client)
-            if self.shared.revision < revision:
+        revision = await self._asked(client)
+        if had <= revision and self.shared.revision < revision:
+            if self._ordered:
                 self._ask_progress()
-        else:
-            try:
-                revision = int((await client.call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)).header.revision)
-            except Full:
-                revision = await self._asked(client)
+            else:
+                revision = await self._fenced(client, revision)
         if revision < had:
             raise Unavailable(WENT_BACK)
         return revision
+
+    async def _fenced(self, client: AsyncClient, revision: int) -> int:
+        """What is on its way comes by itself; else a key is written that will come."""
+        try:
+            async with asyncio.timeout(ON_ITS_WAY_S):
+                await self._caught_up(revision)
+                return revision
+        except TimeoutError:
+            pass
+        try:
+            return int((await client.call(PUT, pb.PutRequest(key=self._keys.fence), FRESH_S)).header.revision)
+        except Full:
+            return revision
 
     async def _asked(self, client: AsyncClient) -> int:
         request = pb.RangeRequest(key=self._keys.root, limit=1, keys_only=True)

@@ -58,7 +58,7 @@ class LMDBStore(Store):
         self._committed = Committed(path)
         had = self._committed.check_present()
         self._env = _engine.Env(path, max_size, sync=sync)
-        self._env.transformer_for = self._transformers = transformers
+        self.open_with(transformers)
         newest = self._env.revisions()[0]
         try:
             self._committed.check(had, newest)
@@ -76,6 +76,10 @@ class LMDBStore(Store):
         self._gathered: list[Unit] = []
         self._started = False
         self._closed = False
+
+    def open_with(self, transformers: Transformers | None) -> None:
+        """From now on values are sealed and opened so."""
+        self._env.transformer_for = self._transformers = transformers
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Starts the committer, and on the loop the watches and the reader of wake-ups. Without a loop only ``commit_now`` writes."""

@@ -1,0 +1,99 @@
+"""Sealed values of etcd in a replica: what cannot be opened when it comes is opened by who reads it later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kas.store import Op, TransformError
+from tests.contract.store_suite import draft
+from tests.etcd import Etcd
+from tests.store.test_etcd_store import A, Server, eventually
+
+B = "/registry/pods/ns/b"
+
+
+class Plugin:
+    """Seals by a letter and the key; ``away``: neither seals nor opens."""
+
+    plain, refuses_plain = False, ""
+    away, letter = False, b"x"
+
+    def seal(self, plain: bytes, key: bytes) -> bytes:
+        self._ask()
+        return b"k8s:enc:" + self.letter + key + b":" + bytes(c ^ 0x5A for c in plain)
+
+    def open(self, sealed: bytes, key: bytes) -> tuple[bytes, bool]:
+        if not sealed.startswith(b"k8s:enc:"):
+            return sealed, True
+        self._ask()
+        if not sealed[9:].startswith(key + b":"):
+            raise ValueError("it is another's")
+        return bytes(c ^ 0x5A for c in sealed[10 + len(key) :]), sealed[8:9] != self.letter
+
+    def _ask(self) -> None:
+        if self.away:
+            raise ValueError("the plug-in is away")
+
+
+@pytest.fixture
+def plugin() -> Plugin:
+    return Plugin()
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    with Etcd(tmp_path) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def server(etcd: Etcd, tmp_path: Path, plugin: Plugin) -> Iterator[Server]:
+    server = Server(etcd, tmp_path / "replica", lambda key: plugin)
+    yield server
+    server.stop()
+
+
+def test_what_cannot_be_opened_when_it_comes_is_opened_later(server: Server, plugin: Plugin, etcd: Etcd) -> None:
+    store = server.store
+    store.commit_now(Op(A, draft(data="needle"), 0))
+    assert etcd.value(A).startswith(b"k8s:enc:x" + A.encode())
+    first = store.get(A)
+    assert (first.sealed, first.stale, b'"needle"' in first.json) == (True, False, True)
+    server.pause()
+    data = b"".join(p.read_bytes() for p in server.path.iterdir() if p.is_file())
+    assert b"needle" not in data
+    # A replica that is made while the plug-in is away holds what cannot be read, and keeps it for later.
+    plugin.away = True
+    for p in server.path.iterdir():
+        p.unlink()
+    server.again()
+    for read in (lambda: server.store.get(A), lambda: server.store.range("/registry/pods/")):
+        with pytest.raises(TransformError, match="the plug-in is away"):
+            read()
+    with pytest.raises(TransformError, match="the plug-in is away"):
+        server.store.commit_now(Op(B, draft(), 0))
+    assert etcd.value(B) is None
+    server.pause()
+    server.again()  # it is used again: it is what etcd holds
+    plugin.away = False
+    assert server.store.get(A).json == first.json
+    assert [r.json for r in server.store.range("/registry/pods/").records] == [first.json]
+
+
+def test_what_was_sealed_otherwise_is_stale_till_it_is_written(server: Server, plugin: Plugin, etcd: Etcd) -> None:
+    store = server.store
+    store.commit_now(Op(A, draft(data="1"), 0))
+    plugin.letter = b"y"
+    assert store.get(A).stale
+    server.pause()
+    for p in server.path.iterdir():
+        p.unlink()
+    server.again()  # sealed anew with the letter of today; etcd still has the other one
+    assert server.store.get(A).stale
+    server.store.commit_now(Op(A, draft(data="1"), server.store.get(A).revision))
+    assert not server.store.get(A).stale
+    assert etcd.value(A).startswith(b"k8s:enc:y")
+    eventually(lambda: server.store.range("/registry/pods/", count=True).count == 1)
