@@ -309,7 +309,8 @@ class Client:
             block = self._blocks(target, SNAPSHOT, metadata)
             following = Following(self._fresh(target, DIAL_S), block, pb.SnapshotRequest().SerializeToString(), last=True)
             with contextlib.closing(following):
-                yield from map(pb.SnapshotResponse.FromString, following)
+                for messages in following:
+                    yield from map(pb.SnapshotResponse.FromString, messages)
         except RpcError as e:
             translate(e, SNAPSHOT)
 

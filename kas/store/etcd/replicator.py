@@ -73,6 +73,7 @@ class Replicator:
         self._values: Values
         self.followed = ""  # the server
         self._stream: Following | None = None
+        self._unfinished: list[pb.Event] = []  # the beginning of a revision whose rest is still to come
         self._stopping = threading.Event()
         self._note: Note | None = None
         self.replica: LMDBStore
@@ -295,29 +296,39 @@ class Replicator:
         stream = self._stream = self._client.watch(self._create(self.replica.revision + 1))
         if self._stopping.is_set():
             stream.cancel()
-        gathered: list[pb.Event] = []
-        heard = False
+        heard, self._unfinished = False, []
         try:
-            for raw in stream:
-                answer = pb.WatchResponse.FromString(raw)
-                if answer.canceled:
-                    if answer.compact_revision:
-                        raise Lost(f"etcd has forgotten what happened before revision {answer.compact_revision}")
-                    log.warning("etcd cancelled the watch: %s", answer.cancel_reason)
-                    return heard
-                heard = True
+            for messages in stream:
                 self.synced_at = time.monotonic()
                 self._asked_at = 0.0
-                if answer.created:
-                    self._created(answer)
-                elif answer.events:
-                    gathered = self._take(gathered, answer)
-                elif not gathered and self._believed(answer) and answer.header.revision > self.replica.revision:
-                    self.replica.apply(answer.header.revision, [])
+                if not self._hear([pb.WatchResponse.FromString(message) for message in messages]):
+                    return heard
+                heard = True
         finally:
             self._stream = None
             stream.close()
         return heard
+
+    def _hear(self, answers: list[pb.WatchResponse]) -> bool:
+        """Takes in what has come together, as few transactions; whether there can be more."""
+        whole: list[pb.Event] = []
+        for answer in answers:
+            if answer.events:
+                whole += self._whole(answer)
+                continue
+            self._apply(whole)
+            whole = []
+            if answer.canceled:
+                if answer.compact_revision:
+                    raise Lost(f"etcd has forgotten what happened before revision {answer.compact_revision}")
+                log.warning("etcd cancelled the watch: %s", answer.cancel_reason)
+                return False
+            if answer.created:
+                self._created(answer)
+            elif not self._unfinished and self._believed(answer) and answer.header.revision > self.replica.revision:
+                self.replica.apply(answer.header.revision, [])
+        self._apply(whole)
+        return True
 
     def _created(self, answer: pb.WatchResponse) -> None:
         """Nothing that follows the replica was forgotten while the watch was made; what was asked before it was is asked again."""
@@ -331,16 +342,16 @@ class Replicator:
         stream answers to a question (-1) only from some versions on."""
         return self._ordered or answer.watch_id >= 0
 
-    def _take(self, gathered: list[pb.Event], answer: pb.WatchResponse) -> list[pb.Event]:
-        """Applies what has come whole; returns what may go on in the next fragment: the events of the last revision."""
-        gathered += answer.events
-        whole = len(gathered)
+    def _whole(self, answer: pb.WatchResponse) -> list[pb.Event]:
+        """The events of revisions that have come whole; those of the last one may go on in the next fragment, and are kept until then."""
+        events = [*self._unfinished, *answer.events]
+        n = len(events)
         if answer.fragment:
-            last = gathered[-1].kv.mod_revision
-            while whole and gathered[whole - 1].kv.mod_revision == last:
-                whole -= 1
-        self._apply(gathered[:whole])
-        return gathered[whole:]
+            last = events[-1].kv.mod_revision
+            while n and events[n - 1].kv.mod_revision == last:
+                n -= 1
+        self._unfinished = events[n:]
+        return events[:n]
 
     def _apply(self, events: list[pb.Event]) -> None:
         """Whole revisions, in order."""

@@ -97,8 +97,8 @@ class Blocking:
 
 
 class Following:
-    """A stream of messages both ways, alone on its connection. Iterating waits for the next message and raises ``RpcError`` at an end that is
-    none; ``send`` and ``cancel`` are for any thread."""
+    """A stream of messages both ways, alone on its connection. Iterating waits for the next messages, gives all that have come, and raises
+    ``RpcError`` at an end that is none; ``send`` and ``cancel`` are for any thread."""
 
     def __init__(self, connection: Blocking, block: bytes, first: bytes, last: bool = False) -> None:
         self._connection = connection
@@ -138,7 +138,7 @@ class Following:
                 os.close(self._wake)
         self._connection.close()
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[list[bytes]]:
         messages, stream = self._stream.messages, self._stream
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
@@ -146,9 +146,9 @@ class Following:
         try:
             while True:
                 if messages:
-                    batch = messages[:]
+                    come = messages[:]
                     messages.clear()
-                    yield from batch
+                    yield come
                 elif stream.over:
                     if stream.error is not None:
                         raise stream.error
