@@ -1,8 +1,8 @@
 """One HTTP/2 connection to a gRPC server (RFC 9113), without a socket: bytes that came go in, bytes to send come out.
 
-Its owner, on one thread at a time, calls ``feed`` with what the peer sent, and sends what ``take`` gives after each call. A stream is one call:
-its messages gather in ``messages``, ``over`` says that it ended, and ``error`` how. Whatever the peer does, what is held for it is bounded: a
-header block by ``MOST_HEADERS``, what was not read by the windows, an answer with one message (``single``) by that message.
+Its owner, on one thread at a time, calls ``feed`` with what the peer sent, and sends what ``take`` gives after each call. A stream is one
+call: its messages gather in ``messages``, ``over`` says that it ended, and ``error`` how. Whatever the peer does, what is held for it is
+bounded: a header block by ``MOST_HEADERS``, what was not read by the windows, an answer with one message (``single``) by that message.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Stream:
 
 
 class Connection:
-    """See above. ``ready``: the peer has greeted. ``leaving``: why no call may begin any more; "" while one may. ``closed``: it is over, all
-    streams with it. ``heard`` changes when something came."""
+    """See above. ``ready``: the peer has greeted. ``leaving``: why no call may begin any more; "" while one may. ``closed``: it is over,
+    all streams with it. ``heard`` changes when something came."""
 
     def __init__(self) -> None:
         self._out: list[bytes] = [GREETING]
@@ -136,8 +136,8 @@ class Connection:
     def open(
         self, block: bytes, message: bytes, *, last: bool = True, single: bool = True, ended: Callable[[Stream], None] | None = None
     ) -> Stream:
-        """Begins a call with its first message; ``last``: there is no other. ``ended(stream)`` is called when it is over. Raises ``RpcError``
-        when no call may begin."""
+        """Begins a call with its first message; ``last``: there is no other. ``ended(stream)`` is called when it is over. Raises
+        ``RpcError`` when no call may begin."""
         if self.leaving or self._next > LARGEST or len(block) > self._frame:
             raise RpcError(Code.UNAVAILABLE, self.leaving or "no more calls on this connection", unsent=True)
         stream = Stream(block, _prefix.pack(0, len(message)) + message, last, single, ended)

@@ -33,8 +33,8 @@ class Looped(asyncio.Protocol):
         return not self._http2.leaving
 
     def begin(self, block: bytes, message: bytes, within_s: float) -> Stream:
-        """A call, whose ``waiter`` gets the message that answers, or ``RpcError``. Raises ``RpcError``, too. Who does not wait to the end says
-        ``leave``."""
+        """A call, whose ``waiter`` gets the message that answers, or ``RpcError``. Raises ``RpcError``, too. Who does not wait to the end
+        says ``leave``."""
         stream = self._http2.open(block, message, ended=self._ended)
         stream.waiter = self._loop.create_future()
         stream.timer = self._loop.call_later(within_s, self._late, stream)
