@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -481,6 +483,11 @@ def test_whatever_comes_ends_calls_or_goes_on(frames: list[bytes], cut: int) -> 
     for stream in streams:
         assert stream.over and (stream.error is not None or stream._headers is not None or not stream.messages)
         assert not stream.single or len(stream.messages) <= 1
+
+
+def test_grpcio_is_not_needed() -> None:
+    code = "import sys; sys.modules['grpc'] = None; import kas.replicator, kas.storage.etcdplace"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 class Secured(Etcd):
