@@ -5,7 +5,7 @@
 For each row and side: requests a second, CPU a request of kas (all processes) and of etcd, p50 and p99. ``ratio`` is the CPU of kas on etcd
 by that on LMDB; where both run the same code it is the noise of the machine. Then: a call through the client for etcd beside one through
 grpcio (a transaction that creates 1.5 kB; CPU of the caller, and how long it took without kas); and when a watcher of another kas server
-sees a change, counted from etcd's answer to who made it. The client is that of ``end_to_end.py``.
+sees a change, counted from etcd's answer to who made it. The load, CPU 0 for kas and ``scaled`` are those of ``end_to_end.py``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.end_to_end import CONFIGMAPS, PODS, UNLIMITED, Bench, Client, Target, configmap, cpu_s, machine, pod
+from bench.end_to_end import CONFIGMAPS, PODS, REFERENCE_US, UNLIMITED, Bench, Client, Speed, Target, configmap, cpu_s, machine, pin, pod
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import PUT, RANGE, TXN, AsyncClient
 from kas.store.etcd.client import Client as EtcdClient
@@ -52,27 +52,29 @@ def rows(client: Client, sides: list[tuple[Target, int]], args: argparse.Namespa
     """``sides``: LMDB's and etcd's, each with the process of its etcd, or 0."""
     bench = Bench([target for target, _ in sides], client, SimpleNamespace(only="list" if args.pods else "get", pods=args.pods))
     bench.prepare()
-    print(f"{'':14} {'side':5} {'/s':>8} {'kas µs':>8} {'etcd µs':>8} {'p50 ms':>8} {'p99 ms':>8} {'ratio':>6}")
+    print(f"{'':14} {'side':5} {'/s':>8} {'kas µs':>8} {'scaled':>8} {'etcd µs':>8} {'p50 ms':>8} {'p99 ms':>8} {'ratio':>6}")
     for name, (method, path, options) in ROWS.items():
         if args.only and name not in args.only.split(","):
             continue
-        sums = [{"n": 0, "s": 0.0, "kas": 0.0, "etcd": 0.0, "p50": 0.0, "p99": 0.0} for _ in sides]
+        sums = [{"n": 0, "s": 0.0, "kas": 0.0, "etcd": 0.0, "p50": 0.0, "p99": 0.0, "loop": 0.0} for _ in sides]
         for at in range(args.rounds + 1):  # the first is not counted
             for (target, etcd), total in zip(sides, sums, strict=True):
                 before = cpu_s(target.pids[0]), cpu_s(etcd) if etcd else 0.0
-                got = client.run(target, method, path, seconds=args.seconds / args.rounds, first=bench.fresh(), **options)
+                with Speed() as speed:
+                    got = client.run(target, method, path, seconds=args.seconds / args.rounds, first=bench.fresh(), **options)
                 if at:
                     total["n"] += got["events"] if "watch" in options else got["requests"]
                     total["s"] += got["seconds"]
                     total["kas"] += cpu_s(target.pids[0]) - before[0]
                     total["etcd"] += cpu_s(etcd) - before[1] if etcd else 0.0
+                    total["loop"] += speed.loop_us / args.rounds
                     total["p50"] += got["p50_ms"] / args.rounds
                     total["p99"] += got["p99_ms"] / args.rounds
         cost = [1e6 * total["kas"] / total["n"] for total in sums]
         for side, total, us in zip(("lmdb", "etcd"), sums, cost, strict=True):
             etcd_us = 1e6 * total["etcd"] / total["n"]
             end = f"{cost[1] / cost[0]:6.2f}" if side == "etcd" else ""
-            shown = f"{us:8.0f} {etcd_us:8.0f} {total['p50']:8.2f} {total['p99']:8.2f} {end}"
+            shown = f"{us:8.0f} {us * REFERENCE_US / total['loop']:8.0f} {etcd_us:8.0f} {total['p50']:8.2f} {total['p99']:8.2f} {end}"
             print(f"{name:14} {side:5} {total['n'] / total['s']:8.0f} {shown}", flush=True)
 
 
@@ -203,6 +205,8 @@ def main() -> int:
             flags = (*UNLIMITED, "--storage-backend=etcd3", f"--etcd-servers={etcd.url}")
             with KasServer(here / "lmdb", *UNLIMITED) as plain, KasServer(here / "etcd", *flags) as server:
                 time.sleep(3)
+                pin(plain)
+                pin(server)
                 rows(Client(here), [(Target.kas(plain), 0), (Target.kas(server), etcd._process.pid)], args)
             if not args.only:
                 with KasServer(here / "etcd", *flags), KasServer(here / "other", *flags) as other:

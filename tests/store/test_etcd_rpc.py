@@ -172,6 +172,11 @@ def refuses(talk: Talk) -> None:
         talk.send(frame(RST_STREAM, 0, talk.asked()[0], struct.pack(">I", 7)))
 
 
+def silence(talk: Talk) -> None:
+    while True:
+        talk.frame()
+
+
 def of_its_own(talk: Talk) -> None:
     talk.send(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
     talk.asked()
@@ -239,18 +244,22 @@ ENDINGS = {
 }
 
 
+# Where nothing but time ends the call, or lets it give up trying.
+ENDLESS = ("silence", "pings without end")
+
+
 @pytest.mark.parametrize("name", ENDINGS)
 def test_what_is_told_of_a_write(ask: Callable[..., Any], name: str) -> None:
     run, error = ENDINGS[name]
     with Peer(run) as peer:
         with pytest.raises(StoreError) as caught:
-            ask(peer.config, TXN, pb.TxnRequest(), 0.5)
+            ask(peer.config, TXN, pb.TxnRequest(), 3.0 if name in ENDLESS else 0.5 if error is Unavailable else 60.0)
         assert (type(caught.value), peer.failed) == (error, [])
         if name == "a refusal":
             assert str(caught.value) == "etcdserver: no space, €"
     with Peer(run) as peer:
         with pytest.raises(StoreError) as caught:
-            ask(peer.config, RANGE, pb.RangeRequest(), 0.5)
+            ask(peer.config, RANGE, pb.RangeRequest(), 60.0 if error is StoreError else 0.5)
         assert type(caught.value) is (StoreError if error is StoreError else Unavailable)
 
 
@@ -264,6 +273,16 @@ def test_a_write_that_was_not_begun_goes_to_another_server(ask: Callable[..., An
         with Peer(ENDINGS[name][0]) as leaving, Peer(answers) as other:
             answer = ask(Config((leaving.url, other.url)), TXN, pb.TxnRequest(), 10.0)
             assert (answer.header.revision, leaving.connections, other.connections) == (7, 1, 1)
+
+
+def test_a_write_reaches_another_server_when_the_first_does_not_greet(ask: Callable[..., Any]) -> None:
+    def answers(talk: Talk) -> None:
+        talk.greet()
+        talk.answer(talk.asked()[0])
+        talk.frame()
+
+    with Peer(silence) as silent, Peer(answers) as other:
+        assert ask(Config((silent.url, other.url)), TXN, pb.TxnRequest(), 4.0).header.revision == 7
 
 
 def test_an_answer_in_the_oddest_form_is_read(ask: Callable[..., Any]) -> None:

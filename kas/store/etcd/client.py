@@ -30,6 +30,7 @@ from kas.store.etcd.rpc.status import Code, RpcError
 
 BACKOFF_S, BACKOFF_MAX_S = 0.1, 3.0  # between attempts to connect to a server
 DIAL_S = 20.0  # upstream's dialTimeout
+FOLLOW_S = 3.0  # for a stream: who wants one has others to ask
 IDLE = 8  # connections of a server that threads may find open
 # A member that is cut off from the majority refuses instead of answering with what it last knew.
 HAS_LEADER = ((b"hasleader", b"true"),)
@@ -229,9 +230,10 @@ class Client:
         message = request.SerializeToString()
         for attempt in itertools.count(1):
             metadata = HAS_LEADER if call is AUTHENTICATE else self._known()
-            share = _share(call, until, attempt, len(self._targets))
+            left = _share(call, until, attempt, len(self._targets))
+            reach = _share(RANGE, until, attempt, len(self._targets))  # nothing has been sent yet: any call has time for others
             try:
-                answer: A = call.answer.FromString(self._ask(self._target(), call, metadata, message, share))
+                answer: A = call.answer.FromString(self._ask(self._target(), call, metadata, message, left, reach))
                 return answer
             except RpcError as e:
                 if self._config.username and not logged_in and _logged_out(e):
@@ -244,9 +246,11 @@ class Client:
                 time.sleep(pause)
         raise AssertionError("unreachable")
 
-    def _ask(self, target: Target, call: Call[Any, Any], metadata: Metadata, message: bytes, within_s: float) -> bytes:
+    def _ask(
+        self, target: Target, call: Call[Any, Any], metadata: Metadata, message: bytes, within_s: float, reach_s: float
+    ) -> bytes:
         until = time.monotonic() + within_s
-        connection = self._connection(target, within_s)
+        connection = self._connection(target, reach_s)
         left = max(0.001, until - time.monotonic())
         whole = False
         try:
@@ -298,7 +302,7 @@ class Client:
     def watch(self, request: pb.WatchRequest) -> Following:
         """A stream of ``WatchResponse``s, serialized, that begins with ``request``. Raises ``RpcError``, as iterating does."""
         target, metadata = self._target(), self._known()
-        connection = self._fresh(target, DIAL_S)
+        connection = self._fresh(target, FOLLOW_S)
         return Following(connection, self._blocks(target, WATCH, metadata), request.SerializeToString())
 
     def snapshot(self) -> Iterator[pb.SnapshotResponse]:

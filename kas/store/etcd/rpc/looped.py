@@ -74,7 +74,10 @@ class Looped(asyncio.Protocol):
         if out:
             self._transport.write(out)
         if self._http2.closed:
-            self._transport.close()
+            if self._transport.get_write_buffer_size():  # the server does not read; nothing that is left matters
+                self._transport.abort()
+            else:
+                self._transport.close()
         elif self._transport.get_write_buffer_size() > MOST_UNREAD:
             self._http2.lost("the server does not read")
             self._transport.abort()
