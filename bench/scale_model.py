@@ -35,8 +35,8 @@ GIB = 1 << 30
 @dataclass
 class Constants:
     """What one thing costs. ``us``: CPU microseconds of one process. Medians of five ``--measure``, 1,000 to 3,000 events (Debian's etcd
-    3.4.23, Python 3.11, 2 shared cores of 2.5 GHz, under load of others), but for the last three; ``replicator_event_us`` and ``worker_event_us`` are of three later ones, at a load of
-    23 to 37, 500 to 1,500 events."""
+    3.4.23, Python 3.11, 2 shared cores of 2.5 GHz, under load of others), but for the last three; ``replicator_event_us`` and
+    ``worker_event_us`` are of three later ones, at a load of 23 to 37, 500 to 1,500 events."""
 
     pod_replica_bytes: float = 8770.0  # of the replica's file, a pod of 6.5 KB of JSON with its protobuf
     pod_etcd_bytes: float = 2043.0  # of etcd's file, one revision of it
