@@ -133,8 +133,13 @@ def _storage(o: Options) -> Iterator[str]:
             url = urlsplit(server if "://" in server else f"http://{server}")
             if url.scheme not in ("http", "https") or not url.hostname:
                 yield f"--etcd-servers: {server} is not the URL of a server"
-        if importlib.util.find_spec("grpc") is None:
+        if not _installed("google", "google.protobuf"):
             yield "--storage-backend=etcd3 needs the extra kas[etcd]: pip install 'kas[etcd]'"
+
+
+def _installed(*modules: str) -> bool:
+    """Whether modules can be imported, packages before what is in them."""
+    return all(importlib.util.find_spec(module) is not None for module in modules)
 
 
 def _files(o: Options) -> Iterator[str]:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from kas.registry.etcdvalues import custom
@@ -26,6 +25,7 @@ from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.layout import Keys, Undecodable
 from kas.store.etcd.leases import Leases
 from kas.store.etcd.replicator import Lost, Replicator, ordered_progress
+from kas.store.etcd.rpc.status import Code, RpcError
 from kas.store.etcd.store import EtcdStore
 from kas.store.lmdb import LMDBStore
 from kas.store.transform import Transformers
@@ -533,27 +533,25 @@ def test_a_server_that_hangs_costs_a_share_of_the_time(etcd: Etcd) -> None:
         asyncio.run(check())
 
 
-class Broke(grpc.RpcError):
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        self.code, self.details = lambda: code, lambda: details
-
-
 @pytest.mark.parametrize(
-    ("code", "details", "error"),
+    ("failed", "error"),
     [
-        (grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 2", Unknown),
-        (grpc.StatusCode.ABORTED, "", Unknown),
-        (grpc.StatusCode.UNAVAILABLE, "Socket closed", Unknown),
-        (grpc.StatusCode.UNAVAILABLE, "etcdserver: leader changed", Unknown),
-        (grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses", Unavailable),
-        (grpc.StatusCode.NOT_FOUND, "etcdserver: requested lease not found", LeaseGone),
-        (grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large", StoreError),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", Full),
+        (RpcError(Code.INTERNAL, "the server ended the stream with error 2"), Unknown),
+        (RpcError(Code.ABORTED, "", told=True), Unknown),
+        (RpcError(Code.UNAVAILABLE, "the server closed the connection"), Unknown),
+        (RpcError(Code.UNAVAILABLE, "etcdserver: leader changed", told=True), Unknown),
+        (RpcError(Code.RESOURCE_EXHAUSTED, "a message of 3000000000 bytes"), Unknown),  # the answer's
+        (RpcError(Code.PERMISSION_DENIED, "an answer without a status; HTTP 403"), Unknown),
+        (RpcError(Code.UNAVAILABLE, "failed to connect", unsent=True), Unavailable),
+        (RpcError(Code.DEADLINE_EXCEEDED, "context deadline exceeded", unsent=True), Unavailable),
+        (RpcError(Code.NOT_FOUND, "etcdserver: requested lease not found", told=True), LeaseGone),
+        (RpcError(Code.INVALID_ARGUMENT, "etcdserver: request is too large", told=True), StoreError),
+        (RpcError(Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", told=True), Full),
     ],
 )
-def test_what_may_have_happened_is_not_told_as_undone(code: grpc.StatusCode, details: str, error: type) -> None:
+def test_what_may_have_happened_is_not_told_as_undone(failed: RpcError, error: type) -> None:
     with pytest.raises(StoreError) as caught:
-        translate(Broke(code, details), TXN)
+        translate(failed, TXN)
     assert type(caught.value) is error
 
 
@@ -595,7 +593,7 @@ def test_a_user_with_a_password(etcd: Etcd) -> None:
         client = Client(config)
         if allowed:
             client.call(PUT, pb.PutRequest(key=b"/a"))
-            client._metadata = (("hasleader", "true"), ("token", "forgotten.1"))  # as after a restart of etcd
+            client._metadata = ((b"hasleader", b"true"), (b"token", b"forgotten.1"))  # as after a restart of etcd
             client.call(PUT, pb.PutRequest(key=b"/a"))
         else:
             with pytest.raises(StoreError):
@@ -604,7 +602,7 @@ def test_a_user_with_a_password(etcd: Etcd) -> None:
 
     async def check() -> None:
         client = AsyncClient(known)
-        client._metadata = (("hasleader", "true"), ("token", "forgotten.1"))
+        client._metadata = ((b"hasleader", b"true"), (b"token", b"forgotten.1"))
         assert (await client.call(PUT, pb.PutRequest(key=b"/a"))).header.revision == 4
         await client.close()
 

@@ -1,4 +1,4 @@
-"""Calls of etcd's v3 API over gRPC: one channel to each server, errors as those of the store.
+"""Calls of etcd's v3 API over gRPC (``rpc/``): which server is asked, and errors as those of the store.
 
 What a call means stands in etcd's documentation; the messages in ``etcd.proto``. Two clients make the same calls: ``Client`` waits, for
 threads of its own; ``AsyncClient`` belongs to an event loop.
@@ -11,30 +11,30 @@ its share of the time. A write is sent once, to a server that can be reached: no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import ssl
+import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-import grpc
-
 from kas.store.errors import Compacted, Full, FutureRevision, StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.rpc.blocking import Blocking, Following
+from kas.store.etcd.rpc.hpack import literal
+from kas.store.etcd.rpc.looped import Looped, dial
+from kas.store.etcd.rpc.status import Code, RpcError
 
-# Upstream's clientv3 settings (storage/storagebackend/factory/etcd3.go).
-OPTIONS = (
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 3_000),
-)
+BACKOFF_S, BACKOFF_MAX_S = 0.1, 3.0  # between attempts to connect to a server
+DIAL_S = 20.0  # upstream's dialTimeout
+FOLLOW_S = 3.0  # for a stream: who wants one has others to ask
+IDLE = 8  # connections of a server that threads may find open
 # A member that is cut off from the majority refuses instead of answering with what it last knew.
-HAS_LEADER = (("hasleader", "true"),)
+HAS_LEADER = ((b"hasleader", b"true"),)
+Metadata = tuple[tuple[bytes, bytes], ...]
 
 Q = TypeVar("Q", bound=Any)
 A = TypeVar("A", bound=Any)
@@ -76,24 +76,55 @@ class Config:
     username: str = ""
     password: str = field(default="", repr=False)
 
-    def targets(self) -> list[tuple[str, grpc.ChannelCredentials | None]]:
-        """What gRPC calls the servers, with what secures the connection (None for http). Raises ``StoreError`` for a file that cannot be
-        read, and for an address that is none."""
-        out: list[tuple[str, grpc.ChannelCredentials | None]] = []
+    def targets(self) -> list[Target]:
+        """The servers. Raises ``StoreError`` for a file that cannot be used, and for an address that is none."""
+        out = []
         for server in self.servers:
             url = urlsplit(server if "://" in server else f"http://{server}")
             if url.scheme not in ("http", "https") or not url.hostname:
                 raise StoreError(f"--etcd-servers: {server} is not the URL of a server")
-            host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
-            out.append((f"{host}:{url.port or 2379}", self._credentials() if url.scheme == "https" else None))
+            target = Target(url.hostname, url.port or 2379, url.scheme == "https", self)
+            target.tls()
+            out.append(target)
         return out
 
-    def _credentials(self) -> grpc.ChannelCredentials:
+
+@dataclass(frozen=True)
+class Target:
+    """Where one server listens."""
+
+    host: str
+    port: int
+    secure: bool
+    config: Config
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What secures a connection; None for http. The files are read anew, so that what replaced them counts from the next connection
+        on. Raises ``StoreError``."""
+        if not self.secure:
+            return None
+        c = self.config
         try:
-            ca, cert, key = (Path(p).read_bytes() if p else None for p in (self.cafile, self.certfile, self.keyfile))
-        except OSError as e:
-            raise StoreError(f"etcd's certificates: {e.filename}: {e.strerror}") from None
-        return grpc.ssl_channel_credentials(ca, key, cert)
+            context = ssl.create_default_context(cafile=c.cafile or None)
+            # Certificates of etcd's members are often made by hand.
+            context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if c.certfile:
+                context.load_cert_chain(c.certfile, c.keyfile or None)
+        except OSError as e:  # SSLError is one
+            raise StoreError(f"etcd's certificates: {e.filename + ': ' if e.filename else ''}{e.strerror or e}") from None
+        context.set_alpn_protocols(["h2"])
+        return context
+
+    def block(self, call: Call[Any, Any], metadata: Metadata) -> bytes:
+        """The headers of a call, but for its deadline."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        headers = (
+            (b":method", b"POST"), (b":scheme", b"https" if self.secure else b"http"), (b":path", call.path.encode()),
+            (b":authority", f"{host}:{self.port}".encode()), (b"te", b"trailers"), (b"content-type", b"application/grpc"),
+            (b"user-agent", b"kas"), *metadata,
+        )  # fmt: skip
+        return b"".join(literal(*header) for header in headers)
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -102,28 +133,28 @@ def prefix_end(prefix: bytes) -> bytes:
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else b"\0"
 
 
-def translate(e: grpc.RpcError, call: Call[Any, Any]) -> NoReturn:
+def translate(e: RpcError, call: Call[Any, Any]) -> NoReturn:
     """Raises the store's error for gRPC's. The texts are etcd's (rpctypes)."""
-    code, details = e.code(), e.details() or ""
-    text = details if details.startswith("etcdserver") else f"etcdserver: {details or code.name.lower()}"
-    if code == grpc.StatusCode.OUT_OF_RANGE and "compacted" in details:
+    details = e.details
+    text = details if details.startswith("etcdserver") else f"etcdserver: {details or e.code.name.lower()}"
+    if e.code == Code.OUT_OF_RANGE and "compacted" in details:
         raise Compacted(0, 0) from None
-    if code == grpc.StatusCode.OUT_OF_RANGE and "future revision" in details:
+    if e.code == Code.OUT_OF_RANGE and "future revision" in details:
         raise FutureRevision(0, 0) from None
-    if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "space exceeded" in details:
+    if e.told and e.code == Code.RESOURCE_EXHAUSTED and "space exceeded" in details:
         raise Full(text) from None
-    if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+    if e.told and e.code == Code.RESOURCE_EXHAUSTED and "larger than max" in details:
         # Upstream's client refuses by itself what is above the same 2 MiB that the server would not take.
         raise StoreError(f"rpc error: code = ResourceExhausted desc = {details.replace('grpc: received', 'trying to send')}") from None
-    if code in REFUSED:
+    if e.told and e.code in REFUSED:
         raise (LeaseGone if "lease not found" in details else StoreError)(text) from None
-    raise (Unavailable if call.safe or _never_sent(e) else Unknown)(text) from None
+    raise (Unavailable if call.safe or e.unsent else Unknown)(text) from None
 
 
 # What a server says that has decided not to do it. Anything else may come from a connection, or from a server that has begun.
 REFUSED = (
-    grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED,
+    Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.OUT_OF_RANGE, Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.PERMISSION_DENIED,
+    Code.UNAUTHENTICATED, Code.UNIMPLEMENTED,
 )  # fmt: skip
 
 
@@ -131,28 +162,24 @@ class LeaseGone(StoreError):
     """The lease of a put has ended; nothing was written."""
 
 
-def _never_sent(e: grpc.RpcError) -> bool:
-    """Whether a call failed before anything of it left: gRPC could not connect."""
-    return e.code() == grpc.StatusCode.UNAVAILABLE and "failed to connect" in (e.details() or "")
-
-
-def _logged_out(e: grpc.RpcError) -> bool:
+def _logged_out(e: RpcError) -> bool:
     """Whether the token is one that the server does not know (any more); nothing was done."""
-    details = e.details() or ""
-    return e.code() == grpc.StatusCode.UNAUTHENTICATED or "revision of auth store is old" in details or "user name is empty" in details
+    return e.told and (
+        e.code == Code.UNAUTHENTICATED or "revision of auth store is old" in e.details or "user name is empty" in e.details
+    )
 
 
 def _login(config: Config) -> pb.AuthenticateRequest:
     return pb.AuthenticateRequest(name=config.username, password=config.password)
 
 
-def _with_token(answer: pb.AuthenticateResponse) -> tuple[tuple[str, str], ...]:
-    return (*HAS_LEADER, ("token", answer.token))
+def _with_token(answer: pb.AuthenticateResponse) -> Metadata:
+    return (*HAS_LEADER, (b"token", answer.token.encode()))
 
 
-def _retry(e: grpc.RpcError, call: Call[Any, Any]) -> bool:
+def _retry(e: RpcError, call: Call[Any, Any]) -> bool:
     """Whether another server may be asked."""
-    return _never_sent(e) or (call.safe and e.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED))
+    return e.unsent or (call.safe and e.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED))
 
 
 def _share(call: Call[Any, Any], until: float, attempt: int, servers: int) -> float:
@@ -161,17 +188,38 @@ def _share(call: Call[Any, Any], until: float, attempt: int, servers: int) -> fl
     return left / max(1, servers - attempt + 1) if call.safe else left
 
 
+def _deadline(seconds: float) -> bytes:
+    digits = b"%dm" % min(int(seconds * 1000) + 1, 99_999_999)
+    return b"\x10\x0cgrpc-timeout" + bytes((len(digits),)) + digits
+
+
+class _Blocks:
+    """The headers of calls, made once for each server."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, str], tuple[bytes, Metadata | None]] = {}
+
+    def __call__(self, target: Target, call: Call[Any, Any], metadata: Metadata) -> bytes:
+        key = id(target), call.path
+        block, of = self._made.get(key, (b"", None))
+        if of is not metadata:
+            block = target.block(call, metadata)
+            self._made[key] = block, metadata
+        return block
+
+
 class Client:
     """Calls that wait. For any thread but an event loop's."""
 
     def __init__(self, config: Config) -> None:
-        self._channels = [
-            grpc.secure_channel(target, secured, OPTIONS) if secured else grpc.insecure_channel(target, OPTIONS)
-            for target, secured in config.targets()
-        ]
+        self._targets = config.targets()
         self._servers, self._config = config.servers, config
-        self._metadata: tuple[tuple[str, str], ...] | None = None if config.username else HAS_LEADER
+        self._metadata: Metadata | None = None if config.username else HAS_LEADER
+        self._blocks = _Blocks()
+        self._lock = threading.Lock()  # of the connections that are not in use
+        self._idle: dict[Target, list[Blocking]] = {target: [] for target in self._targets}
         self._turn = 0
+        self._closed = False
 
     @property
     def asked(self) -> str:
@@ -182,17 +230,15 @@ class Client:
         """The answer. Raises ``StoreError`` and what derives from it; of a write ``Unknown`` when it may have happened."""
         until = time.monotonic() + within_s
         logged_in = call is AUTHENTICATE
+        message = request.SerializeToString()
         for attempt in itertools.count(1):
             metadata = HAS_LEADER if call is AUTHENTICATE else self._known()
-            method = self._channel().unary_unary(
-                call.path,
-                request_serializer=call.request.SerializeToString,
-                response_deserializer=call.answer.FromString,
-            )
+            left = _share(call, until, attempt, len(self._targets))
+            reach = _share(RANGE, until, attempt, len(self._targets))  # nothing has been sent yet: any call has time for others
             try:
-                answer: A = method(request, timeout=_share(call, until, attempt, len(self._channels)), metadata=metadata)
+                answer: A = call.answer.FromString(self._ask(self._target(), call, metadata, message, left, reach))
                 return answer
-            except grpc.RpcError as e:
+            except RpcError as e:
                 if self._config.username and not logged_in and _logged_out(e):
                     logged_in, self._metadata = True, None
                     continue
@@ -203,33 +249,76 @@ class Client:
                 time.sleep(pause)
         raise AssertionError("unreachable")
 
-    def _known(self) -> tuple[tuple[str, str], ...]:
+    def _ask(
+        self, target: Target, call: Call[Any, Any], metadata: Metadata, message: bytes, within_s: float, reach_s: float
+    ) -> bytes:
+        until = time.monotonic() + within_s
+        connection = self._connection(target, reach_s)
+        left = max(0.001, until - time.monotonic())
+        whole = False
+        try:
+            answer = connection.call(self._blocks(target, call, metadata) + _deadline(left), message, left)
+            whole = True
+        except RpcError as e:
+            whole = e.told
+            raise
+        finally:
+            self._give_back(target, connection, whole)
+        return answer
+
+    def _connection(self, target: Target, within_s: float) -> Blocking:
+        """One that is not in use. Raises ``RpcError``: nothing was sent."""
+        while True:
+            with self._lock:
+                found = self._idle[target].pop() if self._idle[target] else None
+            if found is None:
+                break
+            if found.idle():
+                return found
+            found.close()
+        return self._fresh(target, min(within_s, DIAL_S))
+
+    def _fresh(self, target: Target, within_s: float) -> Blocking:
+        """A new one. Raises ``RpcError``."""
+        try:
+            return Blocking(target.host, target.port, target.tls(), within_s)
+        except (OSError, StoreError) as e:
+            raise RpcError(Code.UNAVAILABLE, f"failed to connect: {e}", unsent=True) from None
+
+    def _give_back(self, target: Target, connection: Blocking, whole: bool) -> None:
+        with self._lock:
+            if whole and not self._closed and len(self._idle[target]) < IDLE:
+                self._idle[target].append(connection)
+                return
+        connection.close()
+
+    def _known(self) -> Metadata:
         """What tells etcd who asks."""
         metadata = self._metadata
         if metadata is None:
             metadata = self._metadata = _with_token(self.call(AUTHENTICATE, _login(self._config)))
         return metadata
 
-    def _channel(self) -> grpc.Channel:
-        return self._channels[self._turn % len(self._channels)]
+    def _target(self) -> Target:
+        return self._targets[self._turn % len(self._targets)]
 
-    def watch(self, requests: Iterator[pb.WatchRequest]) -> tuple[Iterable[pb.WatchResponse], Any]:
-        """A stream of answers to ``requests``, and the call, whose ``cancel()`` ends it. Iterating raises ``grpc.RpcError``."""
-        method = self._channel().stream_stream(
-            WATCH.path, request_serializer=pb.WatchRequest.SerializeToString, response_deserializer=pb.WatchResponse.FromString
-        )
-        stream = method(requests, metadata=self._known())
-        return stream, stream
+    def watch(self, request: pb.WatchRequest) -> Following:
+        """A stream of ``WatchResponse``s, serialized, that begins with ``request``. Raises ``RpcError``, as iterating does."""
+        target, metadata = self._target(), self._known()
+        connection = self._fresh(target, FOLLOW_S)
+        return Following(connection, self._blocks(target, WATCH, metadata), request.SerializeToString())
 
     def snapshot(self) -> Iterator[pb.SnapshotResponse]:
         """The file of one server, in pieces. Raises ``StoreError``; nothing is asked again."""
         self.call(STATUS, pb.StatusRequest())  # to a server that answers
-        method = self._channel().unary_stream(
-            SNAPSHOT.path, request_serializer=pb.SnapshotRequest.SerializeToString, response_deserializer=pb.SnapshotResponse.FromString
-        )
+        target, metadata = self._target(), self._known()
         try:
-            yield from method(pb.SnapshotRequest())
-        except grpc.RpcError as e:
+            block = self._blocks(target, SNAPSHOT, metadata)
+            following = Following(self._fresh(target, DIAL_S), block, pb.SnapshotRequest().SerializeToString(), last=True)
+            with contextlib.closing(following):
+                for messages in following:
+                    yield from map(pb.SnapshotResponse.FromString, messages)
+        except RpcError as e:
             translate(e, SNAPSHOT)
 
     def next_server(self) -> None:
@@ -241,42 +330,102 @@ class Client:
         return self.call(RANGE, pb.RangeRequest(key=prefix, range_end=prefix_end(prefix), **more), within_s=60.0)
 
     def close(self) -> None:
-        """Ends the connections. Idempotent."""
-        for channel in self._channels:
-            channel.close()
+        """Ends the connections that are not in use, and each other one when its call ends. Idempotent."""
+        with self._lock:
+            self._closed = True
+            idle = [connection for connections in self._idle.values() for connection in connections]
+            self._idle = {target: [] for target in self._targets}
+        for connection in idle:
+            connection.close()
+
+
+class _Server:
+    """The connection of an ``AsyncClient`` to one server, made when it is wanted and for as long as somebody waits for it."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.connection: Looped | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._failed = 0
+        self._not_before = 0.0
+
+    def usable(self) -> Looped | None:
+        """The connection, if calls may begin on it."""
+        if self.connection is not None and self.connection.usable:
+            return self.connection
+        return None
+
+    async def reach(self, within_s: float) -> Looped:
+        """A connection. Raises ``TimeoutError``."""
+        async with asyncio.timeout(within_s):
+            while (connection := self.usable()) is None:
+                if self._dialling is None or self._dialling.done():
+                    self._dialling = asyncio.create_task(self._dial())
+                    self._dialling.add_done_callback(_looked_at)
+                with contextlib.suppress(OSError, StoreError):
+                    await asyncio.shield(self._dialling)
+            return connection
+
+    async def _dial(self) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._not_before - loop.time()))
+        try:
+            async with asyncio.timeout(DIAL_S):
+                self.connection = await dial(self.target.host, self.target.port, self.target.tls())
+        except (OSError, StoreError):
+            self._failed += 1
+            self._not_before = loop.time() + min(BACKOFF_S * 2 ** min(self._failed - 1, 10), BACKOFF_MAX_S)
+            raise
+        self._failed = 0
+        self._not_before = loop.time() + BACKOFF_S
+
+    async def close(self) -> None:
+        """Idempotent."""
+        if self._dialling is not None:
+            self._dialling.cancel()
+            await asyncio.wait([self._dialling])
+        if self.connection is not None:
+            self.connection.close()
+
+
+def _looked_at(task: asyncio.Task[None]) -> None:
+    """Nobody may wait any more for how a task ends."""
+    if not task.cancelled():
+        task.exception()
 
 
 class AsyncClient:
     """The same calls on an event loop. To be made on its thread."""
 
     def __init__(self, config: Config) -> None:
-        self._channels: Sequence[grpc.aio.Channel] = [
-            grpc.aio.secure_channel(target, secured, OPTIONS) if secured else grpc.aio.insecure_channel(target, OPTIONS)
-            for target, secured in config.targets()
-        ]
+        self._reached = [_Server(target) for target in config.targets()]
         self._config = config
-        self._metadata: tuple[tuple[str, str], ...] | None = None if config.username else HAS_LEADER
+        self._metadata: Metadata | None = None if config.username else HAS_LEADER
+        self._blocks = _Blocks()
         self._turn = 0
-        self._methods: dict[tuple[str, int], Any] = {}
 
     async def call(self, call: Call[Q, A], request: Q, within_s: float = 10.0) -> A:
         """As ``Client.call``."""
         until = time.monotonic() + within_s
         logged_in = call is AUTHENTICATE
+        message = request.SerializeToString()
         for attempt in itertools.count(1):
             metadata = HAS_LEADER if call is AUTHENTICATE else self._metadata or await self._log_in()
-            at = await self._reachable(until)
-            method = self._methods.get((call.path, at))
-            if method is None:
-                method = self._methods[call.path, at] = self._channels[at].unary_unary(
-                    call.path,
-                    request_serializer=call.request.SerializeToString,
-                    response_deserializer=call.answer.FromString,
-                )
+            at = self._turn % len(self._reached)
+            connection = self._reached[at].usable()
+            if connection is None:
+                at, connection = await self._reachable(until)
             try:
-                answer: A = await method(request, timeout=_share(call, until, attempt, len(self._channels)), metadata=metadata)
+                share = _share(call, until, attempt, len(self._reached))
+                block = self._blocks(self._reached[at].target, call, metadata)
+                stream = connection.begin(block + _deadline(share), message, share)
+                try:
+                    answer: A = call.answer.FromString(await stream.waiter)
+                except asyncio.CancelledError:
+                    connection.leave(stream)
+                    raise
                 return answer
-            except grpc.RpcError as e:
+            except RpcError as e:
                 if self._config.username and not logged_in and _logged_out(e):
                     logged_in, self._metadata = True, None
                     continue
@@ -286,27 +435,25 @@ class AsyncClient:
                 await asyncio.sleep(min(0.05 * attempt, max(0.0, until - time.monotonic())))
         raise AssertionError("unreachable")
 
-    async def _log_in(self) -> tuple[tuple[str, str], ...]:
+    async def _log_in(self) -> Metadata:
         metadata = self._metadata = _with_token(await self.call(AUTHENTICATE, _login(self._config)))
         return metadata
 
-    async def _reachable(self, until: float) -> int:
-        channels, ready = self._channels, grpc.ChannelConnectivity.READY
-        first = self._turn % len(channels)
-        if channels[first].get_state(True) == ready:
-            return first
-        for i in range(len(channels)):
-            at = (first + i) % len(channels)
-            share = max(0.05, until - time.monotonic()) / (len(channels) - i)
+    async def _reachable(self, until: float) -> tuple[int, Looped]:
+        servers = self._reached
+        first = self._turn % len(servers)
+        for i in range(len(servers)):
+            at = (first + i) % len(servers)
+            share = max(0.05, until - time.monotonic()) / (len(servers) - i)
             try:
-                await asyncio.wait_for(channels[at].channel_ready(), share)
+                connection = await servers[at].reach(share)
             except TimeoutError:
                 continue
             self._turn = at
-            return at
+            return at, connection
         raise Unavailable("etcdserver: no server can be reached")
 
     async def close(self) -> None:
         """Ends the connections. Idempotent."""
-        for channel in self._channels:
-            await channel.close()
+        for server in self._reached:
+            await server.close()

@@ -9,14 +9,10 @@ anew, with whoever reads it.
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import grpc
 
 from kas.store import open_store
 from kas.store._engine import Draft, Event, Op
@@ -25,6 +21,8 @@ from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, STATUS, Client, prefix_end
 from kas.store.etcd.layout import Keys, Undecodable, Values
 from kas.store.etcd.replica import Note, boot_id, discard, read_note, write_note
+from kas.store.etcd.rpc.blocking import Following
+from kas.store.etcd.rpc.status import RpcError
 from kas.store.etcd.sealing import SealedOp, Sealing
 from kas.store.lmdb import LMDBStore
 from kas.store.transform import Transformers
@@ -37,6 +35,8 @@ WITNESSES = (100, 10_000)  # revisions back, where a put is looked for that etcd
 TOLD = 20  # unreadable values that are named in the log
 
 log = logging.getLogger("kas.store.etcd")
+
+PROGRESS = pb.WatchRequest(progress_request=pb.WatchProgressRequest()).SerializeToString()
 
 # Versions from which on an answer to a progress request never overtakes events (upstream's feature support checker).
 ORDERED_PROGRESS = {(3, 4): 31, (3, 5): 13}
@@ -75,9 +75,9 @@ class Replicator:
         self._sealing = Sealing(transformers, keys)
         self._client, self._values_of, self._keys, self._path, self._open = client, values, keys, path, open_replica
         self._values: Values
-        self._requests: queue.SimpleQueue[pb.WatchRequest | None] = queue.SimpleQueue()
         self.followed = ""  # the server
-        self._stream: Any = None
+        self._stream: Following | None = None
+        self._unfinished: list[pb.Event] = []  # the beginning of a revision whose rest is still to come
         self._stopping = threading.Event()
         self._note: Note | None = None
         self.replica: LMDBStore
@@ -238,9 +238,9 @@ class Replicator:
                 self._decode_first()
                 if self._follow():
                     pause = RETRY_S
-            except grpc.RpcError as e:
+            except RpcError as e:
                 if not self._stopping.is_set():
-                    log.warning("the watch on etcd ended: %s", e.details())
+                    log.warning("the watch on etcd ended: %s", e.details)
             except Lost:
                 raise
             except StoreError as e:
@@ -253,13 +253,15 @@ class Replicator:
     def stop(self) -> None:
         """Ends ``run``. From any thread."""
         self._stopping.set()
-        self._requests.put(None)
-        if self._stream is not None:
-            self._stream.cancel()
+        stream = self._stream
+        if stream is not None:
+            stream.cancel()
 
     def request_progress(self) -> None:
         """Asks etcd up to which revision everything was sent: somebody waits for one. From any thread."""
-        self._requests.put(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+        stream = self._stream
+        if stream is not None:
+            stream.send(PROGRESS)
         if not self._asked_at:
             self._asked_at = time.monotonic()
 
@@ -300,63 +302,67 @@ class Replicator:
 
     def _follow(self) -> bool:
         """One watch, until it breaks; whether it ever said something."""
-        requests: queue.SimpleQueue[pb.WatchRequest | None]
-        requests = self._requests = queue.SimpleQueue()
         self._asked_at = 0.0
-        requests.put(self._create(self.replica.revision + 1))
-
-        def feed() -> Iterator[pb.WatchRequest]:
-            while (request := requests.get()) is not None:
-                yield request
-
         self.followed = self._client.asked
-        stream, self._stream = self._client.watch(feed())
+        stream = self._stream = self._client.watch(self._create(self.replica.revision + 1))
         if self._stopping.is_set():
-            self._stream.cancel()
-        gathered: list[pb.Event] = []
-        heard = False
+            stream.cancel()
+        heard, self._unfinished = False, []
         try:
-            for answer in stream:
-                if answer.canceled:
-                    if answer.compact_revision:
-                        raise Lost(f"etcd has forgotten what happened before revision {answer.compact_revision}")
-                    log.warning("etcd cancelled the watch: %s", answer.cancel_reason)
-                    return heard
-                heard = True
+            for messages in stream:
                 self.synced_at = time.monotonic()
                 self._asked_at = 0.0
-                if answer.created:
-                    self._created(answer)
-                elif answer.events:
-                    gathered = self._take(gathered, answer)
-                elif not gathered and self._believed(answer) and answer.header.revision > self.replica.revision:
-                    self.replica.apply(answer.header.revision, [])
+                if not self._hear([pb.WatchResponse.FromString(message) for message in messages]):
+                    return heard
+                heard = True
         finally:
-            requests.put(None)
-            self._stream.cancel()
+            self._stream = None
+            stream.close()
         return heard
+
+    def _hear(self, answers: list[pb.WatchResponse]) -> bool:
+        """Takes in what has come together, as few transactions; whether there can be more."""
+        whole: list[pb.Event] = []
+        for answer in answers:
+            if answer.events:
+                whole += self._whole(answer)
+                continue
+            self._apply(whole)
+            whole = []
+            if answer.canceled:
+                if answer.compact_revision:
+                    raise Lost(f"etcd has forgotten what happened before revision {answer.compact_revision}")
+                log.warning("etcd cancelled the watch: %s", answer.cancel_reason)
+                return False
+            if answer.created:
+                self._created(answer)
+            elif not self._unfinished and self._believed(answer) and answer.header.revision > self.replica.revision:
+                self.replica.apply(answer.header.revision, [])
+        self._apply(whole)
+        return True
 
     def _created(self, answer: pb.WatchResponse) -> None:
         """Nothing that follows the replica was forgotten while the watch was made; what was asked before it was is asked again."""
         if answer.header.revision > self.replica.revision:
             self._check_history(answer.header.revision)
-        self._requests.put(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+        if self._stream is not None:
+            self._stream.send(PROGRESS)
 
     def _believed(self, answer: pb.WatchResponse) -> bool:
         """Whether everything up to the revision of an answer without events has come. What a watch tells by itself is in order, what a
         stream answers to a question (-1) only from some versions on."""
         return self._ordered or answer.watch_id >= 0
 
-    def _take(self, gathered: list[pb.Event], answer: pb.WatchResponse) -> list[pb.Event]:
-        """Applies what has come whole; returns what may go on in the next fragment: the events of the last revision."""
-        gathered += answer.events
-        whole = len(gathered)
+    def _whole(self, answer: pb.WatchResponse) -> list[pb.Event]:
+        """The events of revisions that have come whole; those of the last one may go on in the next fragment, and are kept until then."""
+        events = [*self._unfinished, *answer.events]
+        n = len(events)
         if answer.fragment:
-            last = gathered[-1].kv.mod_revision
-            while whole and gathered[whole - 1].kv.mod_revision == last:
-                whole -= 1
-        self._apply(gathered[:whole])
-        return gathered[whole:]
+            last = events[-1].kv.mod_revision
+            while n and events[n - 1].kv.mod_revision == last:
+                n -= 1
+        self._unfinished = events[n:]
+        return events[:n]
 
     def _apply(self, events: list[pb.Event]) -> None:
         """Whole revisions, in order."""

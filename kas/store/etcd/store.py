@@ -228,15 +228,16 @@ class EtcdStore(LMDBStore):
         self.hub.catch_up()
         if self.hub.revision >= revision:
             return
-        future = self._require_loop().create_future()
+        loop = self._require_loop()
+        future: asyncio.Future[None] = loop.create_future()
         heapq.heappush(self._waiting, (revision, next(self._order), future))
         if self._nudging is None:
             self._nudging = asyncio.create_task(self._nudge())
+        late = loop.call_later(CATCH_UP_S, _late, future)
         try:
-            async with asyncio.timeout(CATCH_UP_S):
-                await future
-        except TimeoutError:
-            raise Unknown("etcdserver: committed, but the replica does not follow") from None
+            await future
+        finally:
+            late.cancel()
 
     async def _nudge(self) -> None:
         """While somebody waits: etcd is asked again and again how far it is. A question may be lost with the watch it was asked on, and a
@@ -365,6 +366,11 @@ class EtcdStore(LMDBStore):
     def full(self) -> str:
         """See the contract: etcd's NOSPACE alarm, as the last probe found it."""
         return self._full
+
+
+def _late(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_exception(Unknown("etcdserver: committed, but the replica does not follow"))
 
 
 def _looked_at(task: asyncio.Task[Any]) -> None:

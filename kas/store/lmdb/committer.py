@@ -63,8 +63,9 @@ class Committer:
         self._env, self._shared, self._deliver, self._clock = env, shared, deliver, clock
         self._note, self._trim = note, trim
         self._refused_at = -REFUSED_S
-        self._queue: SimpleQueue[Unit | list[Unit] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Unit | None] = SimpleQueue()
         self._closed = False
+        self._lock = threading.Lock()  # one batch after the other, until it is delivered: the hub gets them in order
         self._thread = threading.Thread(target=self._run, name="kas-committer", daemon=True)
         self.batches = 0
         self.operations = 0
@@ -87,16 +88,19 @@ class Committer:
             raise Busy(f"{QUEUE_UNITS} writes are waiting")
         self._queue.put(unit)
 
-    def submit_together(self, units: list[Unit]) -> None:
-        """Queues units that are committed in one transaction, in order. Raises ``Closed``."""
-        if self._closed:
-            raise Closed("the store is closed")
-        self._queue.put(units)
+    def commit_together(self, units: list[Unit]) -> None:
+        """Commits units in one transaction, in order, in the caller's thread: who follows another source has nothing else to do
+        meanwhile, and two changes of threads cost more than the transaction. Raises ``Closed``."""
+        with self._lock:
+            if self._closed:
+                raise Closed("the store is closed")
+            self._commit(units)
 
     def close(self) -> None:
         """Commits what is queued, then ends the thread. Idempotent; not to be called from the thread itself."""
         if not self._closed:
-            self._closed = True
+            with self._lock:
+                self._closed = True
             self._queue.put(None)
         if self._thread.is_alive():
             self._thread.join()
@@ -106,12 +110,8 @@ class Committer:
         units: list[Unit] = []
         size = 0
         while unit is not None:
-            if isinstance(unit, list):
-                units += unit
-                size += sum(one.size for one in unit)
-            else:
-                units.append(unit)
-                size += unit.size
+            units.append(unit)
+            size += unit.size
             if len(units) >= BATCH_OPS or size >= BATCH_BYTES:
                 return units, False
             try:
@@ -125,9 +125,8 @@ class Committer:
         while not last:
             units, last = self._take()
             if units:
-                self.batches += 1
-                self.largest_batch = max(self.largest_batch, len(units))
-                self._commit(units)
+                with self._lock:
+                    self._commit(units)
         # A unit that slipped in between the flag and the mark.
         while True:
             try:
@@ -135,9 +134,11 @@ class Committer:
             except Empty:
                 return
             if unit is not None:
-                self._deliver(Batch(unit if isinstance(unit, list) else [unit], error=Closed("the store is closed")))
+                self._deliver(Batch([unit], error=Closed("the store is closed")))
 
     def _commit(self, units: list[Unit]) -> None:
+        self.batches += 1
+        self.largest_batch = max(self.largest_batch, len(units))
         deletes = [u for u in units if all(op.draft is None for op in u.ops)]
         batch = self._apply_in_room(units, len(deletes) == len(units))
         if isinstance(batch.error, Full) and deletes and len(deletes) < len(units) and all(u.at <= 0 for u in units):

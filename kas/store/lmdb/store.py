@@ -253,7 +253,12 @@ class LMDBStore(Store):
             raise ValueError("a revision is greater than 0")
         if ops:
             _check_keys(ops)
-        self._commit_now(ops, revision)
+        self._seal(ops)
+        self.start()
+        outcome: list[StoreError | None] = []
+        self._committer.commit_together([Unit(ops, outcome.append, revision, direct=True)])
+        if outcome[0] is not None:
+            raise outcome[0]
 
     def apply_many(self, revisions: Sequence[tuple[int, list[Op]]]) -> None:
         """``apply`` of several revisions, ascending, as few transactions; a delete of a key that is not there is passed over. Raises what
@@ -276,8 +281,8 @@ class LMDBStore(Store):
             while n < len(units) and n < BATCH_OPS and size + units[n].size < BATCH_BYTES:
                 size += units[n].size
                 n += 1
-            self._committer.submit_together(units[:n])
-            for error in [ended.get() for _ in units[:n]]:
+            self._committer.commit_together(units[:n])
+            for error in [ended.get_nowait() for _ in units[:n]]:
                 if error is not None:
                     raise error
             units = units[n:]

@@ -1,0 +1,220 @@
+"""What etcd as the store costs: kas on an etcd of its own beside kas on LMDB, one worker each, slice about slice.
+
+    .venv/bin/python bench/on_etcd.py [--seconds 4] [--rounds 4] [--only create,get] [--pods 2000]
+
+For each row and side: requests a second, CPU a request of kas (all processes) and of etcd, p50 and p99. ``ratio`` is the CPU of kas on etcd
+by that on LMDB; where both run the same code it is the noise of the machine. Then: a call through the client for etcd beside one through
+grpcio (a transaction that creates 1.5 kB; CPU of the caller, and how long it took without kas); and when a watcher of another kas server
+sees a change, counted from etcd's answer to who made it. The load, CPU 0 for kas and ``scaled`` are those of ``end_to_end.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import json
+import ssl
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.end_to_end import CONFIGMAPS, PODS, REFERENCE_US, UNLIMITED, Bench, Client, Speed, Target, configmap, cpu_s, machine, pin, pod
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import PUT, RANGE, TXN, AsyncClient
+from kas.store.etcd.client import Client as EtcdClient
+from kas.testing.server import KasServer
+from tests.etcd import Etcd
+
+MERGE = {"data": {"seq": "%q"}}
+WATCH = f"{CONFIGMAPS}?watch=true&fieldSelector=metadata.name%3Done"
+ROWS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "create-alone": ("POST", CONFIGMAPS, {"body": configmap("c-%d"), "connections": 1}),
+    "create": ("POST", CONFIGMAPS, {"body": configmap("c-%d")}),
+    "create-pod": ("POST", PODS, {"body": pod("n-%d")}),
+    "get": ("GET", f"{CONFIGMAPS}/one?resourceVersion=0", {}),
+    "get-newest": ("GET", f"{CONFIGMAPS}/one", {}),
+    "list-500": ("GET", f"{PODS}?limit=500&resourceVersion=0", {"connections": 16}),
+    "watch-100": ("PATCH", f"{CONFIGMAPS}/one", {
+        "body": MERGE, "type": "application/merge-patch+json", "connections": 1, "watch": (100, 100, WATCH),
+    }),
+}  # fmt: skip
+
+
+def rows(client: Client, sides: list[tuple[Target, int]], args: argparse.Namespace) -> None:
+    """``sides``: LMDB's and etcd's, each with the process of its etcd, or 0."""
+    bench = Bench([target for target, _ in sides], client, SimpleNamespace(only="list" if args.pods else "get", pods=args.pods))
+    bench.prepare()
+    print(f"{'':14} {'side':5} {'/s':>8} {'kas µs':>8} {'scaled':>8} {'etcd µs':>8} {'p50 ms':>8} {'p99 ms':>8} {'ratio':>6}")
+    for name, (method, path, options) in ROWS.items():
+        if args.only and name not in args.only.split(","):
+            continue
+        sums = [{"n": 0, "s": 0.0, "kas": 0.0, "etcd": 0.0, "p50": 0.0, "p99": 0.0, "loop": 0.0} for _ in sides]
+        for at in range(args.rounds + 1):  # the first is not counted
+            for (target, etcd), total in zip(sides, sums, strict=True):
+                before = cpu_s(target.pids[0]), cpu_s(etcd) if etcd else 0.0
+                with Speed() as speed:
+                    got = client.run(target, method, path, seconds=args.seconds / args.rounds, first=bench.fresh(), **options)
+                if at:
+                    total["n"] += got["events"] if "watch" in options else got["requests"]
+                    total["s"] += got["seconds"]
+                    total["kas"] += cpu_s(target.pids[0]) - before[0]
+                    total["etcd"] += cpu_s(etcd) - before[1] if etcd else 0.0
+                    total["loop"] += speed.loop_us / args.rounds
+                    total["p50"] += got["p50_ms"] / args.rounds
+                    total["p99"] += got["p99_ms"] / args.rounds
+        cost = [1e6 * total["kas"] / total["n"] for total in sums]
+        for side, total, us in zip(("lmdb", "etcd"), sums, cost, strict=True):
+            etcd_us = 1e6 * total["etcd"] / total["n"]
+            end = f"{cost[1] / cost[0]:6.2f}" if side == "etcd" else ""
+            shown = f"{us:8.0f} {us * REFERENCE_US / total['loop']:8.0f} {etcd_us:8.0f} {total['p50']:8.2f} {total['p99']:8.2f} {end}"
+            print(f"{name:14} {side:5} {total['n'] / total['s']:8.0f} {shown}", flush=True)
+
+
+class Calls:
+    """The same transaction through several clients."""
+
+    def __init__(self, etcd: Etcd) -> None:
+        self.etcd, self.number = etcd, 0
+
+    def request(self) -> pb.TxnRequest:
+        self.number += 1
+        key = b"/bench/%d" % self.number
+        put = pb.RequestOp(request_put=pb.PutRequest(key=key, value=b"x" * 1500))
+        get = pb.RequestOp(request_range=pb.RangeRequest(key=key, keys_only=True))
+        return pb.TxnRequest(compare=[pb.Compare(target=pb.Compare.MOD, key=key, mod_revision=0)], success=[put], failure=[get])
+
+    async def own(self) -> tuple[Callable[[Any], Awaitable[Any]], Callable[[], Awaitable[None]]]:
+        client = AsyncClient(self.etcd.config)
+        return lambda request: client.call(TXN, request), client.close
+
+    async def grpc_aio(self) -> tuple[Callable[[Any], Awaitable[Any]], Callable[[], Awaitable[None]]]:
+        import grpc
+
+        channel = grpc.aio.insecure_channel(self.etcd.url.removeprefix("http://"))
+        method = channel.unary_unary(
+            TXN.path, request_serializer=pb.TxnRequest.SerializeToString, response_deserializer=pb.TxnResponse.FromString
+        )
+        return lambda request: method(request, timeout=10.0, metadata=(("hasleader", "true"),)), channel.close
+
+    async def grpc_future(self) -> tuple[Callable[[Any], Awaitable[Any]], Callable[[], Awaitable[None]]]:
+        import grpc
+
+        channel, loop = grpc.insecure_channel(self.etcd.url.removeprefix("http://")), asyncio.get_running_loop()
+        method = channel.unary_unary(
+            TXN.path, request_serializer=pb.TxnRequest.SerializeToString, response_deserializer=pb.TxnResponse.FromString
+        )
+
+        def call(request: pb.TxnRequest) -> asyncio.Future[Any]:
+            waiter = loop.create_future()
+            sent = method.future(request, timeout=10.0, metadata=(("hasleader", "true"),))
+            sent.add_done_callback(lambda done: loop.call_soon_threadsafe(waiter.set_result, done.result()))
+            return waiter
+
+        async def close() -> None:
+            channel.close()
+
+        return call, close
+
+    async def run(self, made: Callable[[], Awaitable[Any]], at_once: int, seconds: float) -> tuple[float, list[float]]:
+        """CPU a call in µs, and what each took in ms."""
+        call, close = await made()
+        took: list[float] = []
+
+        async def one(until: float) -> None:
+            while (began := time.monotonic()) < until:
+                await call(self.request())
+                took.append(1e3 * (time.monotonic() - began))
+
+        await asyncio.gather(*(one(time.monotonic() + seconds / 4) for _ in range(at_once)))
+        took.clear()
+        before = time.process_time()
+        await asyncio.gather(*(one(time.monotonic() + seconds) for _ in range(at_once)))
+        used = time.process_time() - before
+        await close()
+        return 1e6 * used / len(took), sorted(took)
+
+    def show(self, seconds: float, rounds: int) -> None:
+        import uvloop
+
+        for at_once in (1, 64):
+            found: dict[str, list[tuple[float, list[float]]]] = {"own": [], "grpc_aio": [], "grpc_future": []}
+            for _ in range(rounds):
+                for name, results in found.items():
+                    results.append(uvloop.run(self.run(getattr(self, name), at_once, seconds / rounds)))
+            for name, results in found.items():
+                took = sorted(t for _, times in results for t in times)
+                us = sum(us * len(times) for us, times in results) / len(took)
+                print(
+                    f"call {name:12} {at_once:3} at once: {us:6.0f} µs of CPU, p50 {took[len(took) // 2]:.2f} ms,"
+                    f" p99 {took[int(len(took) * 0.99)]:.2f} ms"
+                )
+
+
+def seen(etcd: Etcd, other: KasServer, changes: int) -> None:
+    """A ConfigMap is written straight into etcd; a watcher of ``other`` reads."""
+    context = ssl.create_default_context(cafile=other.ca)
+    connection = http.client.HTTPSConnection("127.0.0.1", other.port, context=context)
+    connection.request("GET", f"{WATCH}&resourceVersion=0", headers={"Authorization": f"Bearer {other.token}"})
+    answer = connection.getresponse()
+    answer.readline()
+    arrived: dict[str, float] = {}
+    event = threading.Event()
+
+    def read() -> None:
+        while line := answer.readline():
+            arrived[json.loads(line)["object"]["metadata"]["resourceVersion"]] = time.monotonic()
+            event.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    client, took = EtcdClient(etcd.config), []
+    key = b"/registry/configmaps/bench/one"
+    value = client.call(RANGE, pb.RangeRequest(key=key)).kvs[0].value
+    for i in range(changes):
+        event.clear()
+        revision = client.call(PUT, pb.PutRequest(key=key, value=value.replace(b"x" * 8, b"%08d" % i, 1))).header.revision
+        committed = time.monotonic()
+        while str(revision) not in arrived:
+            event.wait(10.0)
+            event.clear()
+        took.append(1e3 * (arrived[str(revision)] - committed))
+        time.sleep(0.01)
+    client.close()
+    took.sort()
+    print(f"a change is seen on another server after p50 {took[len(took) // 2]:.2f} ms, p99 {took[int(len(took) * 0.99)]:.2f} ms")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of each row")
+    parser.add_argument("--rounds", type=int, default=4, help="slices of each row, in turn")
+    parser.add_argument("--only", default="", help="rows to run, comma separated; none of the rest then")
+    parser.add_argument("--pods", type=int, default=1000)
+    args = parser.parse_args()
+    print(" ".join(f"{k}={v}" for k, v in machine().items()))
+    with tempfile.TemporaryDirectory() as directory:
+        here = Path(directory)
+        with Etcd(here) as etcd:
+            flags = (*UNLIMITED, "--storage-backend=etcd3", f"--etcd-servers={etcd.url}")
+            with KasServer(here / "lmdb", *UNLIMITED) as plain, KasServer(here / "etcd", *flags) as server:
+                time.sleep(3)
+                pin(plain)
+                pin(server)
+                rows(Client(here), [(Target.kas(plain), 0), (Target.kas(server), etcd._process.pid)], args)
+            if not args.only:
+                with KasServer(here / "etcd", *flags), KasServer(here / "other", *flags) as other:
+                    time.sleep(3)
+                    seen(etcd, other, 300)
+                Calls(etcd).show(args.seconds, args.rounds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

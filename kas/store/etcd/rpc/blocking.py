@@ -1,0 +1,216 @@
+"""A connection for a thread that waits: one call after the other, or one stream of messages. Not for two threads at once, but for what says
+so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+
+from kas.store.etcd.rpc.http2 import Connection
+from kas.store.etcd.rpc.looped import KEEPALIVE_S, KEEPALIVE_TIMEOUT_S
+from kas.store.etcd.rpc.status import Code, RpcError
+
+READ = 1 << 18
+WRITE_S = 10.0  # a server that takes nothing for so long is lost
+
+
+class Blocking:
+    """A server that has greeted. Raises ``OSError`` when that does not happen within ``within_s``."""
+
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, within_s: float) -> None:
+        until = time.monotonic() + within_s
+        self._http2 = Connection()
+        self._socket: socket.socket | ssl.SSLSocket = socket.create_connection((host, port), within_s)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._socket.settimeout(max(0.001, until - time.monotonic()))
+                secured = tls.wrap_socket(self._socket, server_hostname=host)
+                self._socket = secured
+                if secured.selected_alpn_protocol() != "h2":
+                    raise ConnectionError("the server does not speak HTTP/2")
+            while not self._http2.ready:
+                self._turn(until)
+                if self._http2.closed:
+                    raise ConnectionError(self._http2.leaving)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _turn(self, until: float) -> None:
+        """Sends what there is to send, and takes what comes first. Raises ``OSError``, ``TimeoutError`` among them."""
+        self._socket.settimeout(max(0.001, until - time.monotonic()))
+        self._flush()
+        data = self._socket.recv(READ)
+        if not data:
+            raise ConnectionError("the server closed the connection")
+        self._http2.feed(data)
+        self._flush()
+
+    def _flush(self) -> None:
+        out = self._http2.take()
+        if out:
+            self._socket.sendall(out)
+
+    def idle(self) -> bool:
+        """Whether another call may begin; for a connection that was not looked at for a while."""
+        self._socket.settimeout(0)
+        try:
+            while data := self._socket.recv(READ):
+                self._http2.feed(data)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return not self._http2.leaving
+        except OSError:
+            return False
+        return False
+
+    def call(self, block: bytes, message: bytes, within_s: float) -> bytes:
+        """The message that answers. Raises ``RpcError``; the connection is of no use then unless ``idle()`` says so."""
+        until = time.monotonic() + within_s
+        stream = self._http2.open(block, message)
+        try:
+            while not stream.over:
+                self._turn(until)
+        except TimeoutError:
+            error = RpcError(Code.DEADLINE_EXCEEDED, "context deadline exceeded", stream.unsent)
+            self.close()
+            raise error from None
+        except OSError as e:
+            self._http2.lost(str(e))
+        if stream.error is not None:
+            raise stream.error
+        if len(stream.messages) != 1:
+            raise RpcError(Code.INTERNAL, "an answer without a message")
+        return stream.messages[0]
+
+    def close(self) -> None:
+        """Ends the connection. Idempotent."""
+        self._http2.lost("the connection was closed")
+        self._socket.close()
+
+
+class Following:
+    """A stream of messages both ways, alone on its connection. Iterating waits for the next messages, gives all that have come, and raises
+    ``RpcError`` at an end that is none; ``send`` and ``cancel`` are for any thread."""
+
+    def __init__(self, connection: Blocking, block: bytes, first: bytes, last: bool = False) -> None:
+        self._connection = connection
+        self._http2, self._socket = connection._http2, connection._socket
+        self._to_send: deque[bytes] = deque()
+        self._lock = threading.Lock()  # of the descriptors: they are not written to after they were closed
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        self._socket.settimeout(0)
+        self._try = True  # there may be something to read
+        self._cancelled = self._closed = False
+        self._seen = time.monotonic()
+        self._stream = self._http2.open(block, first, last=last, single=False)
+
+    def send(self, message: bytes) -> None:
+        """Another message, if there still is somebody to send it to."""
+        self._to_send.append(message)
+        self._stir()
+
+    def cancel(self) -> None:
+        """Ends it: who iterates gets ``RpcError``. Idempotent."""
+        self._cancelled = True
+        self._stir()
+
+    def _stir(self) -> None:
+        with self._lock:
+            if not self._closed:
+                with contextlib.suppress(BlockingIOError):  # it was stirred often enough
+                    os.write(self._wake, b"\1")
+
+    def close(self) -> None:
+        """Ends it, with the connection. For the thread that iterates. Idempotent."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._woken)
+                os.close(self._wake)
+        self._connection.close()
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        messages, stream = self._stream.messages, self._stream
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        try:
+            while True:
+                if messages:
+                    come = messages[:]
+                    messages.clear()
+                    yield come
+                elif stream.over:
+                    if stream.error is not None:
+                        raise stream.error
+                    return
+                else:
+                    self._more(poll)
+        finally:
+            self.close()
+
+    def _more(self, poll: select.poll) -> None:
+        """Waits until something came, or is to be sent."""
+        try:
+            self._flush()
+            if self._try and self._received():
+                return
+            silent = time.monotonic() - self._seen >= KEEPALIVE_S
+            ready = [fd for fd, _ in poll.poll(1000 * (KEEPALIVE_TIMEOUT_S if silent else KEEPALIVE_S))]
+            self._try = not ready or ready != [self._woken]
+            if self._woken in ready:
+                os.read(self._woken, 65536)
+                self._stirred()
+            elif not ready:
+                self._silent()
+        except OSError as e:
+            self._http2.lost(str(e))
+
+    def _received(self) -> bool:
+        self._try = False
+        try:
+            data = self._socket.recv(READ)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        if not data:
+            raise ConnectionError("the server closed the connection")
+        # Of what TLS has taken from the socket poll() knows nothing.
+        self._try = isinstance(self._socket, ssl.SSLSocket) or len(data) == READ
+        self._seen = time.monotonic()
+        self._http2.feed(data)
+        return True
+
+    def _flush(self) -> None:
+        out = self._http2.take()
+        if not out:
+            return
+        try:
+            sent = self._socket.send(out)
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            sent = 0
+        if sent < len(out):
+            self._socket.settimeout(WRITE_S)
+            self._socket.sendall(out[sent:])
+            self._socket.settimeout(0)
+
+    def _stirred(self) -> None:
+        if self._cancelled:
+            self._http2.cancel(self._stream, RpcError(Code.CANCELLED, "it was cancelled"))
+        with contextlib.suppress(IndexError):
+            while True:
+                self._http2.send(self._stream, self._to_send.popleft())
+
+    def _silent(self) -> None:
+        if time.monotonic() - self._seen >= KEEPALIVE_S + KEEPALIVE_TIMEOUT_S:
+            self._http2.lost("the server does not answer: keepalive")
+        else:
+            self._http2.ping()

@@ -1,0 +1,145 @@
+"""A connection on an event loop: calls with one answer, as futures."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import cast
+
+from kas.store.etcd.rpc.http2 import Connection, Stream
+from kas.store.etcd.rpc.status import Code, RpcError
+
+# Upstream's clientv3 settings (storage/storagebackend/factory/etcd3.go).
+KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 30.0, 10.0
+# What a peer may leave unread of what it was sent, its own window aside.
+MOST_UNREAD = 32 << 20
+
+
+class Looped(asyncio.Protocol):
+    """Made by ``dial``. A call begins at once and leaves at the end of the loop's turn, with others."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._http2 = loop, Connection()
+        self._transport: asyncio.Transport
+        self._flushing = False
+        self._seen = 0
+        self._pinged = False
+        self._alive: asyncio.TimerHandle | None = None
+        self.greeted: asyncio.Future[None] = loop.create_future()
+
+    @property
+    def usable(self) -> bool:
+        """Whether calls may begin."""
+        return not self._http2.leaving
+
+    def begin(self, block: bytes, message: bytes, within_s: float) -> Stream:
+        """A call, whose ``waiter`` gets the message that answers, or ``RpcError``. Raises ``RpcError``, too. Who does not wait to the end
+        says ``leave``."""
+        stream = self._http2.open(block, message, ended=self._ended)
+        stream.waiter = self._loop.create_future()
+        stream.timer = self._loop.call_later(within_s, self._late, stream)
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+        if self._alive is None:
+            self._seen, self._pinged = self._http2.heard, False
+            self._alive = self._loop.call_later(KEEPALIVE_S, self._look)
+        return stream
+
+    def _ended(self, stream: Stream) -> None:
+        stream.timer.cancel()
+        waiter: asyncio.Future[bytes] = stream.waiter
+        if waiter.done():
+            return
+        if stream.error is not None:
+            waiter.set_exception(stream.error)
+        elif len(stream.messages) == 1:
+            waiter.set_result(stream.messages[0])
+        else:
+            waiter.set_exception(RpcError(Code.INTERNAL, "an answer without a message"))
+
+    def leave(self, stream: Stream) -> None:
+        """Nobody waits any more. The server is told to give up what it has not begun."""
+        if not stream.over:
+            self._http2.cancel(stream, RpcError(Code.CANCELLED, "nobody waits", stream.unsent))
+            self._flush()
+
+    def _late(self, stream: Stream) -> None:
+        self._http2.cancel(stream, RpcError(Code.DEADLINE_EXCEEDED, "context deadline exceeded", stream.unsent))
+        self._flush()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        out = self._http2.take()
+        if out:
+            self._transport.write(out)
+        if self._http2.closed:
+            if self._transport.get_write_buffer_size():  # the server does not read; nothing that is left matters
+                self._transport.abort()
+            else:
+                self._transport.close()
+        elif self._transport.get_write_buffer_size() > MOST_UNREAD:
+            self._http2.lost("the server does not read")
+            self._transport.abort()
+
+    def _look(self) -> None:
+        """Whether the server lives: asked after a while in which nothing came though somebody waits."""
+        self._alive = None
+        if self._http2.heard != self._seen:
+            self._pinged = False
+        elif self._pinged:
+            self._http2.lost("the server does not answer: keepalive")
+            self._transport.abort()
+            return
+        elif self._http2.busy:
+            self._pinged = True
+            self._http2.ping()
+            self._flush()
+        self._seen = self._http2.heard
+        if self._http2.busy:
+            self._alive = self._loop.call_later(KEEPALIVE_TIMEOUT_S if self._pinged else KEEPALIVE_S, self._look)
+
+    def close(self) -> None:
+        """Ends the connection and its calls. Idempotent."""
+        self._http2.lost("the connection was closed")
+        self._transport.close()
+        if self._alive is not None:
+            self._alive.cancel()
+
+    # -- asyncio's
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        self._http2.feed(data)
+        if self._http2.ready and not self.greeted.done():
+            self.greeted.set_result(None)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio."""
+        self._http2.lost(f"the connection broke off: {exc}" if exc else "the server closed the connection")
+        if self._alive is not None:
+            self._alive.cancel()
+        if not self.greeted.done():
+            self.greeted.set_exception(ConnectionError(self._http2.leaving))
+            self.greeted.exception()
+
+
+async def dial(host: str, port: int, tls: ssl.SSLContext | None) -> Looped:
+    """A connection to a server that has greeted. Raises ``OSError``. For who bounds the time."""
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(lambda: Looped(loop), host, port, ssl=tls)
+    try:
+        told = connection._transport.get_extra_info("ssl_object")
+        if tls is not None and (told is None or told.selected_alpn_protocol() != "h2"):
+            raise ConnectionError("the server does not speak HTTP/2")
+        await connection.greeted
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,61 @@
+"""What calls end with: gRPC's status codes, and how trailers and HTTP say them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from urllib.parse import unquote_to_bytes
+
+from kas.store.etcd.rpc.hpack import Headers
+
+
+class Code(IntEnum):
+    """gRPC's status codes (google.rpc.Code)."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+# What an answer that is not gRPC's means (grpc: doc/http-grpc-status-mapping.md).
+OF_HTTP = {
+    b"400": Code.INTERNAL, b"401": Code.UNAUTHENTICATED, b"403": Code.PERMISSION_DENIED, b"404": Code.UNIMPLEMENTED,
+    b"429": Code.UNAVAILABLE, b"502": Code.UNAVAILABLE, b"503": Code.UNAVAILABLE, b"504": Code.UNAVAILABLE,
+}  # fmt: skip
+
+
+class RpcError(Exception):
+    """A call that did not succeed. ``unsent``: it is certain that the server did not begin with it. ``told``: these are the words of the
+    server's program, not of a connection, or of something between."""
+
+    def __init__(self, code: Code, details: str, unsent: bool = False, told: bool = False) -> None:
+        super().__init__(f"{code.name}: {details}")
+        self.code, self.details, self.unsent, self.told = code, details, unsent, told
+
+
+def verdict(headers: Headers) -> RpcError | None:
+    """What the last headers of an answer say; None: it succeeded. Without gRPC's status it is HTTP's."""
+    said = headers.get(b"grpc-status")
+    if said == b"0":
+        return None
+    if said is None:
+        http = headers.get(b":status", b"200")
+        return RpcError(OF_HTTP.get(http, Code.UNKNOWN), f"an answer without a status; HTTP {http.decode(errors='replace')}")
+    try:
+        code = Code(int(said))
+    except ValueError:
+        code = Code.UNKNOWN
+    return RpcError(code, unquote_to_bytes(headers.get(b"grpc-message", b"")).decode(errors="replace"), told=True)

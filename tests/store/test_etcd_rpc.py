@@ -1,0 +1,594 @@
+"""The gRPC client for etcd: what a server may do to it, from the odd to the hostile, and what a caller is told then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kas.store import StoreError, Unavailable, Unknown
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import PUT, RANGE, TXN, AsyncClient, Client, Config
+from kas.store.etcd.rpc import hpack, http2
+from kas.store.etcd.rpc.blocking import Blocking, Following
+from kas.store.etcd.rpc.http2 import CONTINUATION, DATA, GOAWAY, HEADERS, PING, PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
+from kas.store.etcd.rpc.status import RpcError
+from tests.etcd import Etcd
+from tests.pki import authority, issue
+
+OK = pb.TxnResponse(header=pb.ResponseHeader(revision=7), succeeded=True).SerializeToString()
+FIRST = b"\x88" + hpack.literal(b"content-type", b"application/grpc")  # :status 200
+DONE = hpack.literal(b"grpc-status", b"0")
+
+
+def packed(message: bytes) -> bytes:
+    return b"\0" + struct.pack(">I", len(message)) + message
+
+
+class Talk:
+    """One connection, as the server sees it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.file = sock.makefile("rb")
+        assert self.file.read(24).startswith(b"PRI * HTTP/2.0")
+
+    def send(self, *frames: bytes) -> None:
+        self.sock.sendall(b"".join(frames))
+
+    def frame(self) -> tuple[int, int, int, bytes]:
+        """Kind, flags, stream and payload of the next. Raises EOFError."""
+        head = self.file.read(9)
+        if len(head) < 9:
+            raise EOFError
+        high, low, kind, flags, stream = struct.unpack(">HBBBI", head)
+        return kind, flags, stream, self.file.read(high << 8 | low)
+
+    def greet(self, **values: int) -> None:
+        self.send(frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", getattr(http2, k), v) for k, v in values.items())))
+
+    def asked(self) -> tuple[int, bytes]:
+        """The next whole request."""
+        message: dict[int, bytes] = {}
+        while True:
+            kind, flags, stream, payload = self.frame()
+            if kind == DATA:
+                message[stream] = message.get(stream, b"") + payload
+                if flags & 1:
+                    return stream, message[stream][5:]
+
+    def answer(self, stream: int, message: bytes = OK) -> None:
+        self.send(frame(HEADERS, 4, stream, FIRST), frame(DATA, 0, stream, packed(message)), frame(HEADERS, 5, stream, DONE))
+
+
+Script = Callable[[Talk], None]
+
+
+class Peer:
+    """A server that does with each connection what a script says; a context manager. ``failed`` has what scripts did not expect."""
+
+    def __init__(self, script: Script) -> None:
+        self._script, self.failed = script, []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._ended = False
+        self.connections = 0
+
+    def __enter__(self) -> Peer:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._ended:
+            try:
+                sock = self._listener.accept()[0]
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with sock:
+            try:
+                self._script(Talk(sock))
+            except (EOFError, OSError):
+                return
+            except BaseException as e:
+                self.failed.append(e)
+
+    @property
+    def config(self) -> Config:
+        return Config((self.url,))
+
+
+def in_thread(config: Config, call: Any, request: Any, within_s: float) -> Any:
+    client = Client(config)
+    try:
+        return client.call(call, request, within_s)
+    finally:
+        client.close()
+
+
+def on_loop(config: Config, call: Any, request: Any, within_s: float) -> Any:
+    async def run() -> Any:
+        client = AsyncClient(config)
+        try:
+            return await client.call(call, request, within_s)
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(params=[in_thread, on_loop])
+def ask(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    return request.param
+
+
+def script(*frames: Callable[[int], bytes] | bytes, keep: bool = True) -> Script:
+    """Greets, waits for a request, and says ``frames``, of its stream; then nothing, or hangs up."""
+
+    def run(talk: Talk) -> None:
+        talk.greet()
+        stream = talk.asked()[0]
+        talk.send(*(f if isinstance(f, bytes) else f(stream) for f in frames))
+        while keep:
+            talk.frame()
+
+    return run
+
+
+def header(payload: bytes, flags: int = 4, kind: int = HEADERS) -> Callable[[int], bytes]:
+    return lambda stream: frame(kind, flags, stream, payload)
+
+
+def starved(talk: Talk) -> None:
+    talk.greet(INITIAL_WINDOW=0)
+    while True:
+        assert talk.frame()[0] != DATA
+
+
+def refuses(talk: Talk) -> None:
+    talk.greet()
+    while True:
+        talk.send(frame(RST_STREAM, 0, talk.asked()[0], struct.pack(">I", 7)))
+
+
+def silence(talk: Talk) -> None:
+    while True:
+        talk.frame()
+
+
+def of_its_own(talk: Talk) -> None:
+    talk.send(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
+    talk.asked()
+
+
+def flood(talk: Talk) -> None:
+    talk.greet()
+    stream = talk.asked()[0]
+    talk.send(frame(HEADERS, 0, stream, FIRST))
+    while True:
+        talk.send(frame(CONTINUATION, 0, stream, b""))
+
+
+def pings(talk: Talk) -> None:
+    """Floods without reading what comes back."""
+    talk.greet()
+    talk.asked()
+    while True:
+        talk.send(frame(PING, 0, 0, b"12345678") * 1000)
+
+
+def status(code: int, text: bytes = b"") -> Callable[[int], bytes]:
+    return header(FIRST + hpack.literal(b"grpc-status", b"%d" % code) + hpack.literal(b"grpc-message", text), 5)
+
+
+# What a server does, and what a write is told then; of a call that may be asked twice it is always Unavailable but where etcd refuses it.
+ENDINGS = {
+    "hangs up": (script(keep=False), Unknown),
+    "half a frame": (script(lambda s: frame(HEADERS, 4, s, FIRST)[:12], keep=False), Unknown),
+    "half an answer": (script(header(FIRST), lambda s: frame(DATA, 0, s, packed(OK)[:6]), keep=False), Unknown),
+    "half a message": (script(header(FIRST), lambda s: frame(DATA, 0, s, packed(OK)[:6]), header(DONE, 5)), Unknown),
+    "silence": (script(), Unknown),
+    "leaves, and has not begun": (script(frame(GOAWAY, 0, 0, struct.pack(">II", 0, 0))), Unavailable),
+    "leaves in the middle": (script(lambda s: frame(GOAWAY, 0, 0, struct.pack(">II", s, 0)), keep=False), Unknown),
+    "resets": (script(lambda s: frame(RST_STREAM, 0, s, struct.pack(">I", 2))), Unknown),
+    "resets without having begun": (refuses, Unavailable),
+    "resets after headers": (script(header(FIRST), lambda s: frame(RST_STREAM, 0, s, struct.pack(">I", 7))), Unknown),
+    "a table of headers": (script(header(b"\xc6")), Unknown),
+    "headers that break off": (script(header(FIRST[:-3])), Unknown),
+    "bad Huffman": (script(header(b"\x00\x84\xff\xff\xff\xff\x00")), Unknown),
+    "huge headers": (script(lambda s: frame(HEADERS, 0, s, b"\0" * 16384) + frame(CONTINUATION, 0, s, b"\0" * 16384)), Unknown),
+    "continuations without end": (flood, Unknown),
+    "pings without end": (pings, Unknown),
+    "headers cut by another frame": (script(header(FIRST, 0), frame(PING, 0, 0, b"12345678")), Unknown),
+    "a frame that is too large": (script(lambda s: frame(DATA, 0, s, b"x" * 16385)), Unknown),
+    "data first": (script(lambda s: frame(DATA, 0, s, packed(OK))), Unknown),
+    "data of nobody's stream": (script(frame(DATA, 0, 99, packed(OK))), Unknown),
+    "a push": (script(header(b"\0\0\0\2", kind=PUSH_PROMISE)), Unknown),
+    "wrong padding": (script(header(b"\x7f" + FIRST, 4 | 8)), Unknown),
+    "wrong settings": (script(frame(SETTINGS, 0, 0, b"12345")), Unknown),
+    "a window wider by nothing": (script(frame(WINDOW_UPDATE, 0, 0, b"\0\0\0\0")), Unknown),
+    "a window too wide": (script(frame(WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff")), Unknown),
+    "a compressed message": (script(header(FIRST), lambda s: frame(DATA, 0, s, b"\1" + packed(OK)[1:])), Unknown),
+    "a huge message": (script(header(FIRST), lambda s: frame(DATA, 0, s, b"\0\xff\xff\xff\xff" + OK)), Unknown),
+    "two messages": (script(header(FIRST), lambda s: frame(DATA, 0, s, packed(OK) * 2), header(DONE, 5)), Unknown),
+    "no message": (script(header(FIRST), header(DONE, 5)), Unknown),
+    "no trailers": (script(header(FIRST), lambda s: frame(DATA, 1, s, packed(OK))), Unknown),
+    "no status": (script(header(FIRST), lambda s: frame(DATA, 0, s, packed(OK)), header(FIRST, 5)), Unknown),
+    "something between, that refuses": (script(header(b"\x8c", 5)), Unknown),
+    "a web page": (script(header(b"\x88" + hpack.literal(b"content-type", b"text/html"))), Unknown),
+    "a new leader": (script(status(14, b"etcdserver: leader changed")), Unknown),
+    "a refusal": (script(status(9, b"etcdserver: no%20space, %e2%82%ac")), StoreError),
+    "a window of nothing": (starved, Unavailable),
+    "another protocol": (of_its_own, Unavailable),
+}
+
+
+# Where nothing but time ends the call, or lets it give up trying.
+ENDLESS = ("silence", "pings without end")
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_what_is_told_of_a_write(ask: Callable[..., Any], name: str) -> None:
+    run, error = ENDINGS[name]
+    with Peer(run) as peer:
+        with pytest.raises(StoreError) as caught:
+            ask(peer.config, TXN, pb.TxnRequest(), 3.0 if name in ENDLESS else 0.5 if error is Unavailable else 60.0)
+        assert (type(caught.value), peer.failed) == (error, [])
+        if name == "a refusal":
+            assert str(caught.value) == "etcdserver: no space, €"
+    with Peer(run) as peer:
+        with pytest.raises(StoreError) as caught:
+            ask(peer.config, RANGE, pb.RangeRequest(), 60.0 if error is StoreError else 0.5)
+        assert type(caught.value) is (StoreError if error is StoreError else Unavailable)
+
+
+def test_a_write_that_was_not_begun_goes_to_another_server(ask: Callable[..., Any]) -> None:
+    def answers(talk: Talk) -> None:
+        talk.greet()
+        talk.answer(talk.asked()[0])
+        talk.frame()
+
+    for name in ("leaves, and has not begun", "resets without having begun"):
+        with Peer(ENDINGS[name][0]) as leaving, Peer(answers) as other:
+            answer = ask(Config((leaving.url, other.url)), TXN, pb.TxnRequest(), 10.0)
+            assert (answer.header.revision, leaving.connections, other.connections) == (7, 1, 1)
+
+
+def test_a_write_reaches_another_server_when_the_first_does_not_greet(ask: Callable[..., Any]) -> None:
+    def answers(talk: Talk) -> None:
+        talk.greet()
+        talk.answer(talk.asked()[0])
+        talk.frame()
+
+    with Peer(silence) as silent, Peer(answers) as other:
+        assert ask(Config((silent.url, other.url)), TXN, pb.TxnRequest(), 4.0).header.revision == 7
+
+
+def test_an_answer_in_the_oddest_form_is_read(ask: Callable[..., Any]) -> None:
+    def run(talk: Talk) -> None:
+        talk.greet()
+        stream = talk.asked()[0]
+        talk.send(
+            frame(HEADERS, 4, stream, b"\x08\x03100"),
+            frame(99, 255, 12345, b"a frame of the future"),
+            frame(SETTINGS, 0, 0, struct.pack(">HI", 99, 5)),
+            frame(HEADERS, 8 | 32, stream, b"\x02" + b"\0\0\0\0\5" + b"\x20" + FIRST[:4] + b"\0\0"),
+            frame(CONTINUATION, 0, stream, FIRST[4:9]),
+            frame(CONTINUATION, 4, stream, FIRST[9:]),
+        )
+        for byte in packed(OK):
+            talk.send(frame(DATA, 8, stream, b"\3" + bytes([byte]) + b"pad"), frame(PING, 0, 0, b"12345678"))
+        # grpc-status literal with a name that is Huffman coded, and remembered nowhere
+        talk.send(frame(HEADERS, 5, stream, b"\x40" + hpack.literal(b"grpc-status", b"0")[1:]))
+        acknowledged = 0
+        while acknowledged < len(packed(OK)):
+            kind, flags, _, payload = talk.frame()
+            acknowledged += (kind, flags, payload) == (PING, 1, b"12345678")
+
+    with Peer(run) as peer:
+        assert ask(peer.config, TXN, pb.TxnRequest(), 10.0).header.revision == 7
+        assert peer.failed == []
+
+
+def test_a_large_request_goes_through_small_windows(ask: Callable[..., Any]) -> None:
+    value = bytes(range(256)) * 600
+
+    def run(talk: Talk) -> None:
+        talk.greet(INITIAL_WINDOW=10)
+        got, stream, ended = b"", 0, False
+        while not ended:
+            kind, flags, number, payload = talk.frame()
+            if kind == DATA:
+                got, stream, ended = got + payload, number, bool(flags & 1)
+                more = struct.pack(">I", max(1, len(payload)))
+                talk.send(frame(WINDOW_UPDATE, 0, 0, more), frame(WINDOW_UPDATE, 0, number, struct.pack(">I", 5000)))
+        assert got == packed(pb.RangeRequest(key=value).SerializeToString())
+        talk.answer(stream, b"")
+        talk.frame()
+
+    with Peer(run) as peer:
+        ask(peer.config, RANGE, pb.RangeRequest(key=value), 20.0)
+        assert peer.failed == []
+
+
+def test_a_large_answer_comes_through_our_windows(ask: Callable[..., Any]) -> None:
+    large = pb.RangeResponse(kvs=[pb.KeyValue(value=b"v" * (12 << 20))]).SerializeToString()
+
+    def run(talk: Talk) -> None:
+        talk.greet()
+        stream = talk.asked()[0]
+        talk.send(frame(HEADERS, 4, stream, FIRST))
+        room, left = http2.STREAM_WINDOW, packed(large)
+        while left:
+            n = min(room, 16384, len(left))
+            talk.send(frame(DATA, 0, stream, left[:n]))
+            left, room = left[n:], room - n
+            while room < 16384 and left:
+                kind, _, number, payload = talk.frame()
+                if kind == WINDOW_UPDATE and number == stream:
+                    room += struct.unpack(">I", payload)[0]
+        talk.send(frame(HEADERS, 5, stream, DONE))
+        talk.frame()
+
+    with Peer(run) as peer:
+        assert len(ask(peer.config, RANGE, pb.RangeRequest(), 30.0).kvs[0].value) == 12 << 20
+        assert peer.failed == []
+
+
+def test_no_more_calls_are_open_than_the_server_wants() -> None:
+    def run(talk: Talk) -> None:
+        talk.greet(MOST_STREAMS=1)
+        while True:
+            stream = talk.asked()[0]
+            talk.answer(stream)
+
+    async def check(config: Config) -> None:
+        client = AsyncClient(config)
+        answers = await asyncio.gather(*(client.call(TXN, pb.TxnRequest(), 10.0) for _ in range(20)))
+        assert [a.header.revision for a in answers] == [7] * 20
+        await client.close()
+
+    with Peer(run) as peer:
+        asyncio.run(check(peer.config))
+        assert (peer.failed, peer.connections) == ([], 1)
+
+
+def test_who_does_not_wait_any_more_lets_go_of_the_call() -> None:
+    reset = threading.Event()
+
+    def run(talk: Talk) -> None:
+        talk.greet()
+        stream = talk.asked()[0]
+        while talk.frame()[:3] != (RST_STREAM, 0, stream):
+            pass
+        reset.set()
+        talk.answer(stream)  # too late
+        talk.answer(talk.asked()[0])
+        talk.frame()
+
+    async def check(config: Config) -> None:
+        client = AsyncClient(config)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.call(TXN, pb.TxnRequest(), 10.0), 0.2)
+        assert await asyncio.to_thread(reset.wait, 10)
+        assert (await client.call(TXN, pb.TxnRequest(), 10.0)).header.revision == 7
+        await client.close()
+
+    with Peer(run) as peer:
+        asyncio.run(check(peer.config))
+        assert (peer.failed, peer.connections) == ([], 1)
+
+
+def test_a_server_that_does_not_answer_pings_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("looped", "blocking"):
+        monkeypatch.setattr(f"kas.store.etcd.rpc.{module}.KEEPALIVE_S", 0.1)
+        monkeypatch.setattr(f"kas.store.etcd.rpc.{module}.KEEPALIVE_TIMEOUT_S", 0.1)
+    with Peer(script()) as peer:
+        with pytest.raises(Unknown, match="keepalive"):
+            on_loop(peer.config, TXN, pb.TxnRequest(), 60.0)
+        client = Client(peer.config)
+        with pytest.raises(RpcError, match="keepalive"):
+            list(client.watch(pb.WatchRequest()))
+        client.close()
+
+
+def test_threads_share_connections() -> None:
+    def run(talk: Talk) -> None:
+        talk.greet()
+        while True:
+            talk.answer(talk.asked()[0])
+
+    with Peer(run) as peer:
+        client = Client(peer.config)
+        with ThreadPoolExecutor(4) as threads:
+            answers = list(threads.map(lambda _: client.call(TXN, pb.TxnRequest()).header.revision, range(200)))
+        client.close()
+        assert answers == [7] * 200
+        assert 1 <= peer.connections <= 4
+
+
+def test_a_connection_that_ended_unseen_costs_no_call(ask: Callable[..., Any]) -> None:
+    def run(talk: Talk) -> None:
+        talk.greet()
+        talk.answer(talk.asked()[0])  # and hangs up
+
+    with Peer(run) as peer:
+        client = Client(peer.config)
+        for _ in range(5):
+            assert client.call(TXN, pb.TxnRequest()).header.revision == 7
+            while any(c.idle() for c in client._idle[client._targets[0]]):
+                pass
+        client.close()
+        assert peer.connections == 5
+
+
+def test_a_stream_hears_what_is_sent_and_ends_when_told() -> None:
+    def run(talk: Talk) -> None:
+        talk.greet()
+        kind = -1
+        while kind != DATA:
+            kind, _, stream, payload = talk.frame()
+        talk.send(frame(HEADERS, 4, stream, FIRST))
+        while True:
+            talk.send(frame(DATA, 0, stream, payload))  # what was said comes back
+            kind = -1
+            while kind != DATA:
+                kind, _, stream, payload = talk.frame()
+
+    with Peer(run) as peer:
+        host, port = peer.url[7:].split(":")
+        following = Following(Blocking(host, int(port), None, 10.0), b"\x83", b"first")
+        heard = []
+        with pytest.raises(RpcError, match="cancelled"):
+            for messages in following:
+                heard += messages
+                threading.Thread(target=following.cancel if len(heard) == 3 else lambda: following.send(b"more")).start()
+        assert heard[:3] == [b"first", b"more", b"more"]
+        following.cancel()  # of no consequence
+        following.send(b"nobody")
+
+
+def test_header_blocks_are_read_as_the_specification_says() -> None:
+    # RFC 7541, C.4.1 and C.6.1, but for what they remember.
+    assert hpack.huffman(bytes.fromhex("f1e3c2e5f23a6ba0ab90f4ff")) == b"www.example.com"
+    block = bytes.fromhex("4882640258 85aec3771a4b 6196d07abe941054d444a8200595040b8166e082a62d1bff 6e919d29ad171863c78f0b97c8e9ae82ae43d3")
+    assert hpack.Decoder().decode(block) == {
+        b":status": b"302", b"cache-control": b"private", b"date": b"Mon, 21 Oct 2013 20:13:21 GMT", b"location": b"https://www.example.com",
+    }  # fmt: skip
+    for long in (b"x" * 126, b"x" * 127, b"x" * 128, b"x" * 10_000):
+        assert hpack.Decoder().decode(hpack.literal(b"name", long)) == {b"name": long}
+    for wrong in (b"\x80", b"\xbe", b"\xff\xff\xff\xff\xff\xff", b"\x3f\x01", b"\x00\x81\x00\x00", b"\x00\x01", b"\x00\x82\xff\xff\x00"):
+        with pytest.raises(hpack.Malformed):
+            hpack.Decoder().decode(wrong)
+
+
+FRAMES = st.builds(
+    lambda kind, flags, stream, payload: frame(kind, flags, stream, payload),
+    st.integers(0, 10), st.sampled_from([0, 1, 4, 5, 8, 12, 32, 255]), st.sampled_from([0, 1, 3, 5, 2]),
+    st.one_of(st.binary(max_size=40), st.sampled_from([FIRST, DONE, packed(OK), b"\0\0\0\7", b"\0\3\0\0\0\1"])),
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.one_of(FRAMES, FRAMES, st.binary(max_size=20)), max_size=12), st.integers(1, 60))
+def test_whatever_comes_ends_calls_or_goes_on(frames: list[bytes], cut: int) -> None:
+    connection = http2.Connection()
+    streams = [connection.open(b"\x83", b"m", single=i < 2) for i in range(3)]
+    data = frame(SETTINGS, 0, 0) + b"".join(frames)
+    for at in range(0, len(data), cut):
+        connection.feed(data[at : at + cut])
+    connection.lost("over")
+    for stream in streams:
+        assert stream.over and (stream.error is not None or stream._headers is not None or not stream.messages)
+        assert not stream.single or len(stream.messages) <= 1
+
+
+def test_grpcio_is_not_needed() -> None:
+    code = "import sys; sys.modules['grpc'] = None; import kas.replicator, kas.storage.etcdplace"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+class Secured(Etcd):
+    """An etcd that wants certificates of its clients."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.url = self.url.replace("http:", "https:")
+        ca = authority("etcd-ca")
+        self.ca = ca.write(directory, "ca")[0]
+        self.own = issue([("CN", "etcd")], ca, usages=("server", "client"), ips=("127.0.0.1",)).write(directory, "server")
+        self.client = issue([("CN", "kas")], ca).write(directory, "client")
+
+    @property
+    def config(self) -> Config:
+        return Config((self.url,), self.ca, *self.client)
+
+    def spawn(self, *flags: str) -> None:
+        cert, key = self.own
+        super().spawn("--cert-file", cert, "--key-file", key, "--trusted-ca-file", self.ca, "--client-cert-auth", *flags)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with Secured(tmp_path_factory.mktemp("etcd")) as etcd:
+        yield etcd
+
+
+def test_calls_over_tls_with_a_client_certificate(ask: Callable[..., Any], secured: Secured) -> None:
+    value = b"v" * 1_000_000
+    ask(secured.config, PUT, pb.PutRequest(key=b"/tls", value=value), 10.0)
+    assert ask(secured.config, RANGE, pb.RangeRequest(key=b"/tls"), 10.0).kvs[0].value == value
+
+
+def test_streams_over_tls(secured: Secured) -> None:
+    client = Client(secured.config)
+    revisions = [client.call(PUT, pb.PutRequest(key=b"/w/%d" % i, value=b"v" * 500_000)).header.revision for i in range(4)]
+    request = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"/w/", range_end=b"/w0", start_revision=revisions[0]))
+    seen: list[int] = []
+    with contextlib.closing(client.watch(request)) as following:
+        for messages in following:
+            for answer in map(pb.WatchResponse.FromString, messages):
+                seen += [event.kv.mod_revision for event in answer.events]
+            if len(seen) == 4:
+                client.call(PUT, pb.PutRequest(key=b"/w/4"))
+            elif len(seen) > 4:
+                break
+    assert seen[:4] == revisions
+    assert sum(len(piece.blob) for piece in client.snapshot()) > 500_000
+    client.close()
+
+
+def test_who_cannot_show_or_verify_a_certificate_reaches_nobody(ask: Callable[..., Any], secured: Secured, tmp_path: Path) -> None:
+    stranger = authority("stranger")
+    own = issue([("CN", "kas")], stranger).write(tmp_path, "client")
+    for config in (
+        replace(secured.config, certfile="", keyfile=""),
+        replace(secured.config, certfile=own[0], keyfile=own[1]),
+        replace(secured.config, cafile=stranger.write(tmp_path, "ca")[0]),
+        replace(secured.config, servers=(secured.url.replace("127.0.0.1", "localhost"),)),
+        replace(secured.config, servers=(secured.url.replace("https:", "http:"),)),
+    ):
+        with pytest.raises(Unavailable):
+            ask(config, PUT, pb.PutRequest(key=b"/never"), 1.0)
+    assert not ask(secured.config, RANGE, pb.RangeRequest(key=b"/never"), 10.0).kvs
+
+
+def test_certificates_are_looked_at_first_and_again_for_each_connection(secured: Secured, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.pem"
+    bad.write_text("nothing")
+    for config in (
+        replace(secured.config, cafile=str(bad)), replace(secured.config, certfile=str(bad)), replace(secured.config, keyfile="/nowhere")
+    ):  # fmt: skip
+        for made in (Client, AsyncClient):
+            with pytest.raises(StoreError, match="etcd's certificates"):
+                made(config)
+    cert = tmp_path / "client.crt"
+    cert.write_bytes(Path(secured.client[0]).read_bytes())
+    client = Client(replace(secured.config, certfile=str(cert)))
+    cert.unlink()
+    with pytest.raises(Unavailable, match="etcd's certificates"):
+        client.call(RANGE, pb.RangeRequest(key=b"/"), 0.3)
+    cert.write_bytes(Path(secured.client[0]).read_bytes())
+    client.call(RANGE, pb.RangeRequest(key=b"/"))
+    client.close()
