@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 from kas.admission import CREATE, Attributes, Chain
@@ -11,6 +12,11 @@ from kas.meta import errors
 from kas.meta.waiting import awaited
 from kas.registry.strategy import Context, Obj
 from kas.request.http import Request
+
+
+def _others(req: Request, seconds: float) -> None:
+    """Counts what was not this server's time."""
+    req.aside += seconds
 
 
 class RequestAdmission:
@@ -28,12 +34,10 @@ class RequestAdmission:
             operation, served.group, served.version, served.resource, ctx.subresource, kind or served.kind, ctx.namespace, name, None, None,
             req.user, options, ctx.dry_run, ctx.now, req.warn, req.annotate,
         )  # fmt: skip
-        self._attributes.deadline, self._attributes.waited = req.deadline, self._waited
+        # Of the request, not of this object: a circle would keep bodies until the collector comes.
+        self._attributes.deadline, self._attributes.waited = req.deadline, partial(_others, req)
         self._attributes.bodies_recorded = req.audit is not None and req.audit.level != "Metadata"
         self.warn = req.warn
-
-    def _waited(self, seconds: float) -> None:
-        self._req.aside += seconds
 
     @property
     def obj(self) -> Obj:

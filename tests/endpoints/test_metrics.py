@@ -630,8 +630,9 @@ async def converted(m: Metered, sample: str, **labels: str) -> None:
     """An object that a webhook does not convert: nobody is there."""
     client = {"url": "https://127.0.0.1:1/x"}
     d: Any = SimpleNamespace(
-        name="widgets.example.com", conversion={"strategy": "Webhook", "webhookClientConfig": client, "conversionReviewVersions": ["v1"]}
-    )
+        name="widgets.example.com", group="example.com", versions=(SimpleNamespace(name="v1"), SimpleNamespace(name="v2")),
+        conversion={"strategy": "Webhook", "webhookClientConfig": client, "conversionReviewVersions": ["v1"]},
+    )  # fmt: skip
     converter = converters(HookClients(Users({}), None, Shares(1)), m.server.metrics)(d)  # type: ignore[arg-type]
     widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
     with pytest.raises(ApiError):
