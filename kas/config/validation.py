@@ -36,7 +36,7 @@ CORS_HELP = (
 
 # Flags that name files which have to be readable.
 FILES = (
-    "tls-cert-file", "tls-private-key-file", "token-auth-file", "service-account-signing-key-file", "proxy-client-cert-file",
+    "tls-cert-file", "tls-private-key-file", "token-auth-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
     "admission-control-config-file", "basic-auth-file", "client-ca-file", "requestheader-client-ca-file",
 )  # fmt: skip
@@ -56,7 +56,7 @@ def _serving(o: Options) -> Iterator[str]:
         yield "missing filename for serving cert"
     if o.tls_min_version not in TLS_VERSIONS:
         yield f"unknown tls version {quote(o.tls_min_version)}"
-    yield from filter(None, map(ciphers.problem, o.tls_cipher_suites))
+    yield from list(filter(None, map(ciphers.problem, o.tls_cipher_suites)))[:1]  # upstream tells the first
     for pattern in o.cors_allowed_origins:
         yield from _origin(pattern)
     if any(d not in ("includeSubDomains", "preload") and not _MAX_AGE.fullmatch(d) for d in o.strict_transport_security_directives):
@@ -143,14 +143,22 @@ def _installed(*modules: str) -> bool:
 
 
 def _files(o: Options) -> Iterator[str]:
-    pairs = [file for text in o.tls_sni_cert_key for file in text.partition(":")[0].split(",")]
-    for path in (*(getattr(o, name.replace("-", "_")) for name in FILES), *o.service_account_key_file, *pairs):
-        if path:
-            try:
-                with open(path, "rb"):
-                    pass
-            except OSError as e:
-                yield f"open {path}: {(e.strerror or str(e)).lower()}"
+    for path in (*(getattr(o, name.replace("-", "_")) for name in FILES), *o.service_account_key_file):
+        yield from _unreadable(path)
+    for text in o.tls_sni_cert_key:
+        pair = text.partition(":")[0].split(",")
+        yield from (f"failed to load SNI cert and key: {why}" for why in [*_unreadable(pair[0]), *_unreadable(pair[-1])][:1])
+    for why in _unreadable(o.service_account_signing_key_file):
+        yield f"failed to parse service-account-issuer-key-file: {why}"
+
+
+def _unreadable(path: str) -> Iterator[str]:
+    if path:
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as e:
+            yield f"open {path}: {(e.strerror or str(e)).lower()}"
 
 
 def _clients(o: Options) -> Iterator[str]:
@@ -188,6 +196,7 @@ def _certificates(path: str) -> frozenset[bytes] | None:
 
 
 def _identity(o: Options) -> Iterator[str]:
+    seen = set[str]()
     for issuer in o.service_account_issuer if "service-account-issuer" in o.given else ():
         if not issuer:
             yield "service-account-issuer should not be an empty string"
@@ -198,6 +207,10 @@ def _identity(o: Options) -> Iterator[str]:
                 parse_request_uri(issuer)
             except ValueError as e:
                 yield f"service-account-issuer {quote(issuer)} contained a ':' but was not a valid URL: parse {quote(issuer)}: {e}"
+                continue
+        if issuer and issuer in seen:
+            yield f"service-account-issuer {quote(issuer)} is already specified"
+        seen.add(issuer)
     # The default issuer belongs to the key this server makes: who brings a key says whose tokens it signs.
     nameless = bool(o.service_account_signing_key_file) and "service-account-issuer" not in o.given
     if nameless:
@@ -214,10 +227,24 @@ def _identity(o: Options) -> Iterator[str]:
             yield "--service-account-signing-endpoint needs the extra kas[signer]: pip install 'kas[signer]'"
     if o.service_account_max_token_expiration and not 3600 <= o.service_account_max_token_expiration <= MAX_EXPIRATION_S:
         yield "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"
-    if o.service_account_jwks_uri and not o.service_account_jwks_uri.startswith("https://"):
-        yield f"service-account-jwks-uri requires https scheme, parsed as: {o.service_account_jwks_uri}"
+    yield from _jwks_uri(o.service_account_jwks_uri)
     if bool(o.kubelet_client_certificate) != bool(o.kubelet_client_key):
         yield "--kubelet-client-certificate and --kubelet-client-key go together"
+
+
+def _jwks_uri(uri: str) -> Iterator[str]:
+    from kas.meta.gourl import parse_request_uri
+
+    if not uri:
+        return
+    try:
+        parse_request_uri(uri)
+    except ValueError as e:
+        if str(e) != "invalid URI for request":  # of a relative one, which may be parsed
+            yield f"service-account-jwks-uri must be a valid URL: parse {quote(uri)}: {e}"
+            return
+    if urlsplit(uri).scheme != "https":
+        yield f"service-account-jwks-uri requires https scheme, parsed as: {uri}"
 
 
 def _authorization(o: Options) -> Iterator[str]:

@@ -108,7 +108,15 @@ def test_nothing_given_nothing_said():
     [
         (["--oidc-issuer-url=https://x", "--oidc-client-id=c", "--oidc-signing-algs=HS256"], ['oidc: unsupported signing alg: "HS256"']),
         (["--oidc-username-claim=email"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
-        (["--oidc-username-claim=sub"], []),  # is the default
+        (["--oidc-username-claim=sub"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
+        (["--service-account-issuer=a", "--service-account-issuer=a"], ['service-account-issuer "a" is already specified']),
+        (["--service-account-jwks-uri=https://[x"],
+         ['service-account-jwks-uri must be a valid URL: parse "https://[x": missing \']\' in host']),
+        (["--service-account-jwks-uri=x"], ["service-account-jwks-uri requires https scheme, parsed as: x"]),
+        (["--service-account-signing-key-file=/gone", "--service-account-issuer=a"],
+         ["failed to parse service-account-issuer-key-file: open /gone: no such file or directory"]),
+        (["--tls-sni-cert-key=/gone,/gone"], ["failed to load SNI cert and key: open /gone: no such file or directory"]),
+        (["--tls-cipher-suites=A,B"], ["Cipher suite A not supported or doesn't exist"]),
     ],
 )  # fmt: skip
 def test_flags_of_tokens_of_others(flags, says):
