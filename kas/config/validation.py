@@ -94,6 +94,10 @@ def _limits(o: Options) -> Iterator[str]:
                  "default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds", "worker-timeout"):  # fmt: skip
         if getattr(o, name.replace("-", "_")) < 0:
             yield f"--{name} can not be negative value"
+    if o.livez_grace_period < 0:
+        yield "--livez-grace-period can not be a negative value"
+    if o.shutdown_watch_termination_grace_period < 0:
+        yield "shutdown-watch-termination-grace-period, if provided, can not be a negative value"
     for name in ("request-timeout", "history-window", "event-ttl", "shutdown-grace", "store-max-size", "history-max-size"):
         value = getattr(o, name.replace("-", "_"))
         if value == 0 or (value < 0 and name != "request-timeout"):
@@ -108,6 +112,13 @@ def _limits(o: Options) -> Iterator[str]:
             f"invalid configuration: MaxRequestsInFlight={reads} and MaxMutatingRequestsInFlight={writes}; they must add up to something "
             "positive"
         )
+    if o.enable_priority_and_fairness:
+        # Flow control's own objects are of that version; the most particular key decides.
+        for key in ("flowcontrol.apiserver.k8s.io/v1", "api/ga", "api/all"):
+            if o.runtime_config.get(key) == "false":
+                yield f"--runtime-config={key}=false conflicts with --enable-priority-and-fairness=true"
+            if key in o.runtime_config:
+                break
     if not 0 <= o.goaway_chance <= 0.02:
         yield "--goaway-chance can not be less than 0 or greater than 0.02"
 
@@ -115,7 +126,9 @@ def _limits(o: Options) -> Iterator[str]:
 def _ports(o: Options) -> Iterator[str]:
     ports = {"secure": o.secure_port, "insecure": o.insecure_port, "read-only": o.read_only_port}
     for name, port in ports.items():
-        if not -1 <= port <= 65535:
+        if name == "secure" and port > 65535:
+            yield f"--secure-port {port} must be between 1 and 65535, inclusive. It cannot be turned off with 0"
+        elif not -1 <= port <= 65535:
             yield f"--{name}-port {port} must be between 0 and 65535, inclusive. 0 for turning off {name} port"
     if not any(ports.values()):  # upstream has only the secure one; here another may serve in its place
         yield "--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0"
@@ -273,17 +286,26 @@ def _authorization(o: Options) -> Iterator[str]:
 
 def _network(o: Options) -> Iterator[str]:
     networks = []
-    for part in o.service_cluster_ip_range.split(","):
+    for i, part in enumerate(o.service_cluster_ip_range.split(",")):
         try:
             networks.append(ipaddress.ip_network(part.strip()))
-        except ValueError as e:
-            yield f"--service-cluster-ip-range: {e}"
-    if len(networks) > 2 or (len(networks) == 2 and networks[0].version == networks[1].version):
-        yield "--service-cluster-ip-range: at most one range of each IP family"
-    for net in networks:
+        except ValueError:
+            yield f"service-cluster-ip-range[{i}] is not {'an ip net' if i else 'a valid cidr'}"
+    if len(networks) > 2:
+        yield "--service-cluster-ip-range must not contain more than two entries"
+    elif len(networks) == 2 and networks[0].version == networks[1].version:
+        yield "--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family"
+    for which, net in zip(("primary", "secondary"), networks, strict=False):
         if net.num_addresses < 8:
-            yield f"--service-cluster-ip-range: {net} has fewer than 8 addresses"
+            why = "the service cluster IP range must be at least 8 IP addresses"
+            yield f"error determining service IP ranges for {which} service cidr: {why}"
     low, high = o.service_node_port_range
+    own = o.kubernetes_service_node_port
+    if not 0 <= own <= 65535:
+        yield (
+            f"--kubernetes-service-node-port {own} must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of "
+            "type ClusterIP"
+        )
     if low < 1:
         yield f"--service-node-port-range: {low}-{high} starts below 1"
     if o.endpoint_reconciler_type not in RECONCILERS:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kas.config.options import Options
 
 Obj = dict[str, Any]
+DEFAULT_ALGORITHMS = ("RS256",)
 NO_PREFIX = "-"  # of --oidc-username-prefix
 MAX_FILE = 16 << 20
 
@@ -86,7 +87,7 @@ def load(o: Options) -> AuthenticationConfiguration:
         return AuthenticationConfiguration()
     document = {"jwt": [_of_flags(o)]}
     _check(document)
-    return AuthenticationConfiguration(_issuers(document["jwt"], o, tuple(o.oidc_signing_algs)))
+    return AuthenticationConfiguration(_issuers(document["jwt"], o, tuple(o.oidc_signing_algs) or DEFAULT_ALGORITHMS))
 
 
 def load_file(o: Options, data: bytes | None = None) -> AuthenticationConfiguration:
