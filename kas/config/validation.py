@@ -94,10 +94,12 @@ def _limits(o: Options) -> Iterator[str]:
                  "default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds", "worker-timeout"):  # fmt: skip
         if getattr(o, name.replace("-", "_")) < 0:
             yield f"--{name} can not be negative value"
-    if o.livez_grace_period < 0:
-        yield "--livez-grace-period can not be a negative value"
-    if o.shutdown_watch_termination_grace_period < 0:
-        yield "shutdown-watch-termination-grace-period, if provided, can not be a negative value"
+    for name, text in (
+        ("livez_grace_period", "--livez-grace-period can not be a negative value"),
+        ("shutdown_watch_termination_grace_period", "shutdown-watch-termination-grace-period, if provided, can not be a negative value"),
+    ):
+        if getattr(o, name) < 0:  # of flags without effect
+            yield text
     for name in ("request-timeout", "history-window", "event-ttl", "shutdown-grace", "store-max-size", "history-max-size"):
         value = getattr(o, name.replace("-", "_"))
         if value == 0 or (value < 0 and name != "request-timeout"):
@@ -300,7 +302,7 @@ def _network(o: Options) -> Iterator[str]:
             why = "the service cluster IP range must be at least 8 IP addresses"
             yield f"error determining service IP ranges for {which} service cidr: {why}"
     low, high = o.service_node_port_range
-    own = o.kubernetes_service_node_port
+    own: int = getattr(o, "kubernetes_service_node_port")  # noqa: B009 - a flag without effect
     if not 0 <= own <= 65535:
         yield (
             f"--kubernetes-service-node-port {own} must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of "
