@@ -14,7 +14,8 @@ def preflight(o: Options) -> list[str]:
     asked in a child."""
     chosen = o.controllers not in (["*"], ["none"])
     files = (
-        o.token_auth_file or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
+        o.tls_cert_file or o.proxy_client_cert_file or o.tls_sni_cert_key or o.service_account_key_file or o.token_auth_file
+        or o.basic_auth_file or o.service_account_signing_key_file or o.authorization_policy_file or o.audit_policy_file
         or o.authentication_config or o.oidc_issuer_url or o.authentication_token_webhook_config_file or o.authorization_config
         or o.authorization_webhook_config_file or o.encryption_provider_config or o.tracing_config_file
         or o.egress_selector_config_file
@@ -49,6 +50,7 @@ def unusable(o: Options) -> list[str]:
     out = [*runtime.problems(BUILTIN, o.runtime_config), *order.problems(o.enable_admission_plugins, o.disable_admission_plugins)]
     for check in (
         lambda: controllers.chosen(o.controllers),
+        lambda: _serving(o),
         lambda: _credentials(o),
         lambda: _authentication(o),
         lambda: _authorization(o),
@@ -70,15 +72,39 @@ def unusable(o: Options) -> list[str]:
     return out
 
 
+def _serving(o: Options) -> None:
+    from kas.config import keypairs
+
+    for cert, key, name in (
+        (o.tls_cert_file, o.tls_private_key_file, "serving-cert"),
+        (o.proxy_client_cert_file, o.proxy_client_key_file, "aggregator-proxy-cert"),
+    ):
+        found = keypairs.problem(cert, key, name) if cert and key else ""
+        if found:
+            raise ValueError(found)
+    for text in o.tls_sni_cert_key:
+        cert, _, key = text.partition(":")[0].partition(",")
+        found = keypairs.problem(cert, key, "sni-serving-cert")
+        if found:
+            raise ValueError(f"failed to load SNI cert and key: {found}")
+
+
 def _credentials(o: Options) -> None:
     from kas.auth.authn.basicfile import load_basic_file
     from kas.auth.authn.tokenfile import load_token_file
-    from kas.auth.tokens import Signer
+    from kas.auth.tokens import Signer, load_public_keys
 
     for path, load_file in ((o.token_auth_file, load_token_file), (o.basic_auth_file, load_basic_file)):
         if path:
             with contextlib.suppress(OSError):
                 load_file(path)
+    for path in o.service_account_key_file:
+        with contextlib.suppress(OSError):
+            pem = Path(path).read_bytes()
+            try:
+                load_public_keys(pem)
+            except ValueError as e:
+                raise ValueError(f"error reading public key file {path}: {e}") from None
     path = o.service_account_signing_key_file
     if path:
         with contextlib.suppress(OSError):

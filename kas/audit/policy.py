@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kas.auth.attributes import Attributes, aggregate
-from kas.meta import field
+from kas.meta import field, gojson
 from kas.meta.field import FieldError
 from kas.meta.names import is_dns1123_subdomain
+from kas.types.configfile import BOOL, STRING, ConfigurationError, Named, Struct, decode
 
 Obj = dict[str, Any]
 
@@ -116,11 +117,11 @@ def load(policy: Obj) -> AuditPolicy:
     if policy.get("apiVersion") != API_VERSION or policy.get("kind") != "Policy":
         given = f"{policy.get('apiVersion') or ''}, Kind={policy.get('kind') or ''}"
         raise PolicyError(f"expected a Policy of {API_VERSION}, found {given}")
-    if not policy.get("rules"):
-        raise PolicyError("loaded illegal policy with 0 rules")
     errs = validate(policy)
     if errs:
         raise PolicyError(aggregate([str(e) for e in errs]))
+    if not policy.get("rules"):
+        raise PolicyError("loaded illegal policy with 0 rules")
     return AuditPolicy(policy)
 
 
@@ -137,52 +138,40 @@ def load_file(path: str) -> AuditPolicy:
     except yaml_codec.YAMLError as e:
         raise PolicyError(f"failed decoding: {e}: from file {path}") from None
     try:
-        return load(_typed(document))
+        return load(_typed({} if document is None else document))
     except PolicyError as e:
         raise PolicyError(f"{e}: from file {path}") from None
 
 
 def _typed(document: Any) -> Obj:
-    """The document, if it is a Policy whose fields have the types they should."""
-    if not document:
-        raise PolicyError("unknown group version field audit.k8s.io/__internal, Kind=Policy in policy")
+    """The document, if it is a Policy whose fields have the types they should. A kind it does not say is the one looked for; without an
+    apiVersion that is upstream's internal one, which no file may be of."""
     if not isinstance(document, dict):
-        raise PolicyError("failed decoding: couldn't get version/kind; json parse error: the document is no object")
-    version, kind = document.get("apiVersion") or "", document.get("kind") or ""
+        why = gojson.cannot_unmarshal(document, gojson.TYPE_META)
+        raise PolicyError(f"failed decoding: couldn't get version/kind; json parse error: {why}")
+    version, kind = document.get("apiVersion") or "", document.get("kind") or "Policy"
+    if not version and kind == "Policy":
+        raise PolicyError("unknown group version field audit.k8s.io/__internal, Kind=Policy in policy")
     if (version, kind) != (API_VERSION, "Policy"):
-        raise PolicyError(
-            f'failed decoding: no kind "{kind}" is registered for version "{version}" in scheme "k8s.io/apiserver/pkg/audit/scheme.go:30"'
-        )
-    found = _misshapen(document, _POLICY, "")
-    if found:
-        raise PolicyError(f"failed decoding: {found}")
-    return document
+        known = version == API_VERSION and kind in ("Event", "EventList", "PolicyList")
+        raise PolicyError("failed decoding: " + (
+            f"converting (v1.{kind}) to (audit.Policy): unknown conversion" if known else
+            f'no kind "{kind}" is registered for version "{version}" in scheme "k8s.io/apiserver/pkg/audit/scheme.go:30"'
+        ))  # fmt: skip
+    try:
+        policy = decode(document, _POLICY, strict=False)
+    except ConfigurationError as e:
+        raise PolicyError(f"failed decoding: {e}") from None
+    return {**policy, "apiVersion": version, "kind": kind}
 
 
-_TEXTS = [str]
-_RULE = {
-    "level": str, "users": _TEXTS, "userGroups": _TEXTS, "verbs": _TEXTS, "namespaces": _TEXTS, "nonResourceURLs": _TEXTS,
-    "omitStages": _TEXTS, "omitManagedFields": bool, "resources": [{"group": str, "resources": _TEXTS, "resourceNames": _TEXTS}],
-}  # fmt: skip
-_POLICY = {"rules": [_RULE], "omitStages": _TEXTS, "omitManagedFields": bool}
-_GO_NAMES = {str: "string", bool: "bool"}
-
-
-def _misshapen(value: Any, shape: Any, path: str) -> str:
-    """What has another type than it should, "" when nothing has. A null is as if it were not there."""
-    if value is None:
-        return ""
-    if isinstance(shape, dict):
-        if not isinstance(value, dict):
-            return f"{path or 'Policy'} is no object"
-        found = (_misshapen(value.get(key), inner, f"{path}.{key}" if path else key) for key, inner in shape.items())
-    elif isinstance(shape, list):
-        if not isinstance(value, list):
-            return f"{path} is no list"
-        found = (_misshapen(item, shape[0], f"{path}[{i}]") for i, item in enumerate(value))
-    else:
-        return "" if isinstance(value, shape) else f"{path} is no {_GO_NAMES[shape]}"
-    return next((text for text in found if text), "")
+_STAGES = [Named("Stage")]
+_RULE = Struct("PolicyRule", {
+    "level": Named("Level"), "users": [STRING], "userGroups": [STRING], "verbs": [STRING], "namespaces": [STRING],
+    "nonResourceURLs": [STRING], "omitStages": _STAGES, "omitManagedFields": BOOL,
+    "resources": [Struct("GroupResources", {"group": STRING, "resources": [STRING], "resourceNames": [STRING]})],
+})  # fmt: skip
+_POLICY = Struct("Policy", {"rules": [_RULE], "omitStages": _STAGES, "omitManagedFields": BOOL})
 
 
 def validate(policy: Obj) -> list[FieldError]:

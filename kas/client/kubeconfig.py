@@ -23,7 +23,7 @@ from kas.client.http import Headers, Target
 from kas.meta import gojson
 
 TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
-NOTHING = "invalid configuration: no configuration has been provided"
+NOTHING = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable"
 REFUSED = {"exec": "exec plug-ins", "auth-provider": "auth providers", "as": "impersonation"}
 # What is read, and is text.
 STRINGS = frozenset((
@@ -95,14 +95,15 @@ def load(path: str) -> Backend:
         raise KubeconfigError(NOTHING)
     context = _named(document, "contexts", "context", name)
     if context is None:
-        raise KubeconfigError(f"invalid configuration: context was not found for specified context: {name}")
+        raise KubeconfigError(f"context was not found for specified context: {name}")
     cluster_name, user_name = context.get("cluster") or "", context.get("user") or ""
-    cluster = _named(document, "clusters", "cluster", cluster_name)
-    if cluster is None:
-        raise KubeconfigError(f'invalid configuration: cluster "{cluster_name}" does not exist')
-    user = _named(document, "users", "user", user_name) if user_name else {}
-    if user is None:
-        raise KubeconfigError(f'invalid configuration: user "{user_name}" does not exist')
+    cluster = _named(document, "clusters", "cluster", cluster_name) or {}
+    if not any(cluster.values()):
+        raise KubeconfigError(NOTHING)
+    user = _named(document, "users", "user", user_name) or {}  # who does not exist shows nothing, upstream too
+    _readable(user, "client-certificate", "client-cert", user_name, os.path.dirname(path))
+    _readable(user, "client-key", "client-key", user_name, os.path.dirname(path))
+    _readable(cluster, "certificate-authority", "certificate-authority", cluster_name, os.path.dirname(path))
     credentials = _credentials(user, user_name, path)
     if cluster.get("proxy-url"):
         raise KubeconfigError(f'{path}: cluster "{cluster_name}": proxy-url is not supported')
@@ -179,6 +180,17 @@ def _bytes_of(path: str) -> bytes:
             return f.read()
     except OSError as e:
         raise KubeconfigError(f"open {path}: {(e.strerror or str(e)).lower()}") from None
+
+
+def _readable(part: dict[str, Any], key: str, what: str, name: str, base: str) -> None:
+    """Raises KubeconfigError when the file that ``key`` is about cannot be opened."""
+    path = part.get(key)
+    if path and not part.get(f"{key}-data"):
+        path = os.path.join(base, path)
+        try:
+            _bytes_of(path)
+        except KubeconfigError as e:
+            raise KubeconfigError(f"invalid configuration: unable to read {what} {path} for {name} due to {e}") from None
 
 
 def _named(document: dict[str, Any], kind: str, part: str, name: str) -> dict[str, Any] | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kas.config.flags import FLAGS
 from kas.config.flagtypes import quote
 
 if TYPE_CHECKING:
@@ -13,16 +12,15 @@ if TYPE_CHECKING:
 
 SIGNING_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512")
 WEBHOOK_VERSIONS = ("v1", "v1beta1")
-OIDC = [flag for flag in FLAGS if flag.name.startswith("oidc-")]
 
 
 def problems(o: Options) -> Iterator[str]:
     """Upstream's texts, one for each thing that is wrong. What is in files is looked at by who reads them."""
-    oidc = any(_value(o, flag.attribute) not in (flag.default, list(flag.default or ())) for flag in OIDC)
-    if oidc and not (o.oidc_issuer_url and o.oidc_client_id):
-        yield "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"
+    oidc = any(name.startswith("oidc-") for name in o.given)
     if oidc and o.authentication_config:
         yield "authentication-config file and oidc-* flags are mutually exclusive"
+    elif oidc and not (o.oidc_issuer_url and o.oidc_client_id):
+        yield "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"
     unknown = [name for name in o.oidc_signing_algs if name not in SIGNING_ALGORITHMS]
     if oidc and unknown:
         yield f"oidc: unsupported signing alg: {quote(unknown[0])}"
@@ -30,7 +28,3 @@ def problems(o: Options) -> Iterator[str]:
     if o.authentication_token_webhook_config_file and version not in WEBHOOK_VERSIONS:
         known = ", ".join(map(quote, WEBHOOK_VERSIONS))
         yield f"unsupported authentication webhook version {quote(version)}, supported versions are {known}"
-
-
-def _value(o: Options, name: str) -> Any:
-    return getattr(o, name)

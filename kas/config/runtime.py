@@ -110,6 +110,8 @@ def problems(scheme: Any, config: Mapping[str, str]) -> list[str]:
             parse_bool(value or "true")
         except ValueError as e:
             out.append(f"invalid value of {key}: {value}, err: {e}")
+    if config == {"api/all": "false"}:  # nothing would be served
+        return ["invalid key with only api/all=false"]
     known = {(r.group, r.version) for r in scheme.resources}
     keys, groups = [key for key in config if key not in _CLASSES], {group for group, _ in known}
     strange = sorted(key for key in keys if _parts(key)[0][0] not in groups)

@@ -36,7 +36,7 @@ CORS_HELP = (
 
 # Flags that name files which have to be readable.
 FILES = (
-    "tls-cert-file", "tls-private-key-file", "token-auth-file", "service-account-signing-key-file", "proxy-client-cert-file",
+    "tls-cert-file", "tls-private-key-file", "token-auth-file", "proxy-client-cert-file",
     "proxy-client-key-file", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
     "admission-control-config-file", "basic-auth-file", "client-ca-file", "requestheader-client-ca-file",
 )  # fmt: skip
@@ -56,7 +56,7 @@ def _serving(o: Options) -> Iterator[str]:
         yield "missing filename for serving cert"
     if o.tls_min_version not in TLS_VERSIONS:
         yield f"unknown tls version {quote(o.tls_min_version)}"
-    yield from filter(None, map(ciphers.problem, o.tls_cipher_suites))
+    yield from list(filter(None, map(ciphers.problem, o.tls_cipher_suites)))[:1]  # upstream tells the first
     for pattern in o.cors_allowed_origins:
         yield from _origin(pattern)
     if any(d not in ("includeSubDomains", "preload") and not _MAX_AGE.fullmatch(d) for d in o.strict_transport_security_directives):
@@ -94,6 +94,12 @@ def _limits(o: Options) -> Iterator[str]:
                  "default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds", "worker-timeout"):  # fmt: skip
         if getattr(o, name.replace("-", "_")) < 0:
             yield f"--{name} can not be negative value"
+    for name, text in (
+        ("livez_grace_period", "--livez-grace-period can not be a negative value"),
+        ("shutdown_watch_termination_grace_period", "shutdown-watch-termination-grace-period, if provided, can not be a negative value"),
+    ):
+        if getattr(o, name) < 0:  # of flags without effect
+            yield text
     for name in ("request-timeout", "history-window", "event-ttl", "shutdown-grace", "store-max-size", "history-max-size"):
         value = getattr(o, name.replace("-", "_"))
         if value == 0 or (value < 0 and name != "request-timeout"):
@@ -108,6 +114,13 @@ def _limits(o: Options) -> Iterator[str]:
             f"invalid configuration: MaxRequestsInFlight={reads} and MaxMutatingRequestsInFlight={writes}; they must add up to something "
             "positive"
         )
+    if o.enable_priority_and_fairness:
+        # Flow control's own objects are of that version; the most particular key decides.
+        for key in ("flowcontrol.apiserver.k8s.io/v1", "api/ga", "api/all"):
+            if o.runtime_config.get(key) == "false":
+                yield f"--runtime-config={key}=false conflicts with --enable-priority-and-fairness=true"
+            if key in o.runtime_config:
+                break
     if not 0 <= o.goaway_chance <= 0.02:
         yield "--goaway-chance can not be less than 0 or greater than 0.02"
 
@@ -115,7 +128,9 @@ def _limits(o: Options) -> Iterator[str]:
 def _ports(o: Options) -> Iterator[str]:
     ports = {"secure": o.secure_port, "insecure": o.insecure_port, "read-only": o.read_only_port}
     for name, port in ports.items():
-        if not -1 <= port <= 65535:
+        if name == "secure" and port > 65535:
+            yield f"--secure-port {port} must be between 1 and 65535, inclusive. It cannot be turned off with 0"
+        elif not -1 <= port <= 65535:
             yield f"--{name}-port {port} must be between 0 and 65535, inclusive. 0 for turning off {name} port"
     if not any(ports.values()):  # upstream has only the secure one; here another may serve in its place
         yield "--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0"
@@ -143,14 +158,22 @@ def _installed(*modules: str) -> bool:
 
 
 def _files(o: Options) -> Iterator[str]:
-    pairs = [file for text in o.tls_sni_cert_key for file in text.partition(":")[0].split(",")]
-    for path in (*(getattr(o, name.replace("-", "_")) for name in FILES), *o.service_account_key_file, *pairs):
-        if path:
-            try:
-                with open(path, "rb"):
-                    pass
-            except OSError as e:
-                yield f"open {path}: {(e.strerror or str(e)).lower()}"
+    for path in (*(getattr(o, name.replace("-", "_")) for name in FILES), *o.service_account_key_file):
+        yield from _unreadable(path)
+    for text in o.tls_sni_cert_key:
+        pair = text.partition(":")[0].split(",")
+        yield from (f"failed to load SNI cert and key: {why}" for why in [*_unreadable(pair[0]), *_unreadable(pair[-1])][:1])
+    for why in _unreadable(o.service_account_signing_key_file):
+        yield f"failed to parse service-account-issuer-key-file: {why}"
+
+
+def _unreadable(path: str) -> Iterator[str]:
+    if path:
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as e:
+            yield f"open {path}: {(e.strerror or str(e)).lower()}"
 
 
 def _clients(o: Options) -> Iterator[str]:
@@ -188,6 +211,7 @@ def _certificates(path: str) -> frozenset[bytes] | None:
 
 
 def _identity(o: Options) -> Iterator[str]:
+    seen = set[str]()
     for issuer in o.service_account_issuer if "service-account-issuer" in o.given else ():
         if not issuer:
             yield "service-account-issuer should not be an empty string"
@@ -198,6 +222,10 @@ def _identity(o: Options) -> Iterator[str]:
                 parse_request_uri(issuer)
             except ValueError as e:
                 yield f"service-account-issuer {quote(issuer)} contained a ':' but was not a valid URL: parse {quote(issuer)}: {e}"
+                continue
+        if issuer and issuer in seen:
+            yield f"service-account-issuer {quote(issuer)} is already specified"
+        seen.add(issuer)
     # The default issuer belongs to the key this server makes: who brings a key says whose tokens it signs.
     nameless = bool(o.service_account_signing_key_file) and "service-account-issuer" not in o.given
     if nameless:
@@ -214,10 +242,24 @@ def _identity(o: Options) -> Iterator[str]:
             yield "--service-account-signing-endpoint needs the extra kas[signer]: pip install 'kas[signer]'"
     if o.service_account_max_token_expiration and not 3600 <= o.service_account_max_token_expiration <= MAX_EXPIRATION_S:
         yield "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"
-    if o.service_account_jwks_uri and not o.service_account_jwks_uri.startswith("https://"):
-        yield f"service-account-jwks-uri requires https scheme, parsed as: {o.service_account_jwks_uri}"
+    yield from _jwks_uri(o.service_account_jwks_uri)
     if bool(o.kubelet_client_certificate) != bool(o.kubelet_client_key):
         yield "--kubelet-client-certificate and --kubelet-client-key go together"
+
+
+def _jwks_uri(uri: str) -> Iterator[str]:
+    from kas.meta.gourl import parse_request_uri
+
+    if not uri:
+        return
+    try:
+        parse_request_uri(uri)
+    except ValueError as e:
+        if str(e) != "invalid URI for request":  # of a relative one, which may be parsed
+            yield f"service-account-jwks-uri must be a valid URL: parse {quote(uri)}: {e}"
+            return
+    if urlsplit(uri).scheme != "https":
+        yield f"service-account-jwks-uri requires https scheme, parsed as: {uri}"
 
 
 def _authorization(o: Options) -> Iterator[str]:
@@ -246,17 +288,26 @@ def _authorization(o: Options) -> Iterator[str]:
 
 def _network(o: Options) -> Iterator[str]:
     networks = []
-    for part in o.service_cluster_ip_range.split(","):
+    for i, part in enumerate(o.service_cluster_ip_range.split(",")):
         try:
             networks.append(ipaddress.ip_network(part.strip()))
-        except ValueError as e:
-            yield f"--service-cluster-ip-range: {e}"
-    if len(networks) > 2 or (len(networks) == 2 and networks[0].version == networks[1].version):
-        yield "--service-cluster-ip-range: at most one range of each IP family"
-    for net in networks:
+        except ValueError:
+            yield f"service-cluster-ip-range[{i}] is not {'an ip net' if i else 'a valid cidr'}"
+    if len(networks) > 2:
+        yield "--service-cluster-ip-range must not contain more than two entries"
+    elif len(networks) == 2 and networks[0].version == networks[1].version:
+        yield "--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family"
+    for which, net in zip(("primary", "secondary"), networks, strict=False):
         if net.num_addresses < 8:
-            yield f"--service-cluster-ip-range: {net} has fewer than 8 addresses"
+            why = "the service cluster IP range must be at least 8 IP addresses"
+            yield f"error determining service IP ranges for {which} service cidr: {why}"
     low, high = o.service_node_port_range
+    own: int = getattr(o, "kubernetes_service_node_port")  # noqa: B009 - a flag without effect
+    if not 0 <= own <= 65535:
+        yield (
+            f"--kubernetes-service-node-port {own} must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of "
+            "type ClusterIP"
+        )
     if low < 1:
         yield f"--service-node-port-range: {low}-{high} starts below 1"
     if o.endpoint_reconciler_type not in RECONCILERS:

@@ -27,6 +27,7 @@ DEFAULT_TIMEOUT_NS, DEFAULT_CACHE_SIZE = 3 * 10**9, 1000
 AES_KEY_SIZES, SECRETBOX_KEY_SIZES = (16, 24, 32), (32,)
 WITHOUT_REST = ("apiserveripinfo", "serviceipallocations", "servicenodeportallocations")
 SCHEME = "k8s.io/apiserver/pkg/server/options/encryptionconfig/config.go:142"
+UNEXPECTED = "got unexpected config type:"
 KEYED = ("aesgcm", "aescbc", "secretbox")
 
 _KEYS = [Struct("Key", {"name": STRING, "secret": STRING})]
@@ -54,9 +55,11 @@ def load(path: str, reload: bool) -> Loaded:
     try:
         data = _read(path)
         try:
-            document = of_kind(parse(data), KINDS, SCHEME)
+            document = of_kind(parse(data), KINDS, SCHEME, _unexpected)
         except ConfigurationError as e:
-            why = re.sub(r" is missing in '.*", " is missing", str(e))  # there the document is shown, with its secrets
+            if str(e).startswith(UNEXPECTED):
+                raise
+            why = re.sub(r"(?s) is missing in '.*", " is missing", str(e))  # there the document is shown, with its secrets
             raise ConfigurationError(f'error decoding encryption provider configuration file "{path}": {why}') from None
         resources = document.get("resources") or []
         _default(resources)
@@ -64,6 +67,10 @@ def load(path: str, reload: bool) -> Loaded:
     except ConfigurationError as e:
         raise ConfigurationError(f"error while parsing file: {e}") from None
     return Loaded(resources, digest(data))
+
+
+def _unexpected(version: str, kind: str) -> str:
+    return f"{UNEXPECTED} {version}, Kind={kind}"
 
 
 def digest(data: bytes) -> str:

@@ -1,5 +1,5 @@
 """Configuration files that flags name, decoded strictly: what the file says and nobody reads is an error, so that a misspelt name never
-weakens a policy. Every error is one line, in upstream's words where it has any.
+weakens a policy. Errors are in upstream's words where it has any.
 
 A file is ``parse``d, its kind looked up and its fields read with ``of_kind``; ``check`` turns what validation found into one error.
 Upstream: a codec of ``serializer.EnableStrict``.
@@ -7,7 +7,7 @@ Upstream: a codec of ``serializer.EnableStrict``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,15 +16,9 @@ import orjson
 from kas.meta import duration, gojson
 from kas.meta.field import FieldError, go_quote
 
-# Shown of a document whose kind is not known.
-MAX_SHOWN = 200
-
 
 class ConfigurationError(ValueError):
-    """What is wrong with a configuration, in one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message.replace("\n", "\\n"))
+    """What is wrong with a configuration. May have several lines: expressions are shown with what is wrong in them."""
 
 
 # --- shapes: what a document may say
@@ -42,43 +36,75 @@ class Struct:
     fields: Mapping[str, Any]
 
 
-Shape = str | list[Any] | Struct
+@dataclass(frozen=True)
+class Named:
+    """A Go type of its own name that is read as ``shape``."""
+
+    name: str
+    shape: str = STRING
+
+
+Shape = str | list[Any] | Struct | Named
 Kinds = Mapping[tuple[str, str], Struct]
 
 
-def decode(value: Any, shape: Struct, same_case: bool = True) -> dict[str, Any]:
-    """The fields of ``shape`` that ``value`` has, null ones left out. Raises ConfigurationError for wrong types and unknown fields.
+def decode(
+    value: Any, shape: Struct, same_case: bool = True, package: str = "v1", strict: bool = True, repeated: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The fields of ``shape`` that ``value`` has, null ones left out. Raises ConfigurationError for wrong types and, unless ``strict`` is
+    off, for unknown fields.
 
-    ``same_case`` is off for types that upstream reads with encoding/json, which does not mind the case of a name.
+    ``same_case`` is off for types that upstream reads with encoding/json, which does not mind the case of a name. ``package`` is that of
+    the Go types, which errors name, ``repeated`` what strict decoding has against the text already.
     """
     unknown: list[str] = []
-    out = _decode(value, shape, "", "", shape.name, unknown, same_case)
-    if unknown:
-        raise ConfigurationError("strict decoding error: " + ", ".join(f"unknown field {go_quote(path)}" for path in unknown))
+    out = _decode(value, shape, _Place("", "", shape.name, package), unknown, same_case)
+    if strict and (repeated or unknown):
+        raise ConfigurationError("strict decoding error: " + ", ".join([*repeated, *(f"unknown field {go_quote(p)}" for p in unknown)]))
     return out or {}
 
 
-def _decode(value: Any, shape: Any, path: str, go_path: str, root: str, unknown: list[str], same_case: bool) -> Any:
+class _Place(NamedTuple):
+    """Where a value stands: its path in the document, the path of Go's fields, and the struct that has the last of them."""
+
+    path: str
+    fields: str
+    struct: str
+    package: str
+
+    def at(self, index: int) -> _Place:
+        return self._replace(path=f"{self.path}[{index}]")
+
+    def of(self, struct: str, name: str, key: str) -> _Place:
+        return _Place(f"{self.path}.{key}" if self.path else key, f"{self.fields}.{name}", struct, self.package)
+
+
+def _decode(value: Any, shape: Any, place: _Place, unknown: list[str], same_case: bool) -> Any:
     if value is None or shape == RAW:
         return value
+    read = shape.shape if isinstance(shape, Named) else shape
     if isinstance(shape, Struct) and isinstance(value, dict):
         out = {}
         for key, item in value.items():
-            here = f"{path}.{key}" if path else key
             name = key if same_case else next((f for f in shape.fields if f.lower() == key.lower()), key)
+            here = place.of(shape.name, name, key)
             if name not in shape.fields:
-                unknown.append(here)
+                unknown.append(here.path)
             elif item is not None:
-                out[name] = _decode(item, shape.fields[name], here, f"{go_path}.{name}", root, unknown, same_case)
+                out[name] = _decode(item, shape.fields[name], here, unknown, same_case)
         return out
     if isinstance(shape, list) and isinstance(value, list):
-        made = [_decode(item, shape[0], f"{path}[{i}]", go_path, root, unknown, same_case) for i, item in enumerate(value)]
+        made = [_decode(item, shape[0], place.at(i), unknown, same_case) for i, item in enumerate(value)]
         return [_zero(shape[0]) if item is None else item for item in made]
     if shape == STRINGS and isinstance(value, dict):
-        return {k: "" if v is None else _decode(v, STRING, f"{path}.{k}", go_path, root, unknown, same_case) for k, v in value.items()}
-    if shape == STRING and isinstance(value, str):
+        # A member of a map is no field: its path is not one of Go's.
+        return {
+            k: "" if v is None else _decode(v, STRING, place._replace(path=f"{place.path}.{k}"), unknown, same_case)
+            for k, v in value.items()
+        }  # fmt: skip
+    if read == STRING and isinstance(value, str):
         return value
-    if shape == BOOL and isinstance(value, bool):
+    if read == BOOL and isinstance(value, bool):
         return value
     if shape == DURATION and isinstance(value, str):
         try:
@@ -89,11 +115,13 @@ def _decode(value: Any, shape: Any, path: str, go_path: str, root: str, unknown:
         return value
     if shape == DURATION:  # reads its own JSON, a string, and so does not know where it stands
         raise ConfigurationError(f"json: cannot unmarshal {_json_type(value)} into Go value of type string")
-    where = f"Go struct field {root}{go_path}" if go_path else "Go value"
-    raise ConfigurationError(f"json: cannot unmarshal {_json_type(value)} into {where} of type {_go_type(shape)}")
+    where = f"Go struct field {place.struct}{place.fields}" if place.fields else "Go value"
+    raise ConfigurationError(f"json: cannot unmarshal {_json_type(value)} into {where} of type {_go_type(shape, place.package)}")
 
 
 def _zero(shape: Any) -> Any:
+    if isinstance(shape, Named):
+        shape = shape.shape
     return {STRING: "", BOOL: False, INT32: 0, INT64: 0, DURATION: 0}.get(shape) if isinstance(shape, str) else {}
 
 
@@ -105,10 +133,10 @@ def _json_type(value: Any) -> str:
     return "string" if isinstance(value, str) else "object" if isinstance(value, dict) else "array"
 
 
-def _go_type(shape: Any) -> str:
+def _go_type(shape: Any, package: str) -> str:
     if isinstance(shape, list):
-        return "[]" + _go_type(shape[0])
-    return shape.name if isinstance(shape, Struct) else shape
+        return "[]" + _go_type(shape[0], package)
+    return f"{package}.{shape.name}" if isinstance(shape, (Struct, Named)) else shape
 
 
 def check(found: Iterable[FieldError]) -> None:
@@ -122,10 +150,11 @@ def check(found: Iterable[FieldError]) -> None:
 
 
 class Document(NamedTuple):
-    """A JSON value and what strict decoding has against its text."""
+    """A JSON value and what strict decoding has against its text, "" for one that stood in another document."""
 
     value: Any
     repeated: list[str]
+    text: str = ""
 
 
 def parse(data: bytes) -> Document:
@@ -136,7 +165,7 @@ def parse(data: bytes) -> Document:
         value, repeated = yaml_codec.decode(data)
     except yaml_codec.YAMLError as e:
         raise ConfigurationError(" ".join(str(e).split())) from None
-    return Document(value, [" ".join(text.split()) for text in repeated])
+    return Document(value, repeated, data.decode("utf-8", "replace"))
 
 
 def read_file(path: str) -> bytes:
@@ -148,13 +177,26 @@ def read_file(path: str) -> bytes:
         raise ConfigurationError(f"open {path}: {(e.strerror or str(e)).lower()}") from None
 
 
+_GROUP = "apiserver.config.k8s.io"
+# The configurations of API servers, which upstream's scheme knows together, with their versions.
+APISERVER_KINDS = {
+    "AdmissionConfiguration": (f"{_GROUP}/v1", "apiserver.k8s.io/v1alpha1"),
+    "AuthenticationConfiguration": (f"{_GROUP}/v1", f"{_GROUP}/v1beta1", f"{_GROUP}/v1alpha1"),
+    "AuthorizationConfiguration": (f"{_GROUP}/v1", f"{_GROUP}/v1beta1", f"{_GROUP}/v1alpha1"),
+    "EgressSelectorConfiguration": ("apiserver.k8s.io/v1beta1", "apiserver.k8s.io/v1alpha1"),
+    "EncryptionConfiguration": (f"{_GROUP}/v1",),
+    "TracingConfiguration": (f"{_GROUP}/v1", f"{_GROUP}/v1beta1", f"{_GROUP}/v1alpha1"),
+}
+
+
 class KindError(ConfigurationError):
     """The document says no kind, or one that is not known here."""
 
 
-def of_kind(document: Document, kinds: Kinds, scheme: str = "") -> dict[str, Any]:
+def of_kind(document: Document, kinds: Kinds, scheme: str = "", unexpected: Callable[[str, str], str] | None = None) -> dict[str, Any]:
     """The fields of a document of one of ``kinds``, by (apiVersion, kind). ``scheme`` is what upstream calls its list of kinds in an
-    error. Raises KindError when it says no kind, or another one, ConfigurationError for what strict decoding objects to.
+    error; ``unexpected`` is what it says, by apiVersion and kind, of another kind of configuration of API servers. Raises KindError when
+    the document says no kind, or another one, ConfigurationError for what strict decoding objects to.
     """
     value = {} if document.value is None else document.value
     unfit = "couldn't get version/kind; json parse error: json: cannot unmarshal"
@@ -165,12 +207,13 @@ def of_kind(document: Document, kinds: Kinds, scheme: str = "") -> dict[str, Any
         if not isinstance(said, str):
             raise ConfigurationError(f"{unfit} {_json_type(said)} into a string")
         if not said:
-            shown = orjson.dumps(value).decode() if value else ""
-            raise KindError(f"Object '{name}' is missing in '{shown[:MAX_SHOWN]}'")
+            shown = document.text or (orjson.dumps(value).decode() if value else "")
+            raise KindError(f"Object '{name}' is missing in '{shown}'")
     shape = kinds.get((api_version, kind))
     if shape is None:
+        if unexpected is not None and api_version in APISERVER_KINDS.get(kind, ()):
+            raise KindError(unexpected(api_version, kind))
         where = f" in scheme {go_quote(scheme)}" if scheme else ""
         raise KindError(f"no kind {go_quote(kind)} is registered for version {go_quote(api_version)}{where}")
-    if document.repeated:
-        raise ConfigurationError("strict decoding error: " + ", ".join(document.repeated))
-    return decode({k: v for k, v in value.items() if k not in ("apiVersion", "kind")}, shape)
+    package = api_version.rpartition("/")[2]
+    return decode({k: v for k, v in value.items() if k not in ("apiVersion", "kind")}, shape, package=package, repeated=document.repeated)

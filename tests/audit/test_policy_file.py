@@ -23,6 +23,10 @@ def test_a_policy_is_read_and_what_it_does_not_know_passed_over(write):
     assert load_file(write(HEAD + "rules: [{level: None, user: [a]}]\n"))
 
 
+def test_a_policy_need_not_say_its_kind(write):
+    assert load_file(write("apiVersion: audit.k8s.io/v1\nrules: [{level: None}]\n"))
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -32,10 +36,18 @@ def test_a_policy_is_read_and_what_it_does_not_know_passed_over(write):
         (HEAD + "rules: [{level: None}]\nomitStages: [Now]\n", 'omitStages[0]: Invalid value: "Now": allowed stages are '),
         ("apiVersion: v1\nkind: ConfigMap\n", 'failed decoding: no kind "ConfigMap" is registered for version "v1" in scheme '),
         ("- a\n", "failed decoding: "),
-        (HEAD + "rules: {}\n", "failed decoding: rules is no list"),
-        (HEAD + "rules: [{level: 1}]\n", "failed decoding: rules[0].level is no string"),
-        (HEAD + "rules: [{level: None, resources: [{group: []}]}]\n", "failed decoding: rules[0].resources[0].group is no string"),
-        (HEAD + "rules: [{level: None, users: a}]\n", "failed decoding: rules[0].users is no list"),
+        (HEAD + "rules: {}\n", "failed decoding: json: cannot unmarshal object into Go struct field Policy.rules of type []v1.PolicyRule"),
+        (HEAD + "rules: [{level: 1}]\n",
+         "failed decoding: json: cannot unmarshal number into Go struct field PolicyRule.rules.level of type v1.Level"),
+        (HEAD + "rules: [{level: None, resources: [{group: []}]}]\n",
+         "failed decoding: json: cannot unmarshal array into Go struct field GroupResources.rules.resources.group of type string"),
+        (HEAD + "rules: [{level: None, users: a}]\n",
+         "failed decoding: json: cannot unmarshal string into Go struct field PolicyRule.rules.users of type []string"),
+        (HEAD + "omitStages: [Now]\nrules: []\n", 'omitStages[0]: Invalid value: "Now": '),
+        ("rules: [{level: None}]\n", "unknown group version field audit.k8s.io/__internal, Kind=Policy in policy"),
+        ("kind: Policy\nrules: [{level: None}]\n", "unknown group version field audit.k8s.io/__internal, Kind=Policy in policy"),
+        ("apiVersion: audit.k8s.io/v1\nkind: Event\n", "failed decoding: converting (v1.Event) to (audit.Policy): unknown conversion"),
+        ("hello\n", "failed decoding: couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type "),
         ("{", "failed decoding: "),
     ],
 )

@@ -69,7 +69,8 @@ LOADING = "failed to load AuthorizationConfiguration from file: "
         ([{"type": "RBAC", "name": "rbac", "webhook": {}}], 'authorizers[0].webhook: Invalid value: "non-null": may only be'),
         ([{"type": "RBAC", "name": "r"}, {"type": "Node", "name": "n"}],
          "[expected name rbac for authorizer RBAC instead of r, expected name node for authorizer Node instead of n]"),
-        ([{"type": 1}], LOADING + "json: cannot unmarshal number into Go struct field AuthorizationConfiguration.authorizers.type of type"),
+        ([{"type": 1}], LOADING + "json: cannot unmarshal number into Go struct field AuthorizerConfiguration.authorizers.type of type "
+         "v1.AuthorizerType"),
     ],
 )  # fmt: skip
 def test_authorizers_that_are_refused(authorizers, says):
@@ -108,7 +109,7 @@ def test_webhooks_that_are_refused(file, more, says):
     ("data", "says"),
     [
         (b"", "authorizers: Required value: at least one authorization mode must be defined"),
-        (b"{}", LOADING + "Object 'Kind' is missing in ''"),
+        (b"{}", LOADING + "Object 'Kind' is missing in '{}'"),
         (b"<html>", LOADING + "couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct"),
         (b"a: [", LOADING + "yaml: "),
         (b"kind: AuthorizationConfiguration\nkind: X\napiVersion: apiserver.config.k8s.io/v1\n", LOADING + "no kind"),
@@ -137,3 +138,16 @@ def test_flags(file):
         AuthorizerSettings("Webhook", "default", WebhookSettings(str(file), 30 * SECOND, 60 * SECOND, 0, "v1", False)),
         AuthorizerSettings("RBAC", "rbac"),
     )  # fmt: skip
+
+
+def test_other_configurations_of_api_servers_are_told_by_their_kind():
+    with pytest.raises(ConfigurationError, match=r"^.*: expected AuthorizationConfiguration, got \*apiserver.EncryptionConfiguration$"):
+        load(b"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n")
+
+
+def test_the_text_without_a_kind_is_shown_and_all_that_strict_decoding_finds():
+    with pytest.raises(ConfigurationError, match=r"Object 'Kind' is missing in 'authorizers: \[\]\n'$"):
+        load(b"authorizers: []\n")
+    with pytest.raises(ConfigurationError) as e:
+        load(b"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nfoo: 1\nfoo: 2\n")
+    assert str(e.value).endswith(': yaml: unmarshal errors:\n  line 4: key "foo" already set in map, unknown field "foo"')

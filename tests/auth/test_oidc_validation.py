@@ -10,7 +10,7 @@ from kas.auth.authn import AuthenticationError
 from kas.auth.authn.oidc.configuration import AuthenticationConfigurationError, load
 from kas.auth.authn.oidc.mapping import user_of
 from kas.auth.authn.oidc.validation import MAX_AUTHENTICATORS, compiled_authenticator, validate
-from kas.config.options import Options
+from kas.config.options import Options, read
 
 SUB = {"claim": "sub", "prefix": ""}
 
@@ -153,3 +153,8 @@ def test_an_expression_that_never_ends_costs_too_much():
     deep = "claims.l.all(a, claims.l.all(b, claims.l.all(c, a + b + c >= 0.0))) ? 'a' : 'b'"
     with pytest.raises(AuthenticationError, match="cost limit"):
         user({"l": list(range(300))}, {"expression": deep})
+
+
+def test_an_empty_list_of_algorithms_is_the_usual_one():
+    options, errors = read(["--oidc-issuer-url=https://x", "--oidc-client-id=c", "--oidc-signing-algs="])
+    assert errors == [] and [issuer.algorithms for issuer in load(options).issuers] == [("RS256",)]

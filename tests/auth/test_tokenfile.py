@@ -16,12 +16,30 @@ def test_token_file():
 @pytest.mark.parametrize(("text", "says"), [
     ("t1,alice\n", "token file 'f' must have at least 3 columns (token, user name, user uid), found 2"),
     ("\nt1", "token file 'f' must have at least 3 columns (token, user name, user uid), found 1"),
-    ('t1,alice,"1', "f:1: unexpected end of data"),
+    ('t1,alice,"1', 'parse error on line 1, column 12: extraneous or missing " in quoted field'),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_used_is_named(text, says):
     with pytest.raises(TokenFileError) as e:
         parse_token_file(text, "f")
     assert str(e.value) == says
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ('a,b,c,"x\n', 'parse error on line 1, column 10: extraneous or missing " in quoted field'),
+    ('a,b,c\n\na,"b"d,c\n', 'parse error on line 3, column 5: extraneous or missing " in quoted field'),
+    ('a,"b\nc"d,e\n', 'record on line 1; parse error on line 2, column 2: extraneous or missing " in quoted field'),
+    ('a,b"c,d\n', 'parse error on line 1, column 4: bare " in non-quoted field'),
+])  # fmt: skip
+def test_quotes_out_of_place(text, says):
+    with pytest.raises(TokenFileError) as e:
+        parse_token_file(text, "F")
+    assert str(e.value) == says
+
+
+def test_quotes_in_place():
+    assert [(t, u.name, u.uid, list(u.groups)) for t, u in parse_token_file('t,"a ""b""\nc",u,"g,h"\r\n').items()] == [
+        ("t", 'a "b"\nc', "u", ["g", "h"])
+    ]
 
 
 def test_a_line_without_a_token_is_nobodys():

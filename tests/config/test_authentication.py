@@ -18,7 +18,9 @@ HOOK = "--authentication-token-webhook-config-file=x"
         ([*ISSUER, "--authentication-config=x"], ["authentication-config file and oidc-* flags are mutually exclusive"]),
         (["--oidc-username-claim=email"], [TOGETHER]),
         (["--oidc-issuer-url=https://x"], [TOGETHER]),
-        (["--oidc-username-claim=sub"], []),  # is the default
+        (["--oidc-username-claim=sub"], [TOGETHER]),  # given, if only the default
+        (["--oidc-username-claim=sub", "--authentication-config=x"],
+         ["authentication-config file and oidc-* flags are mutually exclusive"]),
         ([HOOK, "--authentication-token-webhook-version=v2"],
          ['unsupported authentication webhook version "v2", supported versions are "v1", "v1beta1"']),
         (["--authentication-token-webhook-version=v2"], []),  # of no webhook

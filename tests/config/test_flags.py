@@ -108,7 +108,32 @@ def test_nothing_given_nothing_said():
     [
         (["--oidc-issuer-url=https://x", "--oidc-client-id=c", "--oidc-signing-algs=HS256"], ['oidc: unsupported signing alg: "HS256"']),
         (["--oidc-username-claim=email"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
-        (["--oidc-username-claim=sub"], []),  # is the default
+        (["--oidc-username-claim=sub"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
+        (["--service-account-issuer=a", "--service-account-issuer=a"], ['service-account-issuer "a" is already specified']),
+        (["--service-account-jwks-uri=https://[x"],
+         ['service-account-jwks-uri must be a valid URL: parse "https://[x": missing \']\' in host']),
+        (["--service-account-jwks-uri=x"], ["service-account-jwks-uri requires https scheme, parsed as: x"]),
+        (["--service-account-signing-key-file=/gone", "--service-account-issuer=a"],
+         ["failed to parse service-account-issuer-key-file: open /gone: no such file or directory"]),
+        (["--tls-sni-cert-key=/gone,/gone"], ["failed to load SNI cert and key: open /gone: no such file or directory"]),
+        (["--livez-grace-period=-1s", "--shutdown-watch-termination-grace-period=-1s"],
+         ["--livez-grace-period can not be a negative value",
+          "shutdown-watch-termination-grace-period, if provided, can not be a negative value"]),
+        (["--runtime-config=api/ga=false"], ["--runtime-config=api/ga=false conflicts with --enable-priority-and-fairness=true"]),
+        (["--runtime-config=api/ga=false", "--enable-priority-and-fairness=false"], []),
+        (["--runtime-config=api/all=false,flowcontrol.apiserver.k8s.io/v1=true"], []),
+        (["--service-cluster-ip-range=foo"], ["service-cluster-ip-range[0] is not a valid cidr"]),
+        (["--service-cluster-ip-range=10.0.0.0/24,foo"], ["service-cluster-ip-range[1] is not an ip net"]),
+        (["--service-cluster-ip-range=10.0.0.0/24,10.1.0.0/24"],
+         ["--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family"]),
+        (["--service-cluster-ip-range=10.0.0.0/24,fd00::/108,fd01::/108"],
+         ["--service-cluster-ip-range must not contain more than two entries"]),
+        (["--service-cluster-ip-range=10.0.0.0/30"],
+         ["error determining service IP ranges for primary service cidr: the service cluster IP range must be at least 8 IP addresses"]),
+        (["--kubernetes-service-node-port=70000"],
+         ["--kubernetes-service-node-port 70000 must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of "
+          "type ClusterIP"]),
+        (["--tls-cipher-suites=A,B"], ["Cipher suite A not supported or doesn't exist"]),
     ],
 )  # fmt: skip
 def test_flags_of_tokens_of_others(flags, says):

@@ -88,6 +88,14 @@ def test_a_document_without_a_kind_is_refused_without_showing_it(tmp_path):
     assert str(e.value).endswith("e.yaml\": Object 'Kind' is missing")
 
 
+def test_another_configuration_of_api_servers_is_told_by_its_kind(tmp_path):
+    (tmp_path / "c").write_text("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n")
+    with pytest.raises(ConfigurationError) as e:
+        load(str(tmp_path / "c"), False)
+    said = "error while parsing file: got unexpected config type: apiserver.config.k8s.io/v1, Kind=AuthorizationConfiguration"
+    assert str(e.value) == said
+
+
 def test_the_same_resource_twice(tmp_path):
     assert "the same resource cannot be specified multiple times" in refused(tmp_path, (["secrets", "secrets"], [BOX]))
 

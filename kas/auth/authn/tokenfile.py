@@ -5,14 +5,15 @@ A line is ``token,user,uid[,"group1,group2"]`` (``auth/authenticator/token/token
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import logging
+import re
 from collections.abc import Iterator, Mapping
 
 from kas.auth.user import MASTERS, UserInfo
 
 log = logging.getLogger("kas.authn")
+_LINE = re.compile(r"[^\n]*\n?")
 
 
 class TokenFileError(ValueError):
@@ -47,17 +48,7 @@ def parse_token_file(text: str, path: str = "token file") -> dict[str, UserInfo]
 
 def rows(text: str, path: str, file: str, secret: str) -> Iterator[tuple[str, UserInfo]]:
     """The secrets of a file and whose they are. ``file`` and ``secret`` are what errors call them. Raises TokenFileError."""
-    reader = csv.reader(text.splitlines(), strict=True)
-    while True:
-        try:
-            row = next(reader, None)
-        except csv.Error as e:
-            raise TokenFileError(f"{path}:{reader.line_num}: {e}") from e
-        if row is None:
-            return
-        if not row or (len(row) == 1 and not row[0].strip()):
-            continue
-        line = reader.line_num
+    for line, row in _records(text):
         if len(row) < 3:
             raise TokenFileError(f"{file} '{path}' must have at least 3 columns ({secret}, user name, user uid), found {len(row)}")
         token, name, uid = row[0], row[1], row[2]
@@ -66,6 +57,61 @@ def rows(text: str, path: str, file: str, secret: str) -> Iterator[tuple[str, Us
             continue
         groups = row[3].split(",") if len(row) > 3 else []  # of an empty column: one group without a name
         yield token, UserInfo(name, groups, uid)
+
+
+def _records(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The records of a CSV text with the lines they begin at, as Go's ``encoding/csv`` reads them; empty lines are none. Raises
+    TokenFileError in its words."""
+    lines = [line for line in _LINE.findall(text.replace("\r\n", "\n")) if line]
+    n = 0
+    while n < len(lines):
+        start, line, at, row = n, lines[n], 0, list[str]()
+        if line == "\n":
+            n += 1
+            continue
+        while True:
+            if not line.startswith('"', at):
+                end = line.find(",", at)
+                cell = (line[at:] if end < 0 else line[at:end]).removesuffix("\n")
+                quote = cell.find('"')
+                if quote >= 0:
+                    raise _malformed(start, n, _column(line, at + quote), 'bare " in non-quoted field')
+                row.append(cell)
+                if end < 0:
+                    break
+                at = end + 1
+                continue
+            cell, at = "", at + 1
+            while True:
+                end = line.find('"', at)
+                if end < 0:
+                    cell += line[at:]
+                    if n + 1 == len(lines):
+                        raise _malformed(start, n, _column(line, len(line)), 'extraneous or missing " in quoted field')
+                    n, at = n + 1, 0
+                    line = lines[n]
+                    continue
+                cell, at = cell + line[at:end], end + 1
+                if not line.startswith('"', at):
+                    break
+                cell, at = cell + '"', at + 1
+            row.append(cell)
+            if line[at:] in ("", "\n"):
+                break
+            if line[at] != ",":
+                raise _malformed(start, n, _column(line, at - 1), 'extraneous or missing " in quoted field')
+            at += 1
+        yield start + 1, row
+        n += 1
+
+
+def _column(line: str, index: int) -> int:
+    return len(line[:index].encode()) + 1
+
+
+def _malformed(start: int, line: int, column: int, why: str) -> TokenFileError:
+    record = f"record on line {start + 1}; " if start != line else ""
+    return TokenFileError(f"{record}parse error on line {line + 1}, column {column}: {why}")
 
 
 def admin_token(token: str, name: str = "admin") -> StaticTokens:

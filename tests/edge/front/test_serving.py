@@ -254,10 +254,13 @@ def test_idle_connections_cost_little(world, kas_server):
      "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be"),
     (["--requestheader-group-headers= "], 'empty value in "requestheader-group-headers"'),
     (["--tls-sni-cert-key={d}/none.crt,{d}/none.key"], "open {d}/none.crt: no such file or directory"),
-    (["--client-ca-file={d}/ca.crt", "--tls-cert-file={d}/x.txt", "--tls-private-key-file={d}/serving.key"], "the TLS front: "),
+    (["--client-ca-file={d}/ca.crt", "--tls-cert-file={d}/x.txt", "--tls-private-key-file={d}/serving.key"],
+     "tls: failed to find any PEM data in certificate input"),
+    (["--client-ca-file={d}/ca.crt", "--tls-cert-file={d}/bad.crt", "--tls-private-key-file={d}/serving.key"], "the TLS front: "),
 ])  # fmt: skip
 def test_what_cannot_work_refuses_to_start(world, tmp_path, flags, text):
     (world.directory / "x.txt").write_text("nothing")
+    (world.directory / "bad.crt").write_text("-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n")
     world.issue_serving()
     server = KasServer(tmp_path / "server", *(f.format(d=world.directory) for f in flags))
     with pytest.raises(RuntimeError) as e:

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any
 from kas.auth.attributes import aggregate
 from kas.auth.authn.oidc.validation import Mapper, compiled_authenticator, validate
 from kas.config.authentication import SIGNING_ALGORITHMS
-from kas.types.configfile import BOOL, STRING, ConfigurationError, Kinds, Struct, of_kind, parse, read_file
+from kas.types.configfile import BOOL, STRING, ConfigurationError, Kinds, Named, Struct, of_kind, parse, read_file
 
 if TYPE_CHECKING:
     from kas.config.options import Options
 
 Obj = dict[str, Any]
+DEFAULT_ALGORITHMS = ("RS256",)
 NO_PREFIX = "-"  # of --oidc-username-prefix
 MAX_FILE = 16 << 20
 
 _MAPPING = Struct("PrefixedClaimOrExpression", {"claim": STRING, "prefix": STRING, "expression": STRING})
 _JWT = Struct("JWTAuthenticator", {
     "issuer": Struct("Issuer", {
-        "url": STRING, "discoveryURL": STRING, "certificateAuthority": STRING, "audiences": [STRING], "audienceMatchPolicy": STRING,
-        "egressSelectorType": STRING,
+        "url": STRING, "discoveryURL": STRING, "certificateAuthority": STRING, "audiences": [STRING],
+        "audienceMatchPolicy": Named("AudienceMatchPolicyType"), "egressSelectorType": Named("EgressSelectorType"),
     }),
     "claimValidationRules": [Struct("ClaimValidationRule", {
         "claim": STRING, "requiredValue": STRING, "expression": STRING, "message": STRING,
@@ -86,7 +87,7 @@ def load(o: Options) -> AuthenticationConfiguration:
         return AuthenticationConfiguration()
     document = {"jwt": [_of_flags(o)]}
     _check(document)
-    return AuthenticationConfiguration(_issuers(document["jwt"], o, tuple(o.oidc_signing_algs)))
+    return AuthenticationConfiguration(_issuers(document["jwt"], o, tuple(o.oidc_signing_algs) or DEFAULT_ALGORITHMS))
 
 
 def load_file(o: Options, data: bytes | None = None) -> AuthenticationConfiguration:
@@ -117,7 +118,7 @@ def _document(data: bytes) -> Obj:
         raise ConfigurationError("empty config data")
     if len(data) > MAX_FILE:
         raise ConfigurationError(f"the file is larger than {MAX_FILE} bytes")
-    return of_kind(parse(data), KINDS)
+    return of_kind(parse(data), KINDS, unexpected=lambda _, kind: f"expected AuthenticationConfiguration, got *apiserver.{kind}")
 
 
 def _check(document: Obj) -> None:

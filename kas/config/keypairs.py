@@ -1,0 +1,67 @@
+"""A certificate and its key as Go's ``tls.X509KeyPair`` takes them, and its words for what it does not take."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_BLOCK = re.compile(rb"-----BEGIN ([^-\n]+)-----\s[A-Za-z0-9+/=\s:,-]*?-----END \1-----")
+CERTIFICATE, KEY = "CERTIFICATE", "PRIVATE KEY"
+
+
+def problem(cert_file: str, key_file: str, name: str) -> str:
+    """What is wrong with the pair in two PEM files, "" when nothing is; ``name`` is what upstream calls it. Files that cannot be read are
+    no finding."""
+    try:
+        cert, key = Path(cert_file).read_bytes(), Path(key_file).read_bytes()
+    except OSError:
+        return ""
+    if not cert or not key:
+        return f'missing content for serving cert "{name}::{cert_file}::{key_file}"'
+    return _missing_certificate(cert) or _missing_key(key) or _strangers(cert, key)
+
+
+def _types(pem: bytes) -> list[str]:
+    return [kind.decode("ascii", "replace") for kind in _BLOCK.findall(pem)]
+
+
+def _missing_certificate(pem: bytes) -> str:
+    types = _types(pem)
+    if CERTIFICATE in types:
+        return ""
+    if not types:
+        return "tls: failed to find any PEM data in certificate input"
+    if len(types) == 1 and types[0].endswith(KEY):
+        return (
+            "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched"
+        )
+    skipped = " ".join(types)
+    return f'tls: failed to find "CERTIFICATE" PEM block in certificate input after skipping PEM blocks of the following types: [{skipped}]'
+
+
+def _missing_key(pem: bytes) -> str:
+    types = _types(pem)
+    if any(kind == KEY or kind.endswith(f" {KEY}") for kind in types):
+        return ""
+    if not types:
+        return "tls: failed to find any PEM data in key input"
+    if types == [CERTIFICATE]:
+        return "tls: found a certificate rather than a key in the PEM for the private key"
+    skipped = " ".join(types)
+    wanted = 'PEM block with type ending in "PRIVATE KEY"'
+    return f"tls: failed to find {wanted} in key input after skipping PEM blocks of the following types: [{skipped}]"
+
+
+def _strangers(cert: bytes, key: bytes) -> str:
+    """Whether the key is another certificate's. What cannot be parsed is told by who uses it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        own = x509.load_pem_x509_certificates(cert)[0].public_key()
+        other = load_pem_private_key(key[key.index(b"-----BEGIN") :], None).public_key()
+    except (ValueError, TypeError):
+        return ""
+    if type(own) is not type(other):
+        return "tls: private key type does not match public key type"
+    return "" if own == other else "tls: private key does not match public key"
