@@ -11,7 +11,7 @@ from kas.admission import Attributes
 from kas.admission.matching import GVK, Equivalents, Invocation, kind_of
 from kas.meta import errors, gojson
 from kas.types.defaults import apply_defaults
-from kas.types.scheme import BUILTIN, DecodeError, Kind, decode, encode_json
+from kas.types.scheme import BUILTIN, DecodeError, Kind, decode, encode_json, unknown_conversion
 
 Obj = dict[str, Any]
 
@@ -29,6 +29,7 @@ class Versioned:
         self.own: GVK = kind_of(a)
         self.kind, self.obj, self.old = self.own, a.obj, a.old
         self.dirty = False
+        self._other: Kind | None = None  # what ``obj`` is, where a patch has made something else of it
         self._json: tuple[bytes | None, bytes | None] | None = None
         self._values: tuple[tuple[bytes | None, bytes | None], tuple[Obj | None, Obj | None]] | None = None
 
@@ -39,7 +40,7 @@ class Versioned:
         self.obj, old = await self._converted(self.obj, kind), self.old
         # What is there already was converted from the request's objects.
         self.old = self._a.old if kind == self.own else await self._converted(old, kind)
-        self.kind, self._json = kind, None
+        self.kind, self._other, self._json = kind, None, None
 
     async def show(self, told: Invocation) -> None:
         """Show the objects in the version somebody is told about. Raises ApiError."""
@@ -51,7 +52,9 @@ class Versioned:
     async def _converted(self, obj: Obj | None, kind: GVK) -> Obj | None:
         if obj is None:
             return None
-        a = self._a
+        a, other = self._a, self._other
+        if obj is self.obj and other is not None and (other.group, other.kind) != (kind[0], kind[2]):
+            raise errors.ApiError(500, "", unknown_conversion(other.version, other.kind, kind))
         served = next((s for s in self._equivalents(a.group, a.resource) if (s.group, s.version) == (a.group, a.version)), None)
         if served is None:
             raise UnknownKindError(f"unable to convert to {shown(kind)}: unknown kind")
@@ -72,8 +75,10 @@ class Versioned:
     def encoded(self) -> tuple[bytes | None, bytes | None]:
         """The objects as JSON, made once."""
         if self._json is None:
-            type_ = self.kind_record().type
-            one, other = (encode_json(type_, o) if o is not None else None for o in (self.obj, self.old))
+            kind = self.kind_record()
+            one, other = (
+                encode_json(of.type, o) if o is not None else None for of, o in ((self._other or kind, self.obj), (kind, self.old))
+            )
             self._json = one, other
         return self._json
 
@@ -90,41 +95,50 @@ class Versioned:
         return self._values[1]
 
     def replace(self, value: Any) -> bool:
-        """Take this JSON value for the object, read as the kind and defaulted; whether that changed it.
+        """Take this JSON value for the object, read as the kind it names and defaulted; whether that changed it. What is of another
+        kind goes to those asked next, and is refused when the request is to go on with it.
 
-        Raises DecodeError for what is no object of the kind.
+        Raises DecodeError for what is no object of its kind.
         """
         kind = self.kind_record()
         before = self.encoded()[0]
-        obj = decoded(kind, value)
-        self.obj, self.dirty = obj, True
-        self._json = encode_json(kind.type, obj), self.encoded()[1]
+        is_, obj = decoded(kind, value)
+        self.obj, self.dirty, self._other = obj, True, is_ if is_ is not kind else None
+        self._json = encode_json(is_.type, obj), self.encoded()[1]
         return before != self._json[0]
 
     async def finish(self) -> None:
         """The request goes on with the object as it is now."""
         if self.dirty:
             await self.to(self.own)
+            if self._other is not None:
+                self.obj = await self._converted(self.obj, self.own)
+                self._other = self._json = None
             self._a.obj, self.dirty = self.obj, False
 
 
-def decoded(kind: Kind, value: Any) -> Obj:
-    """A JSON value as a defaulted object of a kind; what the kind does not know is dropped, of custom kinds when it is stored. Raises
-    DecodeError."""
+def decoded(kind: Kind, value: Any) -> tuple[Kind, Obj]:
+    """A JSON value as a defaulted object, and its kind: the one it names, ``kind`` where it names none; custom objects are always
+    ``kind``, and validation says what they name wrongly. What the kind does not know is dropped, of custom kinds when it is stored.
+    Raises DecodeError."""
     if not isinstance(value, dict):
         raise DecodeError(f"couldn't get version/kind; json parse error: {gojson.cannot_unmarshal(value, gojson.TYPE_META)}")
-    given = value.get("apiVersion") or kind.api_version, value.get("kind") or kind.kind
-    if given != (kind.api_version, kind.kind):
-        scheme = "pkg/api/legacyscheme/scheme.go:30"
-        raise DecodeError(f'no kind "{given[1]}" is registered for version "{given[0]}" in scheme "{scheme}"')
     if kind.type.schema is not None:
+        if not value.get("kind"):
+            raise DecodeError(f"Object 'Kind' is missing in '{orjson.dumps(value).decode()}'")
         obj = _custom(kind, value)
     else:
+        version, name = value.get("apiVersion") or kind.api_version, value.get("kind") or kind.kind
+        if (version, name) != (kind.api_version, kind.kind):
+            named = BUILTIN.kind(*version.rpartition("/")[::2], name)
+            if named is None:
+                raise DecodeError(f'no kind "{name}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"')
+            kind = named
         obj, _ = decode(kind.type, value)
         obj["kind"], obj["apiVersion"] = kind.kind, kind.api_version
         apply_defaults(kind, obj)
     obj.setdefault("metadata", {})
-    return obj
+    return kind, obj
 
 
 def _custom(kind: Kind, obj: Obj) -> Obj:

@@ -21,6 +21,7 @@ from kas.cel.types import (
     most_general,
     optional_of,
     param,
+    said,
     substitute,
     variables_of,
 )
@@ -73,9 +74,13 @@ class _Checker:
     def shown(self, t: Type) -> Type:
         return substitute(self.bound, t, False)
 
+    def said(self, t: Type) -> str:
+        """A type as errors show it, with what its variables are bound to."""
+        return said(self.shown(t))
+
     def require(self, node: Node, wanted: Type) -> None:
         if not self.accepts(wanted, node.type):
-            self.report(node.at, f"expected type '{self.shown(wanted)}' but found '{self.shown(node.type)}'")
+            self.report(node.at, f"expected type '{self.said(wanted)}' but found '{self.said(node.type)}'")
 
     def visit(self, node: Node) -> Type:
         node.type = self._visit(node)
@@ -143,7 +148,7 @@ class _Checker:
                 return ERROR
             return found
         if not optional:
-            self.report(at, f"type '{t}' does not support field selection")
+            self.report(at, f"type '{said(t)}' does not support field selection")
         return ERROR
 
     # --- calls
@@ -191,7 +196,7 @@ class _Checker:
             ok = True
             for arg in args:
                 if not self.accepts(BOOL, arg.type):
-                    self.report(arg.at, f"expected type 'bool' but found '{self.shown(arg.type)}'")
+                    self.report(arg.at, f"expected type 'bool' but found '{self.said(arg.type)}'")
                     ok = False
             node.overloads = list(function.overloads)
             return BOOL if ok else ERROR
@@ -216,8 +221,8 @@ class _Checker:
                 result = DYN
         if result is None:
             found_types = [substitute(self.bound, t, True) for t in given]
-            shown = ", ".join(map(str, found_types[1 if target is not None else 0 :]))
-            on = f"{found_types[0]}." if target is not None else ""
+            shown = ", ".join(map(said, found_types[1 if target is not None else 0 :]))
+            on = f"{said(found_types[0])}." if target is not None else ""
             self.report(node.at, f"found no matching overload for '{function.name}' applied to '{on}({shown})'")
             return ERROR
         return result
@@ -240,7 +245,7 @@ class _Checker:
             own = self.visit(item)
             if i in node.optional:
                 if not self._is_optional(own) and not is_dyn(own):
-                    self.report(item.at, f"expected type 'optional_type({self.shown(own)})' but found '{self.shown(own)}'")
+                    self.report(item.at, f"expected type 'optional_type({self.said(own)})' but found '{self.said(own)}'")
                 own = self._unwrapped(own)
             t = self._join(t, own)
         return list_of(t if t is not None else self.variable())
@@ -253,7 +258,7 @@ class _Checker:
             own = self.visit(value)
             if optional:
                 if not self._is_optional(own) and not is_dyn(own):
-                    self.report(value.at, f"expected type 'optional_type({self.shown(own)})' but found '{self.shown(own)}'")
+                    self.report(value.at, f"expected type 'optional_type({self.said(own)})' but found '{self.said(own)}'")
                 own = self._unwrapped(own)
             values = self._join(values, own)
         if keys is None or values is None:
@@ -275,7 +280,7 @@ class _Checker:
             if wanted is None:
                 self.report(at, f"undefined field '{field}'")
             elif not self.accepts(wanted, own):
-                self.report(at, f"expected type of field '{field}' is '{self.shown(wanted)}' but provided type is '{self.shown(own)}'")
+                self.report(at, f"expected type of field '{field}' is '{self.said(wanted)}' but provided type is '{self.said(own)}'")
         return Type("struct", name)
 
     def _fold(self, node: Fold) -> Type:
@@ -293,7 +298,7 @@ class _Checker:
                 self.accepts(DYN, ranged)
             first = second = DYN
         else:
-            message = f"expression of type '{ranged}' cannot be range of a comprehension (must be list, map, or dynamic)"
+            message = f"expression of type '{said(ranged)}' cannot be range of a comprehension (must be list, map, or dynamic)"
             self.report(node.range.at, message)
         self.scopes.append({node.accumulator: Variable(node.accumulator, accumulated)})
         inner = {node.variable: Variable(node.variable, first)}

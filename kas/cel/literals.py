@@ -8,7 +8,7 @@ from kas.cel.library.standard import duration_ns, timestamp_ns
 from kas.cel.library.texts import CLAUSES, misfit, render
 from kas.cel.problems import CompileError, EvaluationError, Problem
 from kas.cel.syntax import Call, Const, Fold, ListOf, MapOf, Node, Select
-from kas.cel.types import Type
+from kas.cel.types import Type, said
 from kas.meta.regex import RegexError, compiled
 
 
@@ -42,7 +42,7 @@ def _inner(t: Type) -> Type:
 def _alike(items: list[tuple[Node, Type]], problems: list[Problem]) -> None:
     for node, t in items[1:]:
         if t != items[0][1]:
-            problems.append(Problem(node.at, f"expected type '{items[0][1]}' but found '{t}'"))
+            problems.append(Problem(node.at, f"expected type '{said(items[0][1])}' but found '{said(t)}'"))
             return
 
 

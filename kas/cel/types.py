@@ -36,6 +36,16 @@ TYPE = Type("type")
 LIST, MAP = Type("list"), Type("map")  # without parameters, as values name their types
 
 
+# Where what a checker says of types differs from their names.
+_SAID = {"null_type": "null", "duration": "duration", "timestamp": "timestamp"}
+
+
+def said(t: Type) -> str:
+    """A type as errors of the checker show it (cel-go's ``FormatCELType``)."""
+    name = _SAID.get(t.kind, t.name)
+    return f"{name}({', '.join(map(said, t.params))})" if t.params else name
+
+
 def list_of(item: Type) -> Type:
     """``list(item)``."""
     return Type("list", "list", (item,))

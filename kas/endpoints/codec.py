@@ -13,7 +13,7 @@ from kas.meta.aside import LARGE
 from kas.request.http import Request
 from kas.request.negotiation import PROTOBUF, YAML, body_media_type
 from kas.types.defaults import apply_defaults
-from kas.types.scheme import BUILTIN, DecodeError, decode, decode_plain, decode_protobuf, open_envelope, write_json
+from kas.types.scheme import BUILTIN, DecodeError, decode, decode_plain, decode_protobuf, open_envelope, unknown_conversion, write_json
 from kas.types.strict import duplicates, strict_errors, warning_texts
 
 # Structs of an object: three megabytes hold more only where they say next to nothing.
@@ -154,7 +154,7 @@ def another_kind(given_kind: str, given_version: str, kind) -> str:
         scheme = "apis/meta/internalversion/scheme/register.go:27" if options else "api/legacyscheme/scheme.go:30"
         return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/{scheme}"'
     if given_kind != kind.kind:
-        return f"converting ({version}.{given_kind}) to ({kind.group.split('.')[0] or 'core'}.{kind.kind}): unknown conversion"
+        return unknown_conversion(version, given_kind, (kind.group, kind.version, kind.kind))
     return ""
 
 

@@ -20,6 +20,7 @@ from kas.endpoints.rest import READ_TYPES, check_accept, method_not_allowed, not
 from kas.meta.errors import generic_not_found
 from kas.request.http import Request, Response, Result
 from kas.request.mux import Mux
+from kas.request.negotiation import parse_accept
 from kas.types.scheme import BUILTIN, encode_json, write_json
 
 DISCOVERY_TYPE = f"application/json;g=apidiscovery.k8s.io;v={discovery.AGGREGATED};as=APIGroupDiscoveryList".encode()
@@ -277,16 +278,14 @@ def _wants_aggregated(accept: str) -> bool:
     """Whether the client takes an APIGroupDiscoveryList before the plain document."""
     if "APIGroupDiscoveryList" not in accept:
         return False
-    for clause in accept.split(","):
-        parts = [p.strip() for p in clause.split(";")]
-        params = dict(p.split("=", 1) for p in parts[1:] if "=" in p)
-        if parts[0] != "application/json":
+    for clause in parse_accept(accept):
+        if (clause.type, clause.sub) not in (("application", "json"), ("application", "*"), ("*", "*")):
             continue
-        if params.get("as") == "APIGroupDiscoveryList" and params.get("g") == "apidiscovery.k8s.io":
-            if params.get("v") == discovery.AGGREGATED:
-                return True
-        elif "as" not in params:
+        params = clause.params
+        if not params.get("as"):
             return False
+        if (params["as"], params.get("g"), params.get("v")) == ("APIGroupDiscoveryList", "apidiscovery.k8s.io", discovery.AGGREGATED):
+            return True
     return False
 
 

@@ -426,6 +426,11 @@ def _package_group(package: str) -> tuple[str, str] | None:
     return (known[base], version) if base in known else None
 
 
+def unknown_conversion(version: str, kind: str, to: tuple[str, str, str]) -> str:
+    """What is said of an object of a kind in a version that is no object of the other kind (group, version, kind): Go's type names."""
+    return f"converting ({version}.{kind}) to ({to[0].split('.')[0] or 'core'}.{to[2]}): unknown conversion"
+
+
 def default(type: TypeDesc, obj: dict[str, Any]) -> None:
     """Apply the tables' constant defaults to a typed object, in place, at every level.
 

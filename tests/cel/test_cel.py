@@ -83,6 +83,11 @@ def test_what_has_no_value(text, why):
         ("'%z'.format([1])", '1:12: could not parse formatting clause: unrecognized formatting clause "z"'),
         ("'a'.matches('(')", "1:13: invalid matches argument"),
         ("[1, {'a': 1}.a, 'x']", "1:17: expected type 'int' but found 'string'"),
+        ("true ? 'a' : null", "1:6: found no matching overload for '_?_:_' applied to '(bool, string, null)'"),
+        ("timestamp('x') > '1'", "1:16: found no matching overload for '_>_' applied to '(timestamp, string)'"),
+        ("[duration('1h')].map(d, d.size() > 0)", "1:31: found no matching overload for 'size' applied to 'duration.()'"),
+        ("duration('1h').x", "1:15: type 'duration' does not support field selection"),
+        ("[1, null]", "1:5: expected type 'int' but found 'null'"),
         ("quantity('1').sign()", "1:19: found no matching overload for 'sign' applied to 'kubernetes.Quantity.()'"),
     ],
 )

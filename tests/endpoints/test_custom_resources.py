@@ -359,6 +359,26 @@ def test_versions_that_differ_by_name(client, define, namespace):
         assert [(o["apiVersion"], o["spec"]["both"]) for o in items] == [(f"{customs.group}/{v}", 2), (f"{customs.group}/{v}", 3)]
 
 
+def test_objects_of_a_version_that_was_taken_away(client, define, namespace):
+    """Somebody says that nothing is stored in v1 any more though "a" is: nobody knows what it means, other objects are served."""
+    v1, v2 = version("v1", {"a": {"type": "string"}}), version("v2", {"a": {"type": "string"}}, storage=False)
+    customs = define(definition(f"{namespace}.example.com", v1, v2)).install()
+    customs.create("a", {"a": "x"})
+
+    def other_storage(crd):
+        crd["spec"]["versions"][0]["storage"], crd["spec"]["versions"][1]["storage"] = False, True
+
+    customs.change(other_storage)
+    customs.create("b", {"a": "y"})
+    client("PATCH", customs.where + "/status", {"status": {"storedVersions": ["v2"]}}, MERGE)
+    customs.change(lambda crd: crd["spec"]["versions"].pop(0))
+    until(lambda: client("GET", customs.path())[0] == 404, "v1 is served no more")
+    assert client("GET", customs.path("b", "v2"))[0] == 200
+    for path in (customs.path("a", "v2"), customs.path(version="v2")):
+        status, body = client("GET", path)
+        assert (status, body["message"]) == (500, f"request to convert CR from an invalid group/version: {customs.group}/v1")
+
+
 def test_names_that_another_has(client, define, namespace):
     group = f"{namespace}.example.com"
     first = define(definition(group, shortNames=["w"])).install()

@@ -9,7 +9,7 @@ import weakref
 import orjson
 import pytest
 
-from kas.apiextensions.nopconverter import NOP
+from kas.apiextensions.nopconverter import NopConverter
 from kas.endpoints import managedfields
 from kas.endpoints.custom.table import GROUP, RESOURCE, CustomResources
 from kas.meta.errors import ApiError
@@ -35,7 +35,7 @@ class Table:
         self.root = registries.of(GROUP, RESOURCE).root
         self.changed, self.refreshed = [], 0
         told = lambda state: self.changed.append(dict(state.versions))  # noqa: E731
-        self.custom = CustomResources(scheme, registries, told, self._refresh, lambda _: NOP)
+        self.custom = CustomResources(scheme, registries, told, self._refresh, NopConverter)
         self.registries, self.scheme = registries, scheme
 
     def _refresh(self) -> None:

@@ -61,6 +61,9 @@ def test_aggregated_discovery_has_an_entity_tag(client):
     beta = accept.replace("v=v2", "v=v2beta1")
     assert client.raw("GET", "/apis", Accept=beta).status_code == 406
     assert client.raw("GET", "/apis", Accept=f"{beta},application/json").json()["kind"] == "APIGroupList"
+    # Which one a client would rather have is told by q, not by the order.
+    assert client.raw("GET", "/apis", Accept=f"application/json;q=0.9,{accept}").json()["kind"] == "APIGroupDiscoveryList"
+    assert client.raw("GET", "/apis", Accept=f"{accept};q=0.5,application/json").json()["kind"] == "APIGroupList"
 
 
 @pytest.mark.parametrize("path", ["/api", "/api/v1", "/apis/apps/v1", "/version"])

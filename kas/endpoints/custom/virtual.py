@@ -15,7 +15,7 @@ import orjson
 
 from kas.apiextensions import customtypes
 from kas.apiextensions import definition as definitions
-from kas.apiextensions.nopconverter import NOP
+from kas.apiextensions.nopconverter import NopConverter
 from kas.endpoints import discovery, listing, respond
 from kas.endpoints.custom.handler import check_patch_type, check_stream, without_protobuf
 from kas.endpoints.custom.merging import MergeSchemas
@@ -63,8 +63,9 @@ class VirtualServed(CustomServed):
         made.allow_unconditional_update = True
         made.strategy = CustomResourceStrategy(made, version)
         types = {version.name: type_}
-        state = State(d, types, True, MergeSchemas(d.group, resource.kind, types, False, NOP))
-        super().__init__(made, Registry(made, cast(Store, _Slot(None)), lambda: ""), NOP, state, version)
+        converter = NopConverter(d)
+        state = State(d, types, True, MergeSchemas(d.group, resource.kind, types, False, converter))
+        super().__init__(made, Registry(made, cast(Store, _Slot(None)), lambda: ""), converter, state, version)
 
     def shown(self, obj: Obj) -> Decoded:
         """An object of the storage as an answer."""

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from kas.apiextensions.definition import Definition
-from kas.apiextensions.nopconverter import NOP
+from kas.apiextensions.nopconverter import NopConverter
 from kas.client.hooks import HookClients, HookError, read_review
 from kas.endpoints.custom.conversionmetrics import CALL, INVALID, MALFORMED, NOTHING, PARTIAL, ConversionMetrics
 from kas.meta import errors
@@ -132,7 +132,7 @@ class WebhookConverter:
 def converters(clients: HookClients, metrics: Metrics) -> Callable[[Definition], Converter]:
     """What gives the converter of a definition by its strategy; webhooks are asked by ``clients``."""
     counts = ConversionMetrics(metrics)
-    return lambda d: WebhookConverter(d, clients, counts) if d.conversion.get("strategy") == "Webhook" else NOP
+    return lambda d: WebhookConverter(d, clients, counts) if d.conversion.get("strategy") == "Webhook" else NopConverter(d)
 
 
 def _parts(objects: Sequence[Obj], places: Sequence[int]) -> Iterator[list[bytes]]:

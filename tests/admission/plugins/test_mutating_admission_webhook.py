@@ -130,13 +130,37 @@ def test_what_was_changed_decides_who_is_asked_next(hooked, hook):
 @pytest.mark.parametrize(("patch", "kind", "policy", "says"), [
     ([{"op": "add", "path": "/data/x", "value": "y"}], "MergePatch", "Fail", 'unsupported patch type "MergePatch"'),
     ([{"op": "bogus", "path": "/data"}], "JSONPatch", "Ignore", "Unexpected kind: bogus"),
-    ([{"op": "replace", "path": "/kind", "value": "Pod"}], "JSONPatch", "Ignore", 'no kind "Pod" is registered for version "v1"'),
+    ([{"op": "replace", "path": "/kind", "value": "Nope"}], "JSONPatch", "Ignore", 'no kind "Nope" is registered for version "v1"'),
+    ([{"op": "replace", "path": "/kind", "value": "Secret"}], "JSONPatch", "Ignore", "illegal base64 data at input byte 0"),
 ])  # fmt: skip
 def test_patches_that_do_not_fit(hooked, hook, patch, kind, policy, says):
     hook.answers = lambda asked: reviewed(asked, patch=patch, patchType=kind)
     hooked.add(webhook(hook.client(), failurePolicy=policy))
     e = refused(hooked.request())
     assert e.code == 500 and says in e.message
+
+
+def test_what_was_made_another_kind(hooked, hook):
+    """Those asked next see it as what it now is; the request cannot go on with it."""
+    other = [{"op": "replace", "path": "/kind", "value": "Pod"}, {"op": "remove", "path": "/data"}]
+    hook.answers = lambda asked: reviewed(asked, patch=other) if asked["path"].startswith("/first") else reviewed(asked)
+    hooked.add(webhook(hook.client("/first"), failurePolicy="Ignore"), webhook(hook.client("/then"), "t.example.com"))
+    e = refused(hooked.request())
+    assert (e.code, e.reason, e.message) == (500, "", "converting (v1.Pod) to (core.ConfigMap): unknown conversion")
+    then = hook.asked()[1]
+    assert then["kind"]["kind"] == "ConfigMap" and then["object"]["kind"] == "Pod" and then["object"]["spec"]["restartPolicy"] == "Always"
+
+
+def test_what_was_made_another_version(hooked, hook):
+    patch = [{"op": "replace", "path": "/apiVersion", "value": "autoscaling/v2"}]
+    hook.answers = lambda asked: reviewed(asked, patch=patch)
+    hooked.add(webhook(hook.client(), rules=[rule("horizontalpodautoscalers", groups=("autoscaling",), versions=("v1",))]))
+    spec = {"scaleTargetRef": {"kind": "D", "name": "d"}, "maxReplicas": 2}
+    obj = {"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1", "metadata": {"name": "a", "namespace": "ns1"}, "spec": spec}
+    request = hooked.request(obj=obj)
+    request.attributes.group, request.attributes.resource = "autoscaling", "horizontalpodautoscalers"
+    obj = request.run()
+    assert obj["apiVersion"] == "autoscaling/v1" and obj["spec"]["maxReplicas"] == 2 and "metrics" not in obj["spec"]
 
 
 def test_there_is_nothing_to_change_in_a_delete(hooked, hook):

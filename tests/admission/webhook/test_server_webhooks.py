@@ -155,6 +155,24 @@ def test_a_patch_may_rename_what_is_created(api, space, configure, hook):
     assert (code, stored["metadata"]["name"]) == (201, "b")
 
 
+def test_a_custom_object_that_a_patch_made_another_kind(api, space, configure, hook):
+    """Custom objects are not read as a kind: their validation says what they may be called."""
+    group = f"{space}.example.com"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": schema}]
+    spec = {"group": group, "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"}, "versions": versions}
+    crd = {"metadata": {"name": f"widgets.{group}"}, "spec": spec}
+    assert api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)[0] == 201
+    where, end = f"/apis/{group}/v1/namespaces/{space}/widgets", time.monotonic() + PATIENCE_S
+    while api("GET", where)[0] != 200:
+        assert time.monotonic() < end, "the definition is not served"
+        time.sleep(0.05)
+    hook.answers = lambda asked: reviewed(asked, patch=[{"op": "replace", "path": "/kind", "value": "Gadget"}])
+    configure(webhook(hook.client(), rules=[rule("widgets", groups=(group,))], failurePolicy="Ignore"), path=MUTATING)
+    code, answer = api("POST", where, {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": "a"}})
+    assert (code, answer["message"]) == (422, f'Gadget.{group} "a" is invalid: kind: Invalid value: "Gadget": must be Widget')
+
+
 def test_a_webhook_that_hangs_holds_nobody_else_up(running, api, space, configure, hook):
     release = threading.Event()
 

@@ -75,6 +75,8 @@ class CustomResourceStrategy(Strategy):
 
     def validate_status_update(self, ctx: Context, obj: Obj, old: Obj) -> list[FieldError]:
         """As of any update. The pipeline looks at metadata."""
+        if wrong := self._type_errors(obj):
+            return wrong
         return self._errors(ctx, obj, old, [], embedded=False)
 
     def _type_errors(self, obj: Obj) -> list[FieldError]:
