@@ -17,6 +17,8 @@ import requests
 
 from kas.replicator import _begin
 from kas.store import Unavailable
+from kas.store.etcd import client as kv
+from kas.store.etcd import etcd_pb2 as pb
 from kas.testing.server import KasServer
 from kas.types.scheme import open_envelope
 from tests import pki
@@ -116,6 +118,32 @@ def test_objects_stand_in_etcd_as_upstream_stores_them(pair, etcd: Etcd) -> None
     assert b"stored" in raw
     assert one("DELETE", f"{CONFIG_MAPS}/stored")[0] == 200
     assert etcd.value("/registry/configmaps/default/stored") is None
+
+
+def test_an_object_nobody_understands_is_told_and_can_be_deleted(etcd: Etcd, tmp_path: Path) -> None:
+    outside = kv.Client(etcd.config)
+    key = b"/registry/configmaps/default/broken"
+    for value in (b"k8s\0garbage", b'{"kind":"Nothing","apiVersion":"v9","metadata":{}}'):
+        outside.call(kv.PUT, pb.PutRequest(key=key, value=value))
+    outside.close()
+    path, option = f"{CONFIG_MAPS}/broken", {"ignoreStoreReadErrorWithClusterBreakingPotential": True}
+    with KasServer(tmp_path / "a", *flags(etcd), "--feature-gates=AllowUnsafeMalformedObjectDeletion=true") as one:
+        client = Client(one)
+        status, told = client("GET", path)
+        unknown = 'no kind "Nothing" is registered for version "v9" in scheme "pkg/api/legacyscheme/scheme.go:30"'
+        why = f"object not decodable revision={told['message'].split('revision=')[1].split(':')[0]}: {unknown}"
+        says = f"StorageError: corrupt object, Code: 7, Key: {key.decode()}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
+        assert (status, told["message"]) == (500, f"Internal error occurred: {says}")
+        assert client("DELETE", path)[0] == 500
+        assert client("POST", CONFIG_MAPS, config_map("broken"))[0] == 500
+        status, listed = client("GET", CONFIG_MAPS)
+        assert status == 200 and "broken" not in [item["metadata"]["name"] for item in listed["items"]]
+        assert client("DELETE", path, option)[0] == 200
+        assert client("GET", path)[0] == 404
+        assert client("DELETE", path, option)[0] == 422
+        assert etcd.value(key.decode()) is None
+        assert client("POST", CONFIG_MAPS, config_map("broken"))[0] == 201
+        assert client("DELETE", path)[0] == 200
 
 
 def _children(server: KasServer) -> dict[int, str]:

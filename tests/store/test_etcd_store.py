@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kas.registry.etcdvalues import custom
-from kas.store import Conflict, Full, Op, StoreError, Unavailable, Unknown
+from kas.store import Conflict, Full, Op, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import COMPACT, PUT, RANGE, REVOKE, TXN, AsyncClient, Call, Client, Config, LeaseGone, prefix_end, translate
 from kas.store.etcd.compactor import Compactor
@@ -307,6 +307,43 @@ def test_values_nobody_understands_are_left_out(server: Server, etcd: Etcd) -> N
     outside.close()
     eventually(lambda: server.store.revision >= 7)
     assert seen(server.store.events("/registry/", 1, 10)[0]) == [(2, 1, A), (5, 3, A), (6, 1, "/registry/z"), (7, 3, "/registry/z")]
+
+
+def test_a_value_nobody_understands_is_an_error_of_who_reads_it_till_it_is_mended_or_deleted(server: Server, etcd: Etcd) -> None:
+    garbage = PUT, pb.PutRequest(key=A.encode(), value=b"{")
+    unread = "/registry/x/" + "n" * 4080  # a note on it would be too long
+    server.store.commit_now(Op(A, draft(), 0))
+    outside(etcd, garbage, put_of(B), (PUT, pb.PutRequest(key=unread.encode(), value=b"{")))
+    eventually(lambda: server.store.revision >= 5)
+
+    def reads() -> None:
+        with pytest.raises(TransformError, match="unexpected end of data") as e:
+            server.store.get(A)
+        assert (e.value.key, e.value.revision, e.value.listed) == (A, 3, False)
+        assert keys(server.store.range("/registry/")) == [B]
+        assert server.store.get(unread) is None
+
+    reads()
+    server.pause()
+    server.again()
+    reads()
+    server.pause()
+    shutil.rmtree(server.path)
+    server.again()  # as it stands in etcd, not as it came
+    reads()
+    with pytest.raises(TransformError):
+        server.store.commit_now(Op(A, draft(), 0))
+    outside(etcd, put_of(A))
+    eventually(lambda: server.store.revision >= 6)
+    assert server.store.get(A).revision == 6
+    outside(etcd, garbage)
+    eventually(lambda: server.store.revision >= 7)
+    with pytest.raises(TransformError):
+        server.store.commit_now(Op(A, None, 3))
+    server.store.commit_now(Op(A, None, 7))
+    assert server.store.get(A) is None
+    assert etcd.value(A) is None
+    assert server.store.range("/unreadable/").records == []
 
 
 def test_leases_end_keys(server: Server) -> None:

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 
 from kas.store._engine import Op, Record
 from kas.store.contract import Store
-from kas.store.errors import Busy, Compacted, Conflict, Full, StoreError, TransformError, Unavailable, Unknown
+from kas.store.errors import Busy, Compacted, Conflict, Full, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config, LeaseGone
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
 from kas.store.etcd.sealing import Sealing
+from kas.store.etcd.unreadable import error_of, note_key
 from kas.store.lmdb.committer import Batch
 from kas.store.lmdb.store import LMDBStore, _check_keys
 from kas.store.shared import Shared
@@ -93,6 +94,18 @@ class EtcdStore(LMDBStore):
             client = self._called[0]
             loop.call_soon_threadsafe(lambda: self._last.append(loop.create_task(client.close())))
         super().close()
+
+    def get(self, key: str, revision: int = 0) -> Record | None:
+        """See the contract; ``TransformError`` also for a value that nobody can decode."""
+        record = super().get(key, revision)
+        if record is None and not revision:
+            try:
+                note = super().get(note_key(key))
+            except KeyTooLong:  # of so long a key none could be made
+                return None
+            if note is not None:
+                raise error_of(key, note)
+        return record
 
     # -- writes
 
