@@ -51,6 +51,10 @@ class Unavailable(StoreError):
     """The system that decides could not be asked; nothing was written."""
 
 
+class Behind(Unavailable):
+    """What is here is older than what the system that decides has told of; that one could be asked."""
+
+
 class Corrupt(StoreError):
     """The data file cannot be read. The text says which file and what to do."""
 

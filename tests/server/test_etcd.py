@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,50 @@ def test_a_refusal_that_comes_of_an_old_replica_is_taken_back(pair) -> None:
     assert behind(lambda: one("DELETE", at), lambda: two("POST", CONFIG_MAPS, config_map("late")))[0] == 201
     assert behind(lambda: one("DELETE", at), lambda: two("DELETE", at))[0] == 404
     assert one("DELETE", "/api/v1/namespaces/late-space")[0] == 200
+
+
+def test_reads_go_to_etcd_when_the_replica_does_not_follow(pair, etcd: Etcd) -> None:
+    one, two = (Client(server) for server in pair)
+    space = "/api/v1/namespaces/beside"
+    assert one("POST", "/api/v1/namespaces", {"metadata": {"name": "beside"}})[0] == 201
+    maps, scalers = f"{space}/configmaps", "/apis/autoscaling/{}/namespaces/beside/horizontalpodautoscalers"
+    assert one("POST", maps, config_map("gone"))[0] == 201
+    assert two("GET", f"{maps}/gone")[0] == 200
+    (replicator,) = [pid for pid in _children(pair[1]) if Path(f"/proc/{pid}/comm").read_text().strip() == "kas-replicator"]
+    os.kill(replicator, signal.SIGSTOP)
+    try:
+        assert one("DELETE", f"{maps}/gone")[0] == 200
+        for i in range(5):
+            assert one("POST", maps, config_map(f"m{i}", x="1") | {"metadata": {"name": f"m{i}", "labels": {"odd": str(i % 2)}}})[0] == 201
+        scaler = {"metadata": {"name": "s"}, "spec": {"maxReplicas": 2, "scaleTargetRef": {"kind": "A", "name": "a", "apiVersion": "a/v1"}}}
+        assert one("POST", scalers.format("v1"), scaler)[0] == 201
+        wanted, following = {}, ""
+        paths = (maps, f"{maps}?limit=2", f"{maps}?labelSelector=odd%3D1", f"{maps}/m3", f"{maps}/gone", scalers.format("v1") + "/s",
+                 scalers.format("v1"), "/apis/apps/v1/deployments")  # fmt: skip
+        for path in paths:
+            wanted[path] = one("GET", path)
+        with ThreadPoolExecutor(len(paths)) as pool:
+            for path, (status, told) in zip(paths, pool.map(lambda path: Client(pair[1])("GET", path), paths), strict=True):
+                at = told["metadata"].pop("resourceVersion", None) if told["kind"].endswith("List") else None
+                assert at is None or int(at) >= int(wanted[path][1]["metadata"].pop("resourceVersion"))
+                told["metadata"].pop("continue", None)
+                token = wanted[path][1]["metadata"].pop("continue", None)
+                following = token or following
+                assert (status, told) == wanted[path], path
+        assert one("DELETE", f"{maps}/m4")[0] == 200  # the next page is of the same revision
+        page = two("GET", f"{maps}?limit=2&continue={following}")[1]
+        assert page["kind"] == "ConfigMapList", page.get("message")
+        everything = [item["metadata"]["name"] for item in wanted[maps][1]["items"]]
+        assert [item["metadata"]["name"] for item in page["items"]] == everything[2:4] and everything[-1] == "m4"
+        assert page["metadata"]["remainingItemCount"] == len(everything) - 4
+        newest = one("GET", maps)[1]["metadata"]["resourceVersion"]
+        assert two("GET", f"{maps}?resourceVersion=0")[0] == 200
+        assert two("GET", f"{maps}?resourceVersion={newest}")[0] in (503, 504)  # as upstream: what names a revision waits for it
+    finally:
+        os.kill(replicator, signal.SIGCONT)
+    assert not list(pair[1].data_dir.rglob("beside-*"))
+    eventually(lambda: two("GET", f"{maps}?resourceVersion={newest}")[0] == 200)
+    assert one("DELETE", space)[0] == 200
 
 
 def test_etcd_gone_and_back(pair, etcd: Etcd) -> None:

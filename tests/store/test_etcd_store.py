@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kas.registry.etcdvalues import custom
-from kas.store import Conflict, Full, Op, StoreError, TransformError, Unavailable, Unknown
+from kas.store import Compacted, Conflict, Full, Op, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import COMPACT, PUT, RANGE, REVOKE, TXN, AsyncClient, Call, Client, Config, LeaseGone, prefix_end, translate
 from kas.store.etcd.compactor import Compactor
@@ -344,6 +344,31 @@ def test_a_value_nobody_understands_is_an_error_of_who_reads_it_till_it_is_mende
     assert server.store.get(A) is None
     assert etcd.value(A) is None
     assert server.store.range("/unreadable/").records == []
+
+
+def test_what_etcd_holds_is_read_beside_the_replica(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.store.commit_now(Op(A, draft(), 0))
+    server.pause()  # no replicator
+    store = server._open()
+    outside(etcd, put_of(B), (PUT, pb.PutRequest(key=b"/registry/pods/ns/c", value=b"{")), delete_of(A))
+    for revision, there in ((0, [B]), (2, [A]), (3, [A, B])):
+        found = store.beside("/registry/pods/", False, revision)
+        assert (keys(found.range("/registry/pods/")), found.revision) == (there, revision or 5)
+        found.close()
+    found = store.beside(B, True, 0)
+    assert (found.get(B).revision, found.get(A)) == (3, None)
+    found.close()
+    with pytest.raises(TransformError, match="unexpected end of data"):
+        store.beside("/registry/pods/ns/c", True, 0)
+    outside(etcd, (COMPACT, pb.CompactionRequest(revision=4)))
+    with pytest.raises(Compacted):
+        store.beside("/registry/pods/", False, 3)
+    monkeypatch.setattr("kas.store.etcd.beside.MOST_BYTES", 10)
+    with pytest.raises(Unavailable, match="too much"):
+        store.beside("/registry/pods/", False, 0)
+    assert not list(server.path.glob("beside-*"))
+    store.close()
+    server.again()
 
 
 def test_leases_end_keys(server: Server) -> None:

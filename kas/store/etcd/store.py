@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 from kas.store._engine import Op, Record
 from kas.store.contract import Store
-from kas.store.errors import Busy, Compacted, Conflict, Full, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
+from kas.store.errors import Behind, Busy, Compacted, Conflict, Full, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.beside import Beside
 from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config, LeaseGone
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
@@ -67,6 +68,7 @@ class EtcdStore(LMDBStore):
         self.open_with(self._sealing.replica(self._values))
         self._ask_progress, self._ordered = ask_progress, ordered_progress
         self._client = Client(config)
+        self._beside = Beside(self._client, keys, self._values, self._sealing, path)
         self._called: tuple[AsyncClient, Leases] | None = None  # once the loop runs
         self._writes: set[asyncio.Task[Any]] = set()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -288,12 +290,19 @@ class EtcdStore(LMDBStore):
 
     async def fresh(self) -> None:
         """Waits until reads see everything that any server had been acknowledged before this call: one question to etcd for all who wait
-        at the moment. Raises ``Unavailable`` when that takes more than ``FRESH_S``."""
+        at the moment. Raises ``Unavailable`` when that takes more than ``FRESH_S``, ``Behind`` when etcd has answered meanwhile."""
+        told = False
         try:
             async with asyncio.timeout(FRESH_S):
-                await self._caught_up(await self._round())
+                revision = await self._round()
+                told = True
+                await self._caught_up(revision)
         except (TimeoutError, Unknown):
-            raise Unavailable("etcdserver: request timed out") from None
+            raise (Behind if told else Unavailable)("etcdserver: request timed out") from None
+
+    def beside(self, prefix: str, one: bool, revision: int) -> LMDBStore:
+        """What etcd itself holds; see ``Beside.read``."""
+        return self._beside.read(prefix, one, revision)
 
     async def behind(self, revision: int) -> bool:
         """See the contract."""

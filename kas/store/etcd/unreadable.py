@@ -6,12 +6,11 @@ resource lists; it goes when its key does, or holds again what can be read.
 
 from __future__ import annotations
 
-import orjson
-
 from kas.store._engine import Draft, Op, Record, build_record
 from kas.store.errors import TransformError
 
 ROOT = "/unreadable"
+MOST_WHY = 1000  # characters
 
 
 class UnreadableOp(Op):
@@ -27,9 +26,9 @@ def note_key(key: str) -> str:
 
 def note(why: str) -> Draft:
     """A note."""
-    return build_record(b'{"metadata":{', b'},"why":%b}' % orjson.dumps(why), {}, {}, 1)
+    return build_record(b'{"metadata":{', b"}}", {"why": why[:MOST_WHY]}, {}, 1)
 
 
 def error_of(key: str, record: Record) -> TransformError:
     """What a read of the key is to raise, of the note on it."""
-    return TransformError(key, orjson.loads(record.json)["why"], revision=record.revision)
+    return TransformError(key, record.labels["why"], revision=record.revision)
