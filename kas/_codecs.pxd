@@ -199,7 +199,6 @@ cdef struct Split:
     bint stored        # write the form a protobuf round trip leaves: no empty non-nil lists and maps
     Py_ssize_t cut     # offset of the cut, -1 while not reached
     Py_ssize_t prefix  # length of the kind/apiVersion part
-    Py_ssize_t after   # fields written inside metadata after the cut
     Py_ssize_t end     # offset of the end of metadata
     Tape* tape         # takes notes for the transcoder, or NULL
     bint retape        # something was written without its tokens

@@ -44,6 +44,7 @@ from kas.controllers.runner import Periodic, Runner
 from kas.controllers.tokenuse import TOKEN_USE_EVERY_S, TokenUse
 from kas.director import Director
 from kas.endpoints import discovery, openid, respond, translate
+from kas.endpoints.beside import BesideReplica
 from kas.endpoints.custom.table import CustomResources
 from kas.endpoints.custom.webhookconverter import converters
 from kas.endpoints.delete import Deleter
@@ -87,6 +88,7 @@ from kas.registry.bootstrap import Entry
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
 from kas.request.http import Handler, Response
+from kas.request.requestinfo import RequestInfo
 from kas.store import Store
 from kas.store.shared import Shared
 from kas.types.scheme import Scheme
@@ -149,7 +151,8 @@ class Server:
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
-            (store.fresh, lambda: store.revision) if options.etcd else None,  # type: ignore[attr-defined]
+            (store.fresh, lambda: store.revision, BesideReplica(self._named, store.beside))  # type: ignore[attr-defined]
+            if options.etcd else None,
             self.flow_control.gate if self.flow_control is not None else None, self.tracer,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
@@ -336,6 +339,14 @@ class Server:
     def loopback(self) -> Loopback:
         """The way of an embedding program's own requests."""
         return Loopback(self.chain, self._loopback)
+
+    def _named(self, info: RequestInfo) -> Served | None:
+        """What serves the stored objects that a request names."""
+        found = (self.rest.resources.get((info.api_group, info.api_version)) or {}).get(info.resource)
+        if found is None:
+            found = self.custom.find(info.api_group, info.api_version, info.resource)
+            return found if found is not None and found.loaded else None
+        return found if isinstance(found, Served) else None
 
     def _of_kind(self, group: str, version: str, kind: str) -> list[Any]:
         found = self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)

@@ -23,6 +23,7 @@ COMPONENTS = ("", "kube")
 
 # What gates govern here besides the fields of ``gated_fields``. Where a gate is on for good there is nothing to govern.
 GOVERNED = {
+    "AllowUnsafeMalformedObjectDeletion": "ignoreStoreReadErrorWithClusterBreakingPotential, and how unreadable objects are told",
     "APIResponseCompression": "gzip of large answers",
     "APIServerIdentity": "the Lease of this API server in kube-system",
     "ClusterTrustBundle": "clustertrustbundles are served, once their version is on; rules of bootstrap roles",

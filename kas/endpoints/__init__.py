@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from kas.config import features
 from kas.meta import errors
 from kas.store import Busy, Closed, Compacted, Conflict, Full, FutureRevision, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 
 # What kube-apiserver hands on as it is, without a reason: "etcdserver: request is too large" is one.
 OF_ETCD = ("etcdserver: ", "rpc error: ")
+
+
+def corrupt(e: TransformError) -> str:
+    """How upstream tells of an object that cannot be read, where ``AllowUnsafeMalformedObjectDeletion`` is on (``NewCorruptObjError``)."""
+    what = f"object not decodable revision={e.revision}" if e.revision else "data from the storage is not transformable revision=0"
+    return f"StorageError: corrupt object, Code: 7, Key: {e.key}, ResourceVersion: 0, AdditionalErrorMsg: {what}: {e.why}"
+
+
+def _unreadable(e: TransformError) -> errors.ApiError:
+    if not e.sealing and features.DEFAULT.enabled("AllowUnsafeMalformedObjectDeletion"):
+        return errors.internal(corrupt(e))
+    if e.revision:
+        return errors.ApiError(500, "", e.why)  # upstream hands on what its decoder says as it is
+    return errors.internal(f'unable to transform key "{e.key}": {e.why}' if e.listed else e.why)
 
 
 def translate(e: Exception) -> errors.ApiError | None:
@@ -33,7 +48,7 @@ def translate(e: Exception) -> errors.ApiError | None:
     if isinstance(e, Unavailable):
         return errors.service_unavailable(str(e), 1)
     if isinstance(e, TransformError):
-        return errors.internal(f'unable to transform key "{e.key}": {e.why}' if e.listed else e.why)
+        return _unreadable(e)
     text = str(e)
     if text.startswith(OF_ETCD):
         return errors.ApiError(500, "", text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kas.admission import DELETE
-from kas.endpoints import listing, respond
+from kas.config import features
+from kas.endpoints import listing, respond, unsafedelete
 from kas.endpoints.bodyerrors import BodyError
 from kas.endpoints.codec import decode_body
 from kas.endpoints.listing import Listing
@@ -51,8 +52,10 @@ def delete_options(req: Request, custom: bool = False) -> dict[str, Any]:
                 options["propagationPolicy"] = q.get("propagationPolicy")
             if q.values("dryRun"):
                 options["dryRun"] = q.values("dryRun")
-            if "ignoreStoreReadErrorWithClusterBreakingPotential" in q:
-                options["ignoreStoreReadErrorWithClusterBreakingPotential"] = q.flag("ignoreStoreReadErrorWithClusterBreakingPotential")
+            if unsafedelete.OPTION in q:
+                options[unsafedelete.OPTION] = q.flag(unsafedelete.OPTION)
+    if not features.DEFAULT.enabled("AllowUnsafeMalformedObjectDeletion"):
+        options.pop(unsafedelete.OPTION, None)
     found = validate_delete_options(options)
     if found:
         raise errors.invalid("meta.k8s.io", "DeleteOptions", "", found)
@@ -79,6 +82,8 @@ class Deleter:
         """
         respond.media(req)
         options = await self.options(req, served)
+        if options.get(unsafedelete.OPTION):
+            return await unsafedelete.serve(req, served, namespace, name, self.writer.authorizer)
         ctx = self.writer.context(req, namespace, bool(options.get("dryRun")))
         deletion = self.step(req, served, ctx, name, options, name)
         rec = await deletion.run()
@@ -103,6 +108,8 @@ class Deleter:
         m = respond.media(req)
         o = with_served_fields(served, list_options(req.params))
         options = await self.options(req, served)
+        if options.get(unsafedelete.OPTION):
+            raise unsafedelete.not_of_collections()
         registry = served.registry
         revision, start, wanted = position(served, namespace, o)
         if wanted > registry.store.revision:

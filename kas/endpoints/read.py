@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Sequence
 from time import monotonic
 from typing import Any
 
-from kas.endpoints import listing, respond
+from kas.config import features
+from kas.endpoints import listing, respond, unsafedelete
 from kas.endpoints.listing import Listing
 from kas.endpoints.options import ListOptions, list_options, list_resource_version, resource_version
 from kas.endpoints.selection import name_requirement, with_served_fields
@@ -20,7 +21,7 @@ from kas.meta.names import is_valid_path_segment_name
 from kas.meta.waiting import awaited
 from kas.registry.versions import Shown
 from kas.request.http import Request, Response
-from kas.store import Compacted, FutureRevision, continuetoken
+from kas.store import Compacted, FutureRevision, TransformError, continuetoken
 
 EXPIRED_LIST = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue "
@@ -87,6 +88,28 @@ def too_large(asked: int, current: int) -> ApiError:
 
 def list_(req: Request, served: Served, namespace: str, name: str = "") -> Response | Awaitable[Response]:
     """A collection, at one consistent revision also over several pages."""
+    try:
+        result = _list(req, served, namespace)
+    except TransformError as e:
+        raise _told(e, served, namespace) from None
+    return result if isinstance(result, Response) else _list_told(result, served, namespace)
+
+
+async def _list_told(pending: Awaitable[Response], served: Served, namespace: str) -> Response:
+    try:
+        return await pending
+    except TransformError as e:
+        raise _told(e, served, namespace) from None
+
+
+def _told(e: TransformError, served: Served, namespace: str) -> Exception:
+    """What a list says of what it cannot open: the first, or with ``AllowUnsafeMalformedObjectDeletion`` all."""
+    if not e.listed or not features.DEFAULT.enabled("AllowUnsafeMalformedObjectDeletion"):
+        return e
+    return unsafedelete.read_error(served, served.registry.prefix(namespace), e)
+
+
+def _list(req: Request, served: Served, namespace: str) -> Response | Awaitable[Response]:
     o = with_served_fields(served, list_options(req.params))
     m = respond.media(req)
     if m.convert is not None and m.convert.kind == respond.PARTIAL:

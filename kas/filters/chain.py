@@ -12,7 +12,7 @@ from kas.filters.authentication import Authenticator, authentication
 from kas.filters.authorization import authorization
 from kas.filters.cache_control import cache_control
 from kas.filters.catch_up import catch_up
-from kas.filters.consistent_read import Fresh, consistent_read
+from kas.filters.consistent_read import Beside, Fresh, consistent_read
 from kas.filters.cors import cors
 from kas.filters.deadline import deadline
 from kas.filters.goaway import goaway
@@ -83,7 +83,7 @@ class Parts(NamedTuple):
     vouching: tuple[Sequence[bytes], Sequence[bytes]]
     authorizer: Authorizer
     to_newest: Callable[[], None]
-    fresh: tuple[Fresh, Callable[[], int]] | None
+    fresh: tuple[Fresh, Callable[[], int], Beside] | None
     # Counters of their own: made once, whatever the number of ports.
     latency: Filter
     flow_control: Filter
@@ -95,7 +95,7 @@ def parts(
     settings: Settings, metrics: Registry, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
     to_newest: Callable[[], None], auditor: Auditor | None, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
-    fresh: tuple[Fresh, Callable[[], int]] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
+    fresh: tuple[Fresh, Callable[[], int], Beside] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
     its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh()`` waits until reads are

@@ -11,19 +11,29 @@ from collections.abc import Awaitable, Callable
 
 from kas.filters.handler import Filter
 from kas.request.http import Request, Response
+from kas.store import Behind
 
 Fresh = Callable[[], Awaitable[None]]
+Beside = Callable[[Request], Awaitable[Response | None]]
 READS = ("get", "list", "watch")
 WRITES = ("create", "update", "patch", "delete")
 # Reviews are written, but only read.
 REVIEWS = ("authorization.k8s.io", "authentication.k8s.io")
 
 
-def consistent_read(fresh: Fresh, revision: Callable[[], int]) -> Filter:
-    """``fresh()`` waits, and raises what the store raises when that takes too long; ``revision()`` is that of reads now."""
+def consistent_read(fresh: Fresh, revision: Callable[[], int], beside: Beside | None = None) -> Filter:
+    """``fresh()`` waits, and raises what the store raises when that takes too long; ``revision()`` is that of reads now. ``beside(req)``
+    answers a GET or LIST that names no revision without the replica, where that stays ``Behind``; None when it cannot."""
 
-    async def wait() -> Response | None:
-        await fresh()
+    async def wait(req: Request) -> Response | None:
+        try:
+            await fresh()
+        except Behind:
+            known = beside is not None and req.info.verb in ("get", "list") and not req.params.get("resourceVersion")
+            found = await beside(req) if known and beside is not None else None
+            if found is None:
+                raise
+            return found
         return None
 
     def before(req: Request) -> Awaitable[Response | None] | None:
@@ -36,6 +46,6 @@ def consistent_read(fresh: Fresh, revision: Callable[[], int]) -> Filter:
                 return None
         elif info.verb in WRITES and info.subresource in ("", "status") and info.api_group not in REVIEWS and "dryRun" not in req.params:
             return None
-        return wait()
+        return wait(req)
 
     return Filter("consistent_read", before)

@@ -102,7 +102,9 @@ class StoredValues:
             # Labels and the like of what is read are as good as those of what is written.
             registry.strategy.as_read(obj)
             return registry.draft(obj)
-        except (DecodeError, EncodeError, ApiError, ValueError, LookupError, TypeError, AttributeError) as e:
+        except (Undecodable, DecodeError) as e:
+            raise Undecodable(str(e)) from e
+        except (EncodeError, ApiError, ValueError, LookupError, TypeError, AttributeError) as e:
             raise Undecodable(f"{type(e).__name__}: {e}") from e
 
 
@@ -118,13 +120,13 @@ def _read(registry: Registry, value: bytes) -> Obj:
         api_version, name, raw, content_type = open_envelope(value)
         kind = BUILTIN.kind_for(api_version, name)
         if kind is None:
-            raise Undecodable(f'no kind "{name}" is registered for version "{api_version}"')
+            raise Undecodable(_unregistered(api_version, name))
         obj = _from_json(kind, raw) if content_type == "application/json" else decode_protobuf(kind.type, raw)
     else:
         given = orjson.loads(value)
         kind = BUILTIN.kind_for(given.get("apiVersion") or "", given.get("kind") or "")
         if kind is None:
-            raise Undecodable("no kind is registered for what is stored")
+            raise Undecodable(_unregistered(given.get("apiVersion") or "", given.get("kind") or ""))
         obj = decode(kind.type, given)[0]
     apply_defaults(kind, obj)
     if (kind.group, kind.version, kind.kind) != (home.group, home.version, home.kind):
@@ -134,6 +136,10 @@ def _read(registry: Registry, value: bytes) -> Obj:
     obj["metadata"].pop("resourceVersion", None)
     obj["metadata"].pop("selfLink", None)
     return obj
+
+
+def _unregistered(api_version: str, kind: str) -> str:
+    return f'no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
 
 
 def _from_json(kind: Kind, raw: bytes) -> Obj:

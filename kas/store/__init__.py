@@ -93,6 +93,7 @@ from typing import TYPE_CHECKING
 from kas.store._engine import Draft, Event, Matcher, Op, RangeResult, Record, build_record, compile_matcher, frame_json, frame_record
 from kas.store.contract import Store
 from kas.store.errors import (
+    Behind,
     Busy,
     Closed,
     Compacted,
@@ -139,6 +140,7 @@ def open_store(
 
 __all__ = [
     "DEFAULT_MAX_SIZE",
+    "Behind",
     "Busy",
     "Closed",
     "Compacted",

@@ -51,6 +51,10 @@ class Unavailable(StoreError):
     """The system that decides could not be asked; nothing was written."""
 
 
+class Behind(Unavailable):
+    """What is here is older than what the system that decides has told of; that one could be asked."""
+
+
 class Corrupt(StoreError):
     """The data file cannot be read. The text says which file and what to do."""
 
@@ -66,9 +70,10 @@ class KeyTooLong(StoreError):
 class TransformError(StoreError):
     """The value of ``key`` could not be sealed, or a sealed one not be opened: no transformer knows it, or it was tampered with.
 
-    ``why`` is what the transformer said; ``listed``: it stood in a range.
+    ``why`` is what the transformer said; ``listed``: it stood in a range; ``sealing``: it was to be written. With a ``revision`` the value,
+    written then, can be opened, or was never sealed, and is no object.
     """
 
-    def __init__(self, key: str, why: str, done: str = "opened") -> None:
-        super().__init__(f"{key} cannot be {done}: {why}")
-        self.key, self.why, self.listed = key, why, False
+    def __init__(self, key: str, why: str, done: str = "opened", revision: int = 0) -> None:
+        super().__init__(f"{key} cannot be {done if not revision else 'decoded'}: {why}")
+        self.key, self.why, self.listed, self.sealing, self.revision = key, why, False, done == "sealed", revision

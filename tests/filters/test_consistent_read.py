@@ -8,6 +8,8 @@ import pytest
 
 from kas.filters.consistent_read import consistent_read
 from kas.meta.errors import ApiError, timeout
+from kas.request.http import Response
+from kas.store import Behind, Unavailable
 from tests.filters.requests import request
 
 
@@ -60,3 +62,30 @@ def test_what_takes_too_long_is_told_to_the_client():
     with pytest.raises(ApiError) as e:
         run(Fresh(timeout("the replica is behind")), request("GET", PODS))
     assert e.value.code == 504
+
+
+@pytest.mark.parametrize(
+    ("fails", "method", "path", "query", "asked"),
+    [
+        (Behind("late"), "GET", PODS, "", True), (Behind("late"), "GET", f"{PODS}/b", "", True),
+        (Behind("late"), "GET", PODS, "limit=1", True),
+        (Behind("late"), "GET", PODS, "resourceVersion=8", False), (Behind("late"), "GET", PODS, "watch=1", False),
+        (Behind("late"), "POST", PODS, "dryRun=All", False), (Unavailable("gone"), "GET", PODS, "", False),
+    ],
+)  # fmt: skip
+def test_what_the_replica_is_too_old_for_is_read_elsewhere(fails, method, path, query, asked):
+    answer = Response(200, [])
+    for found in (answer, None):
+        req, told = request(method, path, query), []
+
+        async def beside(req, found=found, told=told):
+            told.append(req)
+            return found
+
+        waiting = consistent_read(Fresh(fails), lambda: 7, beside).before(req)
+        if asked and found is not None:
+            assert asyncio.run(_of(waiting)) is answer
+        else:
+            with pytest.raises(type(fails)):
+                asyncio.run(_of(waiting))
+        assert told == [req] * asked

@@ -8,8 +8,9 @@ import pytest
 from kas.registry import pipeline
 from kas.registry.etcdvalues import AS_JSON, StoredValues
 from kas.registry.registries import Registries
+from kas.store import Op, open_store
 from kas.store.etcd.layout import Undecodable
-from kas.types.scheme import BUILTIN, encode_protobuf, open_envelope, transcode_json_to_protobuf
+from kas.types.scheme import BUILTIN, encode_protobuf, envelope, open_envelope, transcode_json_to_protobuf
 from tests.vectors import files
 
 SAMPLES = files.lines("etcd-samples")
@@ -93,6 +94,22 @@ def test_custom_resources_are_json_and_selected_by_what_their_definition_says(va
     draft = values.decode(key, value)
     assert values.encode(key, draft) == value
     assert (draft.label_map, draft.field_map["spec.color"]) == ({"a": "b"}, "red")
+
+
+@pytest.mark.parametrize("metadata", [b"{}", b'{"name":"a"}', b'{"labels":{"x":"y"},"name":"a"}'])
+def test_what_others_wrote_without_a_time_of_creation_is_read(values: StoredValues, metadata: bytes, tmp_path) -> None:
+    store = open_store(str(tmp_path), sync=False)
+    custom = b'{"apiVersion":"acme.io/v1","kind":"Widget","metadata":%b,"spec":{"a":1}}\n' % metadata
+    config_map = transcode_json_to_protobuf(BUILTIN.type("io.k8s.api.core.v1.ConfigMap"), b'{"metadata":%b,"data":{"a":"1"}}' % metadata)
+    for key, value in (("/registry/acme.io/widgets/a", custom), ("/registry/configmaps/ns1/a", envelope("v1", "ConfigMap", config_map))):
+        draft = values.decode(key, value)
+        assert values.encode(key, draft) == value
+        store.commit_now(Op(key, draft))
+        record = store.get(key)
+        assert orjson.loads(record.json)["metadata"] == {**orjson.loads(metadata), "resourceVersion": str(record.revision)}
+        if record.metadata_json is not None:
+            assert orjson.loads(b"{%b}" % record.metadata_json)["metadata"] == orjson.loads(record.json)["metadata"]
+    store.close()
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b"k8s\0\xff", b'{"kind":"Pod"}', b'{"kind":"Node","apiVersion":"v1"}'])

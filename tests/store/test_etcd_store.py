@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kas.registry.etcdvalues import custom
-from kas.store import Conflict, Full, Op, StoreError, Unavailable, Unknown
+from kas.store import Compacted, Conflict, Full, Op, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import COMPACT, PUT, RANGE, REVOKE, TXN, AsyncClient, Call, Client, Config, LeaseGone, prefix_end, translate
 from kas.store.etcd.compactor import Compactor
@@ -307,6 +307,68 @@ def test_values_nobody_understands_are_left_out(server: Server, etcd: Etcd) -> N
     outside.close()
     eventually(lambda: server.store.revision >= 7)
     assert seen(server.store.events("/registry/", 1, 10)[0]) == [(2, 1, A), (5, 3, A), (6, 1, "/registry/z"), (7, 3, "/registry/z")]
+
+
+def test_a_value_nobody_understands_is_an_error_of_who_reads_it_till_it_is_mended_or_deleted(server: Server, etcd: Etcd) -> None:
+    garbage = PUT, pb.PutRequest(key=A.encode(), value=b"{")
+    unread = "/registry/x/" + "n" * 4080  # a note on it would be too long
+    server.store.commit_now(Op(A, draft(), 0))
+    outside(etcd, garbage, put_of(B), (PUT, pb.PutRequest(key=unread.encode(), value=b"{")))
+    eventually(lambda: server.store.revision >= 5)
+
+    def reads() -> None:
+        with pytest.raises(TransformError, match="unexpected end of data") as e:
+            server.store.get(A)
+        assert (e.value.key, e.value.revision, e.value.listed) == (A, 3, False)
+        assert keys(server.store.range("/registry/")) == [B]
+        assert server.store.get(unread) is None
+
+    reads()
+    server.pause()
+    server.again()
+    reads()
+    server.pause()
+    shutil.rmtree(server.path)
+    server.again()  # as it stands in etcd, not as it came
+    reads()
+    with pytest.raises(TransformError):
+        server.store.commit_now(Op(A, draft(), 0))
+    outside(etcd, put_of(A))
+    eventually(lambda: server.store.revision >= 6)
+    assert server.store.get(A).revision == 6
+    outside(etcd, garbage)
+    eventually(lambda: server.store.revision >= 7)
+    with pytest.raises(TransformError):
+        server.store.commit_now(Op(A, None, 3))
+    server.store.commit_now(Op(A, None, 7))
+    assert server.store.get(A) is None
+    assert etcd.value(A) is None
+    assert server.store.range("/unreadable/").records == []
+
+
+def test_what_etcd_holds_is_read_beside_the_replica(server: Server, etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.store.commit_now(Op(A, draft(), 0))
+    server.pause()  # no replicator
+    store = server._open()
+    outside(etcd, put_of(B), (PUT, pb.PutRequest(key=b"/registry/pods/ns/c", value=b"{")), delete_of(A))
+    for revision, there in ((0, [B]), (2, [A]), (3, [A, B])):
+        found = store.beside("/registry/pods/", False, revision)
+        assert (keys(found.range("/registry/pods/")), found.revision) == (there, revision or 5)
+        found.close()
+    found = store.beside(B, True, 0)
+    assert (found.get(B).revision, found.get(A)) == (3, None)
+    found.close()
+    with pytest.raises(TransformError, match="unexpected end of data"):
+        store.beside("/registry/pods/ns/c", True, 0)
+    outside(etcd, (COMPACT, pb.CompactionRequest(revision=4)))
+    with pytest.raises(Compacted):
+        store.beside("/registry/pods/", False, 3)
+    monkeypatch.setattr("kas.store.etcd.beside.MOST_BYTES", 10)
+    with pytest.raises(Unavailable, match="too much"):
+        store.beside("/registry/pods/", False, 0)
+    assert not list(server.path.glob("beside-*"))
+    store.close()
+    server.again()
 
 
 def test_leases_end_keys(server: Server) -> None:

@@ -193,9 +193,12 @@ def test_split_leaves_room_for_the_resource_version():
     assert head + b'"resourceVersion":"123",' + tail == encode_json(POD, typed, stored=True)
 
 
-def test_split_refuses_metadata_that_ends_before_the_resource_version():
-    with pytest.raises(EncodeError):
-        encode_json_split(POD, decode(POD, {"metadata": {"name": "a"}})[0])
+def test_split_of_metadata_that_ends_before_the_resource_version():
+    for meta in ({}, {"name": "a", "uid": "u"}):
+        typed, _ = decode(POD, {"kind": "Pod", "apiVersion": "v1", "metadata": {**meta, "resourceVersion": "9"}})
+        head, tail, _, metadata_tail = encode_json_split(POD, typed)
+        assert (tail[:1], metadata_tail) == (b"}", 1)
+        assert head + b'"resourceVersion":"9"' + tail == encode_json(POD, typed, stored=True)
 
 
 def test_strings_are_escaped_as_go_does():

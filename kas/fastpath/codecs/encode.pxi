@@ -208,8 +208,6 @@ cdef int put_struct(Buf* b, TypeDesc t, dict obj, Split* s, int depth) except -1
             key = tape_open(s.tape, 34, b.n - info.key_n + 2)
             s.tape.t[key].place = i
             tape_close(s.tape, key, b.n - 2)
-        if splitting and s.cut >= 0:
-            s.after += 1
         if empty:
             put(b, b"null", 4)
             if s.tape != NULL:
@@ -261,10 +259,11 @@ def stored_as_json(TypeDesc type not None):
 def encode_json_split(TypeDesc type not None, dict obj not None, *, stored=None):
     """``(head, tail, type_prefix_len, metadata_tail)``: the bytes of encode_json() cut where metadata.resourceVersion belongs.
 
-    ``head + b'"resourceVersion":"123",' + tail`` is the canonical object; a resourceVersion in ``obj`` is ignored. ``type_prefix_len`` is
-    the length of ``{"kind":"Pod","apiVersion":"v1",``, ``metadata_tail`` how much of ``tail`` belongs to the metadata, which come right
-    behind it (0: they do not). ``stored`` is as for encode_json; by default true unless stored_as_json(type). Raises EncodeError when nothing follows in metadata (stored objects always
-    have a creationTimestamp) or the object has no metadata.
+    ``head + b'"resourceVersion":"123",' + tail`` is the canonical object, without that comma where ``tail`` begins with ``}``: nothing
+    follows in the metadata, as in objects of others without a creationTimestamp. A resourceVersion in ``obj`` is ignored.
+    ``type_prefix_len`` is the length of ``{"kind":"Pod","apiVersion":"v1",``, ``metadata_tail`` how much of ``tail`` belongs to the
+    metadata, which come right behind it (0: they do not). ``stored`` is as for encode_json; by default true unless
+    stored_as_json(type). Raises EncodeError when the object has no metadata.
     """
     cdef Buf b
     cdef Split s
@@ -327,11 +326,10 @@ cdef int put_split(Buf* b, TypeDesc type, dict obj, Split* s, object stored) exc
     s.on = True
     s.stored = not stored_as_json(type) if stored is None else stored
     s.cut = s.end = -1
-    s.after = 0
     s.prefix = 1
     put_struct(b, type, obj, s, 0)
-    if s.cut < 0 or s.after == 0:
-        raise EncodeError(f"{type.kind_name}: nothing stands in metadata after resourceVersion")
+    if s.cut < 0:
+        raise EncodeError(f"{type.kind_name}: there is no metadata")
     return 0
 
 

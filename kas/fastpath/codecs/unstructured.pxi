@@ -4,7 +4,7 @@
 
 
 cdef int put_unstructured_split(Buf* b, dict obj, Split* s) except -1:
-    """The object, cut where metadata.resourceVersion belongs; one that is there is left out. ``s.after`` says that something follows."""
+    """The object, cut where metadata.resourceVersion belongs; one that is there is left out."""
     cdef bint first = True, first_in
     cdef object meta
     put_c(b, 123)
@@ -27,7 +27,6 @@ cdef int put_unstructured_split(Buf* b, dict obj, Split* s) except -1:
                 if not first_in:
                     put_c(b, 44)
                 s.cut = b.n
-                s.after = 1
                 first_in = True
             if not first_in:
                 put_c(b, 44)
@@ -35,6 +34,10 @@ cdef int put_unstructured_split(Buf* b, dict obj, Split* s) except -1:
             put_str(b, name)
             put_c(b, 58)
             put_value(b, meta[name], True, 2)
+        if s.cut < 0:
+            if not first_in:
+                put_c(b, 44)
+            s.cut = b.n
         put_c(b, 125)
     return put_c(b, 125)
 
@@ -54,13 +57,13 @@ cdef tuple unstructured_split(TypeDesc type, dict obj):
     """As encode_stored(): ``(head, tail, 1, 0, None)``; list items keep kind and apiVersion, and there is no protobuf."""
     cdef Buf b
     cdef Split s
-    s.cut, s.after = -1, 0
+    s.cut = -1
     buf_init(&b, 8192)
     b.deepest = STORED_DEPTH
     try:
         put_unstructured_split(&b, obj, &s)
         if s.cut < 0:
-            raise EncodeError(f"{type.kind_name}: nothing stands in metadata after resourceVersion")
+            raise EncodeError(f"{type.kind_name}: there is no metadata")
         return (PyBytes_FromStringAndSize(b.p, s.cut), PyBytes_FromStringAndSize(b.p + s.cut, b.n - s.cut), 1, 0, None)
     finally:
         free(b.p)

@@ -24,6 +24,7 @@ from kas.store.etcd.replica import Note, boot_id, discard, read_note, write_note
 from kas.store.etcd.rpc.blocking import Following
 from kas.store.etcd.rpc.status import RpcError
 from kas.store.etcd.sealing import SealedOp, Sealing
+from kas.store.etcd.unreadable import ROOT, UnreadableOp, note, note_key
 from kas.store.lmdb import LMDBStore
 from kas.store.transform import Transformers
 
@@ -83,6 +84,7 @@ class Replicator:
         self.replica: LMDBStore
         self.synced_at = 0.0
         self.unreadable = 0
+        self._noted: set[str] = set()  # keys on which the replica may have a note
         self._ordered = False  # whether the server that is followed answers progress requests in the order of events
         self._asked_at = 0.0  # when somebody asked for progress and nothing was heard since; 0: something was
 
@@ -154,6 +156,7 @@ class Replicator:
         """The values of the replica that was opened, and what opens it."""
         self._values = self._values_of(self.replica)
         self.replica.open_with(self._sealing.replica(self._values, writes=True))
+        self._noted = {record.key[len(ROOT) :] for record in self.replica.range(ROOT + "/").records}
 
     def _check_history(self, newest: int) -> None:
         """Whether etcd, at the revision ``newest``, still has everything that follows the replica, and the same past. Raises ``Lost``."""
@@ -194,7 +197,7 @@ class Replicator:
             except Compacted:
                 return None
             for event in reversed(events):
-                if event.record is not None:
+                if event.record is not None and not event.key.startswith(ROOT):
                     return event
         return None
 
@@ -213,10 +216,10 @@ class Replicator:
             revision = revision or page.header.revision
             ops, states = [], []
             for kv in page.kvs:
-                op = self._put(kv)
-                if op is not None and op.draft is not None:
-                    ops.append(op)
-                    states.append((kv.mod_revision, kv.create_revision, kv.version))
+                for op in self._ops(kv):
+                    if op.draft is not None:
+                        ops.append(op)
+                        states.append((kv.mod_revision, kv.create_revision, kv.version))
             if ops:
                 self.replica.load(ops, states)
             n += len(ops)
@@ -374,11 +377,21 @@ class Replicator:
                 continue
             if not revisions or revisions[-1][0] != revision:
                 revisions.append((revision, []))
-            op = self._put(event.kv) if event.type == pb.Event.PUT else self._gone(event.kv)
-            if op is not None:
-                revisions[-1][1].append(op)
+            revisions[-1][1].extend(self._ops(event.kv, event.type == pb.Event.PUT))
         if revisions:
             self.replica.apply_many(revisions)
+
+    def _ops(self, kv: pb.KeyValue, put: bool = True) -> list[Op]:
+        """What becomes of a key, and of the note on it."""
+        op = self._put(kv) if put else self._gone(kv)
+        if op is None:
+            return []
+        if isinstance(op, UnreadableOp):
+            self._noted.add(op.key)
+            return [op, op.note]
+        if op.key in self._noted:
+            return [op, Op(note_key(op.key), None)]
+        return [op]
 
     def _put(self, kv: pb.KeyValue) -> Op | None:
         """The put of a key; of one whose value cannot be read the delete, so that nothing older is taken for it."""
@@ -392,7 +405,16 @@ class Replicator:
             if self.unreadable <= TOLD:
                 more = "; further ones are only counted" if self.unreadable == TOLD else ""
                 log.warning("%s cannot be read, and is left out: %s%s", kv.key.decode(errors="replace"), e, more)
+            return self._unreadable(kv, str(e))
+
+    def _unreadable(self, kv: pb.KeyValue, why: str) -> Op | None:
+        """As ``_gone``, of a key that is there."""
+        try:
+            op = UnreadableOp(self._keys.from_etcd(kv.key), None)
+            op.note = Op(note_key(op.key), note(why))
+        except (UnicodeDecodeError, KeyTooLong):
             return self._gone(kv)
+        return op
 
     def _gone(self, kv: pb.KeyValue) -> Op | None:
         """The delete of a key, which may not be here."""

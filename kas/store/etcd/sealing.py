@@ -17,7 +17,7 @@ import contextlib
 
 from kas.store._engine import Draft, Op, build_record
 from kas.store.errors import TransformError
-from kas.store.etcd.layout import Keys, Values
+from kas.store.etcd.layout import OWN_PREFIX, Keys, Undecodable, Values
 from kas.store.transform import Transformer, Transformers
 
 PREFIX = b"k8s:enc:"
@@ -115,7 +115,11 @@ class Sealing:
                 plain, stale = transformer.open(value, self._keys.to_etcd(key))
             except Exception:  # a provider's own, whatever it is: told to those who read it
                 plain = None
-        op = SealedOp(key, placeholder() if plain is None else values.decode(key, plain))
+        try:
+            draft = placeholder() if plain is None else values.decode(key, plain)
+        except Undecodable:
+            raise Undecodable("what was sealed is no object") from None  # no word of what it is
+        op = SealedOp(key, draft)
         op.opened, op.stored = plain is not None, RAW + value
         if plain is not None and transformer is not None and not transformer.plain:
             with contextlib.suppress(Exception):  # the plug-in has gone since: RAW is right, too
@@ -130,7 +134,7 @@ class Sealing:
         keys = self._keys
 
         def transformer(key: str) -> Transformer | None:
-            inner = known(key)
+            inner = known(key) if key.startswith(OWN_PREFIX) else None  # what the replica notes for itself is nobody's
             return None if inner is None else OfReplica(inner, keys, values, writes)
 
         return transformer

@@ -16,12 +16,14 @@ from typing import Any, TypeVar
 
 from kas.store._engine import Op, Record
 from kas.store.contract import Store
-from kas.store.errors import Busy, Compacted, Conflict, Full, StoreError, TransformError, Unavailable, Unknown
+from kas.store.errors import Behind, Busy, Compacted, Conflict, Full, KeyTooLong, StoreError, TransformError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.beside import Beside
 from kas.store.etcd.client import ALARM, GRANT, PUT, RANGE, TXN, AsyncClient, Client, Config, LeaseGone
 from kas.store.etcd.layout import Keys, Values
 from kas.store.etcd.leases import Leases
 from kas.store.etcd.sealing import Sealing
+from kas.store.etcd.unreadable import error_of, note_key
 from kas.store.lmdb.committer import Batch
 from kas.store.lmdb.store import LMDBStore, _check_keys
 from kas.store.shared import Shared
@@ -66,6 +68,7 @@ class EtcdStore(LMDBStore):
         self.open_with(self._sealing.replica(self._values))
         self._ask_progress, self._ordered = ask_progress, ordered_progress
         self._client = Client(config)
+        self._beside = Beside(self._client, keys, self._values, self._sealing, path)
         self._called: tuple[AsyncClient, Leases] | None = None  # once the loop runs
         self._writes: set[asyncio.Task[Any]] = set()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -93,6 +96,18 @@ class EtcdStore(LMDBStore):
             client = self._called[0]
             loop.call_soon_threadsafe(lambda: self._last.append(loop.create_task(client.close())))
         super().close()
+
+    def get(self, key: str, revision: int = 0) -> Record | None:
+        """See the contract; ``TransformError`` also for a value that nobody can decode."""
+        record = super().get(key, revision)
+        if record is None and not revision:
+            try:
+                note = super().get(note_key(key))
+            except KeyTooLong:  # of so long a key none could be made
+                return None
+            if note is not None:
+                raise error_of(key, note)
+        return record
 
     # -- writes
 
@@ -275,12 +290,19 @@ class EtcdStore(LMDBStore):
 
     async def fresh(self) -> None:
         """Waits until reads see everything that any server had been acknowledged before this call: one question to etcd for all who wait
-        at the moment. Raises ``Unavailable`` when that takes more than ``FRESH_S``."""
+        at the moment. Raises ``Unavailable`` when that takes more than ``FRESH_S``, ``Behind`` when etcd has answered meanwhile."""
+        told = False
         try:
             async with asyncio.timeout(FRESH_S):
-                await self._caught_up(await self._round())
+                revision = await self._round()
+                told = True
+                await self._caught_up(revision)
         except (TimeoutError, Unknown):
-            raise Unavailable("etcdserver: request timed out") from None
+            raise (Behind if told else Unavailable)("etcdserver: request timed out") from None
+
+    def beside(self, prefix: str, one: bool, revision: int) -> LMDBStore:
+        """What etcd itself holds; see ``Beside.read``."""
+        return self._beside.read(prefix, one, revision)
 
     async def behind(self, revision: int) -> bool:
         """See the contract."""

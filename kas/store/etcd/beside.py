@@ -1,0 +1,71 @@
+"""What etcd holds at one revision, of one object or below a prefix, as a store of its own: for reads that the replica is too old for.
+
+It is decoded as the replicator decodes, kept in unlinked files, and read as the replica would be.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+
+from kas.store._engine import Op
+from kas.store.errors import KeyTooLong, TransformError, Unavailable
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import RANGE, Client, prefix_end
+from kas.store.etcd.layout import Keys, Undecodable, Values
+from kas.store.etcd.sealing import Sealing
+from kas.store.lmdb.store import LMDBStore
+
+PAGE = 500
+MOST_BYTES = 64 << 20  # of values; what is more has to wait for the replica
+
+
+class Beside:
+    """Makes such stores, below ``directory``; one at a time."""
+
+    def __init__(self, client: Client, keys: Keys, values: Values, sealing: Sealing, directory: str) -> None:
+        self._client, self._keys, self._values, self._sealing, self._directory = client, keys, values, sealing, directory
+
+    def read(self, prefix: str, one: bool, revision: int) -> LMDBStore:
+        """What stands below ``prefix``, or with ``one`` at that key, at ``revision`` (0: now). Blocks. The caller closes it. Raises what
+        etcd says, ``Unavailable`` for more than ``MOST_BYTES``, and ``TransformError`` for one object that is none."""
+        path = tempfile.mkdtemp(prefix="beside-", dir=self._directory)
+        try:
+            store = LMDBStore(path, max_size=4 * MOST_BYTES, sync=False)
+        finally:
+            shutil.rmtree(path)  # it is open, and nobody else's
+        try:
+            store.open_with(self._sealing.replica(self._values, writes=True))
+            for first in self._values.first:  # by what custom resources are selected
+                for kv in self._client.range(self._keys.to_etcd(first)).kvs if not one else ():
+                    self._take(kv, None)
+            store.loaded(self._fill(store, prefix, one, revision))
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _fill(self, store: LMDBStore, prefix: str, one: bool, revision: int) -> int:
+        start, size = self._keys.to_etcd(prefix), 0
+        end = b"" if one else prefix_end(start)
+        while True:
+            page = self._client.call(RANGE, pb.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision))
+            revision = revision or page.header.revision
+            size += sum(len(kv.value) for kv in page.kvs)
+            if size > MOST_BYTES:
+                raise Unavailable("etcdserver: the replica is behind, and this is too much to be read without it")
+            taken = [(kv, op) for kv in page.kvs if (op := self._take(kv, one)) is not None]
+            if taken:
+                store.load([op for _, op in taken], [(kv.mod_revision, kv.create_revision, kv.version) for kv, _ in taken])
+            if not page.more or not page.kvs:
+                return revision
+            start = page.kvs[-1].key + b"\0"
+
+    def _take(self, kv: pb.KeyValue, one: bool | None) -> Op | None:
+        try:
+            key = self._keys.from_etcd(kv.key)
+            return self._sealing.taken(key, kv.value, self._values)
+        except (Undecodable, UnicodeDecodeError, KeyTooLong) as e:
+            if one:
+                raise TransformError(key, str(e), revision=kv.mod_revision) from None
+            return None
