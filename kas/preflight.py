@@ -148,10 +148,11 @@ def _tracing(o: Options) -> None:
 
 
 def _egress(o: Options) -> None:
-    from kas.client.egress import check_file
+    from kas.client.egress import load
+    from kas.observe.metrics import Registry
 
     if os.path.exists(o.egress_selector_config_file):
-        check_file(o.egress_selector_config_file)
+        load(o, Registry())
 
 
 def _write(fd: int, data: bytes) -> None:

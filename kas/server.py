@@ -34,6 +34,7 @@ from kas.auth.credentials import Credentials, Proxies, ServiceAccountKeys
 from kas.auth.tokens import EXTENDED_EXPIRATION_S
 from kas.auth.user import MASTERS
 from kas.client.hooks import HookClients, Shares
+from kas.client.http import DIRECT, Egress
 from kas.client.kubeconfig import Users
 from kas.client.services import ServiceResolver
 from kas.config import capabilities, features
@@ -142,6 +143,7 @@ class Server:
         self.scheme = Scheme()
         self.enabled = enabled_versions(self.scheme, {**chosen(self.scheme, extensions.kinds), **raw.runtime_config})
         self.tracer = self._tracer() if raw.tracing_config_file else None
+        self.egress = self._egress()
         self._build_storage()
         self._build_auth()
         self._build_api()
@@ -157,10 +159,17 @@ class Server:
         )  # fmt: skip
         self.chain = self.chain_of("secure")
 
+    def _egress(self) -> Egress:
+        if not self.options.raw.egress_selector_config_file:
+            return DIRECT
+        from kas.client import egress
+
+        return egress.load(self.options.raw, self.metrics)
+
     def _auditor(self) -> Auditor | None:
         from kas.audit import auditor
 
-        return auditor.build(self.options.raw, self.options.run_dir, self.metrics)
+        return auditor.build(self.options.raw, self.options.run_dir, self.metrics, self.egress.controlplane)
 
     def _tracer(self) -> Tracer:
         """Of this worker; the store's requests are spans from here on."""
@@ -213,7 +222,7 @@ class Server:
         prefixes = {r: reg.root for (_, r), reg in self.registries.by_resource() if r in SOURCES}
         node = NodeAuthorizer(NodeGraphInformer(self.store, prefixes), bootstrap.role_rules("system:node"))
         name = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
-        self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, name)
+        self.authorizer = authorizer_of(raw, self.metrics, self.rbac, node, name, self.egress.controlplane)
         if self.extensions.authorizers:
             self.authorizer = Union([*self.extensions.authorizers, self.authorizer], (MASTERS,))
         self._loopback = secrets.token_urlsafe(32)
@@ -242,7 +251,7 @@ class Server:
         """Reads the token files; after the supervisor has made them. Needs a running loop."""
         if external.wanted(self.options.raw):
             identity = bootstrap.server_name(socket.gethostname().lower()) if self.index == 0 else ""
-            self.external = external.External(self.options.raw, self.audiences, self.metrics, self.revocation.tell, identity)
+            self.external = external.External(self.options.raw, self.audiences, self.metrics, self.revocation.tell, identity, self.egress)
         if self.keys.external is not None:
             self.keys.external.begin(int(self.options.raw.service_account_max_token_expiration))
         self.credentials.load(self.external)
@@ -282,7 +291,7 @@ class Server:
         initializer = Initializer(
             objects=self.registries, informers=self.registries, registries=self.registries, authorizer=self.authorizer, rules=self.rbac,
             mapper=self._of_kind, metrics=self.metrics, equivalents=self._equivalents, resolve=self.services.resolve, shares=shares,
-            run_dir=self.options.run_dir, settings=raw,
+            egress=self.egress, run_dir=self.options.run_dir, settings=raw,
         )  # fmt: skip
         plugins = admission_order.build(
             initializer, raw.enable_admission_plugins, raw.disable_admission_plugins, raw.admission_control_config_file,
@@ -300,7 +309,7 @@ class Server:
         self.rest = Rest(self.writer, deleter, self.watches)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
-            converters(HookClients(Users({}), self.services.resolve, shares), self.metrics),
+            converters(HookClients(Users({}), self.services.resolve, shares, self.egress), self.metrics),
         )  # fmt: skip
         self.served: list[Any] = []
         answers = review_answers(
@@ -326,8 +335,9 @@ class Server:
             getattr(self.store, "unreachable", None), (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
         )  # fmt: skip
         kubelet = KubeletAccess(
-            raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority
-        )
+            raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority,
+            self.egress.cluster,
+        )  # fmt: skip
         install_subresources(
             self.rest, self.writer, self.registries, self.authorizer, self.served, kubelet, self._issuer, self.checks.storage
         )
@@ -374,7 +384,7 @@ class Server:
         self.aggregator = Aggregator(
             raw, self.store, self.registries.of(bootstrap.REGISTRATION, "apiservices").root, self.services,
             lambda: self.documents.openapi, lambda: self.documents.refresh_discovery(), self._for_one_backend(),
-            "RemoteRequestHeaderUID" in self.features, self.metrics,
+            "RemoteRequestHeaderUID" in self.features, self.metrics, self.egress.cluster,
         )  # fmt: skip
         self.director = Director(self.rest.handle, self.rest.resources, self.aggregator.claims)
         if self.virtual is not None:

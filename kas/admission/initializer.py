@@ -11,6 +11,7 @@ from kas.admission.matching import Equivalents
 from kas.auth.attributes import Authorizer
 from kas.auth.authz.rbac import RbacIndex
 from kas.client.hooks import Shares
+from kas.client.http import Egress
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.meta import inject
@@ -36,8 +37,8 @@ class Initializer:
 
     ``objects`` and ``informers`` read (see ``kas.informers`` for how fresh and what is raised); ``registries`` is for the few that write;
     ``rules`` tells what a user holds by RBAC; ``equivalents`` which served resources are the same in other versions; ``metrics`` counts;
-    ``resolve`` finds Services, and ``shares`` says how many calls of webhooks may wait; ``run_dir`` is the directory that the workers of
-    one server share while it runs; ``settings`` are flags.
+    ``resolve`` finds Services, and ``shares`` says how many calls of webhooks may wait, ``egress`` which way they go; ``run_dir`` is the
+    directory that the workers of one server share while it runs; ``settings`` are flags.
     """
 
     objects: Objects
@@ -50,6 +51,7 @@ class Initializer:
     metrics: Metrics
     resolve: Resolve
     shares: Shares
+    egress: Egress
     run_dir: Path
     settings: Settings
 

@@ -12,6 +12,7 @@ from kas.aggregator.discovery import Discovery
 from kas.aggregator.openapi import OpenAPIs
 from kas.aggregator.proxy import Proxy
 from kas.aggregator.transport import ProxyCertificate, TLSContexts
+from kas.client.http import Via
 from kas.client.services import ServiceResolver
 from kas.endpoints.discovery import Version
 from kas.informers import Source
@@ -36,16 +37,16 @@ class Settings(Protocol):
 class Aggregator:
     """Follows the APIServices below ``root``, from ``start`` on. ``claims`` is what the director asks first: who answers for a group
     version. ``local`` are this server's own OpenAPI documents, ``changed()`` is called when what is served may have, ``most`` bounds the
-    requests that wait for one backend. Raises OSError when the proxy's certificate cannot be loaded."""
+    requests that wait for one backend, ``via`` is the way there. Raises OSError when the proxy's certificate cannot be loaded."""
 
     def __init__(
         self, settings: Settings, source: Source, root: str, resolver: ServiceResolver, local: Callable[[], OpenAPI],
-        changed: Callable[[], None], most: int, with_uid: bool, metrics: Metrics,
+        changed: Callable[[], None], most: int, with_uid: bool, metrics: Metrics, via: Via | None = None,
     ) -> None:  # fmt: skip
         self.services = APIServices()
         self.resolver = resolver
         self._contexts = TLSContexts(ProxyCertificate(settings.proxy_client_cert_file, settings.proxy_client_key_file))
-        self.proxy = Proxy(self.resolver, self._contexts, most, with_uid, settings.aggregator_reject_forwarding_redirect)
+        self.proxy = Proxy(self.resolver, self._contexts, most, with_uid, settings.aggregator_reject_forwarding_redirect, via)
         self.discovery = Discovery(self.services, self.proxy, changed)
         self.openapi = OpenAPIs(self.services, self.proxy, local)
         # Set by the worker that looks whether backends are available; every worker has to know them to show them.

@@ -15,8 +15,8 @@ from kas.aggregator.apiservices import APIService
 from kas.aggregator.idle import IdleConnections
 from kas.aggregator.transport import TLSContexts, TransportError, user_headers
 from kas.auth.user import MASTERS, UserInfo
-from kas.client.http import BackendError, Connection, Target, connect
-from kas.client.services import ResolveError, ServiceResolver
+from kas.client.http import BackendError, Connection, Target, Via, connect
+from kas.client.services import OWN, ResolveError, ServiceResolver
 from kas.endpoints.proxy import answer_headers, request_headers, upgraded
 from kas.endpoints.proxy_websocket import open_websocket
 from kas.endpoints.respond import text
@@ -38,13 +38,14 @@ OURS = frozenset((b"audit-id",))
 
 class Proxy:
     """``most`` is how many requests (streams do not count) wait for one backend at a time: of what a server has room for, one that hangs
-    holds that much, and the rest is told to come again."""
+    holds that much, and the rest is told to come again. ``via`` is the way to backends, None the direct one."""
 
     def __init__(
-        self, resolver: ServiceResolver, contexts: TLSContexts, most: int, with_uid: bool = True, reject_redirects: bool = True
-    ) -> None:
+        self, resolver: ServiceResolver, contexts: TLSContexts, most: int, with_uid: bool = True, reject_redirects: bool = True,
+        via: Via | None = None,
+    ) -> None:  # fmt: skip
         self._resolver, self._contexts, self._most = resolver, contexts, most
-        self._with_uid, self._reject_redirects = with_uid, reject_redirects
+        self._with_uid, self._reject_redirects, self._via = with_uid, reject_redirects, via
         self._running: dict[str, int] = {}
         self._idle = IdleConnections()
 
@@ -57,7 +58,10 @@ class Proxy:
         assert service.service is not None
         tls = self._contexts.of(service.ca_bundle, service.insecure)
         host, port = self._resolver.resolve(*service.service)
-        return Target("https", host, str(port), tls=tls, tls_name=service.service.server_name), (host, port)
+        return Target("https", host, str(port), tls=tls, tls_name=service.service.server_name, via=self._way(service)), (host, port)
+
+    def _way(self, service: APIService) -> Via | None:
+        return None if service.service is None or service.service[:3] == OWN else self._via
 
     def handle(self, service: APIService, req: Request) -> Result:
         """The backend's answer; 503 at once where it is not available."""
@@ -177,7 +181,7 @@ class Proxy:
         assert service.service is not None
         try:
             host, port = self._resolver.resolve(*service.service)
-            target = Target("https", host, str(port), service.path, tls=self._contexts.of("", True))
+            target = Target("https", host, str(port), service.path, tls=self._contexts.of("", True), via=self._way(service))
         except (ResolveError, TransportError) as e:
             return str(e)
         failing = f"failing or missing response from {target.url}: "

@@ -18,6 +18,7 @@ from kas.audit.policy import AuditPolicy, load_file
 from kas.audit.webhook import WebhookBackend
 from kas.auth.attributes import attributes_of
 from kas.auth.user import UserInfo
+from kas.client.http import Via
 from kas.client.kubeconfig import load as load_kubeconfig
 from kas.client.webhook import Webhook
 from kas.config.auditing import BATCH, BLOCKING_STRICT, LEGACY, BackendFlags, log_flags, webhook_flags
@@ -68,9 +69,9 @@ class Auditor:
         await self._backends.close()
 
 
-def build(options: Options, run_dir: Path, metrics: Registry) -> Auditor | None:
-    """The audit log that the flags ask for, None when they name no policy or no backend. Raises PolicyError and KubeconfigError for files
-    that are not what they should be."""
+def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = None) -> Auditor | None:
+    """The audit log that the flags ask for, None when they name no policy or no backend. ``via`` is the way to its webhook. Raises
+    PolicyError and KubeconfigError for files that are not what they should be."""
     if not options.audit_policy_file:
         return None
     policy = load_file(options.audit_policy_file)
@@ -88,7 +89,7 @@ def build(options: Options, run_dir: Path, metrics: Registry) -> Auditor | None:
         _add(union, log, log_flags(options))
     if options.audit_webhook_config_file:
         backend = load_kubeconfig(options.audit_webhook_config_file)
-        _add(union, WebhookBackend(Webhook(backend, options.audit_webhook_initial_backoff)), webhook_flags(options))
+        _add(union, WebhookBackend(Webhook(backend, options.audit_webhook_initial_backoff, via=via)), webhook_flags(options))
     return Auditor(policy, union, metrics) if union.backends else None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kas.auth.authn import TokenAuthenticator
+from kas.client.http import DIRECT, Egress
 from kas.config.options import Options
 from kas.observe.metrics import Registry
 from kas.observe.reloads import Reloads
@@ -26,25 +27,29 @@ class External:
     credential, None where the flag decides. ``periodic`` is what is to be done now and then: (name, seconds, work).
 
     ``audiences`` are the API server's own; ``changed`` is called when what was good may be so no longer. ``identity`` is the server's name
-    in metrics, "" in workers that do not count. Needs a running loop. Raises ValueError for files that cannot be used.
+    in metrics, "" in workers that do not count, ``egress`` are the ways to who is asked. Needs a running loop. Raises ValueError for files
+    that cannot be used.
     """
 
-    def __init__(self, o: Options, audiences: Sequence[str], metrics: Registry, changed: Callable[[], None], identity: str = "") -> None:
+    def __init__(
+        self, o: Options, audiences: Sequence[str], metrics: Registry, changed: Callable[[], None], identity: str = "",
+        egress: Egress = DIRECT,
+    ) -> None:  # fmt: skip
         self.members: list[TokenAuthenticator] = []
         self.periodic: list[tuple[str, float, Callable[[], Awaitable[object] | None]]] = []
         self.anonymous: Anonymous | None = None
         if o.authentication_config or o.oidc_issuer_url:
-            self._issuers(o, metrics, changed, identity)
+            self._issuers(o, metrics, changed, identity, egress)
         if o.authentication_token_webhook_config_file:
-            self._webhook(o, audiences)
+            self._webhook(o, audiences, egress)
 
-    def _issuers(self, o: Options, metrics: Registry, changed: Callable[[], None], identity: str) -> None:
+    def _issuers(self, o: Options, metrics: Registry, changed: Callable[[], None], identity: str, egress: Egress) -> None:
         from kas.auth.authn.oidc.authenticator import JWTAuthenticators  # with expressions: only for servers with issuers
         from kas.auth.authn.oidc.configuration import load
 
         configuration = load(o)
         self.anonymous = configuration.anonymous
-        authenticators = JWTAuthenticators(metrics)
+        authenticators = JWTAuthenticators(metrics, egress)
         made = authenticators.made(configuration.issuers)
         for authenticator in made.values():
             authenticator.provider.start()
@@ -57,11 +62,11 @@ class External:
             reload = Reload(o, configuration, authenticators, changed, reloads)
             self.periodic.append(("authentication configuration", LOOK_EVERY_S, reload.look))
 
-    def _webhook(self, o: Options, audiences: Sequence[str]) -> None:
+    def _webhook(self, o: Options, audiences: Sequence[str], egress: Egress) -> None:
         from kas.auth.authn.tokenwebhook import TokenWebhook
         from kas.client.kubeconfig import load as load_kubeconfig
         from kas.client.webhook import Webhook
 
-        webhook = Webhook(load_kubeconfig(o.authentication_token_webhook_config_file), BACKOFF_S)
+        webhook = Webhook(load_kubeconfig(o.authentication_token_webhook_config_file), BACKOFF_S, via=egress.controlplane)
         ttl_s = o.authentication_token_webhook_cache_ttl
         self.members.append(TokenWebhook(webhook, o.authentication_token_webhook_version, audiences, ttl_s))

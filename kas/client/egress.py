@@ -1,4 +1,4 @@
-"""The EgressSelectorConfiguration of ``--egress-selector-config-file``: read and checked. Only direct connections are made.
+"""The EgressSelectorConfiguration of ``--egress-selector-config-file``: direct connections and HTTP CONNECT proxies.
 
 Texts are upstream's (``apiserver/pkg/server/egressselector/config.go``). As there, what the file says beyond its fields is ignored, and its
 apiVersion is not looked at.
@@ -7,11 +7,16 @@ apiVersion is not looked at.
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
+from kas.client.connectproxy import ConnectProxy, DialMetrics
+from kas.client.http import Egress
 from kas.meta import field
 from kas.meta.field import FieldError
+from kas.observe.metrics import Registry
 from kas.types.configfile import ConfigurationError, check, parse
 
 KIND = "EgressSelectorConfiguration"
@@ -21,18 +26,71 @@ _AT, _TLS = "service.connection", "service.connection.tlsConfig"
 Obj = dict[str, Any]
 
 
-def check_file(path: str) -> None:
-    """Raises ConfigurationError for a file that upstream refuses, and for one that asks for a proxy."""
+class Settings(Protocol):
+    """The flags that concern the ways out."""
+
+    egress_selector_config_file: str
+    storage_backend: str
+    tracing_config_file: str
+
+
+def load(settings: Settings, metrics: Registry) -> Egress:
+    """The ways out. Raises ConfigurationError for a file that upstream refuses, and where something would go past a proxy."""
     try:
-        selections = _read(path)
+        selections = _read(settings.egress_selector_config_file)
     except ConfigurationError as e:
         raise ConfigurationError(f"failed to read egress selector config: {e}") from None
     try:
         check(_problems(selections))
     except ConfigurationError as e:
         raise ConfigurationError(f"failed to validate egress selector configuration: {e}") from None
-    if any(_connection(s).get("proxyProtocol") != DIRECT for s in selections):
-        raise ConfigurationError("--egress-selector-config-file: kas does not have egress proxies yet")
+    counted = DialMetrics(metrics)
+    found = {str(s["name"]).lower(): _via(_connection(s), str(s["name"]).lower(), counted) for s in selections}
+    if settings.storage_backend == "etcd3" and found.get("etcd") is not None:
+        raise ConfigurationError("--egress-selector-config-file: kas does not reach etcd through a proxy")
+    if settings.tracing_config_file and found.get("controlplane") is not None:
+        raise ConfigurationError("--egress-selector-config-file: kas does not send traces through the proxy of controlplane")
+    return Egress(found.get("controlplane"), found.get("cluster"))
+
+
+def _via(connection: Obj, name: str, metrics: DialMetrics) -> ConnectProxy | None:
+    protocol = connection["proxyProtocol"]
+    if protocol == GRPC:
+        raise ConfigurationError("--egress-selector-config-file: kas does not have proxyProtocol GRPC: use HTTPConnect")
+    if protocol == DIRECT:
+        return None
+    transport = connection["transport"]
+    uds, tcp = _part(transport, "uds"), _part(transport, "tcp")
+    if uds is not None or tcp is None:
+        return ConnectProxy(metrics, str((uds or {})["udsName"]))
+    try:
+        url = urlsplit(str(tcp["url"]))
+        address = url.hostname or "", url.port or 0
+        tls = _part(tcp, "tlsConfig")
+        context = _context(tls) if tls is not None else None
+    except (ValueError, ConfigurationError) as e:
+        raise ConfigurationError(f'failed to create dialer for egressSelection "{name}": {e}') from None
+    if not all(address):
+        why = f"address {url.netloc}: missing port in address"
+        raise ConfigurationError(f'failed to create dialer for egressSelection "{name}": {why}')
+    return ConnectProxy(metrics, "", address, context, str((tls or {}).get("tlsServerName") or ""))
+
+
+def _context(tls: Obj) -> ssl.SSLContext:
+    """Raises ConfigurationError for files that are no certificates or keys."""
+    ca, certificate, key = (str(tls.get(name) or "") for name in ("caBundle", "clientCert", "clientKey"))
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+    except (OSError, ValueError):
+        raise ConfigurationError("failed to append CA cert to the cert pool") from None
+    try:
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    except (OSError, ValueError) as e:
+        why = getattr(e, "reason", None) or str(e)
+        raise ConfigurationError(f"failed to read key pair {certificate} & {key}, got {why}") from None
+    # As Go: a certificate that is trusted need not be an authority's.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
 
 
 def _read(path: str) -> list[Obj]:

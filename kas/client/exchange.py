@@ -11,7 +11,7 @@ import errno
 import ssl
 from typing import cast
 
-from kas.client.http import CONNECT_TIMEOUT_S, MAX_HEAD, BackendError, Head, Target, dial, os_text, parse_head
+from kas.client.http import CONNECT_TIMEOUT_S, MAX_HEAD, BackendError, Head, Target, Way, dial, os_text, parse_head
 
 READ = 256 << 10
 _NO_HEAD = Head(0, "", b"", [], {})
@@ -275,9 +275,8 @@ async def exchange(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, address
     return await dial(target, _open, timeout_s, address)
 
 
-async def _open(host: str, port: int, tls: ssl.SSLContext | None, name: str | None) -> Exchange:
-    loop = asyncio.get_running_loop()
-    _, made = await loop.create_connection(lambda: Exchange(tls, name), host, port)
+async def _open(way: Way) -> Exchange:
+    _, made = await way.connect(lambda: Exchange(way.tls, way.name))
     try:
         await made.ready
     except BaseException:

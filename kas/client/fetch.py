@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
-from kas.client.http import BackendError, Headers, Target, connect
+from kas.client.http import BackendError, Headers, Target, Via, connect
 
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -21,21 +22,22 @@ class Fetched(NamedTuple):
     body: bytes
 
 
-async def get(url: str, tls: ssl.SSLContext, headers: Headers, limit: int, timeout_s: float) -> Fetched:
-    """The answer, after at most ten redirects. ``tls`` says who is trusted where the URL is https. An authorization header does not go to
-    another host. Raises BackendError: unreachable, no HTTP, more than ``limit`` bytes, not done after ``timeout_s``."""
+async def get(url: str, tls: ssl.SSLContext, headers: Headers, limit: int, timeout_s: float, via: Via | None = None) -> Fetched:
+    """The answer, after at most ten redirects. ``tls`` says who is trusted where the URL is https, ``via`` which way it goes. An
+    authorization header does not go to another host. Raises BackendError: unreachable, no HTTP, more than ``limit`` bytes, not done after
+    ``timeout_s``."""
     try:
         async with asyncio.timeout(timeout_s):
-            return await _follow(url, tls, headers, limit)
+            return await _follow(url, tls, headers, limit, via)
     except TimeoutError:
         raise BackendError(f'Get "{url}": context deadline exceeded') from None
     except BackendError as e:
         raise BackendError(f'Get "{url}": {e}') from None
 
 
-async def _follow(url: str, tls: ssl.SSLContext, headers: Headers, limit: int) -> Fetched:
+async def _follow(url: str, tls: ssl.SSLContext, headers: Headers, limit: int, via: Via | None) -> Fetched:
     for _ in range(MAX_REDIRECTS):
-        target = _target(url, tls)
+        target = replace(_target(url, tls), via=via)
         connection = await connect(target)
         try:
             await connection.send("GET", target, [*headers, (b"connection", b"close")])

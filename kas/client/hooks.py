@@ -18,10 +18,10 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from kas.client.http import BackendError, Headers, Target, request_head
+from kas.client.http import DIRECT, BackendError, Egress, Headers, Target, request_head
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, client_tls
 from kas.client.pool import CONNECTION_BYTES, CONTEXT_BYTES, MAX_IDLE, Answer, Dial, Pool
-from kas.client.services import Resolve
+from kas.client.services import OWN, Resolve
 from kas.client.webhook import refusal
 from kas.meta import gojson
 from kas.meta.field import go_quote
@@ -152,10 +152,11 @@ class HookClient:
 
 
 class HookClients:
-    """The clients of a server by what their ``clientConfig`` says. ``shares`` are those of the worker."""
+    """The clients of a server by what their ``clientConfig`` says. ``shares`` are those of the worker. ``egress`` are the ways: Services
+    are in the cluster, URLs beside the control plane; this server itself is reached directly."""
 
-    def __init__(self, users: Users, resolve: Resolve, shares: Shares) -> None:
-        self._users, self._resolve, self._shares = users, resolve, shares
+    def __init__(self, users: Users, resolve: Resolve, shares: Shares, egress: Egress = DIRECT) -> None:
+        self._users, self._resolve, self._shares, self._egress = users, resolve, shares, egress
         self._clients: OrderedDict[bytes, HookClient] = OrderedDict()
         what = "clients of webhooks, with connections that are not in use"
         most = MAX_CLIENTS * (CONTEXT_BYTES + MAX_IDLE * CONNECTION_BYTES)
@@ -183,7 +184,8 @@ class HookClients:
         if service:
             name, namespace, port = service.get("name") or "", service.get("namespace") or "", service.get("port") or DEFAULT_PORT
             host = f"{name}.{namespace}.svc"
-            target = Target("https", host, str(port), service.get("path") or "/", tls_name=host)
+            via = None if (namespace, name, port) == OWN else self._egress.cluster
+            target = Target("https", host, str(port), service.get("path") or "/", tls_name=host, via=via)
             credentials = self._users.of(host, port)
 
             async def dial() -> tuple[str, int]:
@@ -197,7 +199,7 @@ class HookClients:
             host, port = url.hostname or "", url.port
         except ValueError as e:
             raise HookError(f"Unparsable URL: {e}", client=True) from None
-        target = Target("https", host, str(port or ""), unquote(url.path) or "/")
+        target = Target("https", host, str(port or ""), unquote(url.path) or "/", via=self._egress.controlplane)
         credentials = self._users.of(host, port or DEFAULT_PORT)
         return HookClient(self._secured(target, credentials, config), credentials, self._shares, (host, port or DEFAULT_PORT))
 

@@ -13,13 +13,16 @@ import re
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
 
 Headers = list[tuple[bytes, bytes]]
 T = TypeVar("T")
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+Factory = Callable[[], P]
 # Headers: a name, and a value without what it may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*\r\n)*")
 CHUNK = 64 << 10
@@ -36,10 +39,30 @@ class BackendError(Exception):
     """The backend could not be reached, or did not speak HTTP."""
 
 
+class Via(Protocol):
+    """A way to backends that is not the direct one; ``where`` says which."""
+
+    where: str
+
+    async def connect(self, factory: Factory[P], host: str, port: int) -> tuple[asyncio.BaseTransport, P]:
+        """As the loop's ``create_connection``. Raises BackendError."""
+        ...
+
+
+class Egress(NamedTuple):
+    """The ways to what is beside the control plane (webhooks at URLs), and in the cluster; None is the direct one."""
+
+    controlplane: Via | None = None
+    cluster: Via | None = None
+
+
+DIRECT = Egress()
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a request goes. ``path`` is decoded, ``query`` raw. ``tls`` is None for plain HTTP; ``tls_name`` is the name its
-    certificate has to have, when that is not ``host``."""
+    certificate has to have, when that is not ``host``. ``via`` is the way there, None for the direct one."""
 
     scheme: str
     host: str
@@ -48,6 +71,7 @@ class Target:
     query: str = ""
     tls: ssl.SSLContext | None = None
     tls_name: str = ""
+    via: Via | None = None
 
     @property
     def authority(self) -> str:
@@ -286,43 +310,60 @@ async def connect(target: Target, timeout_s: float = CONNECT_TIMEOUT_S, address:
     return Connection(*await dial(target, _streams, timeout_s, address))
 
 
-# Host, port, and what TLS takes: the context and the name a certificate has to have.
-Open = Callable[[str, int, ssl.SSLContext | None, str | None], Awaitable[T]]
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a connection is made: ``via`` to host and port. ``name`` is what the certificate has to have, None where ``tls`` is."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    name: str | None
+    via: Via | None
+
+    async def connect(self, factory: Factory[P]) -> tuple[asyncio.BaseTransport, P]:
+        """As the loop's ``create_connection``; without TLS."""
+        if self.via is not None:
+            return await self.via.connect(factory, self.host, self.port)
+        return await asyncio.get_running_loop().create_connection(factory, self.host, self.port)
 
 
-async def dial(target: Target, opened: Open[T], timeout_s: float, address: tuple[str, int] | None) -> T:
-    """What ``opened`` makes of host and port, in time. Raises BackendError."""
+async def dial(target: Target, opened: Callable[[Way], Awaitable[T]], timeout_s: float, address: tuple[str, int] | None) -> T:
+    """What ``opened`` makes of the way, in time. Raises BackendError."""
     name = (target.tls_name or target.host) if target.tls is not None else None
-    host, port = address or target.dial
-    where = f"{f'[{host}]' if ':' in host else host}:{port}"
-    try:
+    way = Way(*(address or target.dial), target.tls, name, target.via)
+    where = host_port(way.host, way.port)
+    with dial_errors("tcp", where if way.via is None else f"{where} via proxy {way.via.where}"):
         async with asyncio.timeout(timeout_s):
-            return await opened(host, port, target.tls, name)
+            return await opened(way)
+
+
+def host_port(host: str, port: int) -> str:
+    """As Go's ``net.JoinHostPort``."""
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
+@contextmanager
+def dial_errors(network: str, where: str) -> Iterator[None]:
+    """What goes wrong in making a connection becomes a BackendError, in the words of Go's net package."""
+    try:
+        yield
     except TimeoutError:
-        raise BackendError(f"dial tcp {where}: i/o timeout") from None
+        raise BackendError(f"dial {network} {where}: i/o timeout") from None
     except socket.gaierror:
-        raise BackendError(f"dial tcp: lookup {host}: no such host") from None
+        raise BackendError(f"dial {network}: lookup {where.rpartition(':')[0]}: no such host") from None
     except ssl.SSLCertVerificationError as e:
         raise BackendError(f"tls: failed to verify certificate: x509: {_UNVERIFIED.get(e.verify_code, e.verify_message)}") from None
     except ssl.SSLError as e:
         raise BackendError(f"remote error: tls: {e.reason or e}") from None
     except OSError as e:
-        raise BackendError(f"dial tcp {where}: connect: {os_text(e)}") from e
+        raise BackendError(f"dial {network} {where}: connect: {os_text(e)}") from e
 
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def _streams(host: str, port: int, tls: ssl.SSLContext | None, name: str | None) -> Streams:
-    return await (_open_tls(host, port, tls, name) if tls is not None else _open(host, port))
-
-
-async def _open(host: str, port: int) -> Streams:
-    return await asyncio.open_connection(host, port, limit=MAX_HEAD)
-
-
 class _Plain(asyncio.StreamReaderProtocol):
-    """The decrypted side of a connection."""
+    """The decrypted side of a connection, or one without TLS."""
 
     transport: asyncio.Transport
 
@@ -331,20 +372,22 @@ class _Plain(asyncio.StreamReaderProtocol):
         super().connection_made(transport)
 
 
-async def _open_tls(host: str, port: int, tls: ssl.SSLContext, name: str | None) -> Streams:
+async def _streams(way: Way) -> Streams:
     """TLS by asyncio's own protocol, whichever loop runs: uvloop's (0.23) throws away what was received and not read yet when the peer
     hangs up behind it, and so cuts off the end of an answer whose reader is slow."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_HEAD, loop=loop)
-    plain, ready = _Plain(reader, loop=loop), loop.create_future()
-    transport, _ = await loop.create_connection(
-        lambda: SSLProtocol(loop, plain, tls, ready, server_side=False, server_hostname=name), host, port
-    )  # fmt: skip
-    try:
-        await ready
-    except BaseException:
-        transport.close()
-        raise
+    plain = _Plain(reader, loop=loop)
+    if way.tls is None:
+        await way.connect(lambda: plain)
+    else:
+        tls, ready = way.tls, loop.create_future()
+        transport, _ = await way.connect(lambda: SSLProtocol(loop, plain, tls, ready, server_side=False, server_hostname=way.name))
+        try:
+            await ready
+        except BaseException:
+            transport.close()
+            raise
     return reader, asyncio.StreamWriter(plain.transport, plain, reader, loop)
 
 

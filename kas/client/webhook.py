@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from kas import __version__
-from kas.client.http import BackendError, request_head
+from kas.client.http import BackendError, Via, request_head
 from kas.client.kubeconfig import Backend
 from kas.client.pool import Pool
 from kas.meta.scalars import format_duration
@@ -55,15 +55,16 @@ class WebhookError(Exception):
 
 class Webhook:
     """One backend. ``backoff_s`` is the first pause between two tries. ``tried`` is called after each of them with what came of it
-    (success, error, timeout or canceled) and how many seconds it took."""
+    (success, error, timeout or canceled) and how many seconds it took. ``via`` is the way there, None the direct one."""
 
     def __init__(
-        self, backend: Backend, backoff_s: float, timeout_s: float = TIMEOUT_S, sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep
-    ) -> None:
+        self, backend: Backend, backoff_s: float, timeout_s: float = TIMEOUT_S, sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        via: Via | None = None,
+    ) -> None:  # fmt: skip
         self._pool = Pool()
         self.tried: Callable[[str, float], None] = lambda result, seconds: None
         query, timeout = backend.target.query, f"timeout={format_duration(round(timeout_s * 10**9))}"
-        self._target = replace(backend.target, query=f"{query}&{timeout}" if query else timeout)
+        self._target = replace(backend.target, query=f"{query}&{timeout}" if query else timeout, via=via)
         self._backend, self._backoff_s, self._timeout_s, self._sleep = backend, backoff_s, timeout_s, sleep
 
     async def post(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ GOVERNED = {
     "DRADeviceTaintRules": "rules of bootstrap roles",
     "GenericWorkload": "workloads and podgroups are served, once their version is on; rules of bootstrap roles",
     "HPAScaleToZero": "minReplicas may be 0",
-    "KMSv1": "with which words KMS plug-ins of version 1 are refused; kas does not have them",
+    "KMSv1": "KMS plug-ins of version 1",
     "PodCertificateRequest": "podcertificaterequests are served, once their version is on; rules of bootstrap roles",
     "PodTopologyLabelsAdmission": "the plug-in PodTopologyLabels",
     "RelaxedServiceNameValidation": "names of Services may begin with a digit",

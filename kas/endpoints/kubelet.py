@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kas.client.http import Via
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletAccess:
     """How kubelets are spoken to: the API server's own certificate, the CA theirs must be of ("" believes any), and which of
-    a node's addresses is tried."""
+    a node's addresses is tried. ``via`` is the way to them, and to pods; None is the direct one."""
 
     address_types: Sequence[str]
     certificate: str = ""
     key: str = ""
     ca: str = ""
+    via: Via | None = None

@@ -46,7 +46,8 @@ class Locations:
             shown = " ".join(f"{{{a.get('type', '')} {a.get('address', '')}}}" for a in addresses)
             raise ApiError(500, "", f"no preferred addresses found; known addresses: [{shown}]")
         port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
-        return Target("https", host, str(port) if port > 0 else KUBELET_PORT, tls=self._tls("kubelet" if verify else "unverified"))
+        tls = self._tls("kubelet" if verify else "unverified")
+        return Target("https", host, str(port) if port > 0 else KUBELET_PORT, tls=tls, via=self._access.via)
 
     async def node(self, ident: str) -> Target:
         """``nodes/[scheme:]name[:port]/proxy``: the kubelet, or another port of the node."""
@@ -124,7 +125,7 @@ class Locations:
         if port and not 0 < (_number(port) or 0) < 1 << 16:
             raise ApiError(503, "ServiceUnavailable", f"error trying to reach service: dial tcp: address {port}: invalid port")
         scheme = scheme or "http"
-        return Target(scheme, host, port, tls=self._tls("any") if scheme == "https" else None)
+        return Target(scheme, host, port, tls=self._tls("any") if scheme == "https" else None, via=self._access.via)
 
     def _tls(self, which: str) -> ssl.SSLContext:
         found = self._contexts.get(which)

@@ -29,9 +29,9 @@ def built(tmp_path, monkeypatch):
         cls = getattr(auditor, name)
         names = list(inspect.signature(cls).parameters)
 
-        def make(*args: Any) -> Any:
+        def make(*args: Any, **more: Any) -> Any:
             made[name] = dict(zip(names, args, strict=False))
-            return cls(*args)
+            return cls(*args, **more)
 
         monkeypatch.setattr(auditor, name, make)
 

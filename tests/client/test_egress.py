@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kas.client.egress import check_file
+from kas.client.egress import load
+from kas.client.http import DIRECT
+from kas.observe.metrics import Registry
 from kas.types.configfile import ConfigurationError
+from tests import pki
 
 VALIDATE = "failed to validate egress selector configuration: "
 AT = "service.connection"
+
+
+def of(path: str, storage: str = "lmdb", tracing: str = ""):
+    settings = SimpleNamespace(egress_selector_config_file=path, storage_backend=storage, tracing_config_file=tracing)
+    return load(settings, Registry())
 
 
 def said(directory: Path, *selections: dict[str, Any], **more: Any) -> str:
@@ -20,7 +29,7 @@ def said(directory: Path, *selections: dict[str, Any], **more: Any) -> str:
     head = {"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration"}
     path.write_text(json.dumps({**head, "egressSelections": selections, **more}))
     try:
-        check_file(str(path))
+        assert of(str(path)) == DIRECT
     except ConfigurationError as e:
         return str(e)
     return ""
@@ -66,12 +75,42 @@ def test_two_of_a_name(tmp_path):
     assert said(tmp_path, selection("Direct"), selection("Direct", name="Cluster")) == f'{VALIDATE}{AT}[1]: Duplicate value: "cluster"'
 
 
-def test_a_proxy_is_refused_before_anything_is_sent_past_it(tmp_path):
-    found = said(tmp_path, selection("HTTPConnect", {"uds": {"udsName": "/run/x.sock"}}))
-    assert found == "--egress-selector-config-file: kas does not have egress proxies yet"
+UDS = {"uds": {"udsName": "/run/x.sock"}}
+
+
+def test_proxies_that_are_not_gone_through_are_refused(tmp_path):
+    flag = "--egress-selector-config-file: kas does not "
+    assert said(tmp_path, selection("GRPC", UDS)) == f"{flag}have proxyProtocol GRPC: use HTTPConnect"
+    said(tmp_path, selection("Direct"), selection("HTTPConnect", UDS, "etcd"))
+    path = str(tmp_path / "egress.yaml")
+    assert of(path) == DIRECT
+    with pytest.raises(ConfigurationError, match=f"^{flag}reach etcd through a proxy$"):
+        of(path, "etcd3")
+    with pytest.raises(AssertionError):
+        said(tmp_path, selection("HTTPConnect", UDS, "ControlPlane"))
+    assert of(path).controlplane.where == "/run/x.sock" and of(path).cluster is None
+    with pytest.raises(ConfigurationError, match=f"^{flag}send traces through the proxy of controlplane$"):
+        of(path, tracing="/t")
+
+
+def test_files_and_addresses_that_make_no_proxy(tmp_path):
+    create = 'failed to create dialer for egressSelection "cluster": '
+    pki.issue([("CN", "x")]).write(tmp_path, "x")
+    empty, crt, key = (str(tmp_path / name) for name in ("empty", "x.crt", "x.key"))
+    Path(empty).touch()
+
+    def tcp(url, ca, certificate, key):
+        return said(tmp_path, selection("HTTPConnect", {"tcp": {
+            "url": url, "tlsConfig": {"caBundle": ca, "clientCert": certificate, "clientKey": key},
+        }}))  # fmt: skip
+
+    assert tcp("https://p:1", empty, crt, key) == f"{create}failed to append CA cert to the cert pool"
+    assert tcp("https://p:1", crt, empty, key).startswith(f"{create}failed to read key pair {empty} & {key}, got ")
+    assert tcp("https://p", crt, crt, key) == f"{create}address p: missing port in address"
+    assert tcp("https://p:x", crt, crt, key).startswith(create)
 
 
 def test_files_that_are_none(tmp_path):
     assert said(tmp_path, kind="X") == 'failed to read egress selector config: invalid service configuration object "X"'
     with pytest.raises(ConfigurationError, match=r'unable to read egress selector configuration from "/none" \[open /none: no such file'):
-        check_file("/none")
+        of("/none")

@@ -8,7 +8,7 @@ import base64
 import pytest
 
 from kas.client.hooks import MAX_CLIENTS, RETRIES, HookClient, HookClients, HookError, Shares
-from kas.client.http import BackendError
+from kas.client.http import BackendError, Egress
 from kas.client.kubeconfig import ANONYMOUS, Credentials, KubeconfigError, Users, load_users
 from kas.client.pool import CONTEXT_BYTES, Answer
 from kas.observe import caches
@@ -219,3 +219,13 @@ def test_users_that_cannot_be_used(tmp_path, text, says):
         load_users(str(tmp_path / "k"))
 
 
+
+
+def test_which_way_calls_go():
+    """Services are in the cluster, URLs beside the control plane; this server itself is reached directly."""
+    clients = HookClients(Users({}), None, Shares(1), Egress("beside", "within"))
+    ways = [clients.of(config)._target.via for config in (
+        {"service": {"name": "s", "namespace": "n"}}, {"url": "https://x/y"}, {"service": {"name": "kubernetes", "namespace": "default"}},
+        {"service": {"name": "kubernetes", "namespace": "default", "port": 8443}},
+    )]  # fmt: skip
+    assert ways == ["within", "beside", None, "within"]

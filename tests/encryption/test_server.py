@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from kas.testing.server import KasServer
-from tests.security.kms import Plugin
+from tests.security.kms import Plugin, PluginV1
 from tests.security.stored import raw
 
 CORE = "/api/v1/namespaces/default"
@@ -199,7 +199,7 @@ def test_a_plugin_seals_for_all_workers_and_may_change_its_key(start, tmp_path):
         assert prefix(client.server, "s0").startswith(b"k8s:enc:kms:v2:plug:")
         for i in range(40):
             assert client("GET", f"{CORE}/secrets/s{i % 20}")["data"] == {"k": base64.b64encode(b"v%d" % (i % 20)).decode()}
-        assert client("GET", "/healthz/kms-provider-0") == "ok"
+        assert client("GET", "/healthz/kms-providers") == "ok"
         calls = "apiserver_envelope_encryption_kms_operations_latency_seconds_count"
         eventually(lambda: client.metric(calls, 'method_name="Encrypt"', "OK"), 2)
         before = [client("GET", f"{CORE}/secrets/s{i}") for i in range(20)]
@@ -228,7 +228,7 @@ def test_without_its_plugin_a_server_starts_and_says_so_and_recovers(start, tmp_
     said = client("GET", f"{CORE}/secrets/a", wanted=(500,))
     assert said["message"].startswith("Internal error occurred: failed to decrypt DEK, error: rpc error: code = Unavailable")
     assert client("POST", f"{CORE}/secrets", {"metadata": {"name": "b"}}, wanted=(500,))["reason"] == "InternalError"
-    assert "[-]kms-provider-0 failed" in client("GET", "/livez?verbose", wanted=(500,))
+    assert "[-]kms-providers failed" in client("GET", "/livez?verbose", wanted=(500,))
     client("POST", f"{CORE}/configmaps", {"metadata": {"name": "others-do"}})
     plugin.start()
     try:
@@ -244,7 +244,7 @@ def test_a_slow_plugin_does_not_hold_up_what_it_does_not_seal(start, tmp_path):
         client = start(write(tmp_path / "e.yaml", (["secrets"], [kms(plugin, timeout="1s")])))
         client.secret("a", "plain")
         plugin.hold()
-        eventually(lambda: "[-]kms-provider-0 failed" in client("GET", "/livez?verbose", wanted=()))
+        eventually(lambda: "[-]kms-providers failed" in client("GET", "/livez?verbose", wanted=()))
         assert client("GET", f"{CORE}/secrets/a")["data"] == {"k": base64.b64encode(b"plain").decode()}  # its key is known
         client("POST", f"{CORE}/configmaps", {"metadata": {"name": "others-do"}})
         plugin.release()
@@ -302,3 +302,21 @@ def test_migration_says_what_it_lacks(tmp_path):
     assert "holds no store" in kas("storage", "migrate", f"--data-dir={tmp_path}").stderr
     assert kas("storage", "migrate", "--help").stdout.startswith("usage: kas storage migrate")
     assert kas("storage", "nonsense").returncode == 2
+
+
+def test_a_plugin_of_version_1(start, tmp_path):
+    """Behind its feature gate: no file shows what is sealed, all workers read it, and so does who starts anew."""
+    with PluginV1(tmp_path / "kms.sock") as plugin:
+        provider = kms(plugin)
+        provider["kms"]["apiVersion"] = "v1"
+        client = start(write(tmp_path / "e.yaml", (["secrets"], [provider, {"identity": {}}])), "--feature-gates=KMSv1=true", workers=2)
+        for i in range(4):
+            client.secret(f"s{i}", f"needle{i}z")
+        assert prefix(client.server, "s0").startswith(b"k8s:enc:kms:v1:plug:\0\x3c")
+        assert client("GET", "/healthz/kms-provider-0") == "ok"
+        client.server.stop()
+        data = b"".join(p.read_bytes() for p in sorted((client.server.data_dir / "store").rglob("*")) if p.is_file())
+        assert b"needle" not in data and base64.b64encode(b"needle0z")[:8] not in data
+        client = Client(client.server.start())
+        for i in range(8):
+            assert client("GET", f"{CORE}/secrets/s{i % 4}")["data"] == {"k": base64.b64encode(b"needle%dz" % (i % 4)).decode()}

@@ -55,6 +55,8 @@ class Plugin:
     """Listens at ``socket``. What it says may be changed while it runs: ``key_id`` of status, ``encrypts_with`` (another id in answers),
     ``healthz``, ``annotation`` (of every answer), ``asked`` counts calls by method; ``hold()`` makes it slow until ``release()``."""
 
+    service = SERVICE
+
     def __init__(self, socket: Path, key: bytes = b"\x11" * 32, key_id: str = "key-1") -> None:
         self.socket, self.key_id, self.encrypts_with, self.healthz = Path(socket), key_id, "", "ok"
         self.annotation = b"note"
@@ -65,14 +67,15 @@ class Plugin:
         self._server: grpc.Server | None = None
 
     def start(self) -> Plugin:
-        handlers = {name: self._handler(name, work) for name, work in (
-            ("Status", self._status), ("Encrypt", self._encrypt), ("Decrypt", self._decrypt),
-        )}  # fmt: skip
+        handlers = {name: self._handler(name, work) for name, work in self._methods().items()}
         self._server = grpc.server(futures.ThreadPoolExecutor(8))
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self.service, handlers),))
         self._server.add_insecure_port(f"unix:{self.socket}")
         self._server.start()
         return self
+
+    def _methods(self):
+        return {"Status": self._status, "Encrypt": self._encrypt, "Decrypt": self._decrypt}
 
     def stop(self) -> None:
         server, self._server = self._server, None
@@ -122,3 +125,26 @@ class Plugin:
         except InvalidTag:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "cannot decrypt")
             raise
+
+
+class PluginV1(Plugin):
+    """One of version 1; ``version`` is what it says of itself."""
+
+    service = "v1beta1.KeyManagementService"
+    version = "v1beta1"
+
+    def _methods(self):
+        return {"Version": self._version, "Encrypt": self._encrypt, "Decrypt": self._decrypt}
+
+    def _version(self, request: bytes, context) -> bytes:
+        assert read(request) == {1: b"v1beta1"}
+        return field(1, self.version) + field(2, "test") + field(3, "0.1.0")
+
+    def _encrypt(self, request: bytes, context) -> bytes:
+        said = read(request)
+        assert said[1] == b"v1beta1"
+        nonce = os.urandom(12)
+        return field(1, nonce + self._aead.encrypt(nonce, said[2], None))
+
+    def _decrypt(self, request: bytes, context) -> bytes:
+        return super()._decrypt(field(1, read(request)[2]), context)

@@ -19,6 +19,7 @@ from kas.admission.webhook.hooks import Hook, Hooks
 from kas.admission.webhook.metrics import CALLING_ERROR, NO_ERROR, SERVER_ERROR, WebhookMetrics
 from kas.auth.attributes import Authorizer
 from kas.client.hooks import HookClients, HookError, Shares
+from kas.client.http import Egress
 from kas.client.kubeconfig import Users
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
@@ -62,13 +63,13 @@ class Webhooks:
 
     def __init__(
         self, hooks: Hooks, kind: str, informers: Informers, objects: Objects, authorizer: Authorizer, metrics: Metrics, resolve: Resolve,
-        shares: Shares, users: Users | None,
+        shares: Shares, egress: Egress, users: Users | None,
     ) -> None:  # fmt: skip
         self.hooks, self.equivalents, self.mutating = hooks, hooks.equivalents, kind == "admit"
         self.metrics = WebhookMetrics(metrics, kind)
         self._authorizer = authorizer
         self._spaces = Namespaces(informers, objects)
-        self.clients = HookClients(users or Users({}), resolve, shares)
+        self.clients = HookClients(users or Users({}), resolve, shares, egress)
 
     async def invocation(self, hook: Hook, a: Attributes, objects: Versioned) -> Invocation | None:
         """In which version the webhook is asked about the request, None when it is not. Raises ApiError."""

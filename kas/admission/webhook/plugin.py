@@ -13,6 +13,7 @@ from kas.admission.webhook.configuration import users_of
 from kas.admission.webhook.hooks import Hooks
 from kas.auth.attributes import Authorizer
 from kas.client.hooks import Shares
+from kas.client.http import Egress
 from kas.client.services import Resolve
 from kas.informers import Informers, Objects
 from kas.observe.metrics import Registry as Metrics
@@ -30,11 +31,11 @@ class WebhookPlugin:
 
     def __init__(
         self, informers: Informers, objects: Objects, equivalents: Equivalents, authorizer: Authorizer, metrics: Metrics,
-        resolve: Resolve, shares: Shares, section: Section | None = None,
+        resolve: Resolve, shares: Shares, egress: Egress, section: Section | None = None,
     ) -> None:  # fmt: skip
         self._hooks = Hooks(self.resource, informers, equivalents)
         self._users = users_of(section)
-        self._given = informers, objects, authorizer, metrics, resolve, shares
+        self._given = informers, objects, authorizer, metrics, resolve, shares, egress
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` when ``handles`` may answer differently from now on."""

@@ -21,6 +21,7 @@ from kas.observe.reloads import Reloads
 from kas.types.configfile import ConfigurationError, read_file
 
 if TYPE_CHECKING:
+    from kas.client.http import Via
     from kas.config.options import Options
 
 log = logging.getLogger("kas.auth")
@@ -31,10 +32,12 @@ KEPT = ("Node", "RBAC", "ABAC")
 
 
 class Builder:
-    """Makes an authorizer of a configuration, with these parts of it that last."""
+    """Makes an authorizer of a configuration, with these parts of it that last. ``via`` is the way to webhooks."""
 
-    def __init__(self, metrics: Registry, rbac: Authorizer, node: Authorizer, abac: Authorizer | None = None) -> None:
-        self._metrics, self._rbac, self._node, self._abac = metrics, rbac, node, abac
+    def __init__(
+        self, metrics: Registry, rbac: Authorizer, node: Authorizer, abac: Authorizer | None = None, via: Via | None = None
+    ) -> None:
+        self._metrics, self._rbac, self._node, self._abac, self._via = metrics, rbac, node, abac, via
         self._decisions = metrics.counter(
             "apiserver_authorization_decisions_total",
             "Total number of terminal decisions made by an authorizer split by authorizer type, name, and decision.",
@@ -53,7 +56,7 @@ class Builder:
 
         hook = settings.webhook
         assert hook is not None  # the configuration says so
-        webhook = Webhook(load_kubeconfig(hook.kubeconfig), BACKOFF_S, hook.timeout / SECOND)
+        webhook = Webhook(load_kubeconfig(hook.kubeconfig), BACKOFF_S, hook.timeout / SECOND, via=self._via)
         ttls = (hook.authorized_ttl / SECOND, hook.unauthorized_ttl / SECOND)
         on_error = DENY if hook.deny_on_error else NO_OPINION
         return WebhookAuthorizer(settings.name, webhook, hook.version, ttls, on_error, Metrics(self._metrics), conditions_of(hook))
@@ -131,15 +134,17 @@ class Reloading:
         return s.st_mtime_ns, s.st_size, s.st_ino
 
 
-def authorizer_of(o: Options, metrics: Registry, rbac: Authorizer, node: Authorizer, server: str) -> Union | Reloading:
-    """The authorizer that the flags ask for. ``server`` is the name of a server whose reloads are counted here, "" for none. Raises
-    ValueError for files that cannot be used, OSError for a policy file that cannot be read."""
+def authorizer_of(
+    o: Options, metrics: Registry, rbac: Authorizer, node: Authorizer, server: str, via: Via | None = None
+) -> Union | Reloading:
+    """The authorizer that the flags ask for. ``server`` is the name of a server whose reloads are counted here, "" for none, ``via`` the
+    way to webhooks. Raises ValueError for files that cannot be used, OSError for a policy file that cannot be read."""
     abac = None
     if o.authorization_policy_file:
         from kas.auth.authz.abac import load_policy_file
 
         abac = load_policy_file(o.authorization_policy_file)
-    builder = Builder(metrics, rbac, node, abac)
+    builder = Builder(metrics, rbac, node, abac, via)
     if not o.authorization_config:
         return builder.build(from_flags(o))
     return Reloading(o.authorization_config, builder, Reloads(metrics, "authorization", server) if server else None)

@@ -11,8 +11,8 @@ API_ENABLEMENT = (
     Flag("runtime-config", "mapStringString", {}, "API versions on or off: api/all=true, api/beta=true, apps/v1=false, …"),
 )
 EGRESS_SELECTOR = (
-    Flag("egress-selector-config-file", "string", "", "EgressSelectorConfiguration: the proxies connections go through. Direct ones "
-         "only: a file that names a proxy is refused."),
+    Flag("egress-selector-config-file", "string", "", "EgressSelectorConfiguration: direct connections and HTTPConnect proxies, for "
+         "controlplane and cluster. GRPC is refused, and proxies for etcd and traces."),
 )  # fmt: skip
 
 MISC = (

@@ -57,10 +57,14 @@ def sealer(source: DEKSource, key: bytes) -> Opener:
 
 
 class Opened:
-    """The keys that a plug-in has opened. ``ask(source, timeout_s)`` asks it: the key, or SealError; 0 is its own timeout."""
+    """The keys that a plug-in has opened. ``ask(source, timeout_s)`` asks it: the key, or SealError; 0 is its own timeout. ``made`` is what
+    seals with one, ``said`` what errors begin with, ``most`` how many are remembered, if that is said."""
 
-    def __init__(self, ask: Callable[[DEKSource, float], bytes]) -> None:
-        self._ask = ask
+    def __init__(
+        self, ask: Callable[[DEKSource, float], bytes], made: Callable[[DEKSource, bytes], Opener] = sealer,
+        said: str = "failed to decrypt DEK, error: ", most: int | None = None,
+    ) -> None:  # fmt: skip
+        self._ask, self._made, self._said, self._most = ask, made, said, most
         self._kept: caches.Cache[bytes, Opener] = caches.Cache(
             "data_encryption_keys", "keys that KMS plug-ins have opened", CACHE_BYTES, 1024
         )
@@ -72,7 +76,13 @@ class Opened:
     def put(self, source: DEKSource, opened: Opener) -> None:
         """Remembers a key that was made here."""
         with self._lock:
-            self._kept.put(source.digest(), opened, 32)
+            self._keep(source.digest(), opened)
+
+    def _keep(self, digest: bytes, opened: Opener) -> None:
+        if self._most is not None and len(self._kept.entries) >= self._most:
+            self._kept.clear()
+        if self._most != 0:
+            self._kept.put(digest, opened, 32)
 
     def has(self, source: DEKSource) -> bool:
         """Whether the key is known."""
@@ -98,16 +108,16 @@ class Opened:
             if asked is None:
                 asked = self._asked[digest] = self._threads.submit(self._open, source, digest)
         try:
-            return asked.result(LOOP_WAIT_S if _on_loop() else None)
+            return asked.result(LOOP_WAIT_S if on_loop() else None)
         except TimeoutError:
-            raise SealError("failed to decrypt DEK, error: the plug-in has not answered yet") from None
+            raise SealError(f"{self._said}the plug-in has not answered yet") from None
 
     def _open(self, source: DEKSource, digest: bytes) -> Opener:
         """In a thread: asks, and remembers how it ended."""
         try:
-            opened = sealer(source, self._ask(source, 0.0))
+            opened = self._made(source, self._ask(source, 0.0))
         except SealError as e:
-            error = SealError(f"failed to decrypt DEK, error: {e}")
+            error = SealError(f"{self._said}{e}")
             with self._lock:
                 if len(self._refused) >= 1024:
                     self._refused.clear()
@@ -115,7 +125,7 @@ class Opened:
                 self._asked.pop(digest, None)
             raise error from None
         with self._lock:
-            self._kept.put(digest, opened, 32)
+            self._keep(digest, opened)
             self._asked.pop(digest, None)
         return opened
 
@@ -124,7 +134,8 @@ class Opened:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _on_loop() -> bool:
+def on_loop() -> bool:
+    """Whether this is a loop's thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from kas.encryption.ciphers import SealError
-from kas.encryption.configuration import V2
+from kas.encryption.configuration import V1
+from kas.encryption.kms import v1
 from kas.encryption.kms.client import KMSClient
 from kas.encryption.kms.messages import DEKSource, read_stored, stored
 from kas.encryption.kms.v2 import SERVICE, SETTLE_S, KMSv2
@@ -35,8 +36,6 @@ MAX_TOLD = 1024  # of files in the run directory that are looked at
 
 def problem(kms: Obj) -> str:
     """Why a plug-in that is configured cannot be asked by this program, or ""."""
-    if kms["apiVersion"] != V2:
-        return f"kas does not have KMS {kms['apiVersion']}: use v2"
     if importlib.util.find_spec("grpc") is None:
         return f"the KMS provider {go_quote(kms['name'])} needs gRPC: install kas[kms]"
     return ""
@@ -49,23 +48,33 @@ class KMSPlugins:
         self, directory: Path | None = None, own: str = "0", measure: Callable[[str, str, str, float], None] | None = None
     ) -> None:
         self._directory, self._own, self._measure = directory, own, measure
-        self.providers: dict[str, KMSv2] = {}
+        self.providers: dict[str, KMSv2 | v1.KMSv1] = {}
         self._seen: set[str] = set()
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def provider(self, kms: Obj) -> KMSv2:
+    def provider(self, kms: Obj) -> KMSv2 | v1.KMSv1:
         """See ``Plugins``. Raises ConfigurationError."""
         why = problem(kms)
         if why:
             raise ConfigurationError(f"error while building transformers: {why}")
-        name = kms["name"]
-        found = self.providers.get(name)
+        name, first = kms["name"], kms["apiVersion"] == V1
+        known = f"{name} at {kms['endpoint']}" if first else name  # several of version 1 may have one name
+        found = self.providers.get(known)
         if found is None:
             measure = functools.partial(self._measure, name) if self._measure is not None else None
-            client = KMSClient(kms["endpoint"], kms["timeout"] / 1e9, SERVICE, measure)
-            found = self.providers[name] = KMSv2(client, lambda source: self._tell(name, source), SETTLE_S if self._directory else 0.0)
+            client = KMSClient(kms["endpoint"], kms["timeout"] / 1e9, v1.SERVICE if first else SERVICE, measure)
+            if first:
+                found = v1.KMSv1(name, client, kms["cachesize"])
+            else:
+                found = KMSv2(client, lambda source: self._tell(name, source), SETTLE_S if self._directory else 0.0)
+            self.providers[known] = found
         return found
+
+    @property
+    def first_version(self) -> bool:
+        """Whether there is one of version 1."""
+        return any(isinstance(provider, v1.KMSv1) for provider in self.providers.values())
 
     def check_all(self) -> str:
         """Asks every plug-in; the first problem, or "". Blocks."""
@@ -110,6 +119,8 @@ class KMSPlugins:
         except FileNotFoundError:
             return
         for provider_name, provider in self.providers.items():
+            if isinstance(provider, v1.KMSv1):
+                continue
             for file in names:
                 if file in self._seen or file.endswith(".new") or not file.startswith(_digest(provider_name) + "."):
                     continue

@@ -14,6 +14,7 @@ from kas.auth.authn.oidc.mapping import user_of
 from kas.auth.authn.oidc.provider import Provider
 from kas.auth.tokens import issuer_of
 from kas.auth.user import UserInfo
+from kas.client.http import DIRECT, Egress
 from kas.meta.waiting import awaited, eager
 from kas.observe.metrics import Registry
 
@@ -42,12 +43,12 @@ class Metrics:
 class JWTAuthenticator:
     """Tokens of one issuer."""
 
-    def __init__(self, issuer: Issuer, metrics: Metrics) -> None:
+    def __init__(self, issuer: Issuer, metrics: Metrics, egress: Egress = DIRECT) -> None:
         self._metrics, self._label = metrics, f"sha256:{hashlib.sha256(issuer.url.encode()).hexdigest()}"
         self._mapper = issuer.mapper
-        self.provider = Provider(issuer, self._fetched)
+        self.provider = Provider(issuer, self._fetched, egress=egress)
         groups = issuer.mapper.groups.claim
-        self._distributed = DistributedClaim(groups, issuer, self.provider.tls) if groups else None
+        self._distributed = DistributedClaim(groups, issuer, self.provider.tls, self.provider.via) if groups else None
 
     @eager
     async def authenticate_token(self, token: str) -> UserInfo | None:
@@ -79,13 +80,13 @@ class JWTAuthenticator:
 class JWTAuthenticators:
     """Asks the authenticator of the issuer that a token claims. ``use`` says which there are."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._metrics = Metrics(registry)
+    def __init__(self, registry: Registry, egress: Egress = DIRECT) -> None:
+        self._metrics, self._egress = Metrics(registry), egress
         self._by_issuer: dict[str, JWTAuthenticator] = {}
 
     def made(self, issuers: Sequence[Issuer]) -> dict[str, JWTAuthenticator]:
         """Authenticators of these issuers, for ``use`` once they are started. Reads authorities, so it may run beside the loop."""
-        return {issuer.url: JWTAuthenticator(issuer, self._metrics) for issuer in issuers}
+        return {issuer.url: JWTAuthenticator(issuer, self._metrics, self._egress) for issuer in issuers}
 
     def use(self, authenticators: dict[str, JWTAuthenticator]) -> None:
         """From now on these are asked, and no others."""

@@ -52,7 +52,8 @@ class AuthenticationConfigurationError(ValueError):
 
 @dataclass(frozen=True)
 class Issuer:
-    """One issuer that is trusted. ``algorithms`` are those its tokens may be signed with, ``ca`` PEM ("" for the system's authorities)."""
+    """One issuer that is trusted. ``algorithms`` are those its tokens may be signed with, ``ca`` PEM ("" for the system's authorities),
+    ``egress`` the name of the way to it ("" for the direct one): controlplane or cluster."""
 
     url: str
     discovery_url: str
@@ -60,6 +61,7 @@ class Issuer:
     audiences: tuple[str, ...]
     algorithms: tuple[str, ...]
     mapper: Mapper
+    egress: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def _check(document: Obj) -> None:
 
 
 def _issuers(documents: Sequence[Obj], o: Options, algorithms: tuple[str, ...]) -> tuple[Issuer, ...]:
-    """The issuers of service-account tokens are nobody else's. With a file of egress selectors all of them are direct."""
+    """The issuers of service-account tokens are nobody else's."""
     out = []
     for document in documents:
         mapper, found = compiled_authenticator(document, "", frozenset(filter(None, o.service_account_issuer)))
@@ -140,7 +142,7 @@ def _issuers(documents: Sequence[Obj], o: Options, algorithms: tuple[str, ...]) 
             raise AuthenticationConfigurationError(f'oidc: egress lookup required with egress selector type "{egress}"')
         out.append(Issuer(
             issuer["url"], issuer.get("discoveryURL") or "", issuer.get("certificateAuthority") or "", tuple(issuer["audiences"]),
-            algorithms, mapper,
+            algorithms, mapper, egress or "",
         ))  # fmt: skip
     return tuple(out)
 

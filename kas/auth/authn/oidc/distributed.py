@@ -15,7 +15,7 @@ from kas.auth.authn.oidc.provider import HEADERS, TIMEOUT_S, discovered, getter
 from kas.auth.authn.oidc.tokens import Claims, Verifier
 from kas.auth.tokens import issuer_of
 from kas.client import fetch
-from kas.client.http import BackendError
+from kas.client.http import BackendError, Via
 from kas.meta.waiting import awaited
 
 MAX_ISSUERS = 16
@@ -26,8 +26,8 @@ class DistributedClaim:
     """Looks up the claim ``name`` of tokens of ``issuer``. The token that is fetched has to be signed by whoever it says it is of, for the
     same audiences. So many lookups at once."""
 
-    def __init__(self, name: str, issuer: Issuer, tls: ssl.SSLContext) -> None:
-        self._name, self._issuer, self._tls, self._get = name, issuer, tls, getter(tls)
+    def __init__(self, name: str, issuer: Issuer, tls: ssl.SSLContext, via: Via | None = None) -> None:
+        self._name, self._issuer, self._tls, self._via, self._get = name, issuer, tls, via, getter(tls, via)
         self._verifiers: OrderedDict[str, Verifier] = OrderedDict()
         self._running = 0
 
@@ -71,7 +71,7 @@ class DistributedClaim:
 
     async def _token(self, url: str, token: str) -> str:
         headers = [*HEADERS, *([(b"authorization", f"Bearer {token}".encode())] if token else ())]
-        said = await fetch.get(url, self._tls, headers, MAX_DOCUMENT, TIMEOUT_S)
+        said = await fetch.get(url, self._tls, headers, MAX_DOCUMENT, TIMEOUT_S, self._via)
         if not 200 <= said.status <= 226:
             raise ValueError(f"error while getting distributed claim JWT: {said.status} {said.reason}")
         return said.body.decode("latin-1")

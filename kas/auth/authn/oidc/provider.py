@@ -14,7 +14,7 @@ from kas.auth.authn.oidc.configuration import Issuer
 from kas.auth.authn.oidc.keys import MAX_DOCUMENT, Get, Note, RemoteKeys
 from kas.auth.authn.oidc.tokens import Verifier
 from kas.client import fetch
-from kas.client.http import BackendError
+from kas.client.http import DIRECT, BackendError, Egress, Via
 from kas.client.kubeconfig import client_tls
 
 log = logging.getLogger("kas.authn")
@@ -31,9 +31,9 @@ def trusting(ca: str) -> ssl.SSLContext:
     return client_tls(ca.encode())
 
 
-def getter(tls: ssl.SSLContext) -> Get:
-    """Gets documents of issuers."""
-    return partial(fetch.get, tls=tls, headers=HEADERS, limit=MAX_DOCUMENT, timeout_s=TIMEOUT_S)
+def getter(tls: ssl.SSLContext, via: Via | None) -> Get:
+    """Gets documents of issuers, by this way."""
+    return partial(fetch.get, tls=tls, headers=HEADERS, limit=MAX_DOCUMENT, timeout_s=TIMEOUT_S, via=via)
 
 
 async def discovered(get: Get, issuer: str, url: str = "") -> str:
@@ -57,10 +57,14 @@ async def discovered(get: Get, issuer: str, url: str = "") -> str:
 class Provider:
     """One issuer, asked every ten seconds until it has answered; ``verifier`` is there from then on. ``error`` says why it is not yet."""
 
-    def __init__(self, issuer: Issuer, note: Note = lambda good: None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(
+        self, issuer: Issuer, note: Note = lambda good: None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        egress: Egress = DIRECT,
+    ) -> None:  # fmt: skip
         self._issuer, self._note, self._sleep = issuer, note, sleep
         self.tls = trusting(issuer.ca)
-        self.get = getter(self.tls)
+        self.via: Via | None = getattr(egress, issuer.egress) if issuer.egress else None
+        self.get = getter(self.tls, self.via)
         self.verifier: Verifier | None = None
         self.error = "oidc: authenticator not initialized"
         self._keys: RemoteKeys | None = None

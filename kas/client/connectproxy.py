@@ -1,0 +1,171 @@
+"""The way to a backend through an HTTP CONNECT proxy (upstream: ``apiserver/pkg/server/egressselector/egress_selector.go``).
+
+The proxy is reached over TCP, mostly with TLS, or over a Unix socket. Once it has said 200, the connection is the backend's: whatever
+protocol would stand on a direct one is put on it, TLS to the backend inside TLS to the proxy among them. The backend's name is the proxy's
+to look up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from asyncio.sslproto import SSLProtocol
+from time import perf_counter
+from typing import Generic, cast
+
+from kas.client.http import MAX_HEAD, BackendError, Factory, P, dial_errors, host_port, os_text, parse_head
+from kas.meta.field import go_quote
+from kas.observe.metrics import Registry
+
+_BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 12.5)
+_LABELS = "labeled by the protocol (http-connect or grpc), transport (tcp or uds)"
+HTTP_CONNECT = "http_connect"
+
+
+class DialMetrics:
+    """How connections through proxies fare."""
+
+    def __init__(self, registry: Registry) -> None:
+        name, labels = "apiserver_egress_dialer_dial_", ("protocol", "transport")
+        self.started = registry.counter(f"{name}start_total", f"Dial starts, {_LABELS}.", labels)
+        self.took = registry.histogram(f"{name}duration_seconds", f"Dial latency histogram in seconds, {_LABELS}", labels, _BUCKETS)
+        self.failed = registry.counter(
+            f"{name}failure_count", f"Dial failure count, {_LABELS}, and stage (connect or proxy). The stage indicates at which stage the "
+            "dial failed", ("protocol", "stage", "transport"),
+        )  # fmt: skip
+
+
+class ConnectProxy:
+    """One proxy: on the Unix socket ``path``, or at ``address`` (host, port), with TLS if there is a context."""
+
+    def __init__(
+        self, metrics: DialMetrics, path: str = "", address: tuple[str, int] = ("", 0), tls: ssl.SSLContext | None = None,
+        tls_name: str = "",
+    ) -> None:  # fmt: skip
+        self._metrics, self._path, self._address, self._tls = metrics, path, address, tls
+        self._tls_name = tls_name or address[0]
+        self.where = path or host_port(*address)
+        self._network = "unix" if path else "tcp"
+        self._labels = HTTP_CONNECT, "uds" if path else "tcp"
+
+    async def connect(self, factory: Factory[P], host: str, port: int) -> tuple[asyncio.BaseTransport, P]:
+        """As the loop's ``create_connection``. Raises BackendError; cancelling it closes the connection."""
+        began, metrics = perf_counter(), self._metrics
+        metrics.started.inc(self._labels)
+        opening = _Opening[P](factory, host_port(host, port), self.where)
+        try:
+            await self._reached(opening)
+            try:
+                made = await opening.made
+            except BaseException:
+                metrics.failed.inc((self._labels[0], "proxy", self._labels[1]))
+                raise
+        except BaseException:
+            if not opening.asked:
+                metrics.failed.inc((self._labels[0], "connect", self._labels[1]))
+            opening.close()
+            raise
+        metrics.took.observe(self._labels, perf_counter() - began)
+        return made
+
+    async def _reached(self, opening: _Opening[P]) -> None:
+        """``opening`` has a connection to the proxy. Raises BackendError."""
+        loop = asyncio.get_running_loop()
+        first: asyncio.BaseProtocol = opening
+        ready = None
+        if self._tls is not None:
+            # asyncio's whichever loop runs, as in http.py.
+            ready = loop.create_future()
+            first = _Sealed(loop, opening, self._tls, ready, server_side=False, server_hostname=self._tls_name)
+        with dial_errors(self._network, self.where):
+            if self._path:
+                transport, _ = await loop.create_unix_connection(lambda: first, self._path)
+            else:
+                transport, _ = await loop.create_connection(lambda: first, *self._address)
+            if ready is not None:
+                try:
+                    await ready
+                except BaseException:
+                    transport.close()
+                    raise
+
+
+class _Sealed(SSLProtocol):
+    """TLS with which other TLS may stand on it: what that one cannot go on with, CPython 3.11's ends by a call that it does not take."""
+
+    _transport: asyncio.Transport | None
+
+    def _abort(self, exc: BaseException | None = None) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Opening(asyncio.Protocol, Generic[P]):
+    """Asks for the way to ``wanted``, and gives the connection to what ``factory`` makes: ``made``."""
+
+    def __init__(self, factory: Factory[P], wanted: str, proxy: str) -> None:
+        self._factory, self._wanted, self._proxy = factory, wanted, proxy
+        self._got = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self.asked = False
+        self.made: asyncio.Future[tuple[asyncio.BaseTransport, P]] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self.made.done():  # nobody waits any more
+            self.close()
+            return
+        self._transport.write(f"CONNECT {self._wanted} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode("latin-1", "replace"))
+        self.asked = True
+
+    def data_received(self, data: bytes) -> None:
+        got = self._got
+        got += data
+        end = got.find(b"\r\n\r\n")
+        if end > MAX_HEAD or (end < 0 and len(got) > MAX_HEAD):
+            self._fail("unexpected EOF")
+        elif end >= 0:
+            self._answered(bytes(got[: end + 2]), len(got) - end - 4)
+
+    def _answered(self, head: bytes, more: int) -> None:
+        try:
+            said = parse_head(head)
+        except BackendError as e:
+            self._fail(str(e))
+            return
+        if said.status != 200:
+            status = f"{said.status} {said.reason}".rstrip()
+            self._end(f"proxy error from {self._proxy} while dialing {self._wanted}, code {said.status}: {status}")
+        elif more:
+            # The client speaks first on all that goes this way.
+            self._end(f"unexpected {more} bytes of buffered data from CONNECT proxy {go_quote(self._proxy)}")
+        elif not self.made.done():
+            transport = self._transport
+            assert transport is not None  # it has just brought something
+            # Read anew once the other protocol is there, because it may take buffers.
+            transport.pause_reading()
+            protocol = self._factory()
+            transport.set_protocol(protocol)
+            protocol.connection_made(transport)
+            transport.resume_reading()
+            self.made.set_result((transport, protocol))
+
+    def eof_received(self) -> None:
+        self._fail("unexpected EOF")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(f"read: {os_text(exc)}" if isinstance(exc, OSError) else "unexpected EOF")
+
+    def _fail(self, why: str) -> None:
+        self._end(f"reading HTTP response from CONNECT to {self._wanted} via proxy {self._proxy} failed: {why}")
+
+    def _end(self, why: str) -> None:
+        if not self.made.done():
+            self.made.set_exception(BackendError(why))
+        self.close()
+
+    def close(self) -> None:
+        """Give it up."""
+        self.made.cancel()
+        if self._transport is not None:
+            self._transport.abort()

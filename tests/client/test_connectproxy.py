@@ -1,0 +1,223 @@
+"""Connections through HTTP CONNECT proxies: what arrives, and what is said when the proxy is not there, refuses, hangs or leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import uvloop
+
+from kas.auth.authn.oidc.configuration import Issuer
+from kas.auth.authn.oidc.provider import Provider
+from kas.client.egress import load
+from kas.client.exchange import exchange
+from kas.client.http import BackendError, Target, connect, insecure_tls, request_head, verified_tls
+from kas.observe.metrics import Registry
+from tests.client.proxying import Authority, ConnectProxy, egress_file
+from tests.endpoints.fakekubelet import make_certificate
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+BIG = bytes(range(256)) * (1 << 12)
+NAME = "apiserver_egress_dialer_dial_"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("proxy"))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    return make_certificate(tmp_path_factory.mktemp("backend"), "127.0.0.1")
+
+
+@pytest.fixture(params=["tls", "uds"])
+def proxy(request, tmp_path, certificates):
+    with ConnectProxy(str(tmp_path / "p.sock")) if request.param == "uds" else ConnectProxy(authority=certificates) as made:
+        yield made
+
+
+def loaded(directory, *selections):
+    """(the ways, what is counted)."""
+    registry = Registry()
+    path = egress_file(directory, *selections)
+    return load(SimpleNamespace(egress_selector_config_file=path, storage_backend="lmdb", tracing_config_file=""), registry), registry
+
+
+def through(proxy, directory):
+    ways, registry = loaded(directory, proxy.selection("cluster"))
+    assert ways.controlplane is None and ways.cluster.where == (proxy._path or f"127.0.0.1:{proxy.port}")
+    return ways.cluster, registry
+
+
+async def echo(reader, writer):
+    """Answers every POST with its body."""
+    while head := await reader.readuntil(b"\r\n\r\n"):
+        length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length + await reader.readexactly(length))
+        await writer.drain()
+
+
+async def backend(pair, tls):
+    async def serve(reader, writer):
+        try:
+            await echo(reader, writer)
+        except (asyncio.IncompleteReadError, OSError):
+            writer.close()
+
+    context = None
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*pair)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    return server, server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("tls", [True, False], ids=["https", "http"])
+def test_what_arrives(proxy, tmp_path, pair, tls, loop):
+    """Both kinds of connections, twice each, with more than any buffer holds; the backend's name is only the proxy's to know."""
+    via, registry = through(proxy, tmp_path)
+
+    async def run():
+        server, port = await backend(pair, tls)
+        proxy.routes["pod.invalid:7443"] = port
+        context = verified_tls(pair[0]) if tls else None
+        target = Target("https" if tls else "http", "pod.invalid", "7443", "/", tls=context, tls_name="127.0.0.1", via=via)
+        posted = await exchange(target)
+        answers = [await posted.post(request_head("POST", target, []), body, 1 << 21) for body in (BIG, b"x")]
+        streamed = await connect(target)
+        for body in (BIG, b"y"):
+            await streamed.send("POST", target, [], body)
+            await streamed.head()
+            answers.append(await streamed.read(1 << 21))
+        posted.close()
+        streamed.close()
+        server.close()
+        return answers
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(run()) == [BIG, b"x", BIG, b"y"]
+    assert proxy.asked == ["pod.invalid:7443"] * 2
+    labels = "http_connect", "uds" if proxy._path else "tcp"
+    assert registry.metrics[f"{NAME}start_total"].values == {labels: 2}
+    assert sum(registry.metrics[f"{NAME}duration_seconds"].values[labels][:-1]) == 2
+    assert not registry.metrics[f"{NAME}failure_count"].values
+
+
+def dialled(via, timeout_s=10.0, loop=uvloop.new_event_loop):
+    """What both kinds of connections say; they agree."""
+
+    async def run():
+        said = set()
+        for made in (connect, exchange):
+            with pytest.raises(BackendError) as e:
+                await made(Target("https", "10.9.8.7", "443", tls=insecure_tls(), via=via), timeout_s)
+            said.add(str(e.value))
+        assert len(said) == 1
+        return said.pop()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(run())
+
+
+READING = "reading HTTP response from CONNECT to 10.9.8.7:443 via proxy {} failed: "
+REFUSED = "proxy error from {} while dialing 10.9.8.7:443, code "
+WRONG = [
+    (b"HTTP/1.1 403 Forbidden\r\n\r\n", REFUSED + "403: 403 Forbidden"),
+    (b"HTTP/1.1 201 Created\r\nA: b\r\n\r\n", REFUSED + "201: 201 Created"),
+    (b"HTTP/1.1 200 OK\r\n\r\nxyz", 'unexpected 3 bytes of buffered data from CONNECT proxy "{}"'),
+    (b"", READING + "unexpected EOF"),
+    (b"HTTP/1.1 200 OK\r\nA: b", READING + "unexpected EOF"),
+    (b"HTTP/1.1 200 OK\r\nA: " + b"b" * (1 << 17), READING + "unexpected EOF"),
+    (b"SSH-2.0-x\r\n\r\n", READING + "malformed HTTP response"),
+]
+
+
+@pytest.mark.parametrize(("says", "text"), WRONG, ids=range(len(WRONG)))
+def test_a_proxy_that_does_not_lead_there(proxy, tmp_path, says, text):
+    via, registry = through(proxy, tmp_path)
+    proxy.says, proxy.closes = says or None, True
+    assert dialled(via) == text.format(via.where)
+    labels = "http_connect", "proxy", "uds" if proxy._path else "tcp"
+    assert registry.metrics[f"{NAME}failure_count"].values == {labels: 2}
+
+
+def test_a_proxy_that_hangs(proxy, tmp_path):
+    via, registry = through(proxy, tmp_path)
+    proxy.says = None
+    assert dialled(via, 0.1) == f"dial tcp 10.9.8.7:443 via proxy {via.where}: i/o timeout"
+    proxy.says = b"HTTP/1.1 200 OK\r\n"
+    assert dialled(via, 0.1) == f"dial tcp 10.9.8.7:443 via proxy {via.where}: i/o timeout"
+    assert sum(registry.metrics[f"{NAME}failure_count"].values.values()) == 4
+
+
+def test_no_proxy(proxy, tmp_path):
+    via, registry = through(proxy, tmp_path)
+    proxy._loop.call_soon_threadsafe(proxy._server.close)
+    asyncio.run_coroutine_threadsafe(proxy._server.wait_closed(), proxy._loop).result(10)
+    if proxy._path:
+        (tmp_path / "p.sock").unlink(missing_ok=True)
+    network, why = ("unix", "no such file or directory") if proxy._path else ("tcp", "connection refused")
+    assert dialled(via) == f"dial {network} {via.where}: connect: {why}"
+    assert registry.metrics[f"{NAME}failure_count"].values == {("http_connect", "connect", "uds" if proxy._path else "tcp"): 2}
+
+
+def test_who_the_proxy_and_we_are(tmp_path, certificates):
+    """A proxy of another authority is not asked anything, and one that does not know us leaves."""
+    (tmp_path / "other").mkdir()
+    other = Authority(tmp_path / "other", "others")
+    with ExitStack() as stack:
+        proxy = stack.enter_context(ConnectProxy(authority=certificates))
+        said = []
+        for ca, client in ((other.ca, certificates.client), (certificates.ca, other.client)):
+            selection = proxy.selection("cluster")
+            tls = selection["connection"]["transport"]["tcp"]["tlsConfig"]
+            tls |= {"caBundle": ca, "clientCert": client[0], "clientKey": client[1]}
+            said.append(dialled(loaded(tmp_path, selection)[0].cluster))
+    assert said[0] == "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    assert said[1].startswith(READING.format(f"127.0.0.1:{proxy.port}"))
+    assert proxy.asked == []
+
+
+def test_a_wrong_backend_behind_the_proxy(proxy, tmp_path, pair):
+    """TLS to the backend is between us and it."""
+    via, _ = through(proxy, tmp_path)
+
+    async def run():
+        server, port = await backend(pair, True)
+        for made in (connect, exchange):
+            target = Target("https", "127.0.0.1", str(port), tls=ssl.create_default_context(), via=via)
+            with pytest.raises(BackendError, match="certificate signed by unknown authority"):
+                await made(target)
+            with pytest.raises(BackendError, match="failed to verify certificate"):
+                await made(replace(target, tls=verified_tls(pair[0]), tls_name="pod.invalid"))
+        server.close()
+
+    asyncio.run(run())
+    assert len(proxy.asked) == 4
+
+
+@pytest.mark.parametrize("name", ["", "cluster", "controlplane"])
+def test_documents_of_issuers(proxy, tmp_path, pair, name):
+    """By the way that the issuer names, directly without."""
+    ways, _ = loaded(tmp_path, proxy.selection(name or "cluster"))
+    issuer = Issuer("https://issuer.invalid:9443", "", Path(pair[0]).read_text(), (), (), None, name)
+    provider = Provider(issuer, egress=ways)
+
+    async def run():
+        server, port = await backend(pair, True)
+        proxy.routes["issuer.invalid:9443"] = port
+        with pytest.raises(BackendError) as e:
+            await provider.get("https://issuer.invalid:9443/x")
+        server.close()
+        return str(e.value)
+
+    why = "tls: failed to verify certificate" if name else "dial tcp: lookup issuer.invalid: no such host"
+    assert why in asyncio.run(run())
+    assert proxy.asked == (["issuer.invalid:9443"] if name else [])
