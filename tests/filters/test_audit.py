@@ -7,6 +7,7 @@ import contextlib
 from typing import Any
 
 import orjson
+import pytest
 
 from kas.audit.auditor import Auditor
 from kas.audit.backend import AuditError, Union
@@ -144,6 +145,25 @@ def test_what_another_server_says_is_not_recorded():
     h.chain._endpoint = endpoint
     assert h.chain(Request("GET", "/api/v1/pods", "", [])) is answer
     assert backend.entries[-1]["responseStatus"] == {"metadata": {}, "code": 403} and "responseObject" not in backend.entries[-1]
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_handshake_that_comes_to_nothing_is_answered_once_it_is_recorded_and_leaves_nothing(tmp_path, status):
+    upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+
+    async def go() -> None:
+        gate = asyncio.Event()
+        gate.set()
+        h = Harness(auditor=auditor(Backend(gate=gate)))
+        h.chain._endpoint = lambda req: Response(status, [], b"done")
+        async with listening(h.chain, tmp_path) as connect:
+            reader, writer = await connect()
+            writer.write(head("GET", "/api/v1/namespaces/a/configmaps/b", *upgrade))
+            assert await answer(reader) == (status, b"done")
+            await until(h.nothing_held)
+            writer.close()
+
+    asyncio.run(go())
 
 
 def test_a_client_that_leaves_at_the_end_does_not_take_its_record_with_it(tmp_path):
