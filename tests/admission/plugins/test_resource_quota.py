@@ -119,7 +119,7 @@ def used(server: FakeServer) -> str:
 def test_a_request_that_ends_while_it_takes_leaves_nothing_taken(server, at):
     """``at``: the same write once more gives back first what it took before."""
     quota_with(server, {"pods": "9"}, {"pods": "1"}, [])
-    gate, waiting = asyncio.Event(), asyncio.Event()
+    gate, waiting, stored = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def commit_many(ops: list[Any]) -> None:
         waiting.set()
@@ -128,6 +128,7 @@ def test_a_request_that_ends_while_it_takes_leaves_nothing_taken(server, at):
     async def committed(ops: list[Any]) -> None:
         await gate.wait()
         for op in ops:
+            stored.set()
             server.store.put(op.key, orjson.loads(op.draft.head.rstrip(b",") + (b"," if op.draft.tail[:1] != b"}" else b"") + op.draft.tail))
 
     server.store.commit_many = commit_many
@@ -151,10 +152,12 @@ def test_a_request_that_ends_while_it_takes_leaves_nothing_taken(server, at):
                 await asyncio.sleep(0)
             await waiting.wait()
             assert used(server) == "2"
+        stored.clear()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         gate.set()
+        await stored.wait()
         while plugin._refunds:
             await asyncio.wait(plugin._refunds)
         assert used(server) == "1"
