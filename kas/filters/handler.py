@@ -82,6 +82,8 @@ class Chain:
         except Exception as e:  # a bug like any other; what was taken is given back all the same
             if isinstance(resp, Upgrade):
                 resp.abandon()
+            if resp.finish is not None:
+                resp.finish()
             resp = self._failed(req, e)
         if resp.stream is None or req.long_running:
             for release in self._release:

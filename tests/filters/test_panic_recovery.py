@@ -62,13 +62,15 @@ def test_a_bug_in_what_marks_answers_is_one_too_and_gives_back_what_was_taken():
         raise ZeroDivisionError
 
     abandoned = []
-    for answer in (Response(200, [], b"x"), Upgrade("", lambda socket: None, lambda: abandoned.append(1))):
+    watch = Response(200, [], stream=lambda write: None)
+    watch.finish = lambda: abandoned.append(2)  # seats that are held until its first events are sent
+    for answer in (Response(200, [], b"x"), Upgrade("", lambda socket: None, lambda: abandoned.append(1)), watch):
         h = Harness()
         h.chain._endpoint = lambda req, answer=answer: answer
         h.chain._after = (*h.chain._after, bug)
         resp = h.chain(request())
         assert resp.status == 500 and h.metrics.metrics[METRIC].values == {(): 1} and h.nothing_held()
-    assert abandoned == [1]
+    assert abandoned == [1, 2]
 
 
 def test_a_bug_in_what_marks_answers_of_a_client_that_left_gives_back_what_was_taken():
