@@ -33,10 +33,19 @@ class Opens:
         self.closed += 1
 
 
+class Registry:
+    store: Opens
+
+    @staticmethod
+    def key(namespace: str, name: str) -> str:
+        return f"/registry/configmaps/{namespace}/{name}"
+
+    def find(self, namespace: str, name: str) -> None:
+        return self.store.get(name)
+
+
 def found(info):
-    registry = SimpleNamespace(key=lambda namespace, name: f"/registry/configmaps/{namespace}/{name}")
-    registry.find = lambda namespace, name: registry.store.get(name)
-    return SimpleNamespace(record=SimpleNamespace(namespaced=True), registry=registry)
+    return SimpleNamespace(record=SimpleNamespace(namespaced=True), registry=Registry())
 
 
 @pytest.mark.parametrize("fails", [False, True])
