@@ -72,8 +72,8 @@ class HealthChecks:
 
     def __init__(
         self, store: Getter, hooks: Hooks, heartbeat: Heartbeat, behind: Callable[[], int], failing: Callable[[], int],
-        api_services: Sequence[str], stopping: Callable[[], bool], sealed: Sealed | None = None, remote: Callable[[float], str] | None = None,
-        limits_s: tuple[float, float] = (2.0, 2.0),
+        api_services: Sequence[str], stopping: Callable[[], bool], sealed: Sealed | None = None,
+        remote: Callable[[float], str] | None = None, limits_s: tuple[float, float] = (2.0, 2.0),
     ) -> None:  # fmt: skip
         self._store, self._hooks, self._heartbeat, self._behind, self._stopping = store, hooks, heartbeat, behind, stopping
         self._failing = failing

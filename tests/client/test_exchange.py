@@ -158,7 +158,7 @@ def test_a_peer_that_does_not_read_is_cut_when_it_is_given_up(pair, tls, loop, m
         held.append(writer)
 
     async def until(there):
-        while not there():
+        while not there():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     async def run():

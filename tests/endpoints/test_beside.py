@@ -57,7 +57,7 @@ def test_what_was_opened_is_closed(leaves, fails):
         beside = BesideReplica(found, opens)
         req = request("GET", "/api/v1/namespaces/a/configmaps/b")
         task = asyncio.ensure_future(beside(req))
-        while not opens.began.is_set():
+        while not opens.began.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         second = asyncio.ensure_future(beside(req))
         if leaves:

@@ -129,7 +129,8 @@ def test_a_request_that_ends_while_it_takes_leaves_nothing_taken(server, at):
         await gate.wait()
         for op in ops:
             stored.set()
-            server.store.put(op.key, orjson.loads(op.draft.head.rstrip(b",") + (b"," if op.draft.tail[:1] != b"}" else b"") + op.draft.tail))
+            comma = b"" if op.draft.tail.startswith(b"}") else b","
+            server.store.put(op.key, orjson.loads(op.draft.head.rstrip(b",") + comma + op.draft.tail))
 
     server.store.commit_many = commit_many
     plugin = server.plugin(resource_quota)
@@ -148,7 +149,7 @@ def test_a_request_that_ends_while_it_takes_leaves_nothing_taken(server, at):
         task = asyncio.create_task(attempts())
         await waiting.wait()
         if at == "giving back":
-            while gate.is_set():  # the first attempt is over
+            while gate.is_set():  # noqa: ASYNC110: the first attempt is over
                 await asyncio.sleep(0)
             await waiting.wait()
             assert used(server) == "2"
