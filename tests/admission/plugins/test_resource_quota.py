@@ -149,7 +149,7 @@ def test_a_request_that_ends_while_it_takes_leaves_nothing_taken(server, at):
         task = asyncio.create_task(attempts())
         await waiting.wait()
         if at == "giving back":
-            while gate.is_set():  # noqa: ASYNC110: the first attempt is over
+            while gate.is_set():  # noqa: ASYNC110 the first attempt is over
                 await asyncio.sleep(0)
             await waiting.wait()
             assert used(server) == "2"
