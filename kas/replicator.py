@@ -100,8 +100,11 @@ def _follow(encryption: EncryptionAtRest) -> None:
     """The file, as workers do."""
     while True:
         time.sleep(1.0)
-        if encryption.changed():
-            encryption.reread()
+        try:
+            if encryption.changed():
+                encryption.reread()
+        except Exception:  # as workers do with what they do now and then: the next turn may go better
+            log.exception("the encryption configuration could not be followed")
 
 
 def _begin(replicator: Replicator, patient: bool) -> LMDBStore:

@@ -339,7 +339,7 @@ class Server:
         local = self.registries.of(bootstrap.REGISTRATION, "apiservices").root
         groups = {(group, version) for group, version in self._group_versions() if group != bootstrap.REGISTRATION}
         self.checks = HealthChecks(
-            self.store, self.hooks, self.heartbeat, self._behind,
+            self.store, self.hooks, self.heartbeat, self._behind, lambda: self.store.hub.failing,
             [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
             getattr(self.store, "unreachable", None), (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
         )  # fmt: skip

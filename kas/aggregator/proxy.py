@@ -17,7 +17,7 @@ from kas.aggregator.transport import TLSContexts, TransportError, user_headers
 from kas.auth.user import MASTERS, UserInfo
 from kas.client.http import BackendError, Connection, Target, Via, connect
 from kas.client.services import OWN, ResolveError, ServiceResolver
-from kas.endpoints.proxy import answer_headers, request_headers, upgraded
+from kas.endpoints.proxy import answer_headers, handed_on, request_headers, upgraded
 from kas.endpoints.proxy_websocket import open_websocket
 from kas.endpoints.respond import text
 from kas.meta.errors import service_unavailable, too_many_requests
@@ -81,6 +81,7 @@ class Proxy:
         query = "&".join(f"{quote_plus(key)}={quote_plus(value)}" for key, values in pairs for value in values)
         target = replace(target, path=req.path, query=query)
         headers = [*_forwarded(req), *identity]
+        handed_on(req)
         if isinstance(req, WebSocketRequest):
             return self._upgrade(req, target, headers)
         if req.long_running:

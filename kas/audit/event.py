@@ -59,10 +59,11 @@ class Entry:
 
 
 class Event:
-    """A request that is recorded. ``level`` is one of ``METADATA``, ``REQUEST`` and ``REQUEST_RESPONSE``."""
+    """A request that is recorded. ``level`` is one of ``METADATA``, ``REQUEST`` and ``REQUEST_RESPONSE``. ``handed_on``: another server
+    answers, whose words are not to be found in this log."""
 
-    __slots__ = ("_omit_managed_fields", "_omitted", "_received", "_ref", "_req", "_user", "level", "panicked", "request_object",
-                 "response_object", "response_status")  # fmt: skip
+    __slots__ = ("_omit_managed_fields", "_omitted", "_received", "_ref", "_req", "_user", "handed_on", "level", "panicked",
+                 "request_object", "response_object", "response_status")  # fmt: skip
 
     def __init__(self, req: Request, verdict: Verdict, now: float) -> None:
         self._req, self.level, self._received = req, verdict.level, now
@@ -73,7 +74,7 @@ class Event:
         self.request_object: bytes | None = None
         self.response_object: bytes | None = None
         self.response_status: Obj | None = None
-        self.panicked = False
+        self.panicked = self.handed_on = False
 
     def records(self, stage: str) -> bool:
         """Whether the policy wants this stage."""

@@ -11,7 +11,7 @@ import errno
 import ssl
 from typing import cast
 
-from kas.client.http import CONNECT_TIMEOUT_S, MAX_HEAD, BackendError, Head, Target, Way, dial, os_text, parse_head
+from kas.client.http import CONNECT_TIMEOUT_S, MAX_HEAD, BackendError, Head, Target, Way, chunk_size, dial, give_up, os_text, parse_head
 
 READ = 256 << 10
 _NO_HEAD = Head(0, "", b"", [], {})
@@ -70,7 +70,7 @@ class Exchange(asyncio.Protocol):
         """Give the connection up, whatever is still to come on it."""
         self._ended = True
         if self._transport is not None:
-            self._transport.close()
+            give_up(self._transport)
 
     def _write(self, data: bytes) -> None:
         transport, tls = self._transport, self._tls
@@ -105,7 +105,7 @@ class Exchange(asyncio.Protocol):
                 if not self.ready.done() or self._ended:
                     return
             over = self._opened(tls)
-        if self._answer is not None:
+        if self._answer is not None and not self._answer.done():
             self._go_on()
         elif self._got:
             self.close()
@@ -235,11 +235,11 @@ class Exchange(asyncio.Protocol):
                 break
             line, at = bytes(got[at:end]).strip(), end + 1
             if self._phase == _SIZE:
-                self._left = int(line.partition(b";")[0].strip() or b"x", 16)
-                if self._left < 0:
-                    raise ValueError(line)
+                self._left = chunk_size(line)
                 self._phase = _DATA if self._left else _TRAILER
             elif self._phase == _GAP:
+                if line:
+                    raise BackendError("malformed chunked encoding")
                 self._phase = _SIZE
             else:
                 done = not line

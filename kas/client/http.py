@@ -25,10 +25,13 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 Factory = Callable[[], P]
 # Headers: a name, and a value without what it may not hold (RFC 9110 5.1 and 5.5): nobody behind could pass it on.
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*\r\n)*")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n?")
 CHUNK = 64 << 10
 MAX_HEAD = 64 << 10
 CONNECT_TIMEOUT_S = 30.0
 HEAD_TIMEOUT_S = 300.0
+# A connection that is given up while its peer has not taken what was written is cut after so long.
+CUT_S = 5.0
 # What Go's URL.EscapedPath leaves alone.
 PATH_SAFE = "$&+,/:;=@~"
 # A raw query is passed on as it is; what could break the request line is escaped.
@@ -201,10 +204,7 @@ class Connection:
     async def _chunks(self) -> AsyncIterator[bytes]:
         try:
             while True:
-                line = await self.reader.readuntil(b"\n")
-                size = int(line.partition(b";")[0].strip() or b"x", 16)
-                if size < 0:
-                    raise ValueError(line)
+                size = chunk_size(await self.reader.readuntil(b"\n"))
                 if size == 0:
                     while (await self.reader.readuntil(b"\n")).strip():
                         pass  # trailers are not passed on
@@ -215,7 +215,8 @@ class Connection:
                         raise BackendError("unexpected EOF")
                     size -= len(piece)
                     yield piece
-                await self.reader.readexactly(2)
+                if await self.reader.readexactly(2) != b"\r\n":
+                    raise BackendError("malformed chunked encoding")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             raise BackendError("unexpected EOF") from None
         except ValueError:
@@ -252,7 +253,14 @@ class Connection:
 
     def close(self) -> None:
         """Give the connection up, whatever is still to come on it."""
-        self.writer.close()
+        give_up(self.writer.transport)
+
+
+def give_up(transport: asyncio.WriteTransport) -> None:
+    """Closes it. What was written may still be taken, for ``CUT_S``: a peer that never reads would hold it and its connection for ever."""
+    if transport.get_write_buffer_size():
+        asyncio.get_running_loop().call_later(CUT_S, transport.abort)
+    transport.close()
 
 
 class Head(NamedTuple):
@@ -263,6 +271,14 @@ class Head(NamedTuple):
     minor: bytes
     headers: Headers
     joined: dict[bytes, bytes]
+
+
+def chunk_size(line: bytes) -> int:
+    """What the line before a chunk says. Raises ValueError for one that others might read otherwise."""
+    found = _CHUNK.fullmatch(line)
+    if found is None:
+        raise ValueError(line)
+    return int(found[1], 16)
 
 
 def parse_head(raw: bytes) -> Head:

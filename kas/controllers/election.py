@@ -47,20 +47,22 @@ class LeaderElection:
     async def run(self) -> None:
         """Leads whenever it can, until cancelled; then gives the Lease back."""
         while True:
+            began = time.monotonic()
             if await self._acquire():
                 log.info("this server runs the controllers of the cluster")
-                await self._lead()
+                await self._lead(began)
                 log.warning("this server does not lead any more")
             await asyncio.sleep(RETRY_PERIOD_S)
 
-    async def _lead(self) -> None:
+    async def _lead(self, since: float) -> None:
         tasks = [asyncio.create_task(keep(c, self._hooks), name=c.name) for c in self._controllers()]
-        renewed = time.monotonic()
+        until = since + RENEW_DEADLINE_S
         try:
-            while time.monotonic() - renewed < RENEW_DEADLINE_S:
-                await asyncio.sleep(RETRY_PERIOD_S)
-                if await self._acquire():
-                    renewed = time.monotonic()
+            while (left := until - time.monotonic()) > 0:
+                await asyncio.sleep(min(RETRY_PERIOD_S, left))
+                began = time.monotonic()  # what is written says this time, whenever it is answered
+                if await self._acquire(until - began):
+                    until = began + RENEW_DEADLINE_S
         finally:
             for task in tasks:
                 task.cancel()
@@ -68,10 +70,10 @@ class LeaderElection:
             with contextlib.suppress(ApiError, StoreError):
                 await self._release()
 
-    async def _acquire(self) -> bool:
-        """Takes or renews the Lease; whether this server holds it now."""
+    async def _acquire(self, within_s: float = RENEW_DEADLINE_S) -> bool:
+        """Takes or renews the Lease; whether this server holds it now. A store that does not answer may take ``within_s``."""
         try:
-            async with asyncio.timeout(RENEW_DEADLINE_S):
+            async with asyncio.timeout(within_s):
                 return await self._try()
         except (ApiError, StoreError, TimeoutError) as e:
             log.info("leader election: %s", e)

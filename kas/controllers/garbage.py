@@ -35,13 +35,14 @@ class GarbageCollector:
         self.graph = Graph()
         self.queue = WorkQueue(self._work, self.name)
         self._roots: dict[str, Registry] = {}
-        self._lost = asyncio.Event()
+        self._lost, self._whole = asyncio.Event(), asyncio.Event()  # changes were missed; the graph holds all there is
         self._told: dict[tuple[str, str], None] = {}
         self._absent: dict[str, str] = {}  # uids of owners that were looked for everywhere, to the namespace they are in
 
     async def run(self) -> None:
-        """Read every object into the graph, then follow all changes until cancelled; begin anew when changes were missed."""
-        reflector = self.client.reflector("/registry/", self._events, lambda _: self._lost.set(), lists=False)
+        """Read every object into the graph, then follow all changes until cancelled; begin anew when changes were missed. Nothing is
+        worked on meanwhile: an owner whose dependents are not known yet seems to have none, and is let go before they have forgotten it."""
+        reflector = self.client.reflector("/registry/", self._events, lambda _: self._missed(), lists=False)
         reflector.start()
         self._lost.clear()
         try:
@@ -49,13 +50,20 @@ class GarbageCollector:
                 group.create_task(self.queue.run(WORKERS))
                 while True:
                     await self._scan()
+                    if not self._lost.is_set():
+                        self._whole.set()
                     await self._lost.wait()
                     self._lost.clear()
                     self.graph.clear()
                     self.queue.clear()
         finally:
             reflector.stop()
+            self._whole.clear()
             self.graph.clear()
+
+    def _missed(self) -> None:
+        self._whole.clear()
+        self._lost.set()
 
     async def _scan(self) -> None:
         """Takes in everything there is, in pages; events that come meanwhile are newer and win."""
@@ -103,6 +111,7 @@ class GarbageCollector:
     # --- one object
 
     async def _work(self, key: str) -> float | None:
+        await self._whole.wait()
         node, reg = self.graph.nodes.get(key), self._registry(key)
         if node is None or reg is None:
             return None
@@ -214,7 +223,8 @@ class GarbageCollector:
             owner_of = self._registry(d.key)
             if owner_of is not None:
                 await self._drop_references(owner_of, d, {node.uid})
-        await self._remove_finalizer(reg, node, ORPHAN)
+        if self._whole.is_set():  # else it comes again, with all of its dependents
+            await self._remove_finalizer(reg, node, ORPHAN)
 
     async def _remove_finalizer(self, reg: Registry, node: Node, finalizer: str) -> None:
         def change(obj: dict[str, Any]) -> bool:

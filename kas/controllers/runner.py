@@ -128,6 +128,8 @@ class Runner:
                 await asyncio.to_thread(self._compact_to, int(time.time()))
             except StoreError as e:
                 log.error("compaction: %s", e)
+            except Exception:  # whatever it is: without it the history grows until the store is full
+                log.exception("compaction failed")
 
     async def _expire(self) -> None:
         while True:
@@ -137,3 +139,5 @@ class Runner:
                     pass
             except StoreError as e:
                 log.error("expiry: %s", e)
+            except Exception:  # as above
+                log.exception("expiry failed")

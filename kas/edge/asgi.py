@@ -118,16 +118,32 @@ class App:
             resp = await resp
         if isinstance(resp, Upgrade):
             await _converse(resp, receive, send)
-        elif resp.stream is not None and resp.status == 200:
+        else:
             try:
-                await _converse(Upgrade("", _lines(resp.stream), lambda: None), receive, send)
+                await _unconverted(resp, receive, send)
             finally:
                 if resp.finish is not None:
                     resp.finish()
-        else:
-            headers = [*resp.headers, (b"content-length", str(len(resp.body)).encode())]
-            await send({"type": "websocket.http.response.start", "status": resp.status, "headers": headers})
-            await send({"type": "websocket.http.response.body", "body": resp.body})
+
+
+async def _unconverted(resp: Response, receive, send) -> None:
+    """The answer to a handshake that is none to a handshake."""
+    headers = [h for h in resp.headers if h[0] != b"content-length"]
+    body = resp.body
+    if resp.stream is not None:
+        if resp.status == 200 and len(headers) == len(resp.headers):  # it goes on and on
+            await _converse(Upgrade("", _lines(resp.stream), lambda: None), receive, send)
+            return
+        pieces: list[bytes] = []
+
+        async def keep(piece: bytes) -> None:
+            pieces.append(piece)
+
+        await resp.stream(keep)
+        body = b"".join(pieces)
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "websocket.http.response.start", "status": resp.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": body})
 
 
 def _introduce(req: Request, introductions: Introductions) -> None:

@@ -37,13 +37,34 @@ class BesideReplica:
         check_accept(req, READ_TYPES if one else LIST_TYPES)
         namespace, registry = info.namespace if namespaced else "", copy.copy(served.registry)
         revision = 0 if one else read.position(served, namespace, with_served_fields(served, list_options(req.params)))[0]
-        async with self._one:
-            where = registry.key(namespace, info.name) if one else registry.prefix(namespace)
-            store = await asyncio.to_thread(self._open, where, one, revision)
-            try:
-                registry.store = registry.pages = store
-                seen = copy.copy(served)
-                seen.registry, seen.streams = registry, False
-                return await awaited(read.get(req, seen, namespace, info.name) if one else read.list_(req, seen, namespace))
-            finally:
-                store.close()
+        store = await self._opened(registry.key(namespace, info.name) if one else registry.prefix(namespace), one, revision)
+        try:
+            registry.store = registry.pages = store
+            seen = copy.copy(served)
+            seen.registry, seen.streams = registry, False
+            return await awaited(read.get(req, seen, namespace, info.name) if one else read.list_(req, seen, namespace))
+        finally:
+            self._over(store)
+
+    async def _opened(self, where: str, one: bool, revision: int) -> Any:
+        """A store, for ``_over``; whoever leaves meanwhile leaves that to the thread's end, and the place is taken till then."""
+        await self._one.acquire()
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open, where, one, revision))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(self._unwanted)
+            raise
+        except BaseException:
+            self._one.release()
+            raise
+
+    def _unwanted(self, opening: asyncio.Future[Any]) -> None:
+        if opening.cancelled() or opening.exception() is not None:
+            self._one.release()
+        else:
+            self._over(opening.result())
+
+    def _over(self, store: Any) -> None:
+        self._one.release()
+        store.close()

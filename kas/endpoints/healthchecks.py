@@ -65,16 +65,18 @@ class Sealed(Protocol):
 
 
 class HealthChecks:
-    """``behind()`` is how many revisions the worker's followers are behind the store; ``api_services`` are the keys of the APIServices of
-    what is served here; ``stopping()`` whether the server has been told to end; ``sealed`` is encryption at rest, where there is some.
-    ``remote(limit_s)`` says why the cluster behind the store does not answer; ``limits_s`` are those of health and of readiness."""
+    """``behind()`` is how many revisions the worker's followers are behind the store, ``failing()`` how many of them have missed something
+    and cannot read it; ``api_services`` are the keys of the APIServices of what is served here; ``stopping()`` whether the server has been
+    told to end; ``sealed`` is encryption at rest, where there is some. ``remote(limit_s)`` says why the cluster behind the store does not
+    answer; ``limits_s`` are those of health and of readiness."""
 
     def __init__(
-        self, store: Getter, hooks: Hooks, heartbeat: Heartbeat, behind: Callable[[], int], api_services: Sequence[str],
-        stopping: Callable[[], bool], sealed: Sealed | None = None, remote: Callable[[float], str] | None = None,
-        limits_s: tuple[float, float] = (2.0, 2.0),
+        self, store: Getter, hooks: Hooks, heartbeat: Heartbeat, behind: Callable[[], int], failing: Callable[[], int],
+        api_services: Sequence[str], stopping: Callable[[], bool], sealed: Sealed | None = None,
+        remote: Callable[[float], str] | None = None, limits_s: tuple[float, float] = (2.0, 2.0),
     ) -> None:  # fmt: skip
         self._store, self._hooks, self._heartbeat, self._behind, self._stopping = store, hooks, heartbeat, behind, stopping
+        self._failing = failing
         self._unregistered, self._sealed = list(api_services), sealed
         self._remote, self._limits_s = remote, limits_s
 
@@ -113,6 +115,8 @@ class HealthChecks:
         behind = self._behind()
         if behind > 0:
             return f"{behind} revisions behind the store"
+        if failing := self._failing():
+            return f"{failing} followers of the store could not read what they missed"
         return self._hooks.why(INFORMERS) or (self._sealed.unreadable if self._sealed is not None else "")
 
     def registered(self) -> str:

@@ -138,7 +138,7 @@ async def _upgrade(req: WebSocketRequest, target: Target, headers: Headers, host
     except BackendError as e:
         raise dialling(e) from None
     if backend is None:
-        return await refused(connection)
+        return await refused(req, connection)
     chosen = connection.header(b"sec-websocket-protocol").decode("latin-1")
     return upgraded(chosen, connection, backend)
 
@@ -154,8 +154,9 @@ def upgraded(chosen: str, connection: Connection, backend: WebSocket, outgoing=N
     return Upgrade(chosen, talk, connection.close)
 
 
-async def refused(connection: Connection) -> Response:
+async def refused(req: Request, connection: Connection) -> Response:
     """The backend's own answer to a handshake it does not want."""
+    handed_on(req)
     try:
         body = await connection.read(MAX_REFUSAL)
     except BackendError as e:
@@ -165,6 +166,12 @@ async def refused(connection: Connection) -> Response:
     if connection.status == 101:
         raise dialling(BackendError("unexpected protocol"))
     return Response(connection.status, [h for h in answer_headers(connection) if h[0] != b"content-length"], body)
+
+
+def handed_on(req: Request) -> None:
+    """What is answered is not this server's: nothing of it goes into the audit log, whose lines it could be made to look like."""
+    if req.audit is not None:
+        req.audit.handed_on = True
 
 
 def dialling(e: BackendError) -> ApiError:

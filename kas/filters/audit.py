@@ -72,7 +72,8 @@ class _Recorder:
             self._record(event, STARTED)
             resp.talk = self._conversation(event, end, resp.talk)
         elif resp.stream is None:
-            event.answered(resp.status, as_json(resp.headers, resp.body, event.level == REQUEST_RESPONSE))
+            shown = None if event.handed_on else as_json(resp.headers, resp.body, event.level == REQUEST_RESPONSE)
+            event.answered(resp.status, shown)
             if req.long_running:
                 self._record(event, STARTED)
             _after(self._record(event, end), resp)
@@ -113,8 +114,9 @@ class _Recorder:
         return recorded
 
     def _list(self, event: Event, end: str, resp: Response, stream: Stream) -> Stream:
-        """A large answer that is sent in pieces. At level RequestResponse they are kept, as the record holds all of it."""
-        keep = event.level == REQUEST_RESPONSE
+        """A large answer that is sent in pieces. At level RequestResponse they are kept, as the record holds all of it; of one that breaks
+        off, it holds nothing."""
+        keep = event.level == REQUEST_RESPONSE and not event.handed_on
         pieces: list[bytes] = []
 
         async def recorded(write: Write) -> None:
@@ -122,10 +124,12 @@ class _Recorder:
                 pieces.append(piece)
                 await write(piece)
 
+            whole = False
             try:
                 await stream(keeping if keep else write)
+                whole = True
             finally:
-                event.answered(resp.status, as_json(resp.headers, b"".join(pieces), keep) if keep else None)
+                event.answered(resp.status, as_json(resp.headers, b"".join(pieces), keep) if keep and whole else None)
                 self._record(event, end)
 
         return recorded

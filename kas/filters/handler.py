@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from kas.filters.deadlines import Deadlines
 from kas.meta.errors import ApiError
 from kas.request.http import Handler, Request, Response, Result
+from kas.request.websocket import Upgrade
 
 Before = Callable[[Request], Response | Awaitable[Response | None] | None]
 After = Callable[[Request, Response], None]
@@ -75,8 +76,15 @@ class Chain:
         return self._answered(req, result) if isinstance(result, Response) else self._later(req, result, steps)
 
     def _answered(self, req: Request, resp: Response) -> Response:
-        for after in self._after:
-            after(req, resp)
+        try:
+            for after in self._after:
+                after(req, resp)
+        except Exception as e:  # a bug like any other; what was taken is given back all the same
+            if isinstance(resp, Upgrade):
+                resp.abandon()
+            if resp.finish is not None:
+                resp.finish()
+            resp = self._failed(req, e)
         if resp.stream is None or req.long_running:
             for release in self._release:
                 release(req)
@@ -120,9 +128,11 @@ class Chain:
                 # The client is gone. Every after() still sees an answer, which is not sent, whatever they make of it: what before()
                 # took is given back now.
                 unsent = Response(499, [])
-                for after in self._after:
-                    after(req, unsent)
-                self._released(req)
+                try:
+                    for after in self._after:
+                        after(req, unsent)
+                finally:
+                    self._released(req)
                 raise
             resp = self._timed_out(req)
         except Exception as e:

@@ -50,10 +50,12 @@ class Incoming(Protocol):
 
 
 class AuditEvent(Protocol):
-    """What a request that is recorded tells on its way (``kas.audit.event``). ``level`` is audit.k8s.io's."""
+    """What a request that is recorded tells on its way (``kas.audit.event``). ``level`` is audit.k8s.io's; ``handed_on``: another
+    server answers."""
 
     level: str
     panicked: bool
+    handed_on: bool
 
     def decoded(self, type_: Any, kind: str, api_version: str, obj: dict[str, Any]) -> None:
         """The body was decoded to this object of a descriptor's type, and defaulted."""

@@ -7,7 +7,8 @@ of a revision, never inside one, though a revision may have several events and m
 Two kinds of followers:
 
 - ``listen(prefix, callback)``: derived state (RBAC index, CRD table). The callback gets each batch of events synchronously while
-  the hub dispatches, so after ``catch_up()`` all derived state is as new as the shared revision.
+  the hub dispatches, so after ``catch_up()`` all derived state is as new as the shared revision. One that raises takes nothing from the
+  others: it is told to build its state anew, and again with each dispatch until it can; ``failing`` counts who has not.
 - ``watch(...)``: a client's stream. A ``Watcher`` has a bounded queue and is *pulled*: ``on_ready()`` is called when there is something
   after there was nothing, ``take()`` gives what has come. What arrives between two takes leaves together. A watcher that does not
   take falls behind: its queue is dropped and later refilled from the log in bounded chunks, so a stalled client costs no memory and
@@ -21,6 +22,7 @@ listeners are not told of the event.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -36,6 +38,8 @@ QUEUE_BYTES = 4 << 20
 
 # Directories whose listeners are remembered.
 ROUTES = 4096
+
+log = logging.getLogger("kas.store")
 
 ReadEvents = Callable[[str, int, int], tuple[list[Event], int]]
 Callback = Callable[[list[Event]], None]
@@ -163,6 +167,7 @@ class Hub:
         self._by_key: dict[str, dict[Watcher, None]] = {}
         self._listeners: tuple[_Listener, ...] = ()
         self._routes: dict[str, tuple[_Listener, ...]] = {}
+        self._failing: dict[_Listener, None] = {}
         self._landed: deque[tuple[Sequence[Event], int, int]] = deque()  # events, the revisions before and after them
         self._ring: deque[Event] = deque()
         self._ring_bytes = 0
@@ -226,8 +231,23 @@ class Hub:
         self._ring_bytes = 0
         self.revision = self._ring_after = compacted
         for listener in self._listeners:
-            if listener.reset is not None:
-                listener.reset()
+            self._reset(listener)
+
+    @property
+    def failing(self) -> int:
+        """How many listeners have missed something and could not build their state anew."""
+        return len(self._failing)
+
+    def _reset(self, listener: _Listener) -> None:
+        self._failing.pop(listener, None)
+        if listener.reset is None:
+            return
+        try:
+            listener.reset()
+        except Exception as e:  # whatever it is: the others' state is built all the same
+            if listener in self._listeners:
+                self._failing[listener] = None
+            log.error("what is derived from %s could not be built anew: %s: %s", listener.prefix, type(e).__name__, e)
 
     def _dispatch(self, events: Sequence[Event], reached: int) -> None:
         self._dispatching = True
@@ -260,7 +280,13 @@ class Hub:
                 self._ring_bytes, self._ring_after = 0, reached
             for listener in self._listeners if mine else ():
                 if listener in mine:
-                    listener.callback(mine[listener])
+                    try:
+                        listener.callback(mine[listener])
+                    except Exception:  # a bug of its own
+                        log.exception("what is derived from %s is built anew", listener.prefix)
+                        self._failing[listener] = None
+            for listener in tuple(self._failing):
+                self._reset(listener)
         finally:
             self._dispatching = False
         if not self.watchers:
@@ -296,6 +322,7 @@ class Hub:
 
         def end() -> None:
             self._listeners = tuple(other for other in self._listeners if other is not listener)
+            self._failing.pop(listener, None)
             self._routes.clear()
 
         return end

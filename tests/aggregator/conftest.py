@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,9 +33,19 @@ def front(tmp_path_factory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, front) -> Iterator[KasServer]:
+def audit_log(tmp_path_factory) -> Path:
+    """Where the server records whole requests to things."""
+    return tmp_path_factory.mktemp("audit") / "log"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, front, audit_log) -> Iterator[KasServer]:
     certificate, key = front.issue("aggregator")
-    flags = ("--proxy-client-cert-file", certificate, "--proxy-client-key-file", key)
+    policy = audit_log.with_name("policy")
+    rules = [{"level": "RequestResponse", "verbs": ["get"], "resources": [{"group": "audited.test"}]}]
+    policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
+    audit = ("--audit-policy-file", str(policy), "--audit-log-path", str(audit_log))
+    flags = ("--proxy-client-cert-file", certificate, "--proxy-client-key-file", key, *audit)
     with KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", "--controllers=none", *flags, workers=2) as running:
         yield running
 

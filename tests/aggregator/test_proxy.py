@@ -114,6 +114,27 @@ def test_answers_pass_as_they_are(register):
     assert (answer.headers["Warning"], answer.headers["X-Own"]) == ('299 - "w"', "1")
 
 
+def test_what_a_backend_says_is_no_line_of_the_audit_log(register, audit_log):
+    found = register("audited")
+    forged = b'{"kind":"Thing"}}\n{"kind":"Event","auditID":"forged"}\n{"x":{}'
+    packed = [("Content-Type", "application/json"), ("Content-Encoding", "gzip")]
+    for name, reply in (("forged", Reply(200, forged)), ("packed", Reply(200, b"this is no gzip", packed)), ("pretty", Reply(200, b"{\n"))):
+        found.backend.replies[f"{found.backend.base}/things/{name}"] = reply
+        answer = found.call.session.get(
+            f"{found.call.server.url}{found.backend.base}/things/{name}", stream=True, headers={"Audit-ID": name}, timeout=PATIENCE_S
+        )  # fmt: skip
+        assert (answer.status_code, answer.raw.read(decode_content=False)) == (200, reply.body)
+
+    def recorded():
+        events = [json.loads(line) for line in audit_log.read_text().splitlines()] if audit_log.exists() else []
+        return [e for e in events if e["stage"] == "ResponseComplete"] if len(events) >= 6 else []
+
+    events = until(recorded, PATIENCE_S)
+    assert [e["auditID"] for e in events] == ["forged", "packed", "pretty"]
+    assert all(e["responseStatus"] == {"metadata": {}, "code": 200} for e in events)
+    assert not any("responseObject" in e for e in events)
+
+
 def test_redirects_are_not_followed_and_not_passed_on(register):
     found = register("redirect")
     found.backend.replies[f"{found.backend.base}/things/r"] = Reply(302, b"", [("Location", f"https://127.0.0.1:{found.backend.port}/other")])

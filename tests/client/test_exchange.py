@@ -8,8 +8,8 @@ import ssl
 import pytest
 import uvloop
 
-from kas.client.exchange import exchange
-from kas.client.http import MAX_HEAD, BackendError, Target, insecure_tls, request_head, verified_tls
+from kas.client.exchange import Exchange, exchange
+from kas.client.http import MAX_HEAD, BackendError, Target, connect, insecure_tls, request_head, verified_tls
 from tests.endpoints.fakekubelet import make_certificate
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\n"
@@ -106,7 +106,8 @@ def test_all_of_an_answer_arrives_whose_sender_hangs_up(pair, framing, tls, loop
     ([CHUNKED + b"5\r\nab", b""], "unexpected EOF"), ([CHUNKED + b"-5\r\nab"], "invalid byte in chunk length"),
     ([CHUNKED + b"zz\r\n"], "invalid byte in chunk length"), ([b"SSH-2.0\r\n\r\n"], "malformed HTTP response"),
     ([b"HTTP/1.1 200 OK\r\nno header\r\n\r\n"], "malformed MIME header line"), ([HEAD + b"x: " + b"y" * MAX_HEAD], "exceeded the limit"),
-    ([CHUNKED + b"1" * (MAX_HEAD + 1)], "unexpected EOF"),
+    ([CHUNKED + b"1" * (MAX_HEAD + 1)], "unexpected EOF"), ([CHUNKED + b"2\r\nabc\r\n0\r\n\r\n"], "malformed chunked encoding"),
+    *(([CHUNKED + size + b"\r\n" + b"a" * 16 + b"\r\n0\r\n\r\n"], "invalid byte") for size in (b"0x10", b"1_0", b"+10", b"1 0", b"")),
 ])  # fmt: skip
 @pytest.mark.parametrize("tls", [True, False])
 def test_what_is_no_answer(pair, said, says, tls):
@@ -130,3 +131,59 @@ def test_nobody_is_asked_whose_certificate_is_not_known(pair, tmp_path):
         talk(peer, pair, b"", ca=other[0])
     assert not peer.bodies
     assert talk(peer, pair, b"", ca=pair[0]) == ([b"x"], True)
+
+
+def test_a_second_answer_is_no_end_of_the_first():
+    async def run():
+        connection = Exchange(None, None)
+        connection.connection_made(asyncio.Transport())
+        connection._write = lambda data: None
+        asked = asyncio.ensure_future(connection.post(b"", b"", 99))
+        await asyncio.sleep(0)
+        connection.data_received(CHUNKED + b"1\r\nx\r\n0\r\n\r\n")
+        connection._transport = None
+        connection.data_received(b"HTTP/1.1 200 OK\r\n\r\n")  # whose lines would pass as trailers
+        assert await asked == b"x" and not connection.quiet
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("tls", "loop"), WAYS)
+def test_a_peer_that_does_not_read_is_cut_when_it_is_given_up(pair, tls, loop, monkeypatch):
+    monkeypatch.setattr("kas.client.http.CUT_S", 0.01)
+    held: list[asyncio.StreamWriter] = []
+
+    async def silent(reader, writer):
+        writer.transport.pause_reading()
+        held.append(writer)
+
+    async def until(there):
+        while not there():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+    async def run():
+        context = None
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*pair)
+        server = await asyncio.start_server(silent, "127.0.0.1", 0, ssl=context)
+        port = str(server.sockets[0].getsockname()[1])
+        target = Target("https" if tls else "http", "127.0.0.1", port, "/x", tls=insecure_tls() if tls else None)
+        connection = await exchange(target)
+        asked = asyncio.ensure_future(connection.post(request_head("POST", target, []), b"x" * (16 << 20), 1))
+        await until(lambda: held and connection._transport.get_write_buffer_size())
+        asked.cancel()
+        connection.close()
+        await until(lambda: connection._transport is None)
+        if not tls:  # asyncio's own TLS cuts by itself
+            streams = await connect(target)
+            sent = asyncio.ensure_future(streams.send("POST", target, [], b"x" * (16 << 20)))
+            await until(lambda: len(held) == 2 and streams.writer.transport.get_write_buffer_size())
+            streams.close()
+            await asyncio.wait([sent])  # it is told when the connection is gone
+        for writer in held:
+            writer.transport.abort()
+        server.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(asyncio.wait_for(run(), 60))

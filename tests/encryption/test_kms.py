@@ -9,10 +9,11 @@ import time
 import pytest
 
 from kas.encryption.ciphers import SealError
-from kas.encryption.kms import keys, messages
+from kas.encryption.kms import keys, messages, plugins
 from kas.encryption.kms.client import KMSClient
 from kas.encryption.kms.plugins import KMSPlugins
 from kas.encryption.kms.v2 import SERVICE, WRITE_MAX_S, KMSv2
+from tests.controllers.waiting import until
 from tests.security.kms import Plugin
 
 PLACE = b"/registry/secrets/ns/a"
@@ -176,6 +177,54 @@ def test_workers_tell_each_other_of_new_keys(plugin, tmp_path, monkeypatch):
     finally:
         a.close()
         b.close()
+
+
+def test_a_key_that_cannot_be_told_is_not_used_and_not_healthy(plugin, tmp_path, monkeypatch):
+    monkeypatch.setattr(plugins, "LOOK_S", 0.01)
+    monkeypatch.setattr(plugins, "HEALTHY_S", 0.0)
+    monkeypatch.setattr(plugins, "UNHEALTHY_S", 0.0)
+    monkeypatch.setattr(plugins, "SETTLE_S", 0.0)
+    told = tmp_path / "told"
+    own = KMSPlugins(told)
+    try:
+        kms = own.provider({"apiVersion": "v2", "name": "k", "endpoint": plugin.target, "timeout": 60 * 10**9})
+        assert own.check_all() == ""
+        before = kms._state.source
+        told.rename(tmp_path / "away")
+        told.write_text("no directory")
+        plugin.key_id = "next"
+        own.start()
+        until(lambda: "FileExistsError" in kms.problem)
+        assert kms._state.source == before
+        told.unlink()
+        until(lambda: kms.problem == "" and kms._state.source.key_id == "next")  # it was asked on
+    finally:
+        own.close()
+
+
+def test_a_worker_leaves_so_many_files(plugin, tmp_path, monkeypatch):
+    monkeypatch.setattr(plugins, "MAX_OWN", 3)
+    (tmp_path / "told").mkdir()
+    other = tmp_path / "told" / "other.0.1"
+    other.touch()
+    own = KMSPlugins(tmp_path / "told")
+    sources = [messages.DEKSource(b"sealed", str(i)) for i in range(9)]
+    for source in sources:
+        own._tell("k", source)
+    left = sorted(p.name.split(".")[1] for p in other.parent.iterdir() if p != other)
+    assert left == sorted(s.digest().hex()[:16] for s in sources[-3:])
+
+
+def test_who_waits_for_a_key_is_told_of_any_failure():
+    def ask(source, timeout_s):
+        raise ValueError("Cannot invoke RPC on closed channel!")
+
+    opened = keys.Opened(ask)
+    for _ in range(2):
+        with pytest.raises(SealError, match="failed to decrypt DEK, error: Cannot invoke"):
+            opened.get(messages.DEKSource(b"x", "k"))
+    assert not opened._asked
+    opened.close()
 
 
 @pytest.mark.parametrize("stored, text", [

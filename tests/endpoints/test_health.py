@@ -135,6 +135,22 @@ def test_a_write_of_another_worker_is_no_reason_to_be_unready(world, monkeypatch
     assert w.failing("readyz") == {"informer-sync"}
 
 
+def test_a_follower_that_has_missed_something_is_a_reason_to_be_unready(world):
+    w = world()
+    missed = [True]
+
+    def reset() -> None:
+        if missed:
+            raise ValueError("cannot be opened")
+
+    w.store.listen("/registry/a/", lambda events: 1 // 0, reset)
+    w.store.commit_now(Op("/registry/a/a", build_record(b"{}", b"")))
+    assert w.failing("readyz") == {"informer-sync"} and w.failing("livez") == set()
+    missed.clear()
+    w.store.commit_now(Op("/registry/b", build_record(b"{}", b"")))
+    assert w.ask("/readyz") == (200, "ok")
+
+
 def test_a_loop_that_waits_for_the_store_is_well(world, caplog):
     """The store's own check fails meanwhile, and no longer."""
     w = world()

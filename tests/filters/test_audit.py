@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import orjson
+import pytest
 
 from kas.audit.auditor import Auditor
 from kas.audit.backend import AuditError, Union
 from kas.audit.policy import load
+from kas.endpoints.proxy import handed_on
 from kas.filters.audit import REFUSAL, audit
 from kas.observe.metrics import Registry
-from kas.request.http import Request
+from kas.request.http import Request, Response
 from tests.filters.requests import request
 from tests.filters.serving import Harness, answer, head, listening, until
 
@@ -101,6 +104,62 @@ def test_a_backend_may_wait_and_a_client_that_leaves_meanwhile_leaves_nothing(tm
             await until(lambda: backend.now >= 1 and len(h.waiting.serving) == 1)
             gate.set()
             assert await answer(reader) == (200, b"done")
+            await until(h.nothing_held)
+            writer.close()
+
+    asyncio.run(go())
+
+
+def test_a_list_that_breaks_off_is_recorded_without_it():
+    body = orjson.dumps({"kind": "List", "items": []})
+    for end, shown in ((None, {"kind": "List", "items": []}), (ConnectionError(), None), (asyncio.CancelledError(), None)):
+
+        async def stream(write: Any, end: BaseException | None = end) -> None:
+            await write(body[:-1])
+            if end is not None:
+                raise end
+            await write(body[-1:])
+
+        async def take(piece: bytes) -> None:
+            pass
+
+        backend = Backend()
+        h = Harness(auditor=auditor(backend, level="RequestResponse"))
+        h.chain._endpoint = lambda req, stream=stream: Response(200, [(b"content-type", b"application/json")], stream=stream)
+        resp = h.chain(Request("GET", "/api/v1/pods", "", []))
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            asyncio.run(resp.stream(take))
+        event = backend.entries[-1]
+        assert (event["stage"], event["responseStatus"]["code"], event.get("responseObject")) == ("ResponseComplete", 200, shown)
+
+
+def test_what_another_server_says_is_not_recorded():
+    answer = Response(403, [(b"content-type", b"application/json")], b'{"kind":"Status"\n{"kind":"Event"}')
+
+    def endpoint(req: Request) -> Response:
+        handed_on(req)
+        return answer
+
+    backend = Backend()
+    h = Harness(auditor=auditor(backend, level="RequestResponse"))
+    h.chain._endpoint = endpoint
+    assert h.chain(Request("GET", "/api/v1/pods", "", [])) is answer
+    assert backend.entries[-1]["responseStatus"] == {"metadata": {}, "code": 403} and "responseObject" not in backend.entries[-1]
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_handshake_that_comes_to_nothing_is_answered_once_it_is_recorded_and_leaves_nothing(tmp_path, status):
+    upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+
+    async def go() -> None:
+        gate = asyncio.Event()
+        gate.set()
+        h = Harness(auditor=auditor(Backend(gate=gate)))
+        h.chain._endpoint = lambda req: Response(status, [], b"done")
+        async with listening(h.chain, tmp_path) as connect:
+            reader, writer = await connect()
+            writer.write(head("GET", "/api/v1/namespaces/a/configmaps/b", *upgrade))
+            assert await answer(reader) == (status, b"done")
             await until(h.nothing_held)
             writer.close()
 

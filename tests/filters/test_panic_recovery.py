@@ -11,6 +11,8 @@ import pytest
 from kas.filters.handler import Filter
 from kas.filters.panic_recovery import METRIC, panic_recovery
 from kas.observe.metrics import Registry
+from kas.request.http import Response
+from kas.request.websocket import Upgrade
 from tests.filters.requests import header, request
 from tests.filters.serving import Harness
 
@@ -51,6 +53,36 @@ def test_in_the_chain_the_answer_carries_its_id_and_gives_back_what_was_taken(la
         resp = await result if later else result
         assert resp.status == 500 and len(header(resp, b"audit-id")) == 1
         assert h.metrics.metrics[METRIC].values == {(): 1} and h.nothing_held()
+
+    asyncio.run(go())
+
+
+def test_a_bug_in_what_marks_answers_is_one_too_and_gives_back_what_was_taken():
+    def bug(req, resp):
+        raise ZeroDivisionError
+
+    abandoned = []
+    watch = Response(200, [], stream=lambda write: None)
+    watch.finish = lambda: abandoned.append(2)  # seats that are held until its first events are sent
+    for answer in (Response(200, [], b"x"), Upgrade("", lambda socket: None, lambda: abandoned.append(1)), watch):
+        h = Harness()
+        h.chain._endpoint = lambda req, answer=answer: answer
+        h.chain._after = (*h.chain._after, bug)
+        resp = h.chain(request())
+        assert resp.status == 500 and h.metrics.metrics[METRIC].values == {(): 1} and h.nothing_held()
+    assert abandoned == [1, 2]
+
+
+def test_a_bug_in_what_marks_answers_of_a_client_that_left_gives_back_what_was_taken():
+    async def go():
+        h = Harness(wait="filter")
+        h.chain._after = (*h.chain._after, lambda req, resp: 1 // 0)
+        task = asyncio.ensure_future(h.chain(request()))
+        await h.began.wait()
+        task.cancel()
+        with pytest.raises(ZeroDivisionError):
+            await task
+        assert h.nothing_held()
 
     asyncio.run(go())
 

@@ -111,6 +111,38 @@ def test_worker_that_slept_through_compaction_rebuilds(store: LMDBStore) -> None
         drain(watcher)
 
 
+@pytest.mark.parametrize("slept", [False, True])
+def test_a_follower_that_fails_takes_nothing_from_the_others_and_begins_anew(store: LMDBStore, slept: bool) -> None:
+    seen: list[int] = []
+    resets: list[int] = []
+    broken = [True]
+
+    def bug(events: Any) -> None:
+        raise KeyError("bug")
+
+    def reset() -> None:
+        if broken:
+            raise ValueError("unreadable")
+        resets.append(store.hub.revision)
+
+    store.hub.listen(PREFIX, bug, reset)
+    store.hub.listen(PREFIX, lambda events: seen.extend(e.revision for e in events), lambda: seen.append(0))
+    watcher = store.watch(PREFIX, 0, lambda: None)
+    end = store.hub.listen(PREFIX, bug)  # one that could not be told to begin anew
+    put(store, 5)
+    if slept:
+        store.compact(5)
+    store.hub.catch_up()
+    assert (seen, store.hub.failing, store.hub.revision) == ([0] if slept else [1, 2, 3, 4, 5], 1, 5)
+    if not slept:
+        assert drain(watcher) == [1, 2, 3, 4, 5]
+    broken.clear()
+    end()
+    store.commit_now(Op("/registry/y/other", build_record(b"{", b'"d":1}')))
+    store.hub.catch_up()
+    assert (resets, store.hub.failing) == ([6], 0)
+
+
 def test_ring_is_bounded(store: LMDBStore) -> None:
     put(store, 1500)
     store.hub.catch_up()

@@ -13,7 +13,9 @@ Upstream: ``apiserver/pkg/admission/plugin/resourcequota``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +33,7 @@ from kas.meta.quantity import Quantity
 from kas.meta.stored import object_of
 from kas.patch.fieldmanager import builtin, update
 from kas.registry.registries import Registries
-from kas.store import Conflict, Op
+from kas.store import Conflict, Op, StoreError
 
 Obj = dict[str, Any]
 MAX_ATTEMPTS = 64
@@ -95,7 +97,7 @@ class Plugin:
         # The same write once more means that it lost a race: what it took before is not used.
         for earlier in [c for c in open_ if c.attributes is a]:
             open_.remove(earlier)
-            await self._give_back(earlier)
+            await asyncio.shield(self._soon(self._give_back(earlier)))
         usage = evaluator.usage(a.obj)
         async with self._lock(a.namespace):
             for _ in range(MAX_ATTEMPTS):
@@ -106,10 +108,17 @@ class Plugin:
                 revisions = {obj["metadata"]["name"]: rec.revision for rec, obj in quotas}
                 ops = [self._op(obj, changes[name], revisions[name], a.now) for obj in (q for _, q in quotas)
                        if (name := obj["metadata"]["name"]) in changes]  # fmt: skip
+                # By name: the objects themselves are used up by the write.
+                meta = a.obj["metadata"]
+                charge = Charge(a, meta.get("name", ""), meta.get("uid", ""), usage, changes)
+                taking = asyncio.ensure_future(self._take(ops))
                 try:
-                    await self._registries.store.commit_many(ops)
+                    await asyncio.shield(taking)
                 except Conflict:
                     continue
+                except asyncio.CancelledError:
+                    self._soon(self._take_back(taking, charge))
+                    raise
                 break
             else:
                 raise errors.conflict("", "resourcequotas", next(iter(changes)), errors.OBJECT_MODIFIED)
@@ -117,9 +126,10 @@ class Plugin:
             if task not in self._open:
                 self._open[task] = []
                 task.add_done_callback(self._ended)
-            # By name: the objects themselves are used up by the write.
-            meta = a.obj["metadata"]
-            self._open[task].append(Charge(a, meta.get("name", ""), meta.get("uid", ""), usage, changes))
+            self._open[task].append(charge)
+
+    async def _take(self, ops: list[Op]) -> None:
+        await self._registries.store.commit_many(ops)
 
     def _quotas(self, namespace: str) -> list[tuple[Any, Obj]]:
         registry = self._registries.of("", "resourcequotas")
@@ -192,9 +202,19 @@ class Plugin:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         for charge in self._open.pop(task, ()):
             if not self._stored(charge):
-                refund = task.get_loop().create_task(self._give_back(charge))
-                self._refunds.add(refund)
-                refund.add_done_callback(self._refunds.discard)
+                self._soon(self._give_back(charge))
+
+    def _soon(self, refund: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(refund)
+        self._refunds.add(task)
+        task.add_done_callback(self._refunds.discard)
+        return task
+
+    async def _take_back(self, taking: asyncio.Task[None], charge: Charge) -> None:
+        """Nobody waits for what is being taken any more: given back, once it is known to have been."""
+        with contextlib.suppress(StoreError):  # nothing was taken, or the next recount finds it
+            await taking
+            await self._give_back(charge)
 
     def _stored(self, charge: Charge) -> bool:
         """Whether the object is there with what was charged for it. Kinds without a registry of their own are believed."""

@@ -116,7 +116,7 @@ class Opened:
         """In a thread: asks, and remembers how it ended."""
         try:
             opened = self._made(source, self._ask(source, 0.0))
-        except SealError as e:
+        except Exception as e:  # whatever it is, somebody waits for it
             error = SealError(f"{self._said}{e}")
             with self._lock:
                 if len(self._refused) >= 1024:

@@ -32,6 +32,7 @@ Obj = dict[str, Any]
 
 LOOK_S, HEALTHY_S, UNHEALTHY_S = 1.0, 10.0, 2.0
 MAX_TOLD = 1024  # of files in the run directory that are looked at
+MAX_OWN = 64  # that a worker leaves there for one plug-in: who has seen the others needs them no more
 
 
 def problem(kms: Obj) -> str:
@@ -95,7 +96,7 @@ class KMSPlugins:
                 if time.monotonic() < due[name]:
                     continue
                 before, why = provider.problem, provider.check()
-                if why and why != before:
+                if why and why != before and not self._end.is_set():
                     log.error("KMS provider %s: %s", name, why)
                 due[name] = time.monotonic() + (UNHEALTHY_S if why else HEALTHY_S)
 
@@ -110,13 +111,16 @@ class KMSPlugins:
         # A message like a stored one, without data of its own.
         new.write_bytes(stored(b"-", source))
         os.replace(new, path)
+        own = [p for p in self._directory.iterdir() if p.name.startswith(_digest(name) + ".") and p.suffix == f".{self._own}"]
+        for old in sorted(own, key=lambda p: p.stat().st_mtime_ns)[:-MAX_OWN]:
+            old.unlink()
 
     def _look(self) -> None:
         if self._directory is None:
             return
         try:
             names = sorted(os.listdir(self._directory))[:MAX_TOLD]
-        except FileNotFoundError:
+        except OSError:  # nobody has told anything yet
             return
         for provider_name, provider in self.providers.items():
             if isinstance(provider, v1.KMSv1):

@@ -98,8 +98,8 @@ class KMSv2:
             try:
                 self._confirm()
                 self._problem = ""
-            except SealError as e:
-                self._problem = str(e)
+            except Exception as e:  # whatever it is: who asks again and again must not end, and say that all is well
+                self._problem = str(e) if isinstance(e, SealError) else f"failed to ask the KMS plug-in: {type(e).__name__}: {e}"
             return self._problem
 
     @property

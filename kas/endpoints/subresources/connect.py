@@ -74,14 +74,14 @@ class Connects:
         target = replace(kubelet, path=at, query=urlencode(_kubelet_query(options), quote_via=quote_plus))
         if isinstance(req, StreamRequest):
             versions = [(k, v) for k, v in req.headers if k == STREAM_PROTOCOL]
-            return await _raw("", target, versions)
+            return await _raw(req, "", target, versions)
         if not isinstance(req, WebSocketRequest):
             if req.header(b"upgrade"):
                 raise ApiError(501, "NotImplemented", NO_SPDY, {})
             raise bad_request("Upgrade request required")
         tunnelled = next((p for p in req.subprotocols if p.startswith(SPDY_TUNNEL)), "")
         if path == "portForward" and tunnelled:
-            return await _tunnelled(target, tunnelled)
+            return await _tunnelled(req, target, tunnelled)
         return await _relayed(req, target)
 
     async def _authorize_create(self, req: Request) -> None:
@@ -166,7 +166,7 @@ async def _relayed(req: WebSocketRequest, target: Target) -> Response:
     except BackendError as e:
         raise proxy.dialling(e) from None
     if backend is None:
-        return await proxy.refused(connection)
+        return await proxy.refused(req, connection)
     protocol = connection.header(b"sec-websocket-protocol").decode("latin-1")
     if protocol == V4 and V4 not in offered:
         return proxy.upgraded(V5, connection, backend, _known_to_v4)
@@ -177,15 +177,15 @@ def _known_to_v4(message: bytes | str) -> bool:
     return not (isinstance(message, bytes) and message[:1] == bytes((CLOSE_SIGNAL,)))
 
 
-async def _tunnelled(target: Target, protocol: str) -> Response:
+async def _tunnelled(req: Request, target: Target, protocol: str) -> Response:
     """Port forwarding as kubectl does it: SPDY within the WebSocket's messages, which only the kubelet has to understand."""
     inner = protocol.removeprefix(SPDY_TUNNEL)
     if inner != PORT_FORWARD:
         raise bad_request(f"unable to negotiate protocol: client supports [{protocol}], server accepts [{SPDY_TUNNEL}{PORT_FORWARD}]")
-    return await _raw(protocol, target, [(STREAM_PROTOCOL, inner.encode())])
+    return await _raw(req, protocol, target, [(STREAM_PROTOCOL, inner.encode())])
 
 
-async def _raw(protocol: str, target: Target, versions: Headers) -> Response:
+async def _raw(req: Request, protocol: str, target: Target, versions: Headers) -> Response:
     """Bytes in both directions, in which client and kubelet speak SPDY; ``versions`` are what they may speak in its streams."""
     headers: Headers = [(b"connection", b"Upgrade"), (b"upgrade", SPDY), *versions]
     try:
@@ -199,7 +199,7 @@ async def _raw(protocol: str, target: Target, versions: Headers) -> Response:
     except BackendError as e:
         raise proxy.dialling(e) from None
     if connection.status != 101 or connection.header(b"upgrade").lower() != b"spdy/3.1":
-        return await proxy.refused(connection)
+        return await proxy.refused(req, connection)
 
     async def talk(client: Socket) -> int:
         return await tunnel(client, connection)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 
 from kas.admission.configuration import Section
@@ -106,3 +108,59 @@ def test_the_status_of_a_claim_is_counted_and_not_refused(server):
     assert len(ops) == 1 and b'"requests.storage":"9Gi"' in ops[0].draft.head + ops[0].draft.tail
     with pytest.raises(ApiError, match="exceeded quota"):
         Request(server.plugin(resource_quota), obj=new, old=old, **claims).run()
+
+
+def used(server: FakeServer) -> str:
+    registry = server.registries.of("", "resourcequotas")
+    return orjson.loads(server.store.get(registry.key("ns1", "q")).json)["status"]["used"]["pods"]
+
+
+@pytest.mark.parametrize("at", ["taking", "giving back"])
+def test_a_request_that_ends_while_it_takes_leaves_nothing_taken(server, at):
+    """``at``: the same write once more gives back first what it took before."""
+    quota_with(server, {"pods": "9"}, {"pods": "1"}, [])
+    gate, waiting, stored = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def commit_many(ops: list[Any]) -> None:
+        waiting.set()
+        await asyncio.shield(asyncio.ensure_future(committed(ops)))  # goes on, whoever waits
+
+    async def committed(ops: list[Any]) -> None:
+        await gate.wait()
+        for op in ops:
+            stored.set()
+            comma = b"" if op.draft.tail.startswith(b"}") else b","
+            server.store.put(op.key, orjson.loads(op.draft.head.rstrip(b",") + comma + op.draft.tail))
+
+    server.store.commit_many = commit_many
+    plugin = server.plugin(resource_quota)
+
+    async def run() -> None:
+        request = Request(plugin, obj=pod())
+
+        async def attempts() -> None:
+            for _ in range(2):
+                await request.steps()
+                gate.clear()
+                waiting.clear()
+
+        if at == "giving back":
+            gate.set()
+        task = asyncio.create_task(attempts())
+        await waiting.wait()
+        if at == "giving back":
+            while gate.is_set():  # noqa: ASYNC110 the first attempt is over
+                await asyncio.sleep(0)
+            await waiting.wait()
+            assert used(server) == "2"
+        stored.clear()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gate.set()
+        await stored.wait()
+        while plugin._refunds:
+            await asyncio.wait(plugin._refunds)
+        assert used(server) == "1"
+
+    asyncio.run(asyncio.wait_for(run(), 60))
