@@ -12,7 +12,6 @@ import binascii
 import os
 import posixpath
 import ssl
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -257,6 +256,8 @@ def client_tls(ca: bytes, credentials: Credentials = ANONYMOUS, insecure: bool =
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if credentials.cert:
             # OpenSSL's Python face takes only files for these two.
+            import tempfile  # with a third of a MiB that only client certificates need
+
             with tempfile.TemporaryDirectory(prefix="kas-") as folder:
                 for part, data in (("cert", credentials.cert), ("key", credentials.key)):
                     with open(os.path.join(folder, part), "wb", opener=lambda p, flags: os.open(p, flags, 0o600)) as f:
