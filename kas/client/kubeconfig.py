@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from kas.client.http import Headers, Target
 from kas.meta import gojson
+from kas.meta.tls import trust_as_go
 
 TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
 NOTHING = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable"
@@ -249,9 +250,7 @@ def client_tls(ca: bytes, credentials: Credentials = ANONYMOUS, insecure: bool =
     Raises KubeconfigError for certificates that are none.
     """
     try:
-        context = ssl.create_default_context(cadata=ca.decode("ascii") if ca else None)
-        # As Go: a certificate that is trusted need not be an authority's.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context = trust_as_go(ssl.create_default_context(cadata=ca.decode("ascii") if ca else None))
         if insecure:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if credentials.cert:
