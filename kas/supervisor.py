@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kas.config.options import Completed
-from kas.edge.front.rendezvous import Rendezvous
 from kas.observe.process import adopt, age_s, await_adoption, end_with, raise_descriptor_limit
 from kas.store.shared import Shared
 
 if TYPE_CHECKING:
+    from kas.edge.front.rendezvous import Rendezvous
     from kas.extensions import Extensions
 
 FORMAT = "1"
@@ -135,7 +135,11 @@ class _Supervisor:
             self._share()
             self.ask, self.ask_writer = os.pipe() if opts.etcd else (-1, -1)
             self.go, self.go_writer = os.pipe()
-            self.rendezvous = Rendezvous(run_dir / "front") if opts.front else None
+            self.rendezvous: Rendezvous | None = None
+            if opts.front:
+                from kas.edge.front.rendezvous import Rendezvous  # with libcrypto, which this process else has no need of
+
+                self.rendezvous = Rendezvous(run_dir / "front")
             preparer = self._fork(self._prepare)
             try:
                 if opts.etcd:

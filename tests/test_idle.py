@@ -36,6 +36,13 @@ def test_a_worker_and_its_controllers_load_nothing_that_only_some_servers_need()
     assert done.stdout.split() == []
 
 
+def test_the_supervisor_loads_no_loop_no_tls_and_no_compression():
+    unused = ("asyncio", "ssl", "_hashlib", "random", "shutil", "zlib", "orjson", "kas.preparation")
+    code = f"import sys, kas.supervisor; print(*(m for m in {unused} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == []
+
+
 @pytest.mark.parametrize("order", sorted(GRANIAN))
 def test_a_listener_beside_granians_own_server(order):
     code = GRANIAN[order] + "\nimport granian._granian as g\nassert granian.Granian is Server and g.ASGIWorker is l.ASGIWorker"
