@@ -17,10 +17,10 @@ class InProcess:
     """``call(method, path, body)`` runs one request through the whole handler chain."""
 
     def __init__(self, directory) -> None:
+        from kas.preparation import prepare
         from kas.server import Server
         from kas.store import open_store
         from kas.store.shared import Shared
-        from kas.supervisor import prepare
 
         raw = Options()
         raw.data_dir, raw.workers = str(directory), 1

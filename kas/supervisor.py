@@ -14,9 +14,7 @@ import fcntl
 import gc
 import json
 import os
-import secrets
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -24,14 +22,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kas.config.options import Completed
-from kas.edge.front.rendezvous import Rendezvous
-from kas.observe.process import age_s, end_with, raise_descriptor_limit
+from kas.observe.process import adopt, age_s, await_adoption, end_with, raise_descriptor_limit
 from kas.store.shared import Shared
 
 if TYPE_CHECKING:
+    from kas.edge.front.rendezvous import Rendezvous
     from kas.extensions import Extensions
 
 FORMAT = "1"
@@ -84,8 +82,8 @@ def run(options: Completed, extensions: Extensions | None = None, ready: Callabl
 
 
 def _load(o: Completed) -> None:
-    """Loads what the workers run, once for all of them: they share its pages, and one that died is replaced at once. A single one has
-    nobody to share with and loads for itself."""
+    """Loads what the workers run, once for all of them: they share its pages. A single one has nobody to share with and loads for
+    itself."""
     if o.workers == 1:
         return
     gc.disable()  # what a start makes stays; looking for cycles in it took a seventh of the time
@@ -94,6 +92,14 @@ def _load(o: Completed) -> None:
     worker.load(o)
     gc.freeze()  # workers do not write to it by looking for cycles
     gc.enable()
+
+
+def _remove(path: Path) -> None:
+    """The directory and what is in it, where it is there."""
+    if path.exists():
+        import shutil  # with a quarter of a MiB of compression, which nobody here uses
+
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _say(o: Completed, text: str, **more: Any) -> None:
@@ -129,7 +135,11 @@ class _Supervisor:
             self._share()
             self.ask, self.ask_writer = os.pipe() if opts.etcd else (-1, -1)
             self.go, self.go_writer = os.pipe()
-            self.rendezvous = Rendezvous(run_dir / "front") if opts.front else None
+            self.rendezvous: Rendezvous | None = None
+            if opts.front:
+                from kas.edge.front.rendezvous import Rendezvous  # with libcrypto, which this process else has no need of
+
+                self.rendezvous = Rendezvous(run_dir / "front")
             preparer = self._fork(self._prepare)
             try:
                 if opts.etcd:
@@ -145,7 +155,7 @@ class _Supervisor:
     def _run_dir(self) -> Iterator[Path]:
         """What the workers share while they live; below the data directory, so that nothing of a server that was killed stays elsewhere."""
         path = self.options.data_dir / "run"
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
         try:
             path.mkdir(mode=0o700)
         except OSError as e:
@@ -153,7 +163,7 @@ class _Supervisor:
         try:
             yield path
         finally:
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
 
     # --- preparation
 
@@ -237,6 +247,8 @@ class _Supervisor:
 
     def _prepare(self, report: int) -> None:
         self._close_go_writer()
+        from kas.preparation import prepare, prepare_later  # in this child only
+
         prepare(self.options)
         os.write(report, b"ok")
         os.close(report)
@@ -270,22 +282,86 @@ class _Supervisor:
     def _spawn_workers(self) -> None:
         if self.rendezvous is not None:
             self._spawn(FRONT)  # it loads its own modules meanwhile
+        if self.options.workers > 1 and not self.options.etcd and adopt(True):
+            self._spawn_loaded()
+            return
         _load(self.options)
         for i in range(self.options.workers):
             self._spawn(i)
 
-    def _fork(self, work, sockets: dict[str, socket.socket] | None = None) -> Worker:
+    def _spawn_loaded(self) -> None:
+        """The workers are forked by a process that has loaded what they run, and which ends then: of the pages that they write to nobody
+        keeps the originals. They become children of this one, which stays as small as it is. One that died loads for itself."""
+        made = []
+        for i in range(self.options.workers):
+            r, w = os.pipe()
+            os.set_blocking(r, False)
+            made.append((Worker(i, -1, r, self._bound()), w))
+        heard, said = os.pipe()
+        loader = os.fork()
+        if not loader:
+            os.close(heard)
+            self._loader(made, said)
+        for fd in (said, *(w for _, w in made)):
+            os.close(fd)
+        with os.fdopen(heard, "rb") as f:
+            text = f.read()
+        os.waitpid(loader, 0)
+        adopt(False)
+        told, *pids = text.split()
+        if told != b"ok":
+            raise StartError(text.decode(errors="replace"))
+        for (child, _), pid in zip(made, pids, strict=True):
+            child.pid = int(pid)
+            self.workers[child.pid] = child
+
+    def _loader(self, made: list[tuple[Worker, int]], said: int) -> NoReturn:
+        """Loads, forks a worker for each of ``made``, with the end of the pipe on which it reports, and says who they are."""
+        text = "ok"
+        try:
+            for s in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(s, signal.SIG_IGN)  # they are for the one above, which gets them, too
+            signal.set_wakeup_fd(-1)
+            end_with(self.pid, os.dup(self.alive))
+            _load(self.options)
+            own = os.getpid()
+            for child, report in made:
+                pid = os.fork()
+                if not pid:
+                    os.close(said)
+                    for other, end in made:
+                        os.close(other.pipe)
+                        if other is not child:
+                            os.close(end)
+                            for held in other.sockets.values():
+                                held.close()
+                    await_adoption(own)
+                    self._become(self._worker(child.index, child.sockets), report)
+                text += f" {pid}"
+        except BaseException as e:
+            import traceback
+
+            traceback.print_exc()
+            text = f"workers could not be loaded: {type(e).__name__}: {e}"
+        os.write(said, text.encode())
+        os._exit(0)
+
+    def _fork(self, work: Callable[[int], None], sockets: dict[str, socket.socket] | None = None) -> Worker:
         r, w = os.pipe()
         pid = os.fork()
         if pid:
             os.close(w)
             os.set_blocking(r, True)
             return Worker(-1, pid, r, sockets or {})
+        os.close(r)
+        self._become(work, w)
+
+    def _become(self, work: Callable[[int], None], w: int) -> NoReturn:
+        """The life of a child: ``work``, with the end of a pipe on which it reports, and what it failed of."""
         code = EXIT_FAILED
         try:
             os.close(self.alive_writer)
             end_with(self.pid, self.alive)
-            os.close(r)
             for other in self.workers.values():
                 for held in other.sockets.values():
                     held.close()
@@ -309,15 +385,14 @@ class _Supervisor:
 
     def _spawn(self, index: int) -> None:
         sockets = self._bound() if index >= 0 else {}
+        child = self._fork({FRONT: self._front, REPLICATOR: self._replicator}.get(index) or self._worker(index, sockets), sockets)
+        os.set_blocking(child.pipe, False)
+        child.index = index
+        self.workers[child.pid] = child
 
+    def _worker(self, index: int, sockets: dict[str, socket.socket]) -> Callable[[int], None]:
         def work(report: int) -> None:
             self._close_go_writer()
-            if index == FRONT:
-                self._front(report)
-                return
-            if index == REPLICATOR:
-                self._replicator(report)
-                return
             gc.disable()  # until it is ready: what a start makes stays, and looking for cycles in it took a seventh of the time
             from kas.extensions import NONE
             from kas.worker import work as serve
@@ -328,12 +403,10 @@ class _Supervisor:
                 self.extensions or NONE,
             )  # fmt: skip
 
-        child = self._fork(work, sockets)
-        os.set_blocking(child.pipe, False)
-        child.index = index
-        self.workers[child.pid] = child
+        return work
 
     def _front(self, report: int) -> None:
+        self._close_go_writer()
         from kas.edge.front import process
         from kas.edge.front.settings import settings
         from kas.observe.logs import setup_logging
@@ -348,6 +421,7 @@ class _Supervisor:
         process.serve(secure, self.rendezvous, o.workers, settings(o), o.raw.goaway_chance > 0, report)
 
     def _replicator(self, report: int) -> None:
+        self._close_go_writer()
         from kas.observe.logs import setup_logging
         from kas.replicator import serve
 
@@ -583,74 +657,3 @@ def _lives(pid: int) -> bool:
     except PermissionError:
         return True
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] != "Z" if sys.platform == "linux" else True
-
-
-def prepare(o: Completed) -> None:
-    """Runs in a child of its own: certificates, keys, the admin token and its kubeconfig."""
-    from kas.edge import certs
-
-    names = certs.service_names()
-    ips = ["127.0.0.1", "::1", str(o.service_ranges[0].network_address + 1)]
-    extra = [o.raw.bind_address, o.advertise_address, o.endpoint_address, o.external_host, *o.raw.tls_san]
-    for x in extra:
-        if x in ("0.0.0.0", "::"):
-            continue
-        is_ip = x.replace(".", "").isdigit() or ":" in x
-        target = ips if is_ip else names
-        if x not in target:
-            target.append(x)
-    if o.raw.bind_address in ("0.0.0.0", "::"):
-        names.append(socket.gethostname().lower())
-    paths = certs.ensure(o.data_dir / "pki", names, ips)
-    token_file = o.data_dir / "admin.token"
-    if not token_file.exists():
-        _write_private(token_file, secrets.token_urlsafe(32))
-    shown = None
-    if o.raw.client_ca_file:
-        shown = certs.ensure_client(o.data_dir / "pki", "admin", "system:masters")
-    _write_private(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes(), shown))
-
-
-def prepare_later(o: Completed) -> None:
-    """What nobody waits for: an RSA key takes a while. A worker that needs it earlier makes it."""
-    path = o.data_dir / "pki" / "sa.key"
-    if path.exists() or o.raw.service_account_signing_key_file or o.raw.service_account_signing_endpoint:
-        return
-    from kas.auth.tokens import ensure_signing_key
-
-    ensure_signing_key(path)
-
-
-def kubeconfig(o: Completed, token: str, ca: bytes, shown: tuple[bytes, bytes] | None = None) -> str:
-    """A kubeconfig for the admin, with the client certificate and key (PEM) in ``shown`` or with the token; JSON is YAML, but people read
-    this file."""
-    import base64
-
-    user = f"token: {token}"
-    if shown is not None:
-        cert, key = (base64.b64encode(pem).decode() for pem in shown)
-        user = f"client-certificate-data: {cert}\n    client-key-data: {key}"
-
-    if o.secure_port:
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(o.raw.bind_address, o.raw.bind_address)
-        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        server = f"https://{host}:{o.secure_port}"
-        own = "" if o.raw.tls_cert_file else f"    certificate-authority-data: {base64.b64encode(ca).decode()}\n"
-        if o.raw.tls_cert_file:
-            own = f"    certificate-authority: {Path(o.raw.tls_cert_file).absolute()}\n"
-    else:
-        server, own = f"http://127.0.0.1:{o.insecure_port or o.read_only_port}", ""
-    return (
-        "apiVersion: v1\nkind: Config\ncurrent-context: kas\n"
-        f"clusters:\n- name: kas\n  cluster:\n    server: {server}\n{own}"
-        f"users:\n- name: kas-admin\n  user:\n    {user}\n"
-        "contexts:\n- name: kas\n  context:\n    cluster: kas\n    user: kas-admin\n"
-    )
-
-
-def _write_private(path: Path, text: str) -> None:
-    tmp = path.with_name(path.name + ".new")
-    fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w") as f:
-        f.write(text)
-    os.replace(tmp, path)

@@ -80,6 +80,8 @@ def issue(
     if permitted or excluded:
         b = b.add_extension(x509.NameConstraints(list(permitted) or None, list(excluded) or None), True)
     b = b.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+    if by is not None:  # as Go's authorities and openssl's do; clients with Python 3.13 want it
+        b = b.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by.key.public_key()), False)
     names = [*map(x509.DNSName, dns), *map(x509.UniformResourceIdentifier, uris), *map(x509.RFC822Name, emails)]
     names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ips]
     if names:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kas.endpoints.health import Health
 from kas.endpoints.listpages import PAGE_BYTES
 from kas.endpoints.metrics import MetricsEndpoint
@@ -18,13 +20,33 @@ import kas.worker
 from kas import controllers
 for path in {**controllers.ALWAYS, **controllers.BY_CHOICE}.values():
     importlib.import_module("kas.controllers." + path.partition(".")[0])
-print(*(m for m in ("cryptography", "kas.cel", "zoneinfo", "difflib", "kas.auth.authn.oidc") if m in sys.modules))
+missing = ("cryptography", "kas.cel", "zoneinfo", "difflib", "kas.auth.authn.oidc", "granian.server", "multiprocessing", "pickle")
+print(*(m for m in missing if m in sys.modules))
 """
+
+# A program that embeds kas may serve something by granian itself, and have it loaded before or afterwards.
+GRANIAN = {
+    "after": "import kas.edge.listener as l; import granian; from granian.server import Server",
+    "before": "import granian; from granian.server import Server; import kas.edge.listener as l",
+}
 
 
 def test_a_worker_and_its_controllers_load_nothing_that_only_some_servers_need():
     done = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []
+
+
+def test_the_supervisor_loads_no_loop_no_tls_and_no_compression():
+    unused = ("asyncio", "ssl", "_hashlib", "random", "shutil", "zlib", "orjson", "kas.preparation")
+    code = f"import sys, kas.supervisor; print(*(m for m in {unused} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("order", sorted(GRANIAN))
+def test_a_listener_beside_granians_own_server(order):
+    code = GRANIAN[order] + "\nimport granian._granian as g\nassert granian.Granian is Server and g.ASGIWorker is l.ASGIWorker"
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
 
 
 def test_pages_of_lists_stay_in_the_heap():

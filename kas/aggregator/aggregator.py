@@ -71,11 +71,11 @@ class Aggregator:
             synced()
             return
 
-        async def settle() -> None:
+        async def look() -> None:
             await self.discovery.settled()
             synced()
 
-        self._settling = asyncio.get_running_loop().create_task(settle(), name="discovery of backends")
+        self._settling = asyncio.get_running_loop().create_task(look(), name="discovery of backends")
 
     async def close(self) -> None:
         """Ends what is under way."""

@@ -14,6 +14,7 @@ from time import monotonic
 
 from kas.auth.user import UserInfo
 from kas.client.pool import CONTEXT_BYTES
+from kas.meta.tls import trust_as_go
 from kas.observe import caches
 from kas.request.http import Headers
 
@@ -100,8 +101,7 @@ class TLSContexts:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         elif ca_bundle:
-            # As Go does: whatever the bundle holds is trusted, also what somebody else signed.
-            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            trust_as_go(context)
             try:
                 context.load_verify_locations(cadata=base64.b64decode(ca_bundle).decode("ascii"))
             except (ValueError, ssl.SSLError):

@@ -16,6 +16,7 @@ from kas.client.connectproxy import ConnectProxy, DialMetrics
 from kas.client.http import Egress
 from kas.meta import field
 from kas.meta.field import FieldError
+from kas.meta.tls import trust_as_go
 from kas.observe.metrics import Registry
 from kas.types.configfile import ConfigurationError, check, parse
 
@@ -80,7 +81,7 @@ def _context(tls: Obj) -> ssl.SSLContext:
     """Raises ConfigurationError for files that are no certificates or keys."""
     ca, certificate, key = (str(tls.get(name) or "") for name in ("caBundle", "clientCert", "clientKey"))
     try:
-        context = ssl.create_default_context(cafile=ca or None)
+        context = trust_as_go(ssl.create_default_context(cafile=ca or None))
     except (OSError, ValueError):
         raise ConfigurationError("failed to append CA cert to the cert pool") from None
     try:
@@ -88,8 +89,6 @@ def _context(tls: Obj) -> ssl.SSLContext:
     except (OSError, ValueError) as e:
         why = getattr(e, "reason", None) or str(e)
         raise ConfigurationError(f"failed to read key pair {certificate} & {key}, got {why}") from None
-    # As Go: a certificate that is trusted need not be an authority's.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
 
+from kas.meta.tls import trust_as_go
+
 Headers = list[tuple[bytes, bytes]]
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -433,7 +435,7 @@ def insecure_tls(cert: str = "", key: str = "") -> ssl.SSLContext:
 
 def verified_tls(ca: str, cert: str = "", key: str = "") -> ssl.SSLContext:
     """A client context that wants a certificate of ``ca`` with the host's name or address in it."""
-    context = ssl.create_default_context(cafile=ca)
+    context = trust_as_go(ssl.create_default_context(cafile=ca))
     if cert:
         context.load_cert_chain(cert, key)
     return context

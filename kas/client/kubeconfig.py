@@ -12,7 +12,6 @@ import binascii
 import os
 import posixpath
 import ssl
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from kas.client.http import Headers, Target
 from kas.meta import gojson
+from kas.meta.tls import trust_as_go
 
 TOKEN_FILE_AGE_S = 60.0  # client-go reads a token file again after so long
 NOTHING = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable"
@@ -250,13 +250,13 @@ def client_tls(ca: bytes, credentials: Credentials = ANONYMOUS, insecure: bool =
     Raises KubeconfigError for certificates that are none.
     """
     try:
-        context = ssl.create_default_context(cadata=ca.decode("ascii") if ca else None)
-        # As Go: a certificate that is trusted need not be an authority's.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context = trust_as_go(ssl.create_default_context(cadata=ca.decode("ascii") if ca else None))
         if insecure:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if credentials.cert:
             # OpenSSL's Python face takes only files for these two.
+            import tempfile  # with a third of a MiB that only client certificates need
+
             with tempfile.TemporaryDirectory(prefix="kas-") as folder:
                 for part, data in (("cert", credentials.cert), ("key", credentials.key)):
                     with open(os.path.join(folder, part), "wb", opener=lambda p, flags: os.open(p, flags, 0o600)) as f:

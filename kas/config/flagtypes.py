@@ -6,7 +6,6 @@ as ``--help`` and ``/flagz`` show it. Durations are seconds, sizes bytes.
 
 from __future__ import annotations
 
-import csv
 import ipaddress
 import re
 from collections.abc import Callable
@@ -77,6 +76,8 @@ def _csv(text: str) -> list[str]:
     """One record as Go's encoding/csv reads it; nothing for an empty text."""
     if not text:
         return []
+    import csv  # most command lines have no list
+
     try:
         return next(csv.reader([text], strict=True))
     except csv.Error as e:

@@ -22,6 +22,8 @@ from kas.registry.strategy import Obj
 from kas.store import Record
 
 if TYPE_CHECKING:
+    from cryptography.x509 import CertificateSigningRequest
+
     from kas.controllers.signing import Authority
 
 log = logging.getLogger("kas.controllers")
@@ -69,6 +71,16 @@ class _Requests:
         """One request without a certificate."""
         raise NotImplementedError
 
+    def request(self, obj: Obj) -> CertificateSigningRequest | None:
+        """What is asked for; None, and a line in the log, for what cannot be read."""
+        from kas.controllers.signing import request_of  # with what reads certificates: 4 MiB that only some servers need
+
+        try:
+            return request_of(base64.b64decode((obj.get("spec") or {}).get("request") or ""))
+        except ValueError as e:
+            log.error("unable to parse csr %s: %s", obj["metadata"]["name"], e)
+            return None
+
     async def write(self, obj: Obj, subresource: str, status: Obj) -> None:
         """Put ``status`` into the stored status, unless its conditions changed meanwhile: then the request comes again."""
         seen = (obj.get("status") or {}).get("conditions")
@@ -104,16 +116,12 @@ class Signing(_Requests):
         """Issue the certificate, or say in a condition why there is none; what is not approved, or for others to sign, is left alone."""
         if not condition(obj, APPROVED) or condition(obj, DENIED) or condition(obj, FAILED):
             return
-        from kas.controllers.signing import SIGNERS, request_of  # with what reads certificates: 4 MiB that only some servers need
+        from kas.controllers.signing import SIGNERS  # as in ``request``
 
         spec = obj.get("spec") or {}
         problem_of = SIGNERS.get(spec.get("signerName") or "")
-        if problem_of is None:
-            return
-        try:
-            request = request_of(base64.b64decode(spec.get("request") or ""))
-        except ValueError as e:
-            log.error("unable to parse csr %s: %s", obj["metadata"]["name"], e)
+        request = self.request(obj) if problem_of is not None else None
+        if problem_of is None or request is None:
             return
         usages = spec.get("usages") or []
         problem = problem_of(request, usages)
@@ -141,17 +149,11 @@ class Approving(_Requests):
         """Approve a kubelet's request for a client certificate, of its own renewed or of one that joins, where the authorizers say so."""
         if condition(obj, APPROVED) or condition(obj, DENIED):
             return
-        from kas.controllers.signing import KUBELET_CLIENT, common_name, kubelet_client_problem, request_of  # as for Signing
+        from kas.controllers.signing import KUBELET_CLIENT, common_name, kubelet_client_problem  # as in ``request``
 
         spec = obj.get("spec") or {}
-        if spec.get("signerName") != KUBELET_CLIENT:
-            return
-        try:
-            request = request_of(base64.b64decode(spec.get("request") or ""))
-        except ValueError as e:
-            log.error("unable to parse csr %s: %s", obj["metadata"]["name"], e)
-            return
-        if kubelet_client_problem(request, spec.get("usages") or ()):
+        request = self.request(obj) if spec.get("signerName") == KUBELET_CLIENT else None
+        if request is None or kubelet_client_problem(request, spec.get("usages") or ()):
             return
         user = UserInfo(spec.get("username") or "", spec.get("groups") or (), spec.get("uid") or "", spec.get("extra"))
         for subresource, what in (("selfnodeclient", "self kubelet"), ("nodeclient", "kubelet")):

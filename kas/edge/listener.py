@@ -13,11 +13,16 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from granian._futures import _new_cbscheduler
-from granian._granian import ASGIWorker, SocketHolder, WorkerSignal
-from granian.http import HTTP1Settings, HTTP2Settings
-from granian.net import SocketSpec, UnixSocketSpec
-
+from kas.edge.granianparts import (
+    ASGIWorker,
+    HTTP1Settings,
+    HTTP2Settings,
+    SocketHolder,
+    SocketSpec,
+    UnixSocketSpec,
+    WorkerSignal,
+    _new_cbscheduler,
+)
 from kas.edge.turns import Turns
 
 # granian counts connections, not requests: an open watch holds one. Max-in-flight is a filter of ours. At the limit it stops to accept,

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import re
-from http import HTTPStatus
 from urllib.parse import unquote
 
 from kas.edge.front.introduction import Introductions
@@ -125,6 +124,8 @@ class Streams:
 
 
 def _head(status: int, headers: Headers) -> bytes:
+    from http import HTTPStatus  # for the few servers that relay streams
+
     lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
     return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, HTTPStatus(status).phrase.encode(), lines)
 

@@ -10,11 +10,12 @@ import threading
 import time
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # <sys/prctl.h>
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 # Larger buffers are mapped, and unmapped when freed; a heap whose free end is larger is made shorter. The pages of a list, about 1 MiB each
 # and some at once, stay below both: mapped anew they would cost a list a quarter of its time in page faults.
 MMAP_BYTES, TRIM_BYTES = 2 << 20, 8 << 20
+ADOPTED_S = 0.0005  # between two looks at who the parent is
 RESERVE = 64  # descriptors that are never given to clients: files, the store, threads of the listeners
 
 
@@ -36,6 +37,21 @@ def spare_descriptors() -> int:
     files and threads."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return limit - len(os.listdir("/dev/fd")) - max(RESERVE, limit // 4)
+
+
+def adopt(on: bool) -> bool:
+    """Whether this process becomes the parent of processes whose own parent ends below it; False where the system cannot do that."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    return ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) == 0
+
+
+def await_adoption(parent: int) -> None:
+    """Returns when ``parent``, which forked this process, has ended."""
+    while os.getppid() == parent:
+        time.sleep(ADOPTED_S)
 
 
 def end_with(parent: int, alive: int) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import enum
 from typing import NamedTuple
 
 from kas.meta import errors
+from kas.meta.scalars import format_time, parse_time
 from kas.registry.strategy import Context, Obj, Strategy
 from kas.types.scheme import Resource
 
@@ -157,5 +157,4 @@ def _shorten(ctx: Context, meta: Obj, grace: int) -> None:
 
 
 def _plus(stamp: str, seconds: int) -> str:
-    t = datetime.datetime.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ") + datetime.timedelta(seconds=seconds)
-    return t.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(parse_time(stamp)[0] + seconds)

@@ -11,8 +11,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 
-from kas.store.errors import StoreError
-
 EXIT_USAGE, EXIT_FAILED = 2, 1
 USAGE = """usage: kas storage <command>
 
@@ -60,17 +58,9 @@ def main(args: Sequence[str]) -> int:
     if asked or name not in ("copy", "check"):
         print(usage, end="", file=sys.stdout if asked else sys.stderr)
         return 0 if asked else EXIT_USAGE
-    from kas.storage.command import Usage
+    from kas.storage.command import exit_code
 
-    try:
-        return _copy(rest) if name == "copy" else _check(rest)
-    except Usage as e:
-        code, text = EXIT_USAGE, str(e)
-    except (StoreError, OSError, ValueError) as e:
-        code, text = EXIT_FAILED, str(e)
-    for line in text.splitlines():
-        print(f"kas: {line}", file=sys.stderr)
-    return code
+    return exit_code(_copy if name == "copy" else _check, rest)
 
 
 def _copy(args: list[str]) -> int:

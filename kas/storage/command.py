@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from kas.config import features
 from kas.config.options import Completed, complete, read
 from kas.preflight import preflight
 from kas.storage.places import Refused
+from kas.store.errors import StoreError
 from kas.store.etcd.layout import Keys
 from kas.store.transform import Transformers
 
@@ -41,6 +42,19 @@ class Arguments:
         if why := encryption.begin():
             raise Refused(f"KMS provider {why}")
         return encryption.transformer
+
+
+def exit_code(run: Callable[[list[str]], int], args: Sequence[str]) -> int:
+    """What a command gives back; one that raises is told on standard error: 2 for a wrong command line, 1 for everything else."""
+    try:
+        return run(list(args))
+    except Usage as e:
+        code, text = EXIT_USAGE, str(e)
+    except (StoreError, OSError, ValueError) as e:
+        code, text = EXIT_FAILED, str(e)
+    for line in text.splitlines():
+        print(f"kas: {line}", file=sys.stderr)
+    return code
 
 
 def arguments(args: Sequence[str], own: Sequence[str], words: int = 0) -> Arguments:

@@ -129,7 +129,7 @@ class Copy:
                     self._progress("catching up", n, 0)
                 n += self._remove(newest)
             self._note = replace(self._note, revision=newest, at="", complete=True)
-            self._target.settle(self._note)
+            self._target.complete(self._note)
             if n <= LITTLE:
                 return
 

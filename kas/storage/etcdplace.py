@@ -165,7 +165,7 @@ class EtcdPlace:
         for chunk in chunks(keys, MOST_OPS):
             self._write([pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=self._keys.to_etcd(key))) for key in chunk], note)
 
-    def settle(self, note: Note) -> None:
+    def complete(self, note: Note) -> None:
         """See ``Target``."""
         self._write([], replace(note, complete=True))
 

@@ -176,7 +176,7 @@ class LMDBTarget:
         for found, _ in self.read():
             yield found.key
 
-    def settle(self, note: Note) -> None:
+    def complete(self, note: Note) -> None:
         """See ``Target``. Deletes counted on from what the store had; it goes on where the source is."""
         if self.store.revision < note.revision:
             self.store.apply(note.revision, [])

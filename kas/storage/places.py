@@ -177,7 +177,7 @@ class Target(Protocol):
         """All keys."""
         ...
 
-    def settle(self, note: Note) -> None:
+    def complete(self, note: Note) -> None:
         """Everything as of the note's revision is here."""
         ...
 

@@ -11,12 +11,24 @@ from typing import Any
 
 from kas.storage import told
 from kas.storage.checking import Checked, check
-from kas.storage.command import EXIT_FAILED, EXIT_USAGE, Arguments, Shown, Usage, arguments, begin, etcd_place, progress, split, target_of
+from kas.storage.command import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    Arguments,
+    Shown,
+    Usage,
+    arguments,
+    begin,
+    etcd_place,
+    exit_code,
+    progress,
+    split,
+    target_of,
+)
 from kas.storage.copying import Copy
 from kas.storage.imageplace import ImageSource
 from kas.storage.places import Refused
 from kas.storage.snapshots import ETCD, LMDB, Status, bumped, kind_of, lmdb_pieces, lmdb_status, restore_lmdb, save, unpacked
-from kas.store.errors import StoreError
 from kas.store.etcd.layout import Keys
 
 BUMP = 1_000_000_000  # what etcd's guide to disaster recovery adds for Kubernetes
@@ -52,15 +64,7 @@ def main(args: Sequence[str]) -> int:
     if not args or args[0] not in commands:
         print(USAGE, end="", file=sys.stderr)
         return EXIT_USAGE
-    try:
-        return commands[args[0]](list(args[1:]))
-    except Usage as e:
-        code, text = EXIT_USAGE, str(e)
-    except (StoreError, OSError, ValueError) as e:
-        code, text = EXIT_FAILED, str(e)
-    for line in text.splitlines():
-        print(f"kas: {line}", file=sys.stderr)
-    return code
+    return exit_code(commands[args[0]], args[1:])
 
 
 def _file(args: list[str], own: tuple[str, ...]) -> tuple[Path, Arguments]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import tempfile
 from collections.abc import Callable
 
 from kas.store._engine import SharedMemory, shared_size
@@ -38,6 +37,8 @@ class Shared:
         if hasattr(os, "memfd_create"):
             memory_fd = os.memfd_create("kas-shared")
         else:
+            import tempfile  # with the third of a MiB that it needs
+
             memory_fd, name = tempfile.mkstemp(prefix="kas-shared-")
             os.unlink(name)
         os.ftruncate(memory_fd, shared_size(workers))

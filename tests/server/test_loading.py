@@ -57,6 +57,19 @@ for _ in range(2):
     os.wait()
 """
 
+FAILS = """
+import sys
+import kas.supervisor
+from kas.config.options import complete, read
+
+def load(options):
+    raise ImportError("no such thing")
+
+kas.supervisor._load = load
+options, errors = read(["--data-dir", %r, "--workers", "2", "--secure-port", "auto"])
+sys.exit(kas.supervisor.run(complete(options)))
+"""
+
 
 def run(source: str, *args: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", source, *args], capture_output=True, text=True, timeout=60, check=False)
@@ -68,6 +81,23 @@ def shared_kib(pid: int) -> int:
     """Of a process' own pages, those that another has too."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Shared_Dirty:"))
+
+
+def children(pid: int) -> list[int]:
+    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
+def members(session: int) -> list[int]:
+    """The processes of a session that have not ended."""
+    out = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, found = path.read_text().rpartition(") ")[2].split()[:4]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(found) == session and state not in "ZX":
+            out.append(int(path.parent.name))
+    return out
 
 
 def has_loaded(pid: int) -> bool:
@@ -89,7 +119,7 @@ def serve(tmp_path: Path):
 
 def test_loading_makes_no_threads_descriptors_handlers_or_children(tmp_path: Path):
     loaded = run(LOADS + "print(*sys.modules)", str(tmp_path), "2")
-    assert {"kas.worker", "kas.server", "uvloop", "granian", "kas.admission.plugins.resource_quota"} <= set(loaded)
+    assert {"kas.worker", "kas.server", "uvloop", "granian._granian", "kas.admission.plugins.resource_quota"} <= set(loaded)
 
 
 def test_workers_of_one_process_draw_nothing_alike(tmp_path: Path):
@@ -104,20 +134,44 @@ def test_a_single_worker_loads_for_itself(tmp_path: Path, serve: Callable[[int],
     assert has_loaded(server.worker_pids()[0])
 
 
-def test_workers_share_what_was_loaded_and_so_does_one_that_is_replaced(serve: Callable[[int], KasServer]):
+def test_workers_share_what_was_loaded_and_whoever_loaded_it_is_gone(serve: Callable[[int], KasServer]):
     server = serve(2)
     first = server.worker_pids()
-    assert has_loaded(server.pid)
+    assert not has_loaded(server.pid)
+    assert set(children(server.pid)) == set(first)
     assert all(shared_kib(pid) > 6000 for pid in first), [shared_kib(pid) for pid in first]
+
+
+def test_a_worker_that_is_replaced_loads_for_itself(serve: Callable[[int], KasServer]):
+    server = serve(2)
+    first = server.worker_pids()
     os.kill(first[0], signal.SIGKILL)
     wait_for(lambda: len(set(server.worker_pids()) - {first[0]}) == 2, "a new worker")
     (new,) = set(server.worker_pids()) - set(first)
-    assert has_loaded(new)
-    assert shared_kib(new) > 6000
+    wait_for(lambda: has_loaded(new), "its modules")
+    assert not has_loaded(server.pid)
+
+
+def test_what_cannot_be_loaded_ends_the_start(tmp_path: Path):
+    code = FAILS % str(tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "kas: workers could not be loaded: ImportError: no such thing"
+
+
+def test_workers_end_with_the_supervisor_whenever_it_ends(tmp_path: Path):
+    """It is killed as soon as it has children: while they are loaded, forked or adopted."""
+    for n in range(4):
+        args = [sys.executable, "-m", "kas", "serve", f"--data-dir={tmp_path}", "--secure-port=auto", "--workers=3", "--unsafe-no-fsync"]
+        process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        wait_for(lambda: len(children(process.pid)) > min(n, 2), "children")  # noqa: B023
+        process.kill()
+        process.wait()
+        wait_for(lambda: not members(process.pid), "the end of all")  # noqa: B023
 
 
 def test_a_later_start_makes_no_key_and_loads_nothing_for_it(tmp_path: Path):
-    prepared = LOADS.partition("before =")[0] + "kas.supervisor.prepare_later(options); print(*sys.modules)"
+    prepared = LOADS.partition("before =")[0] + "import kas.preparation; kas.preparation.prepare_later(options); print(*sys.modules)"
     assert "cryptography" in run(prepared, str(tmp_path), "2")
     key = tmp_path / "pki" / "sa.key"
     made = key.read_bytes()

@@ -9,12 +9,12 @@ from pathlib import Path
 from kas.config import features
 from kas.config.options import Options, complete
 from kas.endpoints.healthchecks import STORAGE
+from kas.preparation import prepare
 from kas.request.http import Request
 from kas.request.requestinfo import Query, parse
 from kas.server import Server
 from kas.store import open_store
 from kas.store.shared import Shared
-from kas.supervisor import prepare
 
 
 class World:

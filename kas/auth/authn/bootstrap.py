@@ -9,13 +9,13 @@ import base64
 import binascii
 import hmac
 import re
-from calendar import timegm
 from collections.abc import Callable
-from time import strptime, time
+from time import time
 from typing import Any
 
 from kas.auth.authn.serviceaccount import Getter
 from kas.auth.user import UserInfo
+from kas.meta.scalars import parse_time
 
 TYPE = "bootstrap.kubernetes.io/token"
 GROUP = "system:bootstrappers"
@@ -56,7 +56,7 @@ class BootstrapTokens:
         if not expiration:
             return True
         try:
-            return timegm(strptime(expiration, "%Y-%m-%dT%H:%M:%SZ")) > self._clock()
+            return parse_time(expiration)[0] > self._clock()
         except ValueError:
             # An end that cannot be read is one that has come.
             return False

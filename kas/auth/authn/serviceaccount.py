@@ -9,9 +9,8 @@ from __future__ import annotations
 import base64
 import hmac
 import logging
-from calendar import timegm
 from collections.abc import Callable, Sequence
-from time import gmtime, strftime, strptime, time
+from time import gmtime, strftime, time
 from typing import Any
 
 from kas.auth.authn import AuthenticationError
@@ -28,6 +27,7 @@ from kas.auth.user import (
     service_account_groups,
     service_account_username,
 )  # fmt: skip
+from kas.meta.scalars import parse_time
 from kas.observe.metrics import Registry
 
 log = logging.getLogger("kas.authn")
@@ -196,7 +196,7 @@ class ServiceAccountTokens:
     @staticmethod
     def _gone(obj: dict[str, Any], now: float) -> bool:
         deleted = obj["metadata"].get("deletionTimestamp")
-        return bool(deleted) and timegm(strptime(deleted, "%Y-%m-%dT%H:%M:%SZ")) < now - LEEWAY_S
+        return bool(deleted) and parse_time(deleted)[0] < now - LEEWAY_S
 
     # --- legacy
 

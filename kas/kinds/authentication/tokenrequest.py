@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-from calendar import timegm
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import gmtime, strftime, strptime
 from typing import TYPE_CHECKING, Any
 
 from kas.auth.authn.serviceaccount import Getter
 from kas.auth.tokens import EXTENDED_EXPIRATION_S, WARN_AFTER_S, Signer, SignerError, bound_claims
 from kas.meta import errors, field
 from kas.meta.field import FieldError, go_quote
+from kas.meta.scalars import format_time, parse_time
 from kas.meta.waiting import awaited, eager
 from kas.registry.strategy import Context, Obj
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 GROUP = "authentication.k8s.io"
 MIN_EXPIRATION_S = 600
 MAX_EXPIRATION_S = 1 << 32
-RFC3339 = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,7 +69,7 @@ async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter)
     if issuer.extend_expiration and "pod" in bound and expiration == WARN_AFTER_S and set(spec["audiences"]) <= set(issuer.audiences):
         lifetime, warn_after = issuer.extended_s, expiration
 
-    now = timegm(strptime(ctx.now, RFC3339))
+    now = parse_time(ctx.now)[0]
     claims = bound_claims(
         issuer.signer.issuer,
         account,
@@ -88,7 +86,7 @@ async def create(ctx: Context, name: str, obj: Obj, issuer: Issuer, get: Getter)
         token = await awaited(issuer.signer.sign(claims))
     except SignerError as e:
         raise errors.ApiError(500, "", f"failed to generate token: {e}") from None
-    status = {"token": token, "expirationTimestamp": strftime(RFC3339, gmtime(now + expiration))}
+    status = {"token": token, "expirationTimestamp": format_time(now + expiration)}
     answer = {
         "kind": "TokenRequest",
         "apiVersion": f"{GROUP}/v1",

@@ -25,7 +25,7 @@ from kas.patch.fieldmanager import lastapplied
 from kas.patch.fieldmanager.conflicts import Conflicts, conflict_error
 from kas.patch.fieldmanager.entries import Ident, Managed, Managers, ident_of, read, write
 from kas.patch.fieldmanager.schema import Schema, mismatch_text
-from kas.patch.fieldmanager.updating import NO_FIELDS, STRIPPED, Obj, Reset, allowed, entries_of, reconciled, settle, track
+from kas.patch.fieldmanager.updating import NO_FIELDS, STRIPPED, Obj, Reset, allowed, entries_of, reconciled, track, update_managers
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 _PRUNE = "failed to prune fields: "
@@ -125,7 +125,7 @@ def _apply(
     fields = allowed(to_set(schema.root, applied), reset)
     managers[ident] = Managed(fields, schema.api_version, True, last.time if last is not None else "")
     merged = _prune(schema, merged, managers, ident, last)
-    managers, _ = settle(schema, live, merged, managers, ident, reset, force)
+    managers, _ = update_managers(schema, live, merged, managers, ident, reset, force)
     if not managers[ident].fields:
         del managers[ident]
     return None if equal_but_metadata(live, merged, ("managedFields",)) else merged, managers

@@ -208,7 +208,7 @@ def _decode(live: Any, new: Any, subresource: bool) -> tuple[Managers, Entries |
 def track(schema: Schema, live: Obj, new: Obj, managers: Managers, manager: str, subresource: str, now: str, reset: Reset) -> Managers:
     """The managers after an update of ``live`` to ``new``: what changed belongs to ``manager`` from now on; ``now`` is in RFC 3339."""
     managers = reconciled(schema, live, managers)
-    managers, changed = settle(schema, live, new, managers, None, reset, None)
+    managers, changed = update_managers(schema, live, new, managers, None, reset, None)
     taken = difference(changed, STRIPPED)
     if taken:
         ident = ident_of(manager or "unknown", "Update", schema.api_version, subresource)
@@ -234,7 +234,7 @@ def reconciled(schema: Schema, live: Obj, managers: Managers) -> Managers:
     return out
 
 
-def settle(
+def update_managers(
     schema: Schema,
     live: Obj,
     new: Obj,

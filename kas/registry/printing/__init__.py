@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from kas.meta.age import ZERO_TIME
@@ -34,7 +34,7 @@ def _row(group: str, kind: str) -> Row:
 
 @functools.cache
 def _tables() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(resources.files(__package__).joinpath("printers.json").read_text("utf-8"))
+    found: dict[str, Any] = json.loads((Path(__file__).parent / "printers.json").read_bytes())
     return found
 
 

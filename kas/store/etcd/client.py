@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
+from kas.meta.tls import trust_as_go
 from kas.store.errors import Compacted, Full, FutureRevision, StoreError, Unavailable, Unknown
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.rpc.blocking import Blocking, Following
@@ -105,9 +106,7 @@ class Target:
             return None
         c = self.config
         try:
-            context = ssl.create_default_context(cafile=c.cafile or None)
-            # Certificates of etcd's members are often made by hand.
-            context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+            context = trust_as_go(ssl.create_default_context(cafile=c.cafile or None))
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             if c.certfile:
                 context.load_cert_chain(c.certfile, c.keyfile or None)

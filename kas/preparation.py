@@ -1,0 +1,84 @@
+"""What is made in the data directory before workers serve: certificates, keys, the administrator's token and kubeconfig.
+
+In a child of the supervisor, which neither keeps what this needs nor waits for what nobody waits for.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+from pathlib import Path
+
+from kas.config.options import Completed
+
+
+def prepare(o: Completed) -> None:
+    """Runs in a child of its own: certificates, keys, the admin token and its kubeconfig."""
+    from kas.edge import certs
+
+    names = certs.service_names()
+    ips = ["127.0.0.1", "::1", str(o.service_ranges[0].network_address + 1)]
+    extra = [o.raw.bind_address, o.advertise_address, o.endpoint_address, o.external_host, *o.raw.tls_san]
+    for x in extra:
+        if x in ("0.0.0.0", "::"):
+            continue
+        is_ip = x.replace(".", "").isdigit() or ":" in x
+        target = ips if is_ip else names
+        if x not in target:
+            target.append(x)
+    if o.raw.bind_address in ("0.0.0.0", "::"):
+        names.append(socket.gethostname().lower())
+    paths = certs.ensure(o.data_dir / "pki", names, ips)
+    token_file = o.data_dir / "admin.token"
+    if not token_file.exists():
+        import secrets  # at the first start only
+
+        _write_private(token_file, secrets.token_urlsafe(32))
+    shown = None
+    if o.raw.client_ca_file:
+        shown = certs.ensure_client(o.data_dir / "pki", "admin", "system:masters")
+    _write_private(o.data_dir / "admin.kubeconfig", kubeconfig(o, token_file.read_text(), paths.ca_cert.read_bytes(), shown))
+
+
+def prepare_later(o: Completed) -> None:
+    """What nobody waits for: an RSA key takes a while. A worker that needs it earlier makes it."""
+    path = o.data_dir / "pki" / "sa.key"
+    if path.exists() or o.raw.service_account_signing_key_file or o.raw.service_account_signing_endpoint:
+        return
+    from kas.auth.tokens import ensure_signing_key
+
+    ensure_signing_key(path)
+
+
+def kubeconfig(o: Completed, token: str, ca: bytes, shown: tuple[bytes, bytes] | None = None) -> str:
+    """A kubeconfig for the admin, with the client certificate and key (PEM) in ``shown`` or with the token; JSON is YAML, but people read
+    this file."""
+    user = f"token: {token}"
+    if shown is not None:
+        cert, key = (base64.b64encode(pem).decode() for pem in shown)
+        user = f"client-certificate-data: {cert}\n    client-key-data: {key}"
+
+    if o.secure_port:
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(o.raw.bind_address, o.raw.bind_address)
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        server = f"https://{host}:{o.secure_port}"
+        own = "" if o.raw.tls_cert_file else f"    certificate-authority-data: {base64.b64encode(ca).decode()}\n"
+        if o.raw.tls_cert_file:
+            own = f"    certificate-authority: {Path(o.raw.tls_cert_file).absolute()}\n"
+    else:
+        server, own = f"http://127.0.0.1:{o.insecure_port or o.read_only_port}", ""
+    return (
+        "apiVersion: v1\nkind: Config\ncurrent-context: kas\n"
+        f"clusters:\n- name: kas\n  cluster:\n    server: {server}\n{own}"
+        f"users:\n- name: kas-admin\n  user:\n    {user}\n"
+        "contexts:\n- name: kas\n  context:\n    cluster: kas\n    user: kas-admin\n"
+    )
+
+
+def _write_private(path: Path, text: str) -> None:
+    tmp = path.with_name(path.name + ".new")
+    fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as f:
+        f.write(text)
+    os.replace(tmp, path)

@@ -1,0 +1,44 @@
+"""What clients of backends believe: as much as Go's do, whatever the version of Python."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kas.client import egress, kubeconfig
+from kas.client.http import verified_tls
+from kas.store.etcd.client import Config
+from tests import pki
+
+AUTHORITY = pki.authority("servers")
+
+
+def of_etcd(ca: str) -> ssl.SSLContext:
+    context = Config(servers=("https://a:1",), cafile=ca).targets()[0].tls()
+    assert context is not None
+    return context
+
+
+CLIENTS: dict[str, Callable[[str], ssl.SSLContext]] = {
+    "kubelets": verified_tls, "webhooks": lambda ca: kubeconfig.client_tls(Path(ca).read_bytes()), "etcd": of_etcd,
+    "proxies": lambda ca: egress._context({"caBundle": ca, "clientCert": ca, "clientKey": ca.replace(".crt", ".key")}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_extensions_that_may_be_missing(client, tmp_path, monkeypatch):
+    default = ssl.create_default_context
+
+    def of_313(*args, **more) -> ssl.SSLContext:
+        context = default(*args, **more)
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", of_313)
+    context = CLIENTS[client](AUTHORITY.write(tmp_path, "ca")[0])
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
+    assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
