@@ -18,8 +18,9 @@ from kas.store import Compacted, continuetoken
 PAGE_BYTES = 1 << 20
 FIRST_ITEMS = 128  # nothing is known of their size yet
 PAGE_ITEMS = 512  # up to here a scan keeps the GIL
-# A page at an old revision undoes what was written since; from here on the rest is read at once instead of again and again.
-WRITES_BEFORE_REST = 5000
+# A page at an old revision undoes what was written since; from here on more is read at once instead of that again and again. Not all
+# of it: whoever takes the answer slowly keeps it in memory meanwhile.
+WRITES_BEFORE_REST, REST_BYTES = 5000, 8 << 20
 COLLECTED_AT_ONCE = 4  # large answers that must be whole before they can be sent
 
 collecting = asyncio.Semaphore(COLLECTED_AT_ONCE)

@@ -228,7 +228,7 @@ class WatchStream:
             return revision
         start, revision, items = "", 0, FIRST_TAKE
         while True:
-            page = store.range(prefix, start, items, revision, self._matcher)
+            page = store.range(prefix, start, items, revision, self._matcher, max_bytes=WRITE_BYTES)
             revision = page.revision
             if page.records:
                 piece = b"".join(await self._initial_frames(page.records))
