@@ -97,7 +97,7 @@ class ModelStore:
         keys = sorted((k for k in state if k.startswith(prefix) and k.encode() >= start.encode()), key=str.encode)
         records: list[ModelRecord] = []
         for at, key in enumerate(keys):
-            if limit and len(records) == limit or max_bytes and sum(len(r.json) for r in records) >= max_bytes:
+            if (limit and len(records) == limit) or (max_bytes and sum(len(r.json) for r in records) >= max_bytes):
                 return ModelResult(records, len(records), revision or self.revision, True, key, len(keys) - at if count else -1)
             record = state[key]
             if matcher is None or matcher.matches_maps(record.labels, record.fields):
