@@ -17,7 +17,6 @@ import orjson
 from kas.endpoints import listmessages, respond
 from kas.endpoints.listpages import (
     FIRST_ITEMS,
-    PAGE_BYTES,
     PAGE_ITEMS,
     REST_BYTES,
     WRITES_BEFORE_REST,
@@ -29,6 +28,7 @@ from kas.endpoints.listpages import (
     plain_meta,
     shown,
     stream,
+    underway,
 )
 from kas.endpoints.sifting import Sieve, sifted
 from kas.registry import printing as printers
@@ -60,7 +60,7 @@ def _whole(q: Listing) -> Response | Awaitable[Response]:
     """The answer encoded in one piece: in forms that must be, and where a conversion may fail."""
     items = FIRST_ITEMS
     limit = min(items, q.limit or items)
-    first = q.served.registry.pages.range(q.prefix, q.start, limit, q.revision, q.matcher, counts(q), max_bytes=PAGE_BYTES)
+    first = q.served.registry.pages.range(q.prefix, q.start, limit, q.revision, q.matcher, counts(q), max_bytes=underway.page_bytes)
     if not first.more or first.count == q.limit:
         return converted(q, list_meta(q, first), first.records)
     return _collected(q, first)
@@ -178,7 +178,7 @@ def _streamed(q: Listing, page: _Page) -> Response:
 
     revision = q.revision
     if q.limit <= items:
-        result, body = page(q, q.start, q.limit or items, revision, counts(q), placing, PAGE_BYTES)
+        result, body = page(q, q.start, q.limit or items, revision, counts(q), placing, underway.page_bytes)
         if not result.more or result.count == q.limit:
             return respond.finish(q.req, 200, JSON, body)
         revision = result.revision
@@ -186,7 +186,7 @@ def _streamed(q: Listing, page: _Page) -> Response:
         # The metadata stands before the items: where they end must be known before they are read.
         last = _last_page(q, revision)
         meta, revision = list_meta(q, last), last.revision
-        result, body = page(q, q.start, min(items, q.limit), revision, False, placing, PAGE_BYTES)
+        result, body = page(q, q.start, min(items, q.limit), revision, False, placing, underway.page_bytes)
         if not result.more or result.count == q.limit:
             return respond.finish(q.req, 200, JSON, body)
     return stream(q, _pages(q, page, result, body))
@@ -226,7 +226,7 @@ async def _pages(q: Listing, page: _Page, result: Any, body: bytes) -> AsyncIter
                 result, body = await asyncio.to_thread(page, *args, left, revision, False, placing, REST_BYTES)
         else:
             items = PRINTED_ITEMS if page is _rows else next_items(result.count, len(body))
-            result, body = page(*args, min(items, left or items), revision, False, placing, PAGE_BYTES)
+            result, body = page(*args, min(items, left or items), revision, False, placing, underway.page_bytes)
         sent += result.count
 
 
@@ -245,7 +245,7 @@ async def _all_pages(q: Listing, result: Any) -> AsyncIterator[Any]:
         items = next_items(result.count, sum(map(len, result.records)))
         left = q.limit - seen if q.limit else items
         count = counts(q) and left <= items
-        result = store.range(q.prefix, result.next_key, min(items, left), revision, q.matcher, count, max_bytes=PAGE_BYTES)
+        result = store.range(q.prefix, result.next_key, min(items, left), revision, q.matcher, count, max_bytes=underway.page_bytes)
 
 
 async def _collected(q: Listing, first: Any) -> Response:

@@ -10,7 +10,6 @@ from kas._codecs import ENVELOPE_TAIL, envelope_head
 from kas.endpoints import respond
 from kas.endpoints.listpages import (
     FIRST_ITEMS,
-    PAGE_BYTES,
     REST_BYTES,
     WRITES_BEFORE_REST,
     Listing,
@@ -20,6 +19,7 @@ from kas.endpoints.listpages import (
     next_items,
     shown,
     stream,
+    underway,
 )
 from kas.endpoints.served import Served
 from kas.meta import errors
@@ -35,7 +35,7 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
     def around(now: Any, size: int) -> tuple[bytes, bytes]:
         return (b"", b"") if now.more and now.count != q.limit else _list_ends(q, now, size)
 
-    result, body = _messages(q, q.start, min(FIRST_ITEMS, q.limit or FIRST_ITEMS), q.revision, counts(q), around, PAGE_BYTES)
+    result, body = _messages(q, q.start, min(FIRST_ITEMS, q.limit or FIRST_ITEMS), q.revision, counts(q), around, underway.page_bytes)
     if not result.more or result.count == q.limit:
         return respond.finish(q.req, 200, PROTOBUF, body)
     return _more_messages(q, result, body)
@@ -80,7 +80,7 @@ async def _next_messages(q: Listing, last: Any, item_bytes: int, seen: int) -> t
         async with collecting:
             return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, _bare, REST_BYTES)
     items = next_items(1, item_bytes)
-    return _messages(q, last.next_key, min(items, left or items), last.revision, False, _bare, PAGE_BYTES)
+    return _messages(q, last.next_key, min(items, left or items), last.revision, False, _bare, underway.page_bytes)
 
 
 async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
@@ -90,7 +90,8 @@ async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
             await asyncio.sleep(0)
             items = next_items(result.count, len(chunks[-1]))
             left = q.limit - seen if q.limit else items
-            result, body = _messages(q, result.next_key, min(items, left), revision, counts(q) and left <= items, _bare, PAGE_BYTES)
+            count = counts(q) and left <= items
+            result, body = _messages(q, result.next_key, min(items, left), revision, count, _bare, underway.page_bytes)
             seen += result.count
             chunks.append(body)
         before, after = _list_ends(q, result, sum(map(len, chunks)))
