@@ -31,6 +31,7 @@ class Turns:
         self._marked = False  # whether this turn of the loop has begun a request at ``_began``
         self._began = 0.0
         self._flowing = 0.0  # when the turn began in which `_turn` looks
+        self._share = BEGUN  # how many it begins
         self._flows: OrderedDict[int, deque[tuple[Callable[[Any], object], Any]]] = OrderedDict()  # by credential, who is next first
 
     def hold(self, scope: dict[str, Any], introductions: Introductions | None, begin: Callable[[Any], object], request: Any) -> bool:
@@ -45,7 +46,7 @@ class Turns:
                 late = self._clock() - self._began > TURN_S
             if not late and not self._crowded():
                 return False
-            self._flowing = self._began
+            self._flowing, self._share = self._began, BEGUN
             asyncio.get_running_loop().call_soon(self._turn)
         key = _credential(scope, introductions)
         waiting = self._flows.get(key)
@@ -62,9 +63,9 @@ class Turns:
 
     def _turn(self) -> None:
         # What was begun in the turn before ran in this one, between `_note` and here.
-        late = self._clock() - self._flowing > TURN_S
+        self._share = 1 if self._clock() - self._flowing > TURN_S else min(BEGUN, self._share + 1)
         asyncio.get_running_loop().call_soon(self._note)
-        for _ in range(1 if late else BEGUN):
+        for _ in range(self._share):
             if not self._flows:
                 return
             key, waiting = self._flows.popitem(last=False)

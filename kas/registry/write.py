@@ -115,7 +115,7 @@ class Write:
 
     async def to_request(self, obj: Obj) -> Obj:
         """A stored object as the request sees it."""
-        return obj if self.version is None else await self.version.from_storage(obj)
+        return obj if self.version is None else await self.version.from_storage(obj, self.large)
 
     async def to_storage(self, obj: Obj, old: Obj | None) -> Obj:
         """What the request wants, as it is stored; ``old`` is what is stored now."""
@@ -426,7 +426,8 @@ class Delete(Write):
         registry = self.registry
         if rec is None:
             raise registry.not_found(self.name)
-        obj = await POOL.run(object_of, rec) if len(rec.json) >= LARGE else object_of(rec)
+        self.large = len(rec.json) >= LARGE
+        obj = await POOL.run(object_of, rec) if self.large else object_of(rec)
         registry.check_preconditions(self.name, obj, self.options)
         if registry.delete_pending(obj, self.options):
             return await self._unchanged(rec)
@@ -452,7 +453,7 @@ class Delete(Write):
         step, graceful = registry.begin_delete(ctx, obj, options)
         if step is Step.MARK:
             meta.pop("resourceVersion", None)
-            encoded = registry.encoded(obj)
+            encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
             if registry.is_stored(encoded, rec):
                 return await self._unchanged(rec)
             if ctx.dry_run:
