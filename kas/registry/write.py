@@ -229,6 +229,7 @@ class Update(Write):
 
     unconditional = True
     allow_create = False
+    pure = True  # whether ``mutate`` may run beside the loop
     created = False
     uid = ""
     read_at = 0
@@ -260,7 +261,7 @@ class Update(Write):
         """``mutate`` and ``managed``; begun anew with each conversion they had to wait for."""
         while True:
             try:
-                return await POOL.run(self._wanted, live) if self.large else self._wanted(live)
+                return await POOL.run(self._wanted, live) if self.large and self.pure else self._wanted(live)
             except Unanswered as e:
                 await e.wait()
 
@@ -305,7 +306,7 @@ class Update(Write):
 
     async def _update(self, rec: Record) -> Shown:
         # prepare
-        self.large = self.large or (self.admission is not None and len(rec.json) >= LARGE)
+        self.large = self.large or len(rec.json) >= LARGE
         old = await POOL.run(object_of, rec) if self.large else object_of(rec)
         self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)
@@ -382,6 +383,8 @@ class Update(Write):
 
 class UpdateWith(Update):
     """An update by a function of the current object; for the server's own writes."""
+
+    pure = False  # the function is the caller's, who is on the loop
 
     def __init__(self, registry: Registry, ctx: Context, name: str, change: Change, subresource: str) -> None:
         super().__init__(registry, ctx, name)
