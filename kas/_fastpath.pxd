@@ -116,7 +116,7 @@ cdef class Rule:
 cdef class Matcher:
     cdef readonly tuple keys
     cdef readonly object epoch
-    cdef readonly dict scopes           # namespace -> ([(Rule, reason)], [error])
+    cdef readonly dict scopes           # namespace -> ([(role, reason)], [error])
     cdef readonly dict shapes           # (verb, group, resource, subresource, namespace) -> ((names or None, outcome), ...)
     cdef readonly dict paths            # (verb, path, namespace) -> outcome
 

@@ -152,7 +152,7 @@ Row = tuple[tuple[frozenset[str] | None, Outcome], ...]
 class Matcher:
     keys: tuple[str, ...]
     epoch: object
-    scopes: dict[str, tuple[list[tuple[Rule, str]], list[str]]]
+    scopes: dict[str, tuple[list[tuple[Any, str]], list[str]]]
     shapes: dict[tuple[str, str, str, str, str], Row]
     paths: dict[tuple[str, str, str], Outcome]
     def __init__(self, keys: tuple[str, ...], epoch: object) -> None: ...

@@ -11,11 +11,27 @@ import errno
 import ssl
 from typing import cast
 
-from kas.client.http import CONNECT_TIMEOUT_S, MAX_HEAD, BackendError, Head, Target, Way, chunk_size, dial, give_up, os_text, parse_head
+from kas.client.http import (
+    CONNECT_TIMEOUT_S,
+    MAX_HEAD,
+    MOST_INFORMATIONAL,
+    TOO_MANY_1XX,
+    BackendError,
+    Head,
+    Target,
+    Way,
+    chunk_size,
+    dial,
+    give_up,
+    os_text,
+    parse_head,
+)
 
 READ = 256 << 10
 _NO_HEAD = Head(0, "", b"", [], {})
 _SIZE, _DATA, _GAP, _TRAILER = range(4)  # what of a body in chunks comes next
+# Go's bound on what stands around the data of chunks, beyond 16 bytes each and twice the data.
+MOST_EXCESS = 16 << 10
 
 
 class Exchange(asyncio.Protocol):
@@ -37,6 +53,7 @@ class Exchange(asyncio.Protocol):
         self._length: int | None = None
         self._chunked = False
         self._phase, self._left = _SIZE, 0
+        self._informational = self._excess = self._looked = 0
         self.head = _NO_HEAD
         self._known = b"", _NO_HEAD
 
@@ -47,6 +64,7 @@ class Exchange(asyncio.Protocol):
             raise BackendError("write: connection lost")
         self._limit, self.head, self._answer = limit, _NO_HEAD, self._loop.create_future()
         self._phase, self._left = _SIZE, 0
+        self._informational = self._excess = self._looked = 0
         self._body.clear()
         self._write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
         try:
@@ -174,7 +192,8 @@ class Exchange(asyncio.Protocol):
         """Whether the head is there; that of the final answer counts."""
         got = self._got
         while True:
-            end = got.find(b"\r\n\r\n")
+            end = got.find(b"\r\n\r\n", self._looked)
+            self._looked = max(0, len(got) - 3) if end < 0 else 0
             if end > MAX_HEAD or (end < 0 and len(got) > MAX_HEAD):
                 raise BackendError("net/http: server response headers exceeded the limit")
             if end < 0:
@@ -186,6 +205,9 @@ class Exchange(asyncio.Protocol):
             head = self._known[1]
             if head.status >= 200 or head.status == 101:
                 break
+            self._informational += 1
+            if self._informational > MOST_INFORMATIONAL:
+                raise BackendError(TOO_MANY_1XX)
         self.head = head
         self._chunked = b"chunked" in head.joined.get(b"transfer-encoding", b"").lower()
         length = head.joined.get(b"content-length", b"")
@@ -236,6 +258,9 @@ class Exchange(asyncio.Protocol):
             line, at = bytes(got[at:end]).strip(), end + 1
             if self._phase == _SIZE:
                 self._left = chunk_size(line)
+                self._excess = max(0, self._excess + len(line) - 14 - 2 * self._left)
+                if self._excess > MOST_EXCESS:
+                    raise BackendError("http: chunked encoding contains too much non-data")
                 self._phase = _DATA if self._left else _TRAILER
             elif self._phase == _GAP:
                 if line:

@@ -30,6 +30,8 @@ _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\n-\x1f\x7f]*
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n?")
 CHUNK = 64 << 10
 MAX_HEAD = 64 << 10
+MOST_INFORMATIONAL = 5  # answers before the answer, as in Go
+TOO_MANY_1XX = "net/http: too many 1xx informational responses"
 CONNECT_TIMEOUT_S = 30.0
 HEAD_TIMEOUT_S = 300.0
 # A connection that is given up while its peer has not taken what was written is cut after so long.
@@ -160,10 +162,11 @@ class Connection:
             raise BackendError("net/http: timeout awaiting response headers") from None
 
     async def _final_head(self) -> None:
-        while True:
+        for _ in range(MOST_INFORMATIONAL + 1):
             await self._read_head()
             if self.status >= 200 or self.status == 101:
                 return
+        raise BackendError(TOO_MANY_1XX)
 
     async def _read_head(self) -> None:
         try:

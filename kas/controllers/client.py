@@ -20,7 +20,7 @@ from kas.registry import pipeline
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
 from kas.registry.strategy import Context, Obj
-from kas.store import Event, Record
+from kas.store import PAGE_BYTES, Event, Record
 from kas.types.scheme import BUILTIN
 
 NOT_FOUND, CONFLICT = 404, 409
@@ -51,7 +51,7 @@ class Client:
         """All records under ``prefix``, read as they are taken: for what would be large at once."""
         start = ""
         while True:
-            page = self.store.range(prefix, start, size)
+            page = self.store.range(prefix, start, size, max_bytes=PAGE_BYTES)
             yield from page.records
             if not page.more:
                 return

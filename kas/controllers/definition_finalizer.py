@@ -16,7 +16,7 @@ from kas.meta.conditions import with_condition
 from kas.meta.errors import ApiError
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
-from kas.store import Event, Record
+from kas.store import PAGE_BYTES, Event, Record
 
 Obj = dict[str, Any]
 GROUP, RESOURCE = "apiextensions.k8s.io", "customresourcedefinitions"
@@ -91,7 +91,7 @@ class DefinitionFinalizer:
         """Deletes all objects; whether none is left."""
         start = ""
         while True:
-            page = self.client.store.range(reg.root, start, PAGE)
+            page = self.client.store.range(reg.root, start, PAGE, max_bytes=PAGE_BYTES)
             todo = [split_key(reg, rec.key) for rec in page.records]
             for i in range(0, len(todo), AT_ONCE):
                 results = await asyncio.gather(

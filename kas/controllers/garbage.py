@@ -13,7 +13,7 @@ from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
-from kas.store import Event, Record
+from kas.store import PAGE_BYTES, Event, Record
 
 WORKERS = 16  # deletions in flight share group commits
 PAGE = 500
@@ -72,7 +72,7 @@ class GarbageCollector:
                 continue
             start = ""
             while True:
-                page = self.store.range(reg.root, start, PAGE)
+                page = self.store.range(reg.root, start, PAGE, max_bytes=PAGE_BYTES)
                 for rec in page.records:
                     for key in self.graph.put(rec.key, rec.json, rec.revision):
                         self.queue.add(key)

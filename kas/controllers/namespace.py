@@ -22,7 +22,7 @@ from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
-from kas.store import Event, Record
+from kas.store import PAGE_BYTES, Event, Record
 
 FINALIZER = "kubernetes"
 AT_ONCE = 64  # deletions in flight; they share group commits
@@ -137,7 +137,7 @@ class NamespaceController:
         prefix, store, r = reg.prefix(namespace), self.client.store, reg.resource
         start, failures = "", list[str]()
         while True:
-            page = store.range(prefix, start, PAGE)
+            page = store.range(prefix, start, PAGE, max_bytes=PAGE_BYTES)
             todo = [split_key(reg, rec.key)[1] for rec in page.records]
             for i in range(0, len(todo), AT_ONCE):
                 results = await asyncio.gather(

@@ -23,6 +23,7 @@ from kas.registry.strategy import Context
 from kas.registry.versions import Decoded, Shown
 from kas.registry.write import Delete
 from kas.request.http import Request, Response
+from kas.store import PAGE_BYTES
 from kas.types.scheme import BUILTIN
 
 OPTIONS = BUILTIN.known("meta.k8s.io", "v1", "DeleteOptions")
@@ -120,7 +121,9 @@ class Deleter:
         while True:
             page: Any
             if sieve is None:
-                page = registry.store.range(q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None)
+                page = registry.store.range(
+                    q.prefix, start, q.limit or PAGE, revision, q.matcher, meta is None, max_bytes=0 if q.limit else PAGE_BYTES
+                )
             else:
                 page = await sifted(q, sieve, start, revision)
             if meta is None:

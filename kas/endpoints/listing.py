@@ -18,6 +18,7 @@ from kas.endpoints import listmessages, respond
 from kas.endpoints.listpages import (
     FIRST_ITEMS,
     PAGE_ITEMS,
+    REST_BYTES,
     WRITES_BEFORE_REST,
     Listing,
     collecting,
@@ -27,6 +28,7 @@ from kas.endpoints.listpages import (
     plain_meta,
     shown,
     stream,
+    underway,
 )
 from kas.endpoints.sifting import Sieve, sifted
 from kas.registry import printing as printers
@@ -57,7 +59,8 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
 def _whole(q: Listing) -> Response | Awaitable[Response]:
     """The answer encoded in one piece: in forms that must be, and where a conversion may fail."""
     items = FIRST_ITEMS
-    first = q.served.registry.pages.range(q.prefix, q.start, min(items, q.limit or items), q.revision, q.matcher, counts(q))
+    limit = min(items, q.limit or items)
+    first = q.served.registry.pages.range(q.prefix, q.start, limit, q.revision, q.matcher, counts(q), max_bytes=underway.page_bytes)
     if not first.more or first.count == q.limit:
         return converted(q, list_meta(q, first), first.records)
     return _collected(q, first)
@@ -100,20 +103,20 @@ def _around(head: bytes, place: _Place, count: int) -> tuple[bytes, bytes]:
     return before, b"]}\n" if place.ends else b""
 
 
-def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing) -> tuple[Any, bytes]:
+def _objects(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, bytes]:
     """A page of whole objects."""
     store, head = q.served.registry.pages, q.served.list_head
     if q.served.native:
         wrap = lambda r: _around(head, placing(r), r.count)  # noqa: E731
-        result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, wrap=wrap)
+        result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, wrap=wrap, max_bytes=size)
         assert result.body is not None  # there is always JSON
         return result, result.body
-    result = store.range(q.prefix, start, limit, revision, q.matcher, count)
+    result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     before, after = _around(head, placing(result), result.count)
     return result, b"".join((before, b",".join([q.served.item(rec) for rec in shown(q, result.records)]), after))
 
 
-def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing) -> tuple[Any, bytes]:
+def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, bytes]:
     """A page of PartialObjectMetadata: stored metadata, cut out."""
     assert q.media.convert is not None
     store, version = q.served.registry.pages, q.media.convert.version
@@ -121,21 +124,23 @@ def _metadata(q: Listing, start: str, limit: int, revision: int, count: bool, pl
     lead = f'{{"kind":"{respond.PARTIAL}","apiVersion":"meta.k8s.io/{version}",'.encode()
     wrap = lambda r: _around(head, placing(r), r.count)  # noqa: E731
     if q.served.native:  # a conversion may keep things in annotations
-        result = store.range_json(q.prefix, start, limit, revision, q.matcher, count, lead=lead, metadata_only=True, wrap=wrap)
+        result = store.range_json(
+            q.prefix, start, limit, revision, q.matcher, count, lead=lead, metadata_only=True, wrap=wrap, max_bytes=size
+        )
         if result.body is not None:
             return result, result.body
         # A record's writer did not say where the metadata ends.
         revision = revision or result.revision
-    result = store.range(q.prefix, start, limit, revision, q.matcher, count)
+    result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     before, after = wrap(result)
     type_ = BUILTIN.known("meta.k8s.io", version, respond.PARTIAL).type
     items = [encode_json(type_, respond.partial(q.served.object(rec), version)) for rec in shown(q, result.records)]
     return result, b"".join((before, b",".join(items), after))
 
 
-def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing) -> tuple[Any, bytes]:
+def _rows(q: Listing, start: str, limit: int, revision: int, count: bool, placing: _Placing, size: int) -> tuple[Any, bytes]:
     """A page of a Table: the first one as it is but for its end, of the others the rows."""
-    result = q.served.registry.pages.range(q.prefix, start, limit, revision, q.matcher, count)
+    result = q.served.registry.pages.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=size)
     place = placing(result)
     body = encode_json(BUILTIN.known("meta.k8s.io", _version(q), respond.TABLE).type, _table(q, place.meta or {}, shown(q, result.records)))
     if place.meta is not None and place.ends:
@@ -159,38 +164,48 @@ def _table(q: Listing, meta: dict[str, Any], records: Sequence[Shown]) -> dict[s
     )  # fmt: skip
 
 
-_Page = Callable[[Listing, str, int, int, bool, _Placing], tuple[Any, bytes]]
+# (list, start, items at most, revision, whether to count, placing, stored bytes that end it)
+_Page = Callable[[Listing, str, int, int, bool, _Placing, int], tuple[Any, bytes]]
 
 
 def _streamed(q: Listing, page: _Page) -> Response:
     items = PRINTED_ITEMS if page is _rows else FIRST_ITEMS
-    limit, meta = min(items, q.limit or items), None
-    revision = q.revision
-    if q.limit > items:
-        # The metadata stands before the items: where they end must be known before they are read.
-        last = _last_page(q)
-        meta, revision = list_meta(q, last), last.revision
+    meta: dict[str, Any] | None = None
 
     def placing(now: Any) -> _Place:
         ends = not now.more or now.count == q.limit
         return _Place(meta or (list_meta(q, now) if ends else plain_meta(q, now.revision)), ends)
 
-    result, body = page(q, q.start, limit, revision, counts(q) and meta is None, placing)
-    if not result.more or result.count == q.limit:
-        return respond.finish(q.req, 200, JSON, body)
+    revision = q.revision
+    if q.limit <= items:
+        result, body = page(q, q.start, q.limit or items, revision, counts(q), placing, underway.page_bytes)
+        if not result.more or result.count == q.limit:
+            return respond.finish(q.req, 200, JSON, body)
+        revision = result.revision
+    if q.limit:
+        # The metadata stands before the items: where they end must be known before they are read.
+        last = _last_page(q, revision)
+        meta, revision = list_meta(q, last), last.revision
+        result, body = page(q, q.start, min(items, q.limit), revision, False, placing, underway.page_bytes)
+        if not result.more or result.count == q.limit:
+            return respond.finish(q.req, 200, JSON, body)
     return stream(q, _pages(q, page, result, body))
 
 
-def _last_page(q: Listing) -> Any:
-    """The scan that ends where ``limit`` ends, with as little of the objects as a scan can give."""
-    store, start, revision, left = q.served.registry.pages, q.start, q.revision, q.limit
+def _last_page(q: Listing, revision: int) -> Any:
+    """The scan that ends where ``limit`` ends, with nothing of the objects but their size."""
+    store, start, left = q.served.registry.pages, q.start, q.limit
     while True:
         size = min(PAGE_ITEMS, left)
-        result = store.range_json(q.prefix, start, size, revision, q.matcher, counts(q) and size == left, metadata_only=True)
+        result = store.range_json(q.prefix, start, size, revision, q.matcher, counts(q) and size == left, wrap=_nothing)
         left -= result.count
         if not result.more or not left:
             return result
         start, revision = result.next_key, result.revision
+
+
+def _nothing(result: Any) -> None:
+    """What a scan is asked for that only has to tell sizes."""
 
 
 async def _pages(q: Listing, page: _Page, result: Any, body: bytes) -> AsyncIterator[bytes]:
@@ -208,10 +223,10 @@ async def _pages(q: Listing, page: _Page, result: Any, body: bytes) -> AsyncIter
         args = (q, result.next_key)
         if store.revision - revision > WRITES_BEFORE_REST:
             async with collecting:
-                result, body = await asyncio.to_thread(page, *args, left, revision, False, placing)
+                result, body = await asyncio.to_thread(page, *args, left, revision, False, placing, REST_BYTES)
         else:
             items = PRINTED_ITEMS if page is _rows else next_items(result.count, len(body))
-            result, body = page(*args, min(items, left or items), revision, False, placing)
+            result, body = page(*args, min(items, left or items), revision, False, placing, underway.page_bytes)
         sent += result.count
 
 
@@ -230,7 +245,7 @@ async def _all_pages(q: Listing, result: Any) -> AsyncIterator[Any]:
         items = next_items(result.count, sum(map(len, result.records)))
         left = q.limit - seen if q.limit else items
         count = counts(q) and left <= items
-        result = store.range(q.prefix, result.next_key, min(items, left), revision, q.matcher, count)
+        result = store.range(q.prefix, result.next_key, min(items, left), revision, q.matcher, count, max_bytes=underway.page_bytes)
 
 
 async def _collected(q: Listing, first: Any) -> Response:

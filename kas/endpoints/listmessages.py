@@ -10,6 +10,7 @@ from kas._codecs import ENVELOPE_TAIL, envelope_head
 from kas.endpoints import respond
 from kas.endpoints.listpages import (
     FIRST_ITEMS,
+    REST_BYTES,
     WRITES_BEFORE_REST,
     Listing,
     collecting,
@@ -18,6 +19,7 @@ from kas.endpoints.listpages import (
     next_items,
     shown,
     stream,
+    underway,
 )
 from kas.endpoints.served import Served
 from kas.meta import errors
@@ -33,7 +35,7 @@ def answer(q: Listing) -> Response | Awaitable[Response]:
     def around(now: Any, size: int) -> tuple[bytes, bytes]:
         return (b"", b"") if now.more and now.count != q.limit else _list_ends(q, now, size)
 
-    result, body = _messages(q, q.start, min(FIRST_ITEMS, q.limit or FIRST_ITEMS), q.revision, counts(q), around)
+    result, body = _messages(q, q.start, min(FIRST_ITEMS, q.limit or FIRST_ITEMS), q.revision, counts(q), around, underway.page_bytes)
     if not result.more or result.count == q.limit:
         return respond.finish(q.req, 200, PROTOBUF, body)
     return _more_messages(q, result, body)
@@ -76,9 +78,9 @@ async def _next_messages(q: Listing, last: Any, item_bytes: int, seen: int) -> t
     store, left = q.served.registry.pages, q.limit - seen if q.limit else 0
     if store.revision - last.revision > WRITES_BEFORE_REST:
         async with collecting:
-            return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, _bare)
+            return await asyncio.to_thread(_messages, q, last.next_key, left, last.revision, False, _bare, REST_BYTES)
     items = next_items(1, item_bytes)
-    return _messages(q, last.next_key, min(items, left or items), last.revision, False, _bare)
+    return _messages(q, last.next_key, min(items, left or items), last.revision, False, _bare, underway.page_bytes)
 
 
 async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
@@ -88,7 +90,8 @@ async def _collected_messages(q: Listing, result: Any, body: bytes) -> Response:
             await asyncio.sleep(0)
             items = next_items(result.count, len(chunks[-1]))
             left = q.limit - seen if q.limit else items
-            result, body = _messages(q, result.next_key, min(items, left), revision, counts(q) and left <= items, _bare)
+            count = counts(q) and left <= items
+            result, body = _messages(q, result.next_key, min(items, left), revision, count, _bare, underway.page_bytes)
             seen += result.count
             chunks.append(body)
         before, after = _list_ends(q, result, sum(map(len, chunks)))
@@ -115,17 +118,20 @@ def _bare(result: Any, size: int) -> tuple[bytes, bytes]:
 
 
 def _messages(
-    q: Listing, start: str, limit: int, revision: int, count: bool, around: Callable[[Any, int], tuple[bytes, bytes]]
+    q: Listing, start: str, limit: int, revision: int, count: bool, around: Callable[[Any, int], tuple[bytes, bytes]], max_bytes: int
 ) -> tuple[Any, bytes]:
-    """A page of items as field 2 of a list message, between what ``around`` says of the result and their size."""
+    """A page of items as field 2 of a list message, between what ``around`` says of the result and their size; it ends with
+    ``max_bytes``."""
     store = q.served.registry.pages
     if q.served.native:
-        result = store.range_protobuf(q.prefix, start, limit, revision, q.matcher, count, wrap=lambda r: around(r, r.size))
+        result = store.range_protobuf(
+            q.prefix, start, limit, revision, q.matcher, count, wrap=lambda r: around(r, r.size), max_bytes=max_bytes
+        )
         if result.body is not None:
             return result, result.body
         # One is of a kas that did not store messages, or a state from the history.
         revision = revision or result.revision
-    result = store.range(q.prefix, start, limit, revision, q.matcher, count)
+    result = store.range(q.prefix, start, limit, revision, q.matcher, count, max_bytes=max_bytes)
     items = messages_of(q.served, shown(q, result.records))
     before, after = around(result, len(items))
     return result, b"".join((before, items, after))

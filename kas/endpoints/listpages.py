@@ -15,14 +15,38 @@ from kas.request.http import Headers, Request, Response, Write
 from kas.request.negotiation import JSON
 from kas.store import Compacted, continuetoken
 
-PAGE_BYTES = 1 << 20
+PAGE_BYTES, LEAST_BYTES = 1 << 20, 64 << 10
+# What all answers that are under way may hold as pages: of many each gets smaller ones.
+PAGES_BYTES = 32 << 20
 FIRST_ITEMS = 128  # nothing is known of their size yet
 PAGE_ITEMS = 512  # up to here a scan keeps the GIL
-# A page at an old revision undoes what was written since; from here on the rest is read at once instead of again and again.
-WRITES_BEFORE_REST = 5000
+# A page at an old revision undoes what was written since; from here on more is read at once instead of that again and again. Not all
+# of it: whoever takes the answer slowly keeps it in memory meanwhile.
+WRITES_BEFORE_REST, REST_BYTES = 5000, 8 << 20
 COLLECTED_AT_ONCE = 4  # large answers that must be whole before they can be sent
 
 collecting = asyncio.Semaphore(COLLECTED_AT_ONCE)
+
+
+class Underway:
+    """A context manager around each answer that is sent page by page, those of lists and the first states of watches."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def __enter__(self) -> None:
+        self.answers += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.answers -= 1
+
+    @property
+    def page_bytes(self) -> int:
+        """How much the next page may be."""
+        return max(LEAST_BYTES, min(PAGE_BYTES, PAGES_BYTES // (self.answers + 1)))
+
+
+underway = Underway()
 
 
 class Listing(NamedTuple):
@@ -60,8 +84,8 @@ def counts(q: Listing) -> bool:
 
 
 def next_items(count: int, size: int) -> int:
-    """How many items make the next page when ``count`` of them had ``size`` bytes: about PAGE_BYTES."""
-    return max(1, min(PAGE_ITEMS, PAGE_BYTES * count // max(1, size)))
+    """How many items make the next page when ``count`` of them had ``size`` bytes."""
+    return max(1, min(PAGE_ITEMS, underway.page_bytes * count // max(1, size)))
 
 
 def shown(q: Listing, records: Sequence[Shown]) -> Sequence[Shown]:
@@ -82,8 +106,9 @@ def stream(q: Listing, pieces: AsyncIterator[bytes], kind: str = JSON) -> Respon
     async def run(write: Write) -> None:
         left = max(1.0, deadline - time.monotonic()) if deadline else None
         try:
-            async with asyncio.timeout(left):
-                await send(write)
+            with underway:
+                async with asyncio.timeout(left):
+                    await send(write)
         except (Compacted, TimeoutError) as e:
             # The head has left: the connection ends without the answer's end.
             raise errors.timeout(f"list {q.req.path}: {e or 'the request has run out of time'}", 0) from None

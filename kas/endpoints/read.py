@@ -50,6 +50,8 @@ def _found(req: Request, served: Served, namespace: str, name: str) -> Response 
         raise served.registry.not_found(name)
     if served.native:
         return _answered(req, served, rec)
+    if len(rec.json) >= LARGE:
+        return _converted(req, served, served.converted((rec,)))
     shown = served.convert((rec,))
     return _answered(req, served, shown[0]) if isinstance(shown, Sequence) else _converted(req, served, shown)
 

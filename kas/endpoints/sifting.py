@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from kas.endpoints.listpages import PAGE_ITEMS, Listing
+from kas.endpoints.listpages import PAGE_BYTES, PAGE_ITEMS, Listing
 from kas.endpoints.options import ListOptions
 from kas.endpoints.selection import matcher_of
 from kas.endpoints.served import Served
@@ -60,7 +60,7 @@ async def sifted(q: Listing, sieve: Sieve, start: str, revision: int) -> Sifted:
     """The selected ones from ``start`` on, ``q.limit`` at most; read and converted page by page at one revision."""
     store, records, shown = q.served.registry.pages, list[Any](), list[Shown]()
     while True:
-        page = store.range(q.prefix, start, PAGE_ITEMS, revision, q.matcher)
+        page = store.range(q.prefix, start, PAGE_ITEMS, revision, q.matcher, max_bytes=PAGE_BYTES)
         revision = page.revision
         for i, s in enumerate(await converted(q.served, page.records, sieve)):
             if s is None:

@@ -12,7 +12,7 @@ from kas.endpoints.served import Served
 from kas.meta import errors, field
 from kas.meta.waiting import awaited
 from kas.request.http import Request, Response
-from kas.store import Conflict, Op, Store, TransformError
+from kas.store import PAGE_BYTES, Conflict, Op, Store, TransformError
 
 OPTION = "ignoreStoreReadErrorWithClusterBreakingPotential"
 VERB = "unsafe-delete-ignore-read-errors"
@@ -91,7 +91,7 @@ def _next(store: Store, prefix: str, start: str) -> TransformError | None:
     more = True
     while more:
         try:
-            page = store.range(prefix, start, PAGE)
+            page = store.range(prefix, start, PAGE, max_bytes=PAGE_BYTES)
         except TransformError as e:
             return e
         start, more = page.next_key, page.more

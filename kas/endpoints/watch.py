@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, DELETED, MODIFIED, Encoder, encoder_for
+from kas.endpoints.listpages import LEAST_BYTES, next_items, underway
 from kas.endpoints.options import ListOptions, list_options, resource_version
 from kas.endpoints.read import fresh, too_large
 from kas.endpoints.selection import name_requirement, with_served_fields
@@ -33,7 +34,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 BOOKMARK_BEFORE_END_S = 2.0
 LONGEST_S = 10 * 365 * 86400.0
 # A write carries about so much; a client that stalls holds one write and a queue that is bounded in the hub.
-WRITE_BYTES, FIRST_TAKE, MOST_EVENTS = 1 << 20, 32, 512
+FIRST_TAKE = 32  # events or objects of which nothing is known yet
 # How long a watch whose initial events cannot be converted waits before it tries again.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
@@ -159,7 +160,7 @@ class WatchStream:
                         direct = self._served.native and self._sieve is None
                         frames = self._frames(events) if direct else await self._converted_frames(events)
                         if frames:
-                            await write(frames[0] if len(frames) == 1 else b"".join(frames))
+                            await self._send(write, frames[0] if len(frames) == 1 else b"".join(frames))
                     elif self._bookmark_due:
                         self._bookmark_due = False
                         if self._watcher.progress >= self._rv:  # a watch may wait for a revision to come
@@ -240,20 +241,23 @@ class WatchStream:
                 self._begun = True
                 await write(piece)
             return revision
+        with underway:
+            return await self._send_pages(write, store, prefix)
+
+    async def _send_pages(self, write: Write, store, prefix: str) -> int:
         start, revision, items = "", 0, FIRST_TAKE
         while True:
-            page = store.range(prefix, start, items, revision, self._matcher)
-            revision = page.revision
-            if page.records:
-                piece = b"".join(await self._initial_frames(page.records))
-                items = _bounded(len(piece), page.count)
+            page = store.range(prefix, start, items, revision, self._matcher, max_bytes=underway.page_bytes)
+            start, revision, records = page.next_key if page.more else "", page.revision, page.records
+            del page  # a client that does not read keeps what is held here
+            if records:
+                piece = b"".join(await self._initial_frames(records))
+                items = next_items(len(records), len(piece))
+                del records
                 self._begun = True
                 await write(piece)
-            if not page.more:
+            if not start or self._ended:
                 return revision
-            if self._ended:
-                return revision
-            start = page.next_key
 
     async def _initial_frames(self, records: list[Any]) -> list[bytes]:
         if self._sieve is not None:
@@ -264,11 +268,19 @@ class WatchStream:
             shown = await self._unless_ended(asyncio.ensure_future(shown))
         return [self._encoder.frame(ADDED, rec, rec.revision) for rec in shown]
 
+    def _send(self, write: Write, piece: bytes) -> Awaitable[None]:
+        """Writes it; a large one counts as under way until it is taken."""
+        return write(piece) if len(piece) < LEAST_BYTES else self._send_large(write, piece)
+
+    async def _send_large(self, write: Write, piece: bytes) -> None:
+        with underway:
+            await write(piece)
+
     def _next(self) -> list[Any]:
-        """The next events, about as many as make a write of WRITE_BYTES."""
+        """The next events, about as many as make a page."""
         events = self._watcher.take(self._take)
         if events:
-            self._take = _bounded(sum(map(len, events)), len(events))
+            self._take = next_items(len(events), sum(map(len, events)))
         return events
 
     def _kind(self, e: Event) -> str:
@@ -421,8 +433,3 @@ def _share(places: list[tuple[dict[Any, Any], Any]], pending: asyncio.Future[Seq
     for frames, key in places:
         frames[key] = pending
     pending.add_done_callback(done)
-
-
-def _bounded(size: int, count: int) -> int:
-    """How many events to take next when ``count`` of them had ``size`` bytes."""
-    return max(1, min(MOST_EVENTS, WRITE_BYTES * count // max(1, size)))

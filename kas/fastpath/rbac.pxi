@@ -52,7 +52,7 @@ cdef class Rule:
 
 
 cdef class Matcher:
-    """What is known of one user: rules by scope (with errors), rows by shape of a request, outcomes by path. ``keys`` are the subjects the
+    """What is known of one user: roles by scope (with errors), rows by shape of a request, outcomes by path. ``keys`` are the subjects the
     user is; ``epoch`` is the index's when it was made."""
 
     def __init__(self, tuple keys not None, epoch):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from kas.auth.user import UserInfo, split_service_account
@@ -104,8 +104,3 @@ def deal(value: int, deck: int, size: int) -> tuple[int, ...]:
             card += card >= other
         hand.append(card)
     return tuple(hand)
-
-
-def compiled(objects: Mapping[str, Obj]) -> list[Schema]:
-    """The schemas in the order in which they are tried."""
-    return sorted(map(Schema, objects.values()), key=lambda s: s.order)

@@ -13,7 +13,7 @@ from typing import Any
 from kas.endpoints.respond import too_many_requests
 from kas.flowcontrol import limits
 from kas.flowcontrol._engine import Board, Flow, Gate, Level, Queue, Stats, Ticket
-from kas.flowcontrol.classification import Schema, compiled, deal, flow_hash
+from kas.flowcontrol.classification import Schema, deal, flow_hash
 from kas.flowcontrol.dropped import Dropped
 from kas.flowcontrol.limits import Demand, Nominal
 from kas.flowcontrol.metrics import FlowMetrics
@@ -59,7 +59,8 @@ class FlowControl:
         self.fair_fraction = 0.0
         self.stats: dict[tuple[str, str], Stats] = {}
         self.dropped: dict[str, Dropped] = {}
-        self._schemas: list[Schema] = []
+        self._read: dict[str, tuple[Obj, Schema]] = {}  # by name, with what each was made of
+        self._schemas: list[Schema] = []  # in the order in which they are tried
         self._uids: dict[str, str] = {}
         self._objects: dict[str, dict[str, Obj]] = {SCHEMAS: {}, LEVELS: {}}
         self._stale = True
@@ -111,7 +112,11 @@ class FlowControl:
         for name, spec in specs.items():
             self._configure_level(name, spec)
         self._close_idle()
-        self._schemas = [s for s in compiled(_mandatory(FLOW_SCHEMAS) | self._objects[SCHEMAS]) if s.level in self.levels]
+        # Those that did not change are as they were: thousands of them are not read again for one.
+        flows = _mandatory(FLOW_SCHEMAS) | self._objects[SCHEMAS]
+        known = self._read
+        self._read = {name: known[name] if name in known and known[name][0] is obj else (obj, Schema(obj)) for name, obj in flows.items()}
+        self._schemas = sorted((s for _, s in self._read.values() if s.level in self.levels), key=lambda s: s.order)
         pairs = {(s.name, s.level) for s in self._schemas}
         self.stats = {key: self.stats.get(key) or Stats(*key) for key in sorted(pairs)}
         for kept in (self.demands, self.targets, self.dropped):

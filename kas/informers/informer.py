@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import Any, Generic, TypeVar
 
 from kas.informers import Lister, Source, Target, Transform
@@ -17,6 +17,48 @@ Indexer = Callable[[T], Iterable[str]]
 Key = tuple[str, str]  # namespace ("" for a cluster-scoped object), name
 
 
+class _Space(dict[str, T]):
+    """Objects by name, in the order of their names. Put in order when somebody goes through them: to do so with every new one would take
+    longer the more there are."""
+
+    __slots__ = ("_mixed",)
+
+    def __init__(self) -> None:
+        self._mixed = False
+
+    def put(self, name: str, value: T) -> None:
+        """Adds or replaces one."""
+        if not self._mixed and name not in self and self and name < next(reversed(self)):
+            self._mixed = True
+        self[name] = value
+
+    def _sort(self) -> None:
+        if self._mixed:
+            self._mixed = False
+            ordered = sorted(super().items())
+            self.clear()
+            self.update(ordered)
+
+    def __iter__(self) -> Iterator[str]:
+        self._sort()
+        return super().__iter__()
+
+    def keys(self) -> KeysView[str]:  # type: ignore[override]
+        """The names, in order."""
+        self._sort()
+        return super().keys()
+
+    def values(self) -> ValuesView[T]:  # type: ignore[override]
+        """The objects, in the order of their names."""
+        self._sort()
+        return super().values()
+
+    def items(self) -> ItemsView[str, T]:  # type: ignore[override]
+        """Names and objects, in order."""
+        self._sort()
+        return super().items()
+
+
 class Informer(Generic[T]):
     """Lister and target in one: all objects of one resource, as ``transform`` makes them.
 
@@ -25,7 +67,7 @@ class Informer(Generic[T]):
 
     def __init__(self, source: Source, prefix: str, transform: Transform[T]) -> None:
         self._transform = transform
-        self._spaces: dict[str, dict[str, T]] = {}
+        self._spaces: dict[str, _Space[T]] = {}
         self._indexers: dict[str, Indexer[T]] = {}
         self._indexes: dict[str, dict[str, dict[Key, T]]] = {}
         self._reflector = Reflector(source, prefix, self)
@@ -88,15 +130,12 @@ class Informer(Generic[T]):
     def _put(self, record: Record) -> None:
         namespace, name = split_key(self._reflector.prefix, record.key)
         value = self._transform(object_of(record))
-        space = self._spaces.setdefault(namespace, {})
+        space = self._spaces.get(namespace)
+        if space is None:
+            space = self._spaces[namespace] = _Space()
         if name in space:
             self._unindex(namespace, name, space[name])
-        misplaced = name not in space and bool(space) and name < next(reversed(space))
-        space[name] = value
-        if misplaced:
-            ordered = sorted(space.items())
-            space.clear()
-            space.update(ordered)
+        space.put(name, value)
         for index, values_of in self._indexers.items():
             for under in values_of(value):
                 self._indexes[index].setdefault(under, {})[namespace, name] = value

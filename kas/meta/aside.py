@@ -111,19 +111,25 @@ class Aside:
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """``work(*args, **kwargs)`` in one of the threads. Cancelled, it is not begun, or its outcome is dropped."""
-        if self._wanted:
-            self._start()
-        job = _Job(lambda: work(*args, **kwargs))
-        self._running += 1
-        if self._running == 1:
-            sys.setswitchinterval(SWITCH_S)
-        self._jobs.put(job)
-        future: asyncio.Future[T] = job.future
-        del job
+        future: asyncio.Future[T] = self._begin(lambda: work(*args, **kwargs))
         try:
             return await future
         finally:
             del future  # the traceback of its error leads here
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """Does ``work`` in one of the threads, though nobody waits for it."""
+        self._begin(work)
+
+    def _begin(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        if self._wanted:
+            self._start()
+        job = _Job(work)
+        self._running += 1
+        if self._running == 1:
+            sys.setswitchinterval(SWITCH_S)
+        self._jobs.put(job)
+        return job.future
 
     def _start(self) -> None:
         usual = threading.stack_size(STACK_BYTES)

@@ -71,10 +71,10 @@ class Pages:
         """The store's."""
         return self._store.revision
 
-    def range(self, *args: Any) -> Any:
+    def range(self, *args: Any, **more: Any) -> Any:
         """The store's ``range``."""
         began = monotonic()
-        found = self._store.range(*args)
+        found = self._store.range(*args, **more)
         self._timer.add(monotonic() - began)
         return found
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from kas._codecs import TypeDesc
+from kas.meta.aside import LARGE, POOL
 from kas.meta.stored import object_of
 from kas.registry.strategy import Obj
 from kas.types import conversion
@@ -170,9 +171,19 @@ class Version:
         return self._decoded(await pending, revisions)
 
     async def converted(self, records: Sequence[Shown]) -> Sequence[Shown]:
-        """``convert``, waited for."""
+        """``convert``, waited for; what is large is converted and encoded beside the loop."""
+        if not self.native and self.converter is BUILT_IN and sum(len(rec.json) for rec in records) >= LARGE:
+            return await POOL.run(self._encoded, records)
         found = self.convert(records)
         return found if isinstance(found, Sequence) else await found
+
+    def _encoded(self, records: Sequence[Shown]) -> Sequence[Shown]:
+        """``convert`` by functions of our own, and the JSON made that answers mostly want."""
+        found = self.convert(records)
+        assert isinstance(found, Sequence)
+        for one in found:
+            _ = one.json
+        return found
 
     async def converted_one(self, record: Shown) -> Shown:
         """The record as this version shows it."""
@@ -185,8 +196,10 @@ class Version:
 
     # --- objects, on the way through a write
 
-    async def from_storage(self, obj: Obj) -> Obj:
-        """A stored object in this version; the same one where that is the stored one."""
+    async def from_storage(self, obj: Obj, large: bool = False) -> Obj:
+        """A stored object in this version; the same one where that is the stored one. What is ``large`` is converted beside the loop."""
+        if large and not self.native and self.converter is BUILT_IN:
+            return (await POOL.run(BUILT_IN.convert, [obj], self.own))[0]
         return obj if self.native else (await self._converted([obj], self.own))[0]
 
     async def to_storage(self, obj: Obj) -> Obj:

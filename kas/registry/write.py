@@ -115,7 +115,7 @@ class Write:
 
     async def to_request(self, obj: Obj) -> Obj:
         """A stored object as the request sees it."""
-        return obj if self.version is None else await self.version.from_storage(obj)
+        return obj if self.version is None else await self.version.from_storage(obj, self.large)
 
     async def to_storage(self, obj: Obj, old: Obj | None) -> Obj:
         """What the request wants, as it is stored; ``old`` is what is stored now."""
@@ -229,6 +229,7 @@ class Update(Write):
 
     unconditional = True
     allow_create = False
+    pure = True  # whether ``mutate`` may run beside the loop
     created = False
     uid = ""
     read_at = 0
@@ -260,7 +261,7 @@ class Update(Write):
         """``mutate`` and ``managed``; begun anew with each conversion they had to wait for."""
         while True:
             try:
-                return await POOL.run(self._wanted, live) if self.large else self._wanted(live)
+                return await POOL.run(self._wanted, live) if self.large and self.pure else self._wanted(live)
             except Unanswered as e:
                 await e.wait()
 
@@ -305,7 +306,7 @@ class Update(Write):
 
     async def _update(self, rec: Record) -> Shown:
         # prepare
-        self.large = self.large or (self.admission is not None and len(rec.json) >= LARGE)
+        self.large = self.large or len(rec.json) >= LARGE
         old = await POOL.run(object_of, rec) if self.large else object_of(rec)
         self._check_uid(old["metadata"].get("uid", ""))
         live = old if self.native else await self.to_request(old)
@@ -383,6 +384,8 @@ class Update(Write):
 class UpdateWith(Update):
     """An update by a function of the current object; for the server's own writes."""
 
+    pure = False  # the function is the caller's, who is on the loop
+
     def __init__(self, registry: Registry, ctx: Context, name: str, change: Change, subresource: str) -> None:
         super().__init__(registry, ctx, name)
         self.change, self.subresource = change, subresource
@@ -426,7 +429,8 @@ class Delete(Write):
         registry = self.registry
         if rec is None:
             raise registry.not_found(self.name)
-        obj = await POOL.run(object_of, rec) if len(rec.json) >= LARGE else object_of(rec)
+        self.large = len(rec.json) >= LARGE
+        obj = await POOL.run(object_of, rec) if self.large else object_of(rec)
         registry.check_preconditions(self.name, obj, self.options)
         if registry.delete_pending(obj, self.options):
             return await self._unchanged(rec)
@@ -452,7 +456,7 @@ class Delete(Write):
         step, graceful = registry.begin_delete(ctx, obj, options)
         if step is Step.MARK:
             meta.pop("resourceVersion", None)
-            encoded = registry.encoded(obj)
+            encoded = await POOL.run(registry.encoded, obj) if self.large else registry.encoded(obj)
             if registry.is_stored(encoded, rec):
                 return await self._unchanged(rec)
             if ctx.dry_run:

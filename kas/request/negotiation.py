@@ -73,6 +73,8 @@ class Restrictions(NamedTuple):
         return convert.kind in _PARTIAL
 
 
+LONGEST_ACCEPT = 16 << 10  # some hundred clauses; of more, nothing is acceptable
+
 BUILT_IN = Restrictions()
 # Custom resources have no protobuf form, but their metadata and Tables do not care.
 CUSTOM = Restrictions(media_types=(JSON, YAML))
@@ -167,8 +169,11 @@ class Clause(NamedTuple):
 
 
 def parse_accept(header: str) -> list[Clause]:
-    """The clauses of an Accept header, best first (github.com/munnerz/goautoneg); malformed ones are left out."""
-    clauses = []
+    """The clauses of an Accept header, best first (github.com/munnerz/goautoneg); malformed ones are left out, and all of one beyond
+    ``LONGEST_ACCEPT``."""
+    clauses: list[Clause] = []
+    if len(header) > LONGEST_ACCEPT:
+        return clauses
     for part in header.split(","):
         media, *params = part.strip(" ").split(";")
         kind, _, rest = media.partition("/")

@@ -36,12 +36,13 @@ happened yet. All writes of one revision are seen, or none.
 
 ``get(key, revision=0) -> Record | None``
 
-``range(prefix, start="", limit=0, revision=0, matcher=None, count=False) -> RangeResult``
+``range(prefix, start="", limit=0, revision=0, matcher=None, count=False, *, max_bytes=0) -> RangeResult``
     Records in key order from ``start`` (a whole key, inclusive) on. With a matcher only the records it accepts count against
-    ``limit``. ``RangeResult``: ``records``, ``count``, ``revision``, ``more``, ``next_key`` (``start`` of the next page) and
+    ``limit``. A page ends with the record that brings what is stored of its records to ``max_bytes``, too, 0 for no such
+    bound. ``RangeResult``: ``records``, ``count``, ``revision``, ``more``, ``next_key`` (``start`` of the next page) and
     ``remaining``: how many keys follow, without looking at the matcher; 0 at the end, -1 when ``count`` was not set.
 
-``range_json(prefix, …, lead=b"{", metadata_only=False, wrap=None) -> RangeResult``
+``range_json(prefix, …, lead=b"{", metadata_only=False, wrap=None, max_bytes=0) -> RangeResult``
     The same scan for the hot LIST path; ``body`` holds the items as they stand inside ``"items":[…]``, comma separated: ``lead``,
     then the JSON without its type prefix. ``wrap(result) -> (before, after)`` is asked once revision, ``next_key`` and the rest
     are known and before anything is copied, so that ``body`` is the complete answer, allocated once. Large scans release
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
     from kas.store.shared import Shared
 
 DEFAULT_MAX_SIZE = 64 << 30
+PAGE_BYTES = 4 << 20  # ``max_bytes`` of who reads page by page
 
 
 def open_store(
@@ -140,6 +142,7 @@ def open_store(
 
 __all__ = [
     "DEFAULT_MAX_SIZE",
+    "PAGE_BYTES",
     "Behind",
     "Busy",
     "Closed",

@@ -125,6 +125,7 @@ cdef struct Gather:              # what a walk is asked and what it found
     const char *start            # full start key
     size_t start_len
     size_t limit                 # 0: none
+    size_t max_bytes, held       # what ends a page besides, 0 for nothing: stored bytes, those of the record that reaches it included
     int count                    # whether to count what is left
     int want_body
     bint refuses_plain           # what is stored as it is is not to be read

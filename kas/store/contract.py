@@ -54,7 +54,8 @@ class Store(Protocol):
         return False
 
     def range(
-        self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False
+        self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False,
+        *, max_bytes: int = 0,
     ) -> RangeResult:
         """Returns a page of records in key order."""
         ...
@@ -71,6 +72,7 @@ class Store(Protocol):
         lead: bytes = b"{",
         metadata_only: bool = False,
         wrap: Wrap | None = None,
+        max_bytes: int = 0,
     ) -> RangeResult:
         """Returns a page as the bytes of JSON items."""
         ...
@@ -85,6 +87,7 @@ class Store(Protocol):
         count: bool = False,
         *,
         wrap: Wrap | None = None,
+        max_bytes: int = 0,
     ) -> RangeResult:
         """Returns a page as field 2 of a protobuf list."""
         ...

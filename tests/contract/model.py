@@ -90,14 +90,15 @@ class ModelStore:
         return self._state(revision).get(key)
 
     def range(
-        self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False
+        self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False,
+        *, max_bytes: int = 0,
     ) -> ModelResult:
         state = self._state(revision)
         keys = sorted((k for k in state if k.startswith(prefix) and k.encode() >= start.encode()), key=str.encode)
         records: list[ModelRecord] = []
         for at, key in enumerate(keys):
-            if limit and len(records) == limit:
-                return ModelResult(records, limit, revision or self.revision, True, key, len(keys) - at if count else -1)
+            if (limit and len(records) == limit) or (max_bytes and sum(len(r.json) for r in records) >= max_bytes):
+                return ModelResult(records, len(records), revision or self.revision, True, key, len(keys) - at if count else -1)
             record = state[key]
             if matcher is None or matcher.matches_maps(record.labels, record.fields):
                 records.append(record)

@@ -142,9 +142,9 @@ class OnEtcd:
     def range(self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, *args: Any, **kwargs: Any) -> Any:
         return Counted(self.asked(self.inner.range, prefix, start, limit, self._at(revision), *args, **kwargs), self.base)
 
-    def range_json(self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, *args: Any, wrap: Any = None) -> Any:
+    def range_json(self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, *args: Any, wrap: Any = None, **more: Any) -> Any:
         told = None if wrap is None else lambda result: wrap(Counted(result, self.base))
-        return Counted(self.asked(self.inner.range_json, prefix, start, limit, self._at(revision), *args, wrap=told), self.base)
+        return Counted(self.asked(self.inner.range_json, prefix, start, limit, self._at(revision), *args, wrap=told, **more), self.base)
 
     def count(self, prefix: str) -> int:
         return self.inner.count(prefix)

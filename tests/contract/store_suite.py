@@ -145,6 +145,31 @@ class StoreSuite:
         page = store.range(PODS, "", 3, count=True)
         assert (page.more, page.remaining, page.next_key) == (False, 0, "")
 
+    def test_pages_end_with_the_bytes_they_may_have(self, store: Any) -> None:
+        for i in range(7):
+            put(store, f"{PODS}ns/{i}", data="x" * 1000)
+        page = store.range(PODS, "", 5, count=True, max_bytes=1500)
+        assert [k[-1] for k in keys(page)] == ["0", "1"]
+        assert (page.more, page.next_key, page.remaining) == (True, PODS + "ns/2", 5)
+        page = store.range(PODS, page.next_key, 0, store.revision, max_bytes=1)
+        assert ([k[-1] for k in keys(page)], page.next_key) == (["2"], PODS + "ns/3")
+        page = store.range_json(PODS, PODS + "ns/3", 0, max_bytes=3500, wrap=lambda r: (b"[", b"]"))
+        assert (page.count, page.more, page.body.count(b"x" * 1000)) == (4, False, 4)
+        page = store.range(PODS, "", 1, max_bytes=100_000)
+        assert (page.count, page.next_key) == (1, PODS + "ns/1")
+
+    def test_pages_of_long_keys_end_with_their_bytes_too(self, store: Any) -> None:
+        names = [f"{PODS}ns/{'k' * 600}{i}" for i in range(6)]
+        for name in names:
+            put(store, name, data="x" * 1000)
+        seen, start = [], ""
+        for _ in range(3):
+            page = store.range(PODS, start, 5, count=True, max_bytes=2800)
+            seen += keys(page)
+            assert (page.count, page.remaining) == (2, 6 - len(seen))
+            start = page.next_key
+        assert (seen, page.more) == (names, False)
+
     def test_matcher_counts_only_what_it_accepts(self, store: Any) -> None:
         for i in range(10):
             put(store, f"{PODS}ns/{i}", labels={"odd": str(i % 2)})

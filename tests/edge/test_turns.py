@@ -8,7 +8,7 @@ from typing import Any
 
 from kas.edge.asgi import App
 from kas.edge.listener import Listener
-from kas.edge.turns import BEGUN, Turns
+from kas.edge.turns import BEGUN, TURN_S, Turns
 from kas.request.http import Request, Response
 from tests.filters.serving import answer, head
 
@@ -19,7 +19,42 @@ def scope(token: str = "", client: str = "10.0.0.1") -> dict[str, Any]:
 
 
 def test_nobody_waits() -> None:
+    asyncio.run(nobody())
+
+
+async def nobody() -> None:
     assert not Turns(lambda: 0).hold(scope("a"), None, lambda r: None, "r")
+
+
+def test_a_turn_that_is_long_is_over_for_all() -> None:
+    """Of what came at once, one of each credential is begun, and again when that has taken long, too."""
+    asyncio.run(long())
+
+
+async def long() -> None:
+    now, begun = [0.0], list[str]()
+    turns = Turns(lambda: 0, lambda: now[0])
+
+    def begin(name: str) -> None:
+        """It takes long in the turn after this one."""
+        begun.append(name)
+        asyncio.get_running_loop().call_soon(wait)
+
+    def wait() -> None:
+        now[0] += 2 * TURN_S
+
+    assert not turns.hold(scope("flood"), None, begin, "at once")
+    now[0] += TURN_S / 2
+    assert not turns.hold(scope("flood"), None, begin, "at once, too")
+    now[0] += TURN_S
+    for i in range(3):
+        assert turns.hold(scope("flood"), None, begin, f"f{i}")
+    assert turns.hold(scope("quiet"), None, begin, "q0")
+    for n, last in enumerate(("f0", "q0", "f1", "f2"), 1):
+        await asyncio.sleep(0)
+        assert (len(begun), begun[-1]) == (n, last)
+    await asyncio.sleep(0)
+    assert not turns.hold(scope("flood"), None, begin, "f3")
 
 
 def test_one_of_each_credential_in_turn() -> None:

@@ -22,6 +22,7 @@ http.client._MAXHEADERS = 1000  # up to 4 KiB of short warnings are more headers
 MIB = 1 << 20
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # ":method", ":scheme", ":path: /version" and ":authority: x", as HPACK writes them without its table.
 GET_VERSION = b"\x82\x87\x04\x08/version\x01\x01x"
@@ -32,6 +33,25 @@ END_STREAM, END_HEADERS = 1, 4
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     """A frame of HTTP/2 (RFC 9113, 4.1)."""
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def string(text: bytes) -> bytes:
+    """A text as HPACK writes it, plain."""
+    out, n = bytearray(), len(text)
+    if n < 127:
+        return bytes((n,)) + text
+    out.append(127)
+    n -= 127
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes(out) + bytes((n,)) + text
+
+
+def authorized(stream: int, path: str, token: str) -> bytes:
+    """A whole request with a credential."""
+    credential = string(b"authorization") + string(b"Bearer " + token.encode())
+    return frame(HEADERS, END_STREAM | END_HEADERS, stream, b"\x82\x87\x04" + string(path.encode()) + b"\x01\x01x\x40" + credential)
 
 
 def get(stream: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from typing import Any
@@ -102,6 +103,17 @@ def _(a: Attacker) -> None:
 def _(a: Attacker) -> None:
     for part in ("A" * 100_000, "." * 100_000, "eyJhbGciOiJub25lIn0." + "e30" * 30_000 + "."):
         a.ask("GET", "/version", Authorization=f"Bearer {part}")
+
+
+@row("credentials: signatures that nobody made", 401)
+def _(a: Attacker) -> None:
+    def part(value: Any) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+    claims = part({"iss": "https://kubernetes.default.svc", "aud": ["https://kubernetes.default.svc"], "sub": "system:serviceaccount:a:b"})
+    for i in range(100):
+        head = part({"alg": "RS256", "kid": f"k{i}" if i % 2 else "x" * 4000})
+        a.ask("GET", "/version", Authorization=f"Bearer {head}.{claims}.{i:0342d}")
 
 
 @row("credentials: two thousand groups to be impersonated")

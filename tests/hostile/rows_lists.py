@@ -6,7 +6,7 @@ import base64
 import contextlib
 import json
 
-from tests.hostile.attacker import JSON, MERGE, Attacker
+from tests.hostile.attacker import JSON, MERGE, WINDOW, Attacker, authorized, frame
 from tests.hostile.rows import row
 
 
@@ -47,6 +47,45 @@ def _(a: Attacker) -> None:
             stack.enter_context(a.wire()).sendall(a.head("GET", f"{a.maps}?watch=true"))
         a.ask("POST", a.maps, {"metadata": {"name": "big"}})
         a.many(("PATCH", f"{a.maps}/big", {"data": {"a": str(i) * 100_000}}, MERGE) for i in range(60))
+
+
+def let_mallory_watch(a: Attacker) -> None:
+    """Somebody with a credential of his own: turns are given by credential."""
+    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{a.room}"
+    a.ask("POST", f"{base}/rolebindings", {
+        "metadata": {"name": "reader"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}]})  # fmt: skip
+
+
+def watches(a: Attacker, connections: int, query: str) -> None:
+    """A hundred on each connection, which are not read; ``query`` may tell them apart by ``%d``."""
+    with contextlib.ExitStack() as stack:
+        for c in range(connections):
+            s = stack.enter_context(a.wire("h2"))
+            s.sendall(frame(WINDOW, 0, 0, b"\x3f\0\0\0"))
+            for i in range(100):
+                path = f"{a.maps}?watch=true&" + (query.replace("%d", str(c * 100 + i)))
+                s.sendall(authorized(1 + 2 * i, path, "m-token"))
+        a.many((("GET", f"{a.maps}/none", None, JSON) for _ in range(10)), 2)
+
+
+@row("watches: 300 first states of 6 MB", 201, 404)
+def _(a: Attacker) -> None:
+    let_mallory_watch(a)
+    a.many(("POST", a.maps, {"metadata": {"name": f"w{i}"}, "data": {"a": "x" * 100_000}}) for i in range(60))
+    watches(a, 3, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+
+
+@row("watches: 300 of 300 terms, never the same", 201, 404)
+def _(a: Attacker) -> None:
+    let_mallory_watch(a)
+    watches(a, 3, "labelSelector=" + ",".join(f"a{j}x%d!%3Db" for j in range(300)))
+
+
+@row("lists: 60 that nobody takes, of 20 MB", 201)
+def _(a: Attacker) -> None:
+    a.many(("POST", a.maps, {"metadata": {"name": f"l{i}"}, "data": {"a": "x" * 1_000_000}}) for i in range(20))
+    a.raw(60, a.head("GET", a.maps), listen=0.01)
 
 
 @row("watches: from a future", 200, 400, 410, 504)

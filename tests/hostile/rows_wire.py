@@ -59,6 +59,12 @@ def _(a: Attacker) -> None:
             pass
 
 
+SIZES = b"\x20\x3f\xe1\x1f" * 4000
+frames("a table of another size in every head", lambda: (frame(HEADERS, 5, n, SIZES + GET_VERSION) for n in range(1, 201, 2)))
+frames("headers that are never the same", lambda: (frame(HEADERS, 5, n, GET_VERSION + b"".join(
+    b"\x40\x06%06d\x01v" % (n * 500 + i) for i in range(500))) for n in range(1, 201, 2)))  # fmt: skip
+
+
 # -- HTTP/1
 
 @row("HTTP/1: thousands of headers")
@@ -74,6 +80,17 @@ def _(a: Attacker) -> None:
 @row("HTTP/1: a path of 200 kB")
 def _(a: Attacker) -> None:
     a.raw(20, a.head("GET", "/api/" + "a/" * 100_000))
+
+
+@row("HTTP/1: long lists of what is accepted, selected and known")
+def _(a: Attacker) -> None:
+    accepted = ",".join(f"application/json;q=0.{i % 9};v=v{i};g=x;as=Table" for i in range(4500))
+    known = ",".join(f'"{i}"' for i in range(25_000))
+    a.raw(4, a.head("GET", a.maps, f"Accept: {accepted}"))
+    a.raw(4, a.head("GET", "/openapi/v2", f"If-None-Match: {known}"))
+    a.raw(4, a.head("GET", a.maps, f"Accept-Encoding: {known}", "Range: bytes=0-1,2-3"))
+    a.raw(2, a.head("GET", a.maps + "?fieldSelector=" + ",".join(f"metadata.name!%3Da{i}" for i in range(4000))))
+    a.raw(4, a.head("GET", a.maps + "?labelSelector=" + "%61" * 60_000))
 
 
 @row("HTTP/1: chunks of a byte")
@@ -94,6 +111,11 @@ def _(a: Attacker) -> None:
 @row("HTTP/1: trailers without end")
 def _(a: Attacker) -> None:
     a.raw(8, a.head("POST", a.maps, f"Content-Type: {JSON}", "Transfer-Encoding: chunked"), b"0\r\n" + b"X: y\r\n" * 100_000)
+
+
+@row("HTTP/1: 3,000 requests on a connection, unread")
+def _(a: Attacker) -> None:
+    a.raw(8, a.head("GET", "/version") * 3000, listen=0.2)
 
 
 @row("HTTP/1: a thousand requests at once, unread")

@@ -196,6 +196,21 @@ def test_objects_are_there_from_the_first_question_on(world):
     assert informer.namespace("m") == {} and informer.namespace("n")["b"] == 5
 
 
+def test_what_comes_is_put_in_order_when_somebody_looks(world):
+    """And not with every object: 10,000 that came in another order took 10,000 times what they are."""
+    informer = Informer(world.store, PREFIX, whole)
+    assert not informer.namespace("ns")
+    for name in ("c", "b", "d", "a"):
+        world.put(f"ns/{name}", n=name)
+    world.catch_up()
+    space = informer.namespace("ns")
+    assert space["b"]["n"] == "b" and list(dict.keys(space)) == ["c", "b", "d", "a"]
+    assert list(space) == ["a", "b", "c", "d"] == [o["n"] for o in space.values()] == list(dict.keys(space))
+    world.put("ns/aa", n="aa")
+    world.catch_up()
+    assert [name for name, _ in informer.namespace("ns").items()] == ["a", "aa", "b", "c", "d"] and list(space.keys())[1] == "aa"
+
+
 def test_cluster_scoped_objects_have_no_namespace(world):
     world.put("b")
     world.put("a")

@@ -92,3 +92,11 @@ def test_only_api_errors(header):
             function(header)
         except ApiError as e:
             assert e.code in (406, 415)
+
+
+def test_of_an_accept_header_without_end_nothing_is_acceptable():
+    one = "application/json;q=0.5,"
+    assert n.negotiate(one * 100).media_type == n.JSON
+    with pytest.raises(ApiError) as e:
+        n.negotiate(one * 1000)
+    assert e.value.code == 406

@@ -7,18 +7,24 @@ client sees, or returns.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from itertools import chain
+from math import prod
 from typing import Any
 
 from kas.auth.attributes import ALLOW, Attributes, Authorizer
 from kas.auth.authz.rbac import GROUP, RbacIndex
-from kas.auth.authz.rules import compact, covers, describe, go_list
+from kas.auth.authz.rules import TooManyError, compact, covers, describe, go_list
 from kas.auth.user import MASTERS, UserInfo
 from kas.meta import errors
+from kas.meta.aside import POOL
 from kas.meta.field import go_quote
 from kas.meta.waiting import awaited, eager
 
 Obj = dict[str, Any]
+
+MANY_RULES = 500  # from here on they are compared beside the loop
+MOST_TEXT = 1 << 20  # characters of a refusal
 
 FULL_AUTHORITY: list[Obj] = [
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
@@ -26,18 +32,42 @@ FULL_AUTHORITY: list[Obj] = [
 ]
 
 
-def missing_permissions(index: RbacIndex, user: UserInfo, namespace: str, rules: list[Obj]) -> str:
+@eager
+async def missing_permissions(index: RbacIndex, user: UserInfo, namespace: str, rules: list[Obj]) -> str:
     """Why ``user`` may not grant ``rules`` in ``namespace``; "" when every one of them is held."""
-    held, error = index.rules(user, namespace)
-    missing = covers(held, rules)
+    held, error = index.held(user, namespace)
+    large = sum(map(len, held)) + len(rules) > MANY_RULES or any(_product(rule) > MANY_RULES for rule in rules)
+    found: str | Awaitable[str] = POOL.run(_lines, held, rules) if large else _lines(held, rules)
+    missing = await awaited(found)
     if not missing:
         return ""
-    lines = sorted({describe(r) for r in compact(missing)})
     text = (
         f"user {go_quote(user.name)} (groups={go_list(user.groups)}) is attempting to grant RBAC permissions not currently held:\n"
-        + "\n".join(lines)
+        + missing
     )
     return f"{text}; resolution errors: [{error}]" if error else text
+
+
+def _lines(held: Sequence[Sequence[Obj]], rules: list[Obj]) -> str:
+    """What of ``rules`` is not held, one a line, or "". All of it where that is some thousand lines, the beginning otherwise."""
+    try:
+        missing = covers(chain.from_iterable(held), rules)
+    except TooManyError:
+        return "so many that they are not compared"
+    lines, left = set[str](), MOST_TEXT
+    for rule in compact(missing):
+        if sum(map(len, chain.from_iterable(rule.values()))) > left:
+            lines.add("and more")
+            break
+        line = describe(rule)
+        left -= len(line)
+        lines.add(line)
+    return "\n".join(sorted(lines, key=lambda line: (line[0] != "{", line)))
+
+
+def _product(rule: Obj) -> int:
+    """How many atoms a rule is."""
+    return prod(max(1, len(rule.get(f) or ())) for f in ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"))
 
 
 def check_write(
@@ -72,12 +102,12 @@ async def check_role(
         return
     if old is not None and only_gc_fields_changed(obj, old):
         return
-    text = missing_permissions(index, user, namespace, obj.get("rules") or [])
+    text = await awaited(missing_permissions(index, user, namespace, obj.get("rules") or []))
     if text:
         raise errors.forbidden(GROUP, resource, obj["metadata"].get("name", ""), text)
     if resource == "clusterroles" and (_aggregates(obj) or (old is not None and _aggregates(old))):
         # Aggregation can gather anything later, so it takes full authority to set or change it.
-        if missing_permissions(index, user, namespace, FULL_AUTHORITY):
+        if await awaited(missing_permissions(index, user, namespace, FULL_AUTHORITY)):
             why = "must have cluster-admin privileges to use the aggregationRule"
             raise errors.forbidden(GROUP, resource, obj["metadata"].get("name", ""), why)
 
@@ -106,7 +136,7 @@ async def check_binding(
     rules = index.role_rules(kind, name, namespace)
     if rules is None:
         raise errors.not_found(GROUP, kind.lower(), name)
-    text = missing_permissions(index, user, namespace, rules)
+    text = await awaited(missing_permissions(index, user, namespace, rules))
     if text:
         raise errors.forbidden(GROUP, resource, obj["metadata"].get("name", ""), text)
 

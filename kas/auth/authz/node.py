@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from kas._fastpath import Rule as PolicyRule
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome
-from kas.auth.authz.rules import PolicyRule, Rule
+from kas.auth.authz.roles import Rule
 from kas.auth.user import UserInfo, node_name
 
 _ALLOWED: Outcome = (ALLOW, "", "")

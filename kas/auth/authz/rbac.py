@@ -12,12 +12,12 @@ from an unordered cache, ours is by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kas._fastpath import Decisions, Matcher
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes, Outcome, aggregate
-from kas.auth.authz.rules import PolicyRule
+from kas.auth.authz.roles import Role
 from kas.auth.user import UserInfo, service_account_username
 from kas.meta.field import go_quote
 from kas.observe.caches import Budget
@@ -28,6 +28,7 @@ Row = tuple[tuple[frozenset[str] | None, Outcome], ...]
 GROUP = "rbac.authorization.k8s.io"
 # Of all that is compiled, and the longest name, path or namespace in it: requests may name anything.
 COMPILED_BYTES, LONGEST = 32 << 20, 1024
+MOST_RULES = 10_000  # that a review lists; a role that is bound a thousand times counts a thousand times
 
 
 class _Binding:
@@ -117,8 +118,8 @@ class RbacIndex(Decisions):
         super().__init__()
         self.revision = 0
         self._missing = missing
-        self._cluster_roles: dict[str, list[PolicyRule]] = {}
-        self._roles: dict[tuple[str, str], list[PolicyRule]] = {}
+        self._cluster_roles: dict[str, Role] = {}
+        self._roles: dict[tuple[str, str], Role] = {}
         self._scopes: dict[str, _Scope] = {"": _Scope()}
         self._matchers: dict[tuple, Matcher] = {}
         self._room = Budget("rbac_decisions", "what users may do, compiled", COMPILED_BYTES, LONGEST)
@@ -128,17 +129,24 @@ class RbacIndex(Decisions):
     def put(self, resource: str, obj: Obj) -> None:
         """Adds or replaces an object of ``resource`` (clusterroles, roles, clusterrolebindings, rolebindings)."""
         meta = obj["metadata"]
-        if resource == "clusterroles":
-            self._cluster_roles[meta["name"]] = [PolicyRule(r) for r in obj.get("rules") or ()]
-        elif resource == "roles":
-            self._roles[meta["namespace"], meta["name"]] = [PolicyRule(r) for r in obj.get("rules") or ()]
-        elif resource == "clusterrolebindings":
+        if resource in ("clusterroles", "roles"):
+            self.put_role(meta["namespace"] if resource == "roles" else "", meta["name"], Role(lambda: obj.get("rules") or ()))
+            return
+        if resource == "clusterrolebindings":
             self._scopes[""].put(obj, "")
         elif resource == "rolebindings":
             namespace = meta["namespace"]
             self._scopes.setdefault(namespace, _Scope()).put(obj, namespace)
         else:
             raise ValueError(f"not an RBAC resource: {resource}")
+        self._changed()
+
+    def put_role(self, namespace: str, name: str, role: Role) -> None:
+        """Adds or replaces a role, or with ``namespace`` "" a cluster role."""
+        if namespace:
+            self._roles[namespace, name] = role
+        else:
+            self._cluster_roles[name] = role
         self._changed()
 
     def delete(self, resource: str, namespace: str, name: str) -> None:
@@ -192,33 +200,49 @@ class RbacIndex(Decisions):
 
     # --- listing
 
-    def rules(self, user: UserInfo, namespace: str) -> tuple[list[Obj], str]:
-        """Every PolicyRule that holds for the user in the namespace (and cluster-wide), and the resolution error or ""."""
+    def held(self, user: UserInfo, namespace: str) -> tuple[list[Sequence[Obj]], str]:
+        """The rules of every role the user has in the namespace and cluster-wide, each role once, and the resolution error or ""."""
         m = self.matcher(user)
-        out: list[Obj] = []
+        roles: dict[Role, None] = {}
         errs: list[str] = []
         for ns in dict.fromkeys(("", namespace)):
-            rules, failed = self._scope_rules(m, ns)
-            out.extend(r.source for r, _ in rules)
+            found, failed = self._scope_roles(m, ns)
+            roles.update((role, None) for role, _ in found)
             errs.extend(failed)
-        return out, aggregate(errs)
+        return [role.rules for role in roles], aggregate(errs)
 
     def rules_for(self, user: UserInfo, namespace: str) -> tuple[list[Obj], list[Obj], bool, str]:
-        """SelfSubjectRulesReview's lists: (resource rules, non-resource rules, incomplete, evaluation error)."""
-        rules, error = self.rules(user, namespace)
-        resource, other = [], []
-        for rule in rules:
-            if rule.get("resources"):
-                fields = ("verbs", "apiGroups", "resources", "resourceNames")
-                resource.append({f: list(rule[f]) for f in fields if rule.get(f)})
-            if rule.get("nonResourceURLs"):
-                other.append({f: list(rule[f]) for f in ("verbs", "nonResourceURLs") if rule.get(f)})
-        return resource, other, False, error
+        """SelfSubjectRulesReview's lists: (resource rules, non-resource rules, incomplete, evaluation error). A role counts with each
+        of its bindings; beyond ``MOST_RULES`` the lists are incomplete."""
+        keys = self.matcher(user).keys
+        resource: list[Obj] = []
+        other: list[Obj] = []
+        errs: list[str] = []
+        left = MOST_RULES
+        for ns in dict.fromkeys(("", namespace)):
+            for binding, _, role in self._bound(keys, ns):
+                if role is None:
+                    errs.append(self._missing(*binding.role))
+                    continue
+                rules = role.rules
+                for rule in rules[:left]:
+                    if rule.get("resources"):
+                        fields = ("verbs", "apiGroups", "resources", "resourceNames")
+                        resource.append({f: list(rule[f]) for f in fields if rule.get(f)})
+                    if rule.get("nonResourceURLs"):
+                        other.append({f: list(rule[f]) for f in ("verbs", "nonResourceURLs") if rule.get(f)})
+                left -= len(rules)
+                if left < 0:
+                    return resource, other, True, aggregate([*errs, f"there are more than {MOST_RULES} rules"])
+        return resource, other, False, aggregate(errs)
 
     def role_rules(self, kind: str, name: str, namespace: str) -> list[Obj] | None:
         """The rules a roleRef points to, None when the role does not exist."""
-        compiled = self._cluster_roles.get(name) if kind == "ClusterRole" else self._roles.get((namespace, name))
-        return None if compiled is None else [r.source for r in compiled]
+        role = self._role(kind, name, namespace)
+        return None if role is None else role.rules
+
+    def _role(self, kind: str, name: str, namespace: str) -> Role | None:
+        return self._cluster_roles.get(name) if kind == "ClusterRole" else self._roles.get((namespace, name))
 
     # --- compiling
 
@@ -234,62 +258,70 @@ class RbacIndex(Decisions):
         user.compiled = m
         return m
 
-    def _scope_rules(self, m: Matcher, namespace: str) -> tuple[list[tuple[PolicyRule, str]], list[str]]:
-        """The user's rules in one scope, each with the reason it will give, and the errors met on the way."""
-        known = m.scopes.get(namespace)
-        if known is not None:
-            return known
-        rules: list[tuple[PolicyRule, str]] = []
-        errs: list[str] = []
+    def _bound(self, keys: Iterable[str], namespace: str) -> Iterator[tuple[_Binding, Obj, Role | None]]:
+        """The bindings of one scope that apply, in order of name, with the subject that does and the role, if it is there."""
         scope = self._scopes.get(namespace)
         if scope is not None:
-            for binding, subject in scope.matching(m.keys):
-                kind, name = binding.role
-                role = self._cluster_roles.get(name) if kind == "ClusterRole" else self._roles.get((namespace, name))
-                if role is None:
-                    errs.append(self._missing(kind, name))
-                    continue
+            for binding, subject in scope.matching(keys):
+                yield binding, subject, self._role(*binding.role, namespace)
+
+    def _scope_roles(self, m: Matcher, namespace: str) -> tuple[list[tuple[Role, str]], list[str]]:
+        """The user's roles in one scope, each with the reason it will give, and the errors met on the way. A role that is bound twice gives
+        the reason of the first binding, so the second one is not looked at."""
+        known: tuple[list[tuple[Role, str]], list[str]] | None = m.scopes.get(namespace)
+        if known is not None:
+            return known
+        roles: dict[Role, str] = {}
+        errs: list[str] = []
+        for binding, subject, role in self._bound(m.keys, namespace):
+            kind, name = binding.role
+            if role is None:
+                errs.append(self._missing(kind, name))
+            elif role not in roles:
                 if namespace:
                     what = f"RoleBinding {go_quote(f'{binding.name}/{namespace}')}"
                 else:
                     what = f"ClusterRoleBinding {go_quote(binding.name)}"
                 who = _describe_subject(subject, namespace)
-                reason = f"RBAC: allowed by {what} of {kind} {go_quote(name)} to {who}"
-                rules.extend((r, reason) for r in role)
-            # A namespace nobody has bindings in is not remembered: requests may name any.
-            if self._keeps(len(namespace) + sum(map(len, errs)), 1 + len(rules)):
-                m.scopes[namespace] = rules, errs
-        return rules, errs
+                roles[role] = f"RBAC: allowed by {what} of {kind} {go_quote(name)} to {who}"
+        found = list(roles.items()), errs
+        # A namespace nobody has bindings in is not remembered: requests may name any.
+        if namespace in self._scopes and self._keeps(len(namespace) + sum(map(len, errs)), 1 + len(roles)):
+            m.scopes[namespace] = found
+        return found
 
-    def _all_rules(self, m: Matcher, namespace: str) -> tuple[list[tuple[PolicyRule, str]], list[str]]:
-        rules, errs = self._scope_rules(m, "")
+    def _all_roles(self, m: Matcher, namespace: str) -> tuple[list[tuple[Role, str]], list[str]]:
+        roles, errs = self._scope_roles(m, "")
         if namespace:
-            more, more_errs = self._scope_rules(m, namespace)
-            rules, errs = rules + more, errs + more_errs
-        return rules, errs
+            more, more_errs = self._scope_roles(m, namespace)
+            roles, errs = roles + more, errs + more_errs
+        return roles, errs
 
     def compile_shape(self, m: Matcher, a: Attributes) -> Row:
         """What the user's rules say of every resource request like this one but for its name; asked once for each shape."""
-        rules, errs = self._all_rules(m, a.namespace)
+        roles, errs = self._all_roles(m, a.namespace)
         row: list[tuple[frozenset[str] | None, Outcome]] = []
-        for rule, reason in rules:
-            if rule.matches_resource(a.verb, a.api_group, a.resource, a.subresource):
-                row.append((rule.names, (ALLOW, reason, "")))
-                if rule.names is None:
+        held = 0
+        for role, reason in roles:
+            names = role.names(a.verb, a.api_group, a.resource, a.subresource)
+            if names is None or names:
+                row.append((names, (ALLOW, reason, "")))
+                if names is None:
                     break
+                held += len(names)
         else:
             row.append((None, _no_opinion(errs)))
         done = tuple(row)
         length = len(a.verb) + len(a.api_group) + len(a.resource) + len(a.subresource) + len(a.namespace)
-        if self._keeps(length, 1 + len(row)):
+        if self._keeps(length, 1 + len(row) + held):
             m.shapes[a.verb, a.api_group, a.resource, a.subresource, a.namespace] = done
         return done
 
     def compile_path(self, m: Matcher, a: Attributes) -> Outcome:
         """What the user's rules say of a non-resource path; asked once for each path."""
-        rules, errs = self._all_rules(m, a.namespace)
-        for rule, reason in rules:
-            if rule.matches_path(a.verb, a.path):
+        roles, errs = self._all_roles(m, a.namespace)
+        for role, reason in roles:
+            if role.allows_path(a.verb, a.path):
                 outcome: Outcome = (ALLOW, reason, "")
                 break
         else:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kas.auth.authz.rbac import RbacIndex
+from kas.auth.authz.roles import Role
 from kas.informers import Source
 from kas.informers.reflector import Reflector, split_key
+from kas.meta.aside import LARGE, POOL
 from kas.meta.stored import object_of
 from kas.store import Event, Record
 
@@ -26,12 +28,21 @@ class _Part:
 
     def replace(self, records: Sequence[Record]) -> None:
         for rec in records:
-            self._index.put(self._resource, object_of(rec))
+            self._put(rec)
         self._index.keep_only(self._resource, {split_key(self._prefix, rec.key) for rec in records})
 
     def apply(self, events: Sequence[Event]) -> None:
         for e in events:
             if e.record is not None:
-                self._index.put(self._resource, object_of(e.record))
+                self._put(e.record)
             else:
                 self._index.delete(self._resource, *split_key(self._prefix, e.key))
+
+    def _put(self, rec: Record) -> None:
+        if self._resource not in ("roles", "clusterroles"):
+            self._index.put(self._resource, object_of(rec))
+            return
+        role = Role(lambda: object_of(rec).get("rules") or ())
+        self._index.put_role(*split_key(self._prefix, rec.key), role)
+        if len(rec.json) >= LARGE:
+            POOL.soon(role.prepare)

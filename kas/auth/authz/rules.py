@@ -1,15 +1,16 @@
 """Policy rules: do some cover others, and what they look like in a message.
 
 Pure functions over PolicyRule dicts; the behaviour of component-helpers' ``auth/rbac/validation`` (Covers, CompactRules).
-Whether a rule allows a request is the compiled ``PolicyRule``'s (``plugin/pkg/auth/authorizer/rbac``: RuleAllows).
+Whether a role allows a request is said in ``roles``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
-from kas._fastpath import Rule as PolicyRule
+from kas.auth.authz.roles import beginnings
 from kas.meta.field import go_quote
 
 Rule = dict[str, Any]
@@ -17,49 +18,106 @@ Rule = dict[str, Any]
 
 # --- does one set of rules cover another -----------------------------------------------------------------------------
 
-
-def breakdown(rule: Rule) -> list[Rule]:
-    """A rule as its atoms: one verb, one group, one resource and at most one name, or one verb and one path."""
-    out: list[Rule] = []
-    verbs, names = rule.get("verbs") or (), rule.get("resourceNames") or ()
-    for group in rule.get("apiGroups") or ():
-        for resource in rule.get("resources") or ():
-            for verb in verbs:
-                atom: Rule = {"verbs": [verb], "apiGroups": [group], "resources": [resource]}
-                out.extend({**atom, "resourceNames": [n]} for n in names)
-                if not names:
-                    out.append(atom)
-    for url in rule.get("nonResourceURLs") or ():
-        out.extend({"verbs": [verb], "nonResourceURLs": [url]} for verb in verbs)
-    return out
+MOST_STEPS = 1_000_000  # of looking through what is held, half a second; some thousand for what clusters have
+MOST_MISSING = 10_000  # atoms that are told
 
 
-def covers(owner: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
-    """The atoms of ``wanted`` that no single rule of ``owner`` grants; empty when all is covered."""
-    owners = [PolicyRule(r) for r in owner]
-    return [atom for rule in wanted for atom in breakdown(rule) if not any(_rule_covers(o, atom) for o in owners)]
+class TooManyError(Exception):
+    """It takes too long to find out."""
 
 
-def _rule_covers(owner: PolicyRule, atom: Rule) -> bool:
-    # "*" in the atom is an ordinary word here: only an owner's own "*" covers it.
-    if owner.verbs is not None and atom["verbs"][0] not in owner.verbs:
-        return False
-    if "nonResourceURLs" in atom:
-        # With no groups, resources and names in the atom, only the paths are left to compare, and the owner must not be narrowed by names.
-        url = atom["nonResourceURLs"][0]
-        urls = owner.source.get("nonResourceURLs") or ()
-        return owner.names is None and any(o == url or (o.endswith("*") and url.startswith(o.rstrip("*"))) for o in urls)
-    if owner.groups is not None and atom["apiGroups"][0] not in owner.groups:
-        return False
-    resource = atom["resources"][0]
-    if owner.resources is not None and resource not in owner.resources:
+class _Held:
+    """Rules that are held, found by what they are about. "*" in what is asked for is an ordinary word: only a held "*" covers it."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.left = MOST_STEPS
+        self._rules: list[Rule] = []
+        self._verbs, self._groups, self._resources = (dict[str, set[int]]() for _ in range(3))
+        self._urls, self._prefixes = dict[str, set[int]](), dict[str, set[int]]()
+        self._known: dict[tuple[str, str, str], frozenset[str] | None] = {}
+        for i, rule in enumerate(rules):
+            self._rules.append(rule)
+            for values, by in (("verbs", self._verbs), ("apiGroups", self._groups), ("resources", self._resources)):
+                for value in rule.get(values) or ():
+                    by.setdefault(value, set()).add(i)
+            if not rule.get("resourceNames"):  # paths are not narrowed by names
+                for url in rule.get("nonResourceURLs") or ():
+                    self._urls.setdefault(url, set()).add(i)
+                    if url.endswith("*"):
+                        self._prefixes.setdefault(url.rstrip("*"), set()).add(i)
+
+    def spend(self, steps: int) -> None:
+        """Raises TooManyError when no more steps are left."""
+        self.left -= steps
+        if self.left < 0:
+            raise TooManyError
+
+    def names(self, verb: str, group: str, resource: str) -> frozenset[str] | None:
+        """The names that may be granted: None for all and for none in particular, empty when nothing may be."""
+        key = (verb, group, resource)
+        if key in self._known:
+            return self._known[key]
         _, slash, sub = resource.partition("/")
-        if not slash or sub not in owner.subresources:
-            return False
-    if owner.names is None:
-        return True
-    names: list[str] = atom.get("resourceNames") or []
-    return bool(names) and names[0] in owner.names
+        dimensions = [
+            _sets(self._verbs, verb, "*"), _sets(self._groups, group, "*"),
+            _sets(self._resources, resource, "*", *((f"*/{sub}",) if slash and sub else ())),
+        ]  # fmt: skip
+        dimensions.sort(key=lambda sets: sum(map(len, sets)))
+        first, *others = dimensions
+        found: frozenset[str] | None
+        names: set[str] = set()
+        for members in first:
+            self.spend(1 + len(members))
+            for i in members:
+                if all(any(i in s for s in sets) for sets in others):
+                    said = self._rules[i].get("resourceNames")
+                    if not said:
+                        self._known[key] = None
+                        return None
+                    self.spend(len(said))
+                    names.update(said)
+        found = self._known[key] = frozenset(names)
+        return found
+
+    def has_path(self, verb: str, url: str) -> bool:
+        """Whether one rule allows the verb on the path."""
+        verbs = _sets(self._verbs, verb, "*")
+        self.spend(1 + min(len(url), len(self._prefixes)))
+        for rules in (*_sets(self._urls, url), *(self._prefixes[p] for p in beginnings(self._prefixes, url))):
+            self.spend(len(rules))
+            if any(i in s for s in verbs for i in rules):
+                return True
+        return False
+
+
+def _sets(by: dict[str, set[int]], *keys: str) -> list[set[int]]:
+    return [by[key] for key in dict.fromkeys(keys) if key in by]
+
+
+def covers(owner: Iterable[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+    """The atoms of ``wanted`` (one verb, one group, one resource and at most one name, or one verb and one path) that no single rule of
+    ``owner`` grants, the first ``MOST_MISSING`` of them; empty when all is covered. Raises TooManyError."""
+    held = _Held(owner)
+    return list(islice(_missing(held, wanted), MOST_MISSING))
+
+
+def _missing(held: _Held, wanted: Iterable[Rule]) -> Iterator[Rule]:
+    for rule in wanted:
+        verbs, names = rule.get("verbs") or (), rule.get("resourceNames") or ()
+        for group in rule.get("apiGroups") or ():
+            for resource in rule.get("resources") or ():
+                for verb in verbs:
+                    held.spend(1)
+                    allowed = held.names(verb, group, resource)
+                    if allowed is None:
+                        continue
+                    atom: Rule = {"verbs": [verb], "apiGroups": [group], "resources": [resource]}
+                    held.spend(len(names))
+                    yield from ({**atom, "resourceNames": [n]} for n in names if n not in allowed)
+                    if not names:
+                        yield atom
+        for url in rule.get("nonResourceURLs") or ():
+            yield from ({"verbs": [verb], "nonResourceURLs": [url]} for verb in verbs if not held.has_path(verb, url))
 
 
 def compact(rules: Iterable[Rule]) -> list[Rule]:

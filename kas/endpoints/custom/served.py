@@ -137,9 +137,9 @@ class CustomServed(Served):
 
     # --- objects, on the way through a write
 
-    async def from_storage(self, obj: Obj) -> Obj:
+    async def from_storage(self, obj: Obj, large: bool = False) -> Obj:
         """A stored object in this version, as today's definition has it; the same one, changed in place where need be, if it is stored in
-        this version."""
+        this version. It is read here, ``large`` or not: what is read together is converted together."""
         if self.native or (self.stores and int(obj["metadata"].get("resourceVersion") or 0) > self.state.definition.since):
             return obj
         found = self._here([self.state.read(obj)])

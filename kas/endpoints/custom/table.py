@@ -17,7 +17,7 @@ from kas.meta import errors
 from kas.meta.stored import Stored, object_of
 from kas.registry.registries import Registries
 from kas.registry.versions import Converter
-from kas.store import Event, Record
+from kas.store import PAGE_BYTES, Event, Record
 from kas.types.scheme import Resource, Scheme, TypeDesc, lazy_schema_type, schema_type
 
 if TYPE_CHECKING:  # most servers define nothing, and need none of this; ``_install`` loads it
@@ -86,7 +86,7 @@ class CustomResources:
         names: set[str] = set()
         start = ""
         while True:
-            page = self._registries.store.range(self._root, start, PAGE)
+            page = self._registries.store.range(self._root, start, PAGE, max_bytes=PAGE_BYTES)
             names.update(self._put(rec) for rec in page.records)
             if not page.more:
                 break
@@ -190,7 +190,7 @@ class CustomResources:
             d = state.definition
             prefix, start = f"/registry/{d.group}/{d.names['plural']}/", ""
             while True:
-                page = self._registries.store.range(prefix, start, PAGE)
+                page = self._registries.store.range(prefix, start, PAGE, max_bytes=PAGE_BYTES)
                 if any(rec.revision <= d.since for rec in page.records):
                     break
                 if not page.more:

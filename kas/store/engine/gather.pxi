@@ -20,7 +20,13 @@ cdef inline int push(Gather *g, const char *head, size_t head_len, const char *b
     g.items[g.n].body = body
     g.items[g.n].body_len = body_len
     g.n += 1
+    g.held += body_len
     return 0
+
+
+cdef inline bint page_full(const Gather *g) noexcept nogil:
+    """Whether the page is: only what belongs to the run of its last record is of interest still."""
+    return (g.limit and g.n >= g.limit) or (g.max_bytes and g.held >= g.max_bytes)
 
 
 cdef inline bint same_run(const char *a, const char *b) noexcept nogil:
@@ -48,14 +54,18 @@ cdef void sort_runs(Gather *g) noexcept nogil:
 
 
 cdef void cut(Gather *g) noexcept nogil:
-    """Sorts runs, then cuts a run that went beyond the limit."""
+    """Sorts runs, then cuts a run that went beyond the limits."""
+    cdef size_t end = 0, held = 0
     sort_runs(g)
-    if g.limit and g.n > g.limit:
-        g.next_key = head_key(g.items[g.limit].head)
-        g.next_len = (<const Head *>g.items[g.limit].head).key_len
-        g.remaining = g.remaining + g.n - g.limit if g.count else -1
+    while end < g.n and not (g.limit and end >= g.limit) and not (g.max_bytes and held >= g.max_bytes):
+        held += g.items[end].body_len
+        end += 1
+    if end < g.n:
+        g.next_key = head_key(g.items[end].head)
+        g.next_len = (<const Head *>g.items[end].head).key_len
+        g.remaining = g.remaining + g.n - end if g.count else -1
         g.more = True
-        g.n = g.limit
+        g.n = end
 
 
 cdef inline bint beyond(Gather *g, const char *first, const char *head) noexcept nogil:
@@ -159,7 +169,7 @@ cdef int gather(Env env, void *txn, Matcher matcher, Gather *g) noexcept nogil:
         if skipping and compare(head_key(<char *>h.data), (<Head *>h.data).key_len, g.start, g.start_len) < 0:
             rc = L.cursor_get(cursor, &k, &h, OP_NEXT)
             continue
-        if g.limit and g.n >= g.limit and not same_run(g.items[g.n - 1].head, <char *>h.data):
+        if page_full(g) and not same_run(g.items[g.n - 1].head, <char *>h.data):
             first = <char *>h.data
             while rc == 0 and k.size >= g.prefix_len and kas_same(<char *>k.data, g.prefix, g.prefix_len):
                 if g.next_key != NULL and not (k.size == KEY_HASHED and same_run(first, <char *>h.data)):
@@ -263,7 +273,7 @@ cdef int gather_old(Env env, void *txn, Matcher matcher, Gather *g, dict undo) e
                 break
         else:
             head, head_len = <char *>h.data, h.size
-        if g.limit and g.n >= g.limit and not same_run(g.items[g.n - 1].head, head):
+        if page_full(g) and not same_run(g.items[g.n - 1].head, head):
             if first == NULL:
                 first = head
             if not beyond(g, first, head):

@@ -115,7 +115,7 @@ cdef list found_records(Gather *g, list opened):
 
 
 def scan(Env env not None, str prefix not None, str start="", size_t limit=0, uint64_t revision=0, Matcher matcher=None,
-         bint count=False, int mode=MODE_RECORDS, bytes lead=b"{", wrap=None) -> RangeResult:
+         bint count=False, int mode=MODE_RECORDS, bytes lead=b"{", wrap=None, size_t max_bytes=0) -> RangeResult:
     """Reads a range in one transaction; see the store contract for the arguments.
 
     Modes: 0 records, 1 JSON items, 2 JSON items cut after the metadata, 3 count only, 4 protobuf items (field 2 of a list).
@@ -157,6 +157,7 @@ def scan(Env env not None, str prefix not None, str start="", size_t limit=0, ui
     if g.start_len == 0:
         g.start, g.start_len = b"\x00", 1
     g.limit, g.count, g.want_body = limit, count, mode != MODE_COUNT
+    g.max_bytes, g.held = max_bytes, 0
     g.remaining, g.more, g.next_key, g.next_len = 0, False, NULL, 0
     g.refuses_plain = env.transformer_for is not None and mode != MODE_COUNT and refused_plain(env, prefix) is not None
     rc = env.begin_read(&txn)

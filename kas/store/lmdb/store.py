@@ -122,10 +122,11 @@ class LMDBStore(Store):
         return record
 
     def range(
-        self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False
+        self, prefix: str, start: str = "", limit: int = 0, revision: int = 0, matcher: Matcher | None = None, count: bool = False,
+        *, max_bytes: int = 0,
     ) -> RangeResult:
         """A page of records."""
-        return self._scan(prefix, start, limit, revision, matcher, count, _RECORDS, b"{", None)
+        return self._scan(prefix, start, limit, revision, matcher, count, _RECORDS, b"{", None, max_bytes)
 
     def range_json(
         self,
@@ -139,10 +140,11 @@ class LMDBStore(Store):
         lead: bytes = b"{",
         metadata_only: bool = False,
         wrap: Wrap | None = None,
+        max_bytes: int = 0,
     ) -> RangeResult:
         """A page as the bytes of JSON items; without the GIL when it is large."""
         mode = _METADATA if metadata_only else _JSON
-        return self._scan(prefix, start, limit, revision, matcher, count, mode, lead, wrap)
+        return self._scan(prefix, start, limit, revision, matcher, count, mode, lead, wrap, max_bytes)
 
     def range_protobuf(
         self,
@@ -154,13 +156,14 @@ class LMDBStore(Store):
         count: bool = False,
         *,
         wrap: Wrap | None = None,
+        max_bytes: int = 0,
     ) -> RangeResult:
         """A page as field 2 of a protobuf list."""
-        return self._scan(prefix, start, limit, revision, matcher, count, _PROTOBUF, b"", wrap)
+        return self._scan(prefix, start, limit, revision, matcher, count, _PROTOBUF, b"", wrap, max_bytes)
 
     def count(self, prefix: str) -> int:
         """How many keys stand under a prefix."""
-        return self._scan(prefix, "", 0, 0, None, False, _COUNT, b"", None).count
+        return self._scan(prefix, "", 0, 0, None, False, _COUNT, b"", None, 0).count
 
     def stale(self, record: Record) -> bool:
         """Whether a write would store the record otherwise than it is stored."""
@@ -180,9 +183,10 @@ class LMDBStore(Store):
         mode: int,
         lead: bytes,
         wrap: Wrap | None,
+        max_bytes: int,
     ) -> RangeResult:
         try:
-            result = _engine.scan(self._env, prefix, start, limit, revision, matcher, count, mode, lead, wrap)
+            result = _engine.scan(self._env, prefix, start, limit, revision, matcher, count, mode, lead, wrap, max_bytes)
         except LookupError as e:
             _translate(e)
         self.shared.memory.publish(result.revision)

@@ -1,0 +1,96 @@
+"""A role as decisions look at it: its rules, found by what they are about.
+
+``pkg/registry/rbac/validation/rule.go``. All rules of a role give the same reason, so what a role says of a kind of request is which names
+it allows; the order of its rules does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+Rule = dict[str, Any]
+
+
+class _Found(NamedTuple):
+    """A role's rules: all of them; by resource as they are written ("pods", "pods/log", "*/scale", "*"); those about paths, by path and by
+    what stands before a "*"."""
+
+    rules: list[Rule]
+    resources: dict[str, list[Rule]]
+    paths: dict[str, list[Rule]]
+    prefixes: dict[str, list[Rule]]
+
+
+class Role:
+    """The rules that ``load`` gives, read when they are first asked for: most roles of a cluster are somebody else's."""
+
+    __slots__ = ("_found", "_load")
+
+    def __init__(self, load: Callable[[], Sequence[Rule]]) -> None:
+        self._load: Callable[[], Sequence[Rule]] | None = load
+        self._found: _Found | None = None
+
+    def prepare(self) -> _Found:
+        """Reads the rules; any thread may, and what a second one makes is the same."""
+        found, load = self._found, self._load
+        if found is not None:
+            return found
+        assert load is not None  # it goes after there is what it gives
+        rules = list(load())
+        found = _Found(rules, {}, {}, {})
+        for rule in rules:
+            for resource in rule.get("resources") or ():
+                _add(found.resources, resource, rule)
+            for url in rule.get("nonResourceURLs") or ():
+                _add(found.paths, url, rule)
+                if url.endswith("*"):
+                    _add(found.prefixes, url.rstrip("*"), rule)
+        self._found = found
+        self._load = None
+        return found
+
+    @property
+    def rules(self) -> list[Rule]:
+        """All of them, as they are stored; not to be changed."""
+        return self.prepare().rules
+
+    def names(self, verb: str, group: str, resource: str, subresource: str) -> frozenset[str] | None:
+        """The names that such requests may be about: None for all, empty for none."""
+        by = self.prepare().resources
+        wanted = (f"{resource}/{subresource}", f"*/{subresource}", "*") if subresource else (resource, "*")
+        found: set[str] = set()
+        for key in wanted:
+            for rule in by.get(key, ()):
+                if _has(rule.get("verbs"), verb) and _has(rule.get("apiGroups"), group):
+                    names = rule.get("resourceNames")
+                    if not names:
+                        return None
+                    found.update(names)
+        return frozenset(found)
+
+    def allows_path(self, verb: str, path: str) -> bool:
+        """Whether a rule is about the path."""
+        known = self.prepare()
+        if any(_has(rule.get("verbs"), verb) for key in (path, "*") for rule in known.paths.get(key, ())):
+            return True
+        return any(_has(rule.get("verbs"), verb) for key in beginnings(known.prefixes, path) for rule in known.prefixes[key])
+
+
+def beginnings(prefixes: dict[str, Any], text: str) -> list[str]:
+    """Those of ``prefixes`` that ``text`` begins with: asked by their lengths or one by one, whichever are fewer."""
+    if len(prefixes) <= len(text):
+        return [p for p in prefixes if text.startswith(p)]
+    return [p for n in range(len(text) + 1) if (p := text[:n]) in prefixes]
+
+
+def _add(by: dict[str, list[Rule]], key: str, rule: Rule) -> None:
+    found = by.get(key)
+    if found is None:
+        by[key] = [rule]
+    elif found[-1] is not rule:
+        found.append(rule)
+
+
+def _has(values: Sequence[str] | None, value: str) -> bool:
+    return bool(values) and (value in values or "*" in values)  # type: ignore[operator]
