@@ -127,6 +127,40 @@ def test_rows_are_listed_selected_and_printed(helpdesk):
     assert names("") == ["b"]
 
 
+def test_rows_are_listed_in_pages(helpdesk):
+    call, path = Caller(helpdesk), f"{HELPDESK}/namespaces/paged/tickets"
+    assert call("POST", "/api/v1/namespaces", {"metadata": {"name": "paged"}})[0] == 201
+    for name in ("b", "a-b", "a", "c", "d"):
+        assert call("POST", path, ticket(name))[0] == 201
+    pages, token = [], ""
+    while True:
+        found = call("GET", f"{path}?limit=2&continue={token}")[1]
+        token = found["metadata"].get("continue") or ""
+        pages.append(([o["metadata"]["name"] for o in found["items"]], found["metadata"].get("remainingItemCount")))
+        if len(pages) == 1:
+            # A page is what there is now, behind where the last one ended: the same object does not come twice.
+            assert call("DELETE", f"{path}/a-b")[0] == 200 and call("POST", path, ticket("a-a"))[0] == 201
+        if not token:
+            break
+    assert pages == [(["a", "a-b"], 3), (["b", "c"], 1), (["d"], None)]
+    selected = call("GET", f"{path}?limit=1&labelSelector=of%20in%20(a,b)")[1]["metadata"]
+    assert selected["continue"] and "remainingItemCount" not in selected
+    assert [o["metadata"]["name"] for o in call("DELETE", f"{path}?limit=2")[1]["items"]] == ["a", "a-a"]
+    assert call("GET", f"{path}?limit=1&continue=nonsense")[0] == 400
+
+
+def test_a_dry_run_changes_no_row(helpdesk):
+    call, path = Caller(helpdesk), f"{HELPDESK}/namespaces/default/tickets"
+    code, made = call("POST", f"{path}?dryRun=All", ticket("tried"))
+    assert code == 201 and made["spec"]["priority"] == 3 and call("GET", f"{path}/tried")[0] == 404
+    assert call("POST", f"{path}?dryRun=All", ticket("tried", priority=9))[0] == 422
+    assert call("POST", path, ticket("tried"))[0] == 201
+    merge = "application/merge-patch+json"
+    assert call("PATCH", f"{path}/tried?dryRun=All", {"spec": {"priority": 1}}, merge)[1]["spec"]["priority"] == 1
+    assert call("DELETE", f"{path}/tried?dryRun=All")[0] == 200
+    assert call("GET", f"{path}/tried")[1]["spec"]["priority"] == 3
+
+
 def test_rows_are_applied(helpdesk):
     call, path = Caller(helpdesk), f"{HELPDESK}/namespaces/default/tickets/applied"
     apply = "application/apply-patch+yaml"
