@@ -199,6 +199,46 @@ def test_rows_are_watched(helpdesk):
         assert sorted(e["object"]["metadata"]["name"] for e in events) == ["a", "b"]
 
 
+def test_a_watch_that_goes_on_tells_what_is_selected_no_more(helpdesk):
+    call, path, merge = Caller(helpdesk), f"{HELPDESK}/namespaces/resumed/tickets", "application/merge-patch+json"
+    assert call("POST", "/api/v1/namespaces", {"metadata": {"name": "resumed"}})[0] == 201
+    for name in ("a", "b", "c"):
+        assert call("POST", path, ticket(name))[0] == 201
+    query = "watch=true&labelSelector=of%20in%20(a,b)"
+    version = call("GET", path)[1]["metadata"]["resourceVersion"]
+    with Caller(helpdesk).watch(f"{path}?{query}&resourceVersion={version}") as events:
+        assert call("PATCH", f"{path}/a", {"metadata": {"labels": {"of": "x"}}}, merge)[0] == 200
+        assert call("PATCH", f"{path}/b", {"spec": {"priority": 1}}, merge)[0] == 200
+        assert call("DELETE", f"{path}/b")[0] == 200
+        found = [(e["type"], e["object"]["metadata"]["name"]) for e in (next(events) for _ in range(3))]
+    assert found == [("DELETED", "a"), ("MODIFIED", "b"), ("DELETED", "b")]
+    # Names do not change: of others there is nothing to tell.
+    version = call("GET", path)[1]["metadata"]["resourceVersion"]
+    with Caller(helpdesk).watch(f"{path}?watch=true&fieldSelector=metadata.name%3Da&resourceVersion={version}") as events:
+        for name in ("c", "a"):
+            assert call("PATCH", f"{path}/{name}", {"spec": {"priority": 2}}, merge)[0] == 200
+        assert next(events)["object"]["metadata"]["name"] == "a"
+
+
+def test_initial_events_of_a_virtual_watch_have_an_end(helpdesk):
+    call, path = Caller(helpdesk), f"{HELPDESK}/namespaces/initial/tickets"
+    assert call("POST", "/api/v1/namespaces", {"metadata": {"name": "initial"}})[0] == 201
+    for name in ("a", "b"):
+        assert call("POST", path, ticket(name))[0] == 201
+    version = call("GET", path)[1]["metadata"]["resourceVersion"]
+    query = "watch=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    with Caller(helpdesk).watch(f"{path}?{query}&sendInitialEvents=true&labelSelector=of%21%3Db") as events:
+        first, end = next(events), next(events)
+        assert (first["type"], first["object"]["metadata"]["name"]) == ("ADDED", "a")
+        assert (end["type"], end["object"]["metadata"]["annotations"]) == ("BOOKMARK", {"k8s.io/initial-events-end": "true"})
+        assert end["object"]["metadata"]["resourceVersion"] == version
+        assert call("DELETE", f"{path}/b")[0] == call("DELETE", f"{path}/a")[0] == 200
+        assert next(events)["object"]["metadata"]["name"] == "a"  # the client never had the other one
+    with Caller(helpdesk).watch(f"{path}?{query}&sendInitialEvents=false") as events:
+        assert call("POST", path, ticket("new"))[0] == 201
+        assert next(events)["object"]["metadata"]["name"] == "new"
+
+
 def test_a_virtual_group_is_discovered(helpdesk):
     call = Caller(helpdesk)
     (tickets, status) = call("GET", HELPDESK)[1]["resources"]

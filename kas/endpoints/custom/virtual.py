@@ -34,7 +34,7 @@ from kas.registry import pipeline
 from kas.registry import rest as storages
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
-from kas.registry.rest import VirtualResource
+from kas.registry.rest import ObjectList, VirtualResource
 from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Decoded, Shown
 from kas.request.http import Request, Response, Result, with_body
@@ -250,8 +250,13 @@ class VirtualResources:
         return {**served.list_meta, **meta}, [served.shown(by_key[key]) for key in keys]
 
     def _watch(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
-        ctx = self._context(req, namespace)
-        return VirtualWatch.begin(req, served, name, self._rest.watches, lambda v: served.resource_of.storage.watch(ctx, v), selects)
+        ctx, storage = self._context(req, namespace), served.resource_of.storage
+
+        async def listed() -> ObjectList:
+            found: ObjectList = await awaited(storage.list(ctx)) if hasattr(storage, "list") else ObjectList(())
+            return found
+
+        return VirtualWatch.begin(req, served, name, self._rest.watches, lambda v: storage.watch(ctx, v), listed, selects)
 
     async def _create(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         if name:
