@@ -30,7 +30,8 @@ class VirtualWatch:
     """One client's watch; one event is taken from the storage when the one before has been written, so that nothing piles up here."""
 
     def __init__(
-        self, served: VirtualServed, name: str, o: ListOptions, encoder: Encoder, watches: Watches, open: Open, list_: List, selects: Selects,
+        self, served: VirtualServed, name: str, o: ListOptions, encoder: Encoder, watches: Watches, open: Open, list_: List,
+        selects: Selects,
     ) -> None:  # fmt: skip
         self.served, self._name, self._options, self._encoder = served, name, o, encoder
         self._watches, self._open, self._list, self._selects = watches, open, list_, selects
