@@ -91,6 +91,7 @@ from kas.registry.bootstrap import Entry
 from kas.registry.bootstrapper import Bootstrapper
 from kas.registry.registries import Registries
 from kas.request.http import Handler, Response
+from kas.request.negotiation import CUSTOM
 from kas.request.requestinfo import RequestInfo
 from kas.store import Store
 from kas.store.shared import Shared
@@ -395,10 +396,16 @@ class Server:
             lambda: self.documents.openapi, lambda: self.documents.refresh_discovery(), self._for_one_backend(),
             "RemoteRequestHeaderUID" in self.features, self.metrics, self.egress.cluster,
         )  # fmt: skip
-        self.director = Director(self.rest.handle, self.rest.resources, self.aggregator.claims)
-        if self.virtual is not None:
-            self.director.fallback(self.virtual)
-        self.director.fallback(Lazy(self._custom_handler))
+        rest: Any = self.rest.handle
+        others: list[Any] = [self.virtual] if self.virtual is not None else []
+        others.append(Lazy(self._custom_handler))
+        if "CBORServingAndStorage" in self.features:
+            from kas.endpoints.cbor import speaking  # alpha, and off
+
+            rest, others = speaking(rest), [speaking(handler, CUSTOM) for handler in others]
+        self.director = Director(rest, self.rest.resources, self.aggregator.claims)
+        for handler in others:
+            self.director.fallback(handler)
         virtual = self.virtual
         versions = [*discovery.builtin_versions(self.served, self.scheme.groups), *(virtual.versions() if virtual is not None else ())]
         parts = virtual.parts() if virtual is not None else []

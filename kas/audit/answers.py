@@ -41,6 +41,10 @@ def as_json(headers: Headers, body: bytes, whole: bool) -> bytes | None:
         from kas.types import yaml_codec  # PyYAML is large
 
         return _object(yaml_codec.decode(body)[0])
+    if media == b"application/cbor" and (whole or b"FStatus" in body):
+        from kas.types import cbor  # behind a gate
+
+        return _object(cbor.decode(body))
     return None
 
 

@@ -26,6 +26,7 @@ GOVERNED = {
     "AllowUnsafeMalformedObjectDeletion": "ignoreStoreReadErrorWithClusterBreakingPotential, and how unreadable objects are told",
     "APIResponseCompression": "gzip of large answers",
     "APIServerIdentity": "the Lease of this API server in kube-system",
+    "CBORServingAndStorage": "application/cbor of bodies, answers and watches; what is stored stays JSON",
     "ClusterTrustBundle": "clustertrustbundles are served, once their version is on; rules of bootstrap roles",
     "ComponentFlagz": "/flagz",
     "ComponentStatusz": "/statusz",

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from kas.aggregator.aggregator import Aggregator
 from kas.controllers.client import Client, split_key
+from kas.controllers.garbage_remote import RemoteOwners
 from kas.controllers.graph import FOREGROUND, ORPHAN, Graph, Node, same_ties, uid_of
 from kas.controllers.queue import WorkQueue
 from kas.meta.errors import ApiError
@@ -16,8 +18,9 @@ from kas.registry.registries import Registries
 from kas.store import PAGE_BYTES, Event, Record
 
 WORKERS = 16  # deletions in flight share group commits
+ASKING = 4  # questions to other servers
 PAGE = 500
-UNKNOWN_KIND_S = 30.0
+ASK_AGAIN_S = 30.0  # where nobody tells: a kind that is not served, an owner that another server keeps
 MEMORY = 10000
 # These say nothing of ownership to the collector upstream either.
 IGNORED = frozenset({("", "events"), ("events.k8s.io", "events")})
@@ -29,11 +32,14 @@ class GarbageCollector:
 
     name = "garbage-collector-controller"
 
-    def __init__(self, registries: Registries) -> None:
+    def __init__(self, registries: Registries, aggregator: Aggregator) -> None:
+        self._remote = RemoteOwners(aggregator)
         self.client = Client(registries, "kube-controller-manager", "system:serviceaccount:kube-system:generic-garbage-collector")
         self.store = registries.store
         self.graph = Graph()
         self.queue = WorkQueue(self._work, self.name)
+        # What has owners that another server keeps: its answers are waited for where nobody else waits.
+        self.asking = WorkQueue(self._ask, f"{self.name}-remote")
         self._roots: dict[str, Registry] = {}
         self._lost, self._whole = asyncio.Event(), asyncio.Event()  # changes were missed; the graph holds all there is
         self._told: dict[tuple[str, str], None] = {}
@@ -48,6 +54,7 @@ class GarbageCollector:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.queue.run(WORKERS))
+                group.create_task(self.asking.run(ASKING))
                 while True:
                     await self._scan()
                     if not self._lost.is_set():
@@ -56,6 +63,7 @@ class GarbageCollector:
                     self._lost.clear()
                     self.graph.clear()
                     self.queue.clear()
+                    self.asking.clear()
         finally:
             reflector.stop()
             self._whole.clear()
@@ -125,8 +133,15 @@ class GarbageCollector:
             return None  # it goes by itself; its dependents are looked at then
         return await self._collect(reg, node)
 
-    async def _collect(self, reg: Registry, node: Node) -> float | None:
-        """``attemptToDeleteItem``: what becomes of an object depends on which of its owners are there."""
+    async def _ask(self, key: str) -> float | None:
+        node, reg = self.graph.nodes.get(key), self._registry(key)
+        if node is None or reg is None or node.deleting:
+            return None
+        return await self._collect(reg, node, self._remote)
+
+    async def _collect(self, reg: Registry, node: Node, remote: RemoteOwners | None = None) -> float | None:
+        """``attemptToDeleteItem``: what becomes of an object depends on which of its owners are there. Without ``remote`` an object with
+        an owner that is not kept here waits for its turn to be asked about."""
         rec = self.store.get(node.key)
         if rec is None:
             return None
@@ -138,10 +153,20 @@ class GarbageCollector:
         solid: list[Any] = []
         dangling: list[Any] = []
         waiting: list[Any] = []
+        again: float | None = None
         for ref in refs:
-            state = self._owner_state(reg, namespace, ref)
+            owners = self.client.registries.of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
+            if not self._remote.keep(ref):
+                if owners is None:
+                    return ASK_AGAIN_S
+                state: str | None = self._owner_state(owners, namespace, ref)
+            elif remote is None:
+                self.asking.add(node.key)
+                return None
+            else:
+                state, again = await remote.state(namespace, ref), ASK_AGAIN_S
             if state is None:
-                return UNKNOWN_KIND_S
+                return again
             if state == "invalid":
                 await self._tell_invalid(reg, node, namespace, name, ref)
                 return None
@@ -151,7 +176,7 @@ class GarbageCollector:
         if solid:
             if dangling or waiting:
                 await self._drop_references(reg, node, {r["uid"] for r in (*dangling, *waiting)})
-            return None
+            return again
         dependents = self.graph.dependents.get(node.uid)
         finalizers = meta.get("finalizers") or ()
         if waiting and dependents:
@@ -189,11 +214,8 @@ class GarbageCollector:
     def _references(rec: Record) -> Any:
         return object_of(rec)["metadata"].get("ownerReferences")
 
-    def _owner_state(self, reg: Registry, namespace: str, ref: dict[str, Any]) -> str | None:
-        """solid, dangling, waiting (for its dependents, this one too) or invalid; None when the kind is not served."""
-        owners = self.client.registries.of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
-        if owners is None:
-            return None
+    def _owner_state(self, owners: Registry, namespace: str, ref: dict[str, Any]) -> str:
+        """solid, dangling, waiting (for its dependents, this one too) or invalid."""
         if owners.resource.namespaced and not namespace:
             return "invalid"
         rec = self.store.get(owners.root + (f"{namespace}/" if owners.resource.namespaced else "") + ref.get("name", ""))
@@ -229,7 +251,7 @@ class GarbageCollector:
     async def _remove_finalizer(self, reg: Registry, node: Node, finalizer: str) -> None:
         def change(obj: dict[str, Any]) -> bool:
             had = obj["metadata"].get("finalizers") or []
-            obj["metadata"]["finalizers"] = [f for f in had if f != finalizer]
+            _keep(obj["metadata"], "finalizers", [f for f in had if f != finalizer])
             return finalizer in had
 
         namespace, name = split_key(reg, node.key)
@@ -238,8 +260,9 @@ class GarbageCollector:
     async def _drop_references(self, reg: Registry, node: Node, uids: set[str]) -> None:
         def change(obj: dict[str, Any]) -> bool:
             had = obj["metadata"].get("ownerReferences") or []
-            obj["metadata"]["ownerReferences"] = [r for r in had if r.get("uid") not in uids]
-            return len(obj["metadata"]["ownerReferences"]) != len(had)
+            left = [r for r in had if r.get("uid") not in uids]
+            _keep(obj["metadata"], "ownerReferences", left)
+            return len(left) != len(had)
 
         namespace, name = split_key(reg, node.key)
         await self.client.update(reg, namespace, name, change, uid=node.uid)
@@ -284,6 +307,13 @@ class GarbageCollector:
         involved["apiVersion"] = f"{r.group}/{r.version}" if r.group else r.version
         message = f'ownerRef {where} does not exist in namespace "{namespace}"'
         await self.client.warn(involved, "OwnerRefInvalidNamespace", message, self.name)
+
+
+def _keep(meta: dict[str, Any], name: str, left: list[Any]) -> None:
+    """A list of the metadata, which is left out when nothing is in it: of custom resources what is written is what is stored."""
+    meta[name] = left
+    if not left:
+        del meta[name]
 
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:

@@ -11,16 +11,11 @@ import orjson
 
 from kas.aggregator.aggregator import Aggregator
 from kas.aggregator.apiservices import APIService
-from kas.auth.user import UserInfo
 from kas.client.http import BackendError
+from kas.controllers.backends import Backends
 from kas.controllers.namespace_conditions import Findings
 
-USER = UserInfo(
-    "system:serviceaccount:kube-system:namespace-controller",
-    ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"),
-)
-TIMEOUT_S, MOST_BYTES, PAGE = 30.0, 16 << 20, 500
-_JSON = [(b"accept", b"application/json"), (b"content-type", b"application/json")]
+PAGE = 500
 _BACKGROUND = orjson.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"})
 NOT_FOUND, NOT_ALLOWED = 404, 405
 Resource = tuple[APIService, str, frozenset[str]]  # who serves it, its name, its verbs
@@ -30,7 +25,7 @@ class RemoteContent:
     """Of the backends that the ``aggregator`` of the worker knows."""
 
     def __init__(self, aggregator: Aggregator) -> None:
-        self._aggregator = aggregator
+        self._aggregator, self._backends = aggregator, Backends(aggregator, "namespace-controller")
 
     async def empty(self, namespace: str, found: Findings) -> None:
         """Delete everything in the namespace that can be, and tell what stays, what failed, and who could not say what there is."""
@@ -92,12 +87,7 @@ class RemoteContent:
         return [i.get("metadata") or {} for i in items or () if isinstance(i, dict)]
 
     async def _ask(self, service: APIService, method: str, path: str, query: str = "") -> tuple[int, Any]:
-        body = _BACKGROUND if method == "DELETE" else b""
-        status, _, data = await self._aggregator.proxy.ask(service, method, path, USER, _JSON, MOST_BYTES, TIMEOUT_S, query, body)
-        try:
-            return status, orjson.loads(data)
-        except orjson.JSONDecodeError:
-            return status, None
+        return await self._backends.ask(service, method, path, query, _BACKGROUND if method == "DELETE" else b"")
 
 
 def _message(status: int, value: Any) -> str:

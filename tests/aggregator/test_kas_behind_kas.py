@@ -35,7 +35,7 @@ def directory(tmp_path_factory):
 
 
 def test_a_group_of_one_server_is_anothers(directory, behind, connect):
-    flags = ("--unsafe-no-fsync", "--controllers=namespace-controller")
+    flags = ("--unsafe-no-fsync", "--controllers=namespace-controller,garbage-collector-controller")
     with KasServer(directory, *flags) as whole:
         assert connect(whole)("GET", f"{SERVICES}/{NAME}")[0] == 200
     with KasServer(directory, *flags, "--runtime-config=batch/v1=false", workers=2) as server:
@@ -57,6 +57,7 @@ def test_a_group_of_one_server_is_anothers(directory, behind, connect):
         assert "/apis/batch/v1/namespaces/{namespace}/jobs" in call("GET", "/openapi/v2")[1]["paths"]
         address = call("GET", "/openapi/v3")[1]["paths"]["apis/batch/v1"]["serverRelativeURL"]
         assert "/apis/batch/v1/namespaces/{namespace}/jobs" in call("GET", address)[1]["paths"]
+        owns(call)
         empties(call, connect(behind), server)
         assert "panic" not in server.output
 
@@ -77,6 +78,33 @@ def use(call, server) -> None:
     watch.close()
     table = call("GET", JOBS, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")[1]
     assert table["rows"][0]["cells"][0] == "job"
+
+
+def owns(call) -> None:
+    """What is owned by an object of another server goes when that one is gone, or is another by now."""
+    maps = "/api/v1/namespaces/default/configmaps"
+
+    def owned(called: str, owner: dict, **reference) -> dict:
+        ref = {"apiVersion": "batch/v1", "kind": "Job", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], **reference}
+        return {"metadata": {"name": called, "ownerReferences": [ref]}}
+
+    def names() -> set[str]:
+        return {o["metadata"]["name"] for o in call("GET", maps)[1]["items"]}
+
+    code, owner = call("POST", JOBS, {"metadata": {"name": "owner"}, **JOB})
+    assert code == 201
+    for made in (owned("kept", owner), owned("other", owner, uid="of-another"), owned("nobody", owner, name="no")):
+        assert call("POST", maps, made)[0] == 201
+    # Owned by a kind of the group that nobody serves: nobody can tell, and it stays.
+    assert call("POST", maps, owned("unknown", owner, kind="Workflow"))[0] == 201
+    until(lambda: not names() & {"other", "nobody"}, PATIENCE_S)
+    assert names() >= {"kept", "unknown"}
+    assert call("DELETE", f"{JOBS}/owner", {"propagationPolicy": "Background"})[0] == 200
+    # Its owner is asked for again by and by; at once when its references change.
+    changed = owned("kept", owner, blockOwnerDeletion=True)
+    assert call("PATCH", f"{maps}/kept", changed, "application/merge-patch+json")[0] == 200
+    until(lambda: "kept" not in names(), PATIENCE_S)
+    assert "unknown" in names()
 
 
 def empties(call, other, server) -> None:

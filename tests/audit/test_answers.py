@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from kas.audit.answers import as_json
+from kas.types import cbor
 from kas.types.scheme import BUILTIN, encode_protobuf, envelope
 
 JSON, YAML, PROTOBUF = b"application/json", b"application/yaml", b"application/vnd.kubernetes.protobuf"
@@ -21,7 +22,7 @@ def protobuf(value: dict) -> bytes:
 
 
 @pytest.mark.parametrize("value", [OBJECT, STATUS])
-@pytest.mark.parametrize("form", ["json", "pretty", "yaml", "protobuf", "gzip"])
+@pytest.mark.parametrize("form", ["json", "pretty", "yaml", "protobuf", "cbor", "gzip"])
 def test_objects_in_every_form(value, form):
     headers, body = [(b"content-type", JSON)], orjson.dumps(value) + b"\n"
     if form == "pretty":
@@ -30,6 +31,8 @@ def test_objects_in_every_form(value, form):
         headers, body = [(b"content-type", YAML)], b"apiVersion: v1\nkind: %s\nmetadata: {}\n" % value["kind"].encode()
     elif form == "protobuf":
         headers, body = [(b"content-type", PROTOBUF)], protobuf(value)
+    elif form == "cbor":
+        headers, body = [(b"content-type", b"application/cbor")], cbor.encode(value)
     elif form == "gzip":
         headers, body = [(b"content-type", JSON), (b"content-encoding", b"gzip")], gzip.compress(body)
     found = as_json(headers, body, whole=True)

@@ -104,6 +104,30 @@ def test_orphan_leaves_the_dependents_without_owner(call):
     assert call("GET", path("Pod", ns, "p0"))[1]["metadata"]["ownerReferences"][0]["name"] == "r"
 
 
+def test_a_custom_resource_without_owner_has_no_empty_list(call):
+    ns, group = new_namespace(call, "orphaned-customs"), "garbage.example.com"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    spec = {
+        "group": group, "scope": "Namespaced", "names": {"plural": "foos", "kind": "Foo"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+    }  # fmt: skip
+    definition = {"metadata": {"name": f"foos.{group}"}, "spec": spec}
+    assert call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)[0] == 201
+    foos = f"/apis/{group}/v1/namespaces/{ns}/foos"
+    until(lambda: call("GET", foos)[0] == 200)
+
+    def foo(name: str, **meta) -> dict:
+        code, made = call("POST", foos, {"apiVersion": f"{group}/v1", "kind": "Foo", "metadata": {"name": name, **meta}})
+        assert code == 201, made
+        return made
+
+    owner = foo("owner")
+    foo("owned", ownerReferences=[{"apiVersion": f"{group}/v1", "kind": "Foo", "name": "owner", "uid": owner["metadata"]["uid"]}])
+    assert call("DELETE", f"{foos}/owner?propagationPolicy=Orphan")[0] == 200
+    until(lambda: call("GET", f"{foos}/owner")[0] == 404)
+    assert "ownerReferences" not in call("GET", f"{foos}/owned")[1]["metadata"]
+
+
 def test_owner_that_never_was(call):
     ns = new_namespace(call, "absent")
     ghost = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "ghost", "uid": "no-such-uid"}}

@@ -127,6 +127,40 @@ def test_rows_are_listed_selected_and_printed(helpdesk):
     assert names("") == ["b"]
 
 
+def test_rows_are_listed_in_pages(helpdesk):
+    call, path = Caller(helpdesk), f"{HELPDESK}/namespaces/paged/tickets"
+    assert call("POST", "/api/v1/namespaces", {"metadata": {"name": "paged"}})[0] == 201
+    for name in ("b", "a-b", "a", "c", "d"):
+        assert call("POST", path, ticket(name))[0] == 201
+    pages, token = [], ""
+    while True:
+        found = call("GET", f"{path}?limit=2&continue={token}")[1]
+        token = found["metadata"].get("continue") or ""
+        pages.append(([o["metadata"]["name"] for o in found["items"]], found["metadata"].get("remainingItemCount")))
+        if len(pages) == 1:
+            # A page is what there is now, behind where the last one ended: the same object does not come twice.
+            assert call("DELETE", f"{path}/a-b")[0] == 200 and call("POST", path, ticket("a-a"))[0] == 201
+        if not token:
+            break
+    assert pages == [(["a", "a-b"], 3), (["b", "c"], 1), (["d"], None)]
+    selected = call("GET", f"{path}?limit=1&labelSelector=of%20in%20(a,b)")[1]["metadata"]
+    assert selected["continue"] and "remainingItemCount" not in selected
+    assert [o["metadata"]["name"] for o in call("DELETE", f"{path}?limit=2")[1]["items"]] == ["a", "a-a"]
+    assert call("GET", f"{path}?limit=1&continue=nonsense")[0] == 400
+
+
+def test_a_dry_run_changes_no_row(helpdesk):
+    call, path = Caller(helpdesk), f"{HELPDESK}/namespaces/default/tickets"
+    code, made = call("POST", f"{path}?dryRun=All", ticket("tried"))
+    assert code == 201 and made["spec"]["priority"] == 3 and call("GET", f"{path}/tried")[0] == 404
+    assert call("POST", f"{path}?dryRun=All", ticket("tried", priority=9))[0] == 422
+    assert call("POST", path, ticket("tried"))[0] == 201
+    merge = "application/merge-patch+json"
+    assert call("PATCH", f"{path}/tried?dryRun=All", {"spec": {"priority": 1}}, merge)[1]["spec"]["priority"] == 1
+    assert call("DELETE", f"{path}/tried?dryRun=All")[0] == 200
+    assert call("GET", f"{path}/tried")[1]["spec"]["priority"] == 3
+
+
 def test_rows_are_applied(helpdesk):
     call, path = Caller(helpdesk), f"{HELPDESK}/namespaces/default/tickets/applied"
     apply = "application/apply-patch+yaml"
@@ -163,6 +197,46 @@ def test_rows_are_watched(helpdesk):
     assert found == [("ADDED", "a"), ("MODIFIED", "a"), ("ADDED", "b"), ("DELETED", "a")]
     with Caller(helpdesk).watch(f"{path}?watch=true&timeoutSeconds=1") as events:
         assert sorted(e["object"]["metadata"]["name"] for e in events) == ["a", "b"]
+
+
+def test_a_watch_that_goes_on_tells_what_is_selected_no_more(helpdesk):
+    call, path, merge = Caller(helpdesk), f"{HELPDESK}/namespaces/resumed/tickets", "application/merge-patch+json"
+    assert call("POST", "/api/v1/namespaces", {"metadata": {"name": "resumed"}})[0] == 201
+    for name in ("a", "b", "c"):
+        assert call("POST", path, ticket(name))[0] == 201
+    query = "watch=true&labelSelector=of%20in%20(a,b)"
+    version = call("GET", path)[1]["metadata"]["resourceVersion"]
+    with Caller(helpdesk).watch(f"{path}?{query}&resourceVersion={version}") as events:
+        assert call("PATCH", f"{path}/a", {"metadata": {"labels": {"of": "x"}}}, merge)[0] == 200
+        assert call("PATCH", f"{path}/b", {"spec": {"priority": 1}}, merge)[0] == 200
+        assert call("DELETE", f"{path}/b")[0] == 200
+        found = [(e["type"], e["object"]["metadata"]["name"]) for e in (next(events) for _ in range(3))]
+    assert found == [("DELETED", "a"), ("MODIFIED", "b"), ("DELETED", "b")]
+    # Names do not change: of others there is nothing to tell.
+    version = call("GET", path)[1]["metadata"]["resourceVersion"]
+    with Caller(helpdesk).watch(f"{path}?watch=true&fieldSelector=metadata.name%3Da&resourceVersion={version}") as events:
+        for name in ("c", "a"):
+            assert call("PATCH", f"{path}/{name}", {"spec": {"priority": 2}}, merge)[0] == 200
+        assert next(events)["object"]["metadata"]["name"] == "a"
+
+
+def test_initial_events_of_a_virtual_watch_have_an_end(helpdesk):
+    call, path = Caller(helpdesk), f"{HELPDESK}/namespaces/initial/tickets"
+    assert call("POST", "/api/v1/namespaces", {"metadata": {"name": "initial"}})[0] == 201
+    for name in ("a", "b"):
+        assert call("POST", path, ticket(name))[0] == 201
+    version = call("GET", path)[1]["metadata"]["resourceVersion"]
+    query = "watch=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    with Caller(helpdesk).watch(f"{path}?{query}&sendInitialEvents=true&labelSelector=of%21%3Db") as events:
+        first, end = next(events), next(events)
+        assert (first["type"], first["object"]["metadata"]["name"]) == ("ADDED", "a")
+        assert (end["type"], end["object"]["metadata"]["annotations"]) == ("BOOKMARK", {"k8s.io/initial-events-end": "true"})
+        assert end["object"]["metadata"]["resourceVersion"] == version
+        assert call("DELETE", f"{path}/b")[0] == call("DELETE", f"{path}/a")[0] == 200
+        assert next(events)["object"]["metadata"]["name"] == "a"  # the client never had the other one
+    with Caller(helpdesk).watch(f"{path}?{query}&sendInitialEvents=false") as events:
+        assert call("POST", path, ticket("new"))[0] == 201
+        assert next(events)["object"]["metadata"]["name"] == "new"
 
 
 def test_a_virtual_group_is_discovered(helpdesk):

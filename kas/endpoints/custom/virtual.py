@@ -24,6 +24,7 @@ from kas.endpoints.custom.table import GROUP, RESOURCE, record
 from kas.endpoints.custom.virtualwatch import VirtualWatch
 from kas.endpoints.listing import Listing
 from kas.endpoints.options import ListOptions, list_options
+from kas.endpoints.read import limit_of, position
 from kas.endpoints.rest import Rest, method_not_allowed
 from kas.endpoints.selection import with_served_fields
 from kas.kinds.apiextensions.customresource.strategy import CustomResourceStrategy
@@ -33,11 +34,11 @@ from kas.registry import pipeline
 from kas.registry import rest as storages
 from kas.registry.generic import Registry
 from kas.registry.registries import Registries
-from kas.registry.rest import VirtualResource
+from kas.registry.rest import ObjectList, VirtualResource
 from kas.registry.strategy import Context, Obj
 from kas.registry.versions import Decoded, Shown
 from kas.request.http import Request, Response, Result, with_body
-from kas.store import Conflict, Op, Record, Store
+from kas.store import Conflict, Op, Record, Store, continuetoken
 from kas.types.scheme import BUILTIN, DecodeError, Scheme, encode_json, lazy_schema_type, schema_type
 
 _LIST: Obj = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -229,22 +230,33 @@ class VirtualResources:
 
     async def _list(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         o, m = with_served_fields(served, list_options(req.params)), respond.media(req)
-        version, found = await self._listed(req, served, namespace, o)
-        return listing.encode(Listing(req, served, m, "", None, "", 0, 0), {**served.list_meta, "resourceVersion": version}, found)
+        meta, found = await self._listed(req, served, namespace, o)
+        return listing.encode(Listing(req, served, m, "", None, "", 0, 0), meta, found)
 
-    async def _listed(self, req: Request, served: VirtualServed, namespace: str, o: ListOptions) -> tuple[str, list[Decoded]]:
+    async def _listed(self, req: Request, served: VirtualServed, namespace: str, o: ListOptions) -> tuple[Obj, list[Decoded]]:
+        """ListMeta and the objects of a page, which are as they are now: a storage knows no others. So the tokens are those with which
+        upstream goes on after a list has expired."""
+        _, start, _ = position(served, namespace, o)
         listed = await awaited(served.resource_of.storage.list(self._context(req, namespace)))
-        found = []
-        for obj in listed.items:
-            if selects(o, obj):
-                customtypes.default(served.type, obj)
-                found.append(served.shown(obj))
-        found.sort(key=lambda rec: (rec.object["metadata"].get("namespace") or "", rec.object["metadata"]["name"]))
-        return listed.resource_version, found
+        by_key = {_key(served, obj): obj for obj in listed.items if selects(o, obj)}
+        keys, limit, meta = sorted(key for key in by_key if key >= start), limit_of(o), {"resourceVersion": listed.resource_version}
+        if 0 < limit < len(keys):
+            meta["continue"] = continuetoken.encode(keys[limit - 1] + "\0", served.registry.prefix(namespace), -1)
+            if o.label_selector is None and o.field_selector is None:
+                meta["remainingItemCount"] = len(keys) - limit
+            keys = keys[:limit]
+        for key in keys:
+            customtypes.default(served.type, by_key[key])
+        return {**served.list_meta, **meta}, [served.shown(by_key[key]) for key in keys]
 
     def _watch(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
-        ctx = self._context(req, namespace)
-        return VirtualWatch.begin(req, served, name, self._rest.watches, lambda v: served.resource_of.storage.watch(ctx, v), selects)
+        ctx, storage = self._context(req, namespace), served.resource_of.storage
+
+        async def listed() -> ObjectList:
+            found: ObjectList = await awaited(storage.list(ctx)) if hasattr(storage, "list") else ObjectList(())
+            return found
+
+        return VirtualWatch.begin(req, served, name, self._rest.watches, lambda v: storage.watch(ctx, v), listed, selects)
 
     async def _create(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         if name:
@@ -268,7 +280,7 @@ class VirtualResources:
 
     async def _deletecollection(self, req: Request, served: VirtualServed, namespace: str, name: str) -> Response:
         o, m = with_served_fields(served, list_options(req.params)), respond.media(req)
-        version, found = await self._listed(req, served, namespace, o)
+        list_meta, found = await self._listed(req, served, namespace, o)
         options = await self._rest.deleter.options(req, served)
         for rec in found:
             meta = rec.object["metadata"]
@@ -278,7 +290,12 @@ class VirtualResources:
             except errors.ApiError as e:
                 if e.code != 404:
                     raise
-        return listing.encode(Listing(req, served, m, "", None, "", 0, 0), {**served.list_meta, "resourceVersion": version}, found)
+        return listing.encode(Listing(req, served, m, "", None, "", 0, 0), list_meta, found)
+
+
+def _key(served: VirtualServed, obj: Obj) -> str:
+    meta = obj["metadata"]
+    return served.registry.key(meta.get("namespace") or "", meta["name"])
 
 
 def selects(o: ListOptions, obj: Obj) -> bool:

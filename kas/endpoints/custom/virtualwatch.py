@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from kas.endpoints import respond
 from kas.endpoints.frames import ADDED, BOOKMARK, DELETED, MODIFIED, Encoder, JsonNative, encoder_for
 from kas.endpoints.options import ListOptions, list_options
 from kas.endpoints.selection import with_served_fields
-from kas.endpoints.watch import WATCH_TYPES, Watches
-from kas.meta.errors import ApiError
-from kas.registry.rest import Event
+from kas.endpoints.watch import INITIAL_EVENTS_END, WATCH_TYPES, Watches
+from kas.meta.errors import ApiError, bad_request
+from kas.registry.rest import Event, ObjectList
 from kas.registry.strategy import Obj
 from kas.request.http import Request, Response, Write
 
@@ -22,21 +22,29 @@ if TYPE_CHECKING:
     from kas.endpoints.custom.virtual import VirtualServed
 
 Open = Callable[[str], AsyncIterator[Event]]
+List = Callable[[], Awaitable[ObjectList]]
 Selects = Callable[[ListOptions, Obj], bool]
 
 
 class VirtualWatch:
     """One client's watch; one event is taken from the storage when the one before has been written, so that nothing piles up here."""
 
-    def __init__(self, served: VirtualServed, name: str, o: ListOptions, encoder: Encoder, watches: Watches, open: Open, selects: Selects):
+    def __init__(
+        self, served: VirtualServed, name: str, o: ListOptions, encoder: Encoder, watches: Watches, open: Open, list_: List,
+        selects: Selects,
+    ) -> None:  # fmt: skip
         self.served, self._name, self._options, self._encoder = served, name, o, encoder
-        self._watches, self._open, self._selects = watches, open, selects
-        self._seen: set[tuple[str, str]] = set()  # what the client knows of, where it does not see all
+        self._watches, self._open, self._list, self._selects = watches, open, list_, selects
+        self._unlabelled = o._replace(label_selector=None)
+        # Whether the client has an object, where labels select. What it had when the watch began is ``_unknown`` if that goes on from a
+        # version: it may have every object, and is told once of each that it must not have any more.
+        self._has: dict[tuple[str, str], bool] = {}
+        self._unknown = False
         self._task: asyncio.Task[Any] | None = None
         self._ended = False
 
     @staticmethod
-    def begin(req: Request, served: VirtualServed, name: str, watches: Watches, open: Open, selects: Selects) -> Response:
+    def begin(req: Request, served: VirtualServed, name: str, watches: Watches, open: Open, list_: List, selects: Selects) -> Response:
         """The answer; errors found before it starts are ordinary Statuses."""
         o = with_served_fields(served, list_options(req.params, force_watch=True))
         m = respond.media(req, watch=True)
@@ -44,7 +52,7 @@ class VirtualWatch:
         if isinstance(encoder, JsonNative):
             encoder = Encoder(served)  # there are no stored bytes to copy
         req.long_running = True
-        watch = VirtualWatch(served, name, o, encoder, watches, open, selects)
+        watch = VirtualWatch(served, name, o, encoder, watches, open, list_, selects)
         return Response(200, [(b"content-type", WATCH_TYPES[m.accepted])], stream=watch.run)
 
     def finish(self) -> None:
@@ -64,29 +72,54 @@ class VirtualWatch:
         life = o.timeout_s or self._watches.min_timeout_s * (1 + random.random())
         self._watches.open.add(self)  # type: ignore[arg-type]
         try:
-            await write(b"")
-            version = "" if o.resource_version == "0" or o.send_initial_events else o.resource_version
-            async with contextlib.aclosing(self._open(version)) as events:  # type: ignore[type-var]
-                self._task = asyncio.ensure_future(self._send(write, events))
-                try:
-                    if not self._ended:
-                        await asyncio.wait({self._task}, timeout=life)
-                finally:
-                    self._task.cancel()
-                    await asyncio.wait({self._task})
-                if not self._task.cancelled():
-                    self._task.result()
+            self._task = asyncio.ensure_future(self._send(write))
+            try:
+                if not self._ended:
+                    await asyncio.wait({self._task}, timeout=life)
+            finally:
+                self._task.cancel()
+                await asyncio.wait({self._task})
+            if not self._task.cancelled():
+                self._task.result()
         finally:
             self._watches.open.discard(self)
 
-    async def _send(self, write: Write, events: AsyncIterator[Event]) -> None:
+    async def _send(self, write: Write) -> None:
         try:
-            async for event in events:
-                frame = self._frame(event)
-                if frame:
-                    await write(frame)
+            listed = await self._listed()
+            await write(b"")  # the client sees that it is open, and whatever comes from now on
+            version = "" if self._options.resource_version == "0" else self._options.resource_version
+            if listed is not None:
+                version = listed.resource_version
+                await self._initial(write, listed)
+            self._unknown = version != "" and not self._options.send_initial_events
+            async with contextlib.aclosing(self._open(version)) as events:  # type: ignore[type-var]
+                async for event in events:
+                    frame = self._frame(event)
+                    if frame:
+                        await write(frame)
         except ApiError as e:
             await write(self._encoder.error(e))
+
+    async def _listed(self) -> ObjectList | None:
+        """What is there now, where a client asks for it with an end, or for what comes after it only; None where it does not."""
+        o = self._options
+        if o.send_initial_events is None or (not o.send_initial_events and o.resource_version not in ("", "0")):
+            return None
+        listed = await self._list()
+        if not listed.resource_version:
+            raise bad_request("sendInitialEvents wants a resourceVersion, and lists of this resource have none")
+        return listed
+
+    async def _initial(self, write: Write, listed: ObjectList) -> None:
+        if not self._options.send_initial_events:
+            return
+        for obj in listed.items:
+            frame = self._frame(Event(ADDED, obj))
+            if frame:
+                await write(frame)
+        if self._options.allow_bookmarks:
+            await write(self._encoder.bookmark(int(listed.resource_version), {INITIAL_EVENTS_END: "true"}))
 
     def _frame(self, event: Event) -> bytes:
         kind, obj = event
@@ -94,20 +127,23 @@ class VirtualWatch:
         if kind == BOOKMARK:
             revision = int(meta.get("resourceVersion") or 0)
             return self._encoder.bookmark(revision, None) if self._options.allow_bookmarks else b""
-        key = meta.get("namespace") or "", meta["name"]
-        wanted = (not self._name or meta["name"] == self._name) and self._selects(self._options, obj)
-        known = key in self._seen or (kind != ADDED and self._everything)
-        if kind == DELETED or not wanted:
-            self._seen.discard(key)
-            kind = DELETED if known else ""
-        elif not self._everything:
-            self._seen.add(key)
-            kind = MODIFIED if known else ADDED
-        if not kind:
-            return b""
+        if (self._name and meta["name"] != self._name) or not self._selects(self._unlabelled, obj):
+            return b""  # and nothing that happens to it will be another name's
+        if self._options.label_selector is not None:
+            wanted = self._options.label_selector.matches(meta.get("labels") or {})
+            kind = self._selected(kind, (meta.get("namespace") or "", meta["name"]), wanted)
+            if not kind:
+                return b""
         rec = self.served.shown(obj)
         return self._encoder.frame(kind, rec, rec.revision)
 
-    @property
-    def _everything(self) -> bool:
-        return not self._name and self._options.label_selector is None and self._options.field_selector is None
+    def _selected(self, kind: str, key: tuple[str, str], wanted: bool) -> str:
+        """What an event is to a client that sees the ``wanted`` objects only, "" for nothing."""
+        has = kind != ADDED and self._has.get(key, self._unknown)
+        if kind == DELETED:
+            self._has.pop(key, None)
+        else:
+            self._has[key] = wanted
+            if wanted:
+                return MODIFIED if has else ADDED
+        return DELETED if has else ""
