@@ -121,11 +121,15 @@ def test_bootstrap_token():
     assert auth.authenticate_token("ABCDEF.0123456789abcdef") is None
     bad = [
         {"usage-bootstrap-authentication": "false"}, {"expiration": "2024-01-02T03:04:05Z"}, {"expiration": "soon"},
+        {"expiration": "2024-01-02T03:34:05+00:30"}, {"expiration": "2099-01-02t03:04:05z"}, {"expiration": "2099-1-2T03:04:05Z"},
         {"auth-extra-groups": "system:masters"}, {"token-id": "other1"},
     ]  # fmt: skip
     for change in bad:
         stored[0] = secret(**change)
         assert auth.authenticate_token("abcdef.0123456789abcdef") is None, change
+    for end in ("2024-01-02T03:04:05.5Z", "2024-01-02T03:04:05-00:01", "2024-01-02T03:04:06Z"):
+        stored[0] = secret(expiration=end)
+        assert auth.authenticate_token("abcdef.0123456789abcdef") is not None, end
 
 
 def test_who_needs_the_signing_key_first_makes_it(tmp_path):

@@ -9,13 +9,14 @@ import base64
 import binascii
 import hmac
 import re
-from calendar import timegm
 from collections.abc import Callable
-from time import strptime, time
+from time import time
 from typing import Any
 
+from kas._codecs import DecodeError
 from kas.auth.authn.serviceaccount import Getter
 from kas.auth.user import UserInfo
+from kas.meta.scalars import parse_time
 
 TYPE = "bootstrap.kubernetes.io/token"
 GROUP = "system:bootstrappers"
@@ -56,8 +57,9 @@ class BootstrapTokens:
         if not expiration:
             return True
         try:
-            return timegm(strptime(expiration, "%Y-%m-%dT%H:%M:%SZ")) > self._clock()
-        except ValueError:
+            seconds, nanos = parse_time(expiration)
+            return seconds + nanos / 1e9 > self._clock()
+        except DecodeError:
             # An end that cannot be read is one that has come.
             return False
 
