@@ -16,6 +16,7 @@ from kas.auth.tokens import EXTENDED_EXPIRATION_S, WARN_AFTER_S, Signer, SignerE
 from kas.meta import errors, field
 from kas.meta.field import FieldError, go_quote
 from kas.meta.waiting import awaited, eager
+from kas.registry.generic import check_name
 from kas.registry.strategy import Context, Obj
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _validate(spec: dict[str, Any]) -> list[FieldError]:
 
 def _bound(namespace: str, account: str, ref: dict[str, Any] | None, get: Getter) -> dict[str, Obj]:
     """The objects the token dies with, by the claim they go into; a pod brings its node."""
-    if not ref:
+    if ref is None:
         return {}
     kind, name = ref.get("kind") or "", ref.get("name") or ""
     group, _, version = (ref.get("apiVersion") or "").rpartition("/")
@@ -119,6 +120,7 @@ def _bound(namespace: str, account: str, ref: dict[str, Any] | None, get: Getter
         group = version = ""
     if group or kind not in ("Pod", "Node", "Secret"):
         raise errors.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
+    check_name(name)
     resource = kind.lower() + "s"
     obj = get(resource, "" if kind == "Node" else namespace, name)
     if obj is None:
