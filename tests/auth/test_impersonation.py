@@ -37,7 +37,8 @@ def test_headers():
     )
     assert got == UserInfo("jane", ("a", "b"), "", {"acme.com/x": ["1"]})
     assert wanted_user([("impersonate-user", "u"), ("impersonate-extra-%zz", "1")]).extra == {"%zz": ["1"]}
-    assert wanted_user([("impersonate-user", "u"), ("impersonate-user", "v"), ("impersonate-uid", ""), ("impersonate-uid", "7")]) == UserInfo("u")
+    twice = [("impersonate-user", "u"), ("impersonate-user", "v"), ("impersonate-uid", ""), ("impersonate-uid", "7")]
+    assert wanted_user(twice) == UserInfo("u")
     assert wanted_user([("impersonate-user", ""), ("impersonate-user", "u")]) is None
 
 
