@@ -19,6 +19,7 @@ from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
 from kas.admission.webhook.calling import room
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
+from kas.apiextensions import celmetrics
 from kas.auth import external
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
@@ -58,6 +59,7 @@ from kas.endpoints.metrics import MetricsEndpoint
 from kas.endpoints.rest import Rest
 from kas.endpoints.reviews import review, review_answers
 from kas.endpoints.served import Served
+from kas.endpoints.shownmetrics import shown
 from kas.endpoints.subresources import install as install_subresources
 from kas.endpoints.watch import Watches
 from kas.endpoints.write import Writer
@@ -123,7 +125,7 @@ class Server:
         self.options, self.store, self.shared, self.index, self.extensions = options, store, shared, index, extensions
         self.encryption = encryption
         raw = options.raw
-        self.metrics = Metrics()
+        self.metrics = Metrics(shown(raw, index == 0))
         if encryption is not None:
             encryption.observed.attach(self.metrics, encryption.reload)
         self.started = self.shutting_down = self.not_accepting = False
@@ -305,7 +307,14 @@ class Server:
         events = self.metrics.counter(
             "apiserver_watch_events_total", "Number of events sent in watch clients", ("group", "version", "resource")
         )
-        self.watches = Watches(self.store, raw.min_request_timeout, events)
+        lists = self.metrics.histogram(
+            "apiserver_watch_list_duration_seconds",
+            "Response latency distribution in seconds for watch list requests broken by group, version, resource and scope.",
+            ("group", "resource", "scope", "version"), (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60),
+        )  # fmt: skip
+        self.watches = Watches(self.store, raw.min_request_timeout, events, lists)
+        self.metrics.add(celmetrics.COMPILATION)
+        self.metrics.add(celmetrics.EVALUATION)
         self.rest = Rest(self.writer, deleter, self.watches)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),

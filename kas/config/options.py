@@ -32,6 +32,8 @@ class Options:
     admission_control_config_file: str
     advertise_address: str
     aggregator_reject_forwarding_redirect: bool
+    allow_metric_labels: dict[str, str]
+    allow_metric_labels_manifest: str
     allow_privileged: bool
     anonymous_auth: bool
     api_audiences: list[str]
@@ -89,6 +91,7 @@ class Options:
     default_unreachable_toleration_seconds: int
     disable_admission_plugins: list[str]
     disable_http2_serving: bool
+    disabled_metrics: list[str]
     egress_selector_config_file: str
     enable_admission_plugins: list[str]
     enable_aggregator_routing: bool

@@ -17,6 +17,7 @@ from kas.auth.attributes import ALLOW, NO_OPINION
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.user import UserInfo
 from kas.client.hooks import Shares
+from kas.client.http import DIRECT
 from kas.client.services import ServiceResolver
 from kas.config.options import Options
 from kas.meta.errors import ApiError
@@ -82,7 +83,7 @@ class FakeServer:
             authorizer=SimpleNamespace(authorize=self._authorize), rules=RbacIndex(),
             mapper=lambda *kind: self.kinds.get(kind, []), equivalents=self._equivalents, metrics=Metrics(), run_dir=run_dir,
             resolve=ServiceResolver(self.registries, self.registries, False).resolve, shares=Shares(100),
-            settings=Options(),
+            egress=DIRECT, settings=Options(),
         )  # fmt: skip
 
     @staticmethod
