@@ -212,6 +212,7 @@ class Target:
     token: str
     pids: tuple[int, ...] = ()
     nobody: str = ""  # a token of somebody without rights
+    reader: str = ""  # a token of somebody who may read, and is no administrator
     shown: tuple[str, str] | None = None  # files of a client certificate and its key
 
     @classmethod
@@ -267,7 +268,7 @@ class Client:
     def command(self, target: Target, method: str, path: str, **o: Any) -> list[str]:
         body, watch = o.get("body"), o.get("watch")
         fixed = (o.get("connections", 64), o.get("seconds", 0), o.get("count", 0), o.get("modulo", 0), o.get("first", 0))
-        argv = [self.program, f"{target.host}:{target.port}", target.ca, target.nobody if o.get("refused") else target.token, *fixed]
+        argv = [self.program, f"{target.host}:{target.port}", target.ca, target.nobody if o.get("refused") else target.reader if o.get("reader") else target.token, *fixed]
         argv += [
             method,
             path,
@@ -438,8 +439,17 @@ class Bench:
         call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}, (201,))
         call("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}}, (201, 409))
         call("POST", CONFIGMAPS, configmap("one"), (201,))
-        account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default/token"
-        target.nobody = call("POST", account, {"spec": {"expirationSeconds": 36000}}, (201,))["status"]["token"]
+        accounts, rbac = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
+        call("POST", accounts, {"metadata": {"name": "reader"}}, (201,))
+        rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}]
+        call("POST", f"{rbac}/roles", {"metadata": {"name": "reader"}, "rules": rules}, (201,))
+        subjects = [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "reader"}]
+        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
+        call("POST", f"{rbac}/rolebindings", {"metadata": {"name": "reader"}, "roleRef": ref, "subjects": subjects}, (201,))
+        lasting = {"spec": {"expirationSeconds": 36000}}
+        target.nobody, target.reader = (
+            call("POST", f"{accounts}/{name}/token", lasting, (201,))["status"]["token"] for name in ("default", "reader")
+        )
         connection.close()
         self.client.run(target, "POST", CONFIGMAPS, count=256, body=configmap("c-%d"), first=0)
         if self.wants("list"):
@@ -482,6 +492,7 @@ class Bench:
         one, many = f"{CONFIGMAPS}/one", f"{CONFIGMAPS}/c-%d"
         merge = {"data": {"seq": "%q"}}
         self.row("get", "GET", one)
+        self.row("get-reader", "GET", one, reader=True)
         self.row("403", "GET", one, refused=True)
         self.row("list-1-pod", "GET", f"{PODS}?limit=1")
         self.row("list-1-pod-protobuf", "GET", f"{PODS}?limit=1", accept="application/vnd.kubernetes.protobuf")

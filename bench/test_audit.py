@@ -49,12 +49,14 @@ def test_a_request(benchmark, level, tmp_path):
             backends.backends.append((Batch(Nowhere(), 10_000, 400, 30.0, 0.0, 0, backends.failed), False))
             policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": level}], "omitStages": ["RequestReceived"]}
             auditor = Auditor(load(policy), backends, Registry())
-        recorder, info, numbers = audit(auditor), request_info(), count()
+        recorder, info, numbers = None if auditor is None else audit(auditor), request_info(), count()
 
         def one() -> None:
             req = Request("GET", "/api/v1/namespaces/ns/configmaps/c", "", HEADERS, b"")
             info.before(req)
             req.user, req.client, req.audit_id = JANE, "127.0.0.1", f"{next(numbers):036d}"
+            if recorder is None:
+                return
             if recorder.before is not None:
                 recorder.before(req)
             if recorder.after is not None:

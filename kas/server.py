@@ -172,7 +172,7 @@ class Server:
     def _auditor(self) -> Auditor | None:
         from kas.audit import auditor
 
-        return auditor.build(self.options.raw, self.options.run_dir, self.metrics, self.egress.controlplane)
+        return auditor.build(self.options.raw, self.options.run_dir, self.metrics, self.egress.controlplane, self.options.workers == 1)
 
     def _tracer(self) -> Tracer:
         """Of this worker; the store's requests are spans from here on."""

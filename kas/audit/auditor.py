@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kas.audit.backend import Backend, Truncate, Union
 from kas.audit.batch import Batch
 from kas.audit.event import Event
-from kas.audit.logfile import DAY_S, MEGABYTE, LogFile, json_line, legacy_line
+from kas.audit.logfile import DAY_S, DEFAULT_MAX_SIZE, MEGABYTE, LogFile, json_line, legacy_line
 from kas.audit.policy import AuditPolicy, load_file
 from kas.audit.webhook import WebhookBackend
 from kas.auth.attributes import attributes_of
@@ -45,10 +45,12 @@ class Auditor:
 
     def begin(self, req: Request) -> Event | None:
         """The event of a request whose user is known, or known to be nobody; None where the policy says so."""
-        a = attributes_of(req)
-        if a.user is None:
-            a.user = NOBODY
-        verdict = self._policy.verdict(a)
+        verdict = self._policy.always
+        if verdict is None:
+            a = attributes_of(req)
+            if a.user is None:
+                a.user = NOBODY
+            verdict = self._policy.verdict(a)
         self._levels.inc((verdict.level,))
         return Event(req, verdict, time.time()) if verdict.level != "None" else None
 
@@ -69,9 +71,9 @@ class Auditor:
         await self._backends.close()
 
 
-def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = None) -> Auditor | None:
-    """The audit log that the flags ask for, None when they name no policy or no backend. ``via`` is the way to its webhook. Raises
-    PolicyError and KubeconfigError for files that are not what they should be."""
+def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = None, alone: bool = False) -> Auditor | None:
+    """The audit log that the flags ask for, None when they name no policy or no backend. ``via`` is the way to its webhook, ``alone``
+    whether there is one worker. Raises PolicyError and KubeconfigError for files that are not what they should be."""
     if not options.audit_policy_file:
         return None
     policy = load_file(options.audit_policy_file)
@@ -83,20 +85,21 @@ def build(options: Options, run_dir: Path, metrics: Registry, via: Via | None = 
     if options.audit_log_path:
         line = legacy_line if options.audit_log_format == LEGACY else json_line
         log = LogFile(
-            options.audit_log_path, run_dir / "audit.lock", line, options.audit_log_maxsize * MEGABYTE, options.audit_log_maxage * DAY_S,
-            options.audit_log_maxbackup, options.audit_log_compress,
+            options.audit_log_path, None if alone else run_dir / "audit.lock", line,
+            (options.audit_log_maxsize or DEFAULT_MAX_SIZE) * MEGABYTE,
+            options.audit_log_maxage * DAY_S, options.audit_log_maxbackup, options.audit_log_compress,
         )  # fmt: skip
-        _add(union, log, log_flags(options))
+        _add(union, log, log_flags(options), joins=True)
     if options.audit_webhook_config_file:
         backend = load_kubeconfig(options.audit_webhook_config_file)
         _add(union, WebhookBackend(Webhook(backend, options.audit_webhook_initial_backoff, via=via)), webhook_flags(options))
     return Auditor(policy, union, metrics) if union.backends else None
 
 
-def _add(union: Union, backend: Backend, f: BackendFlags) -> None:
+def _add(union: Union, backend: Backend, f: BackendFlags, joins: bool = False) -> None:
     if f.truncate_enabled:
         backend = Truncate(backend, f.truncate_max_event_size, f.truncate_max_batch_size)
     if f.mode == BATCH:
         qps = f.batch_throttle_qps if f.batch_throttle_enable else 0.0
-        backend = Batch(backend, f.batch_buffer_size, f.batch_max_size, f.batch_max_wait, qps, f.batch_throttle_burst, union.failed)
+        backend = Batch(backend, f.batch_buffer_size, f.batch_max_size, f.batch_max_wait, qps, f.batch_throttle_burst, union.failed, joins)
     union.backends.append((backend, f.mode == BLOCKING_STRICT))

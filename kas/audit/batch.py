@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from kas.audit.backend import AuditError, Backend
 from kas.audit.event import Entry
@@ -16,14 +16,16 @@ MAX_UNDER_WAY = 16  # batches a slow backend may have at once
 
 class Batch:
     """``size`` entries go at once, or fewer after ``wait_s``; ``qps`` batches a second once ``burst`` of them went, 0 for no limit.
-    ``failed`` is told of each batch that was lost."""
+    ``failed`` is told of each batch that was lost. ``joins`` is for a backend to which it is all one how many entries come at once: what
+    is due goes together, unless there is a limit."""
 
     def __init__(
         self, backend: Backend, buffer: int, size: int, wait_s: float, qps: float, burst: int,
-        failed: Callable[[Backend, AuditError], None], clock: Callable[[], float] = time.monotonic,
+        failed: Callable[[Backend, AuditError], None], joins: bool = False, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.name, self._backend, self._failed, self._clock = backend.name, backend, failed, clock
         self._limit, self._size, self._wait_s = buffer, size, wait_s
+        self._joins = joins and not qps
         self._qps, self._burst, self._tokens, self._filled = qps, burst, float(burst), clock()
         self._waiting: deque[Entry] = deque()
         self._full, self._closing = asyncio.Event(), False
@@ -34,11 +36,12 @@ class Batch:
         """Queue the entries. Raises AuditError when some did not fit."""
         if self._loop_task is None:
             self._loop_task = asyncio.get_running_loop().create_task(self._run())
-        fit = max(0, self._limit - len(self._waiting))
-        self._waiting.extend(entries[:fit])
-        if len(self._waiting) >= self._size:
+        waiting = self._waiting
+        lost = len(waiting) + len(entries) > self._limit
+        waiting.extend(entries[: max(0, self._limit - len(waiting))] if lost else entries)
+        if len(waiting) >= self._size:
             self._full.set()
-        if len(entries) > fit:
+        if lost:
             raise AuditError("audit buffer queue blocked")
 
     async def _run(self) -> None:
@@ -60,18 +63,25 @@ class Batch:
     async def _send_one(self) -> None:
         if not self._closing:
             await self._throttle()
-        batch = [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
+        due = self._size
+        if self._joins:
+            due = max(due, len(self._waiting) // due * due)
+        batch = [self._waiting.popleft() for _ in range(min(due, len(self._waiting)))]
         while len(self._sending) >= MAX_UNDER_WAY:
             await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
-        task = asyncio.get_running_loop().create_task(self._deliver(batch))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
-
-    async def _deliver(self, batch: list[Entry]) -> None:
         try:
             pending = self._backend.process(batch)
-            if pending is not None:
-                await pending
+        except AuditError as e:
+            self._failed(self._backend, e)
+            return
+        if pending is not None:
+            task = asyncio.get_running_loop().create_task(self._deliver(pending))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _deliver(self, pending: Awaitable[None]) -> None:
+        try:
+            await pending
         except AuditError as e:
             self._failed(self._backend, e)
 

@@ -84,9 +84,10 @@ class Event:
         """What the request's body was decoded to, defaulted. Names in the reference what the URL did not."""
         if self._ref is not None:
             meta = obj.get("metadata") or {}
-            for key, given in (("namespace", "namespace"), ("name", "name"), ("uid", "uid"), ("resourceVersion", "resourceVersion")):
-                if not self._ref.get(key) and meta.get(given):
-                    self._ref[key] = meta[given]
+            named = {key: meta[key] for key in ("namespace", "name", "uid", "resourceVersion") if meta.get(key)}
+            if named:
+                ref = {**named, **self._ref}  # a new one: an entry that has not been written yet shows what was known then
+                self._ref = {key: ref[key] for key in _REFERENCE if key in ref}
         if self.level != METADATA:
             if self._omit_managed_fields and (obj.get("metadata") or {}).get("managedFields"):
                 obj = {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "managedFields"}}
@@ -124,7 +125,7 @@ class Event:
         }  # fmt: skip
         if self._user is not None and req.user is not self._user:
             fields["impersonatedUser"] = req.user.to_dict()
-        annotations = dict(sorted(req.annotations.items())) if req.annotations else None
+        annotations = _in_order(req.annotations) if req.annotations else None
         if annotations and CONSTRAINT in annotations:
             fields["authenticationMetadata"] = {"impersonationConstraint": annotations.pop(CONSTRAINT)}
         sources = source_ips(req)
@@ -134,7 +135,7 @@ class Event:
         if agent:
             fields["userAgent"] = agent if len(agent) <= MAX_USER_AGENT else agent[:MAX_USER_AGENT] + "...TRUNCATED"
         if self._ref is not None:
-            fields["objectRef"] = {k: v for k, v in self._ref.items() if v}
+            fields["objectRef"] = self._ref
         if self.response_status is not None and stage != RECEIVED:
             fields["responseStatus"] = self.response_status
         if self.request_object is not None:
@@ -148,14 +149,26 @@ class Event:
         return Entry(fields)
 
 
+# The fields of an ObjectReference, as Go writes them; empty ones are left out.
+_REFERENCE = ("resource", "namespace", "name", "uid", "apiGroup", "apiVersion", "resourceVersion", "subresource")
+
+
 def _object_reference(req: Request) -> Obj | None:
     info = req.info
     if not info.is_resource_request:
         return None
-    return {
-        "resource": info.resource, "namespace": info.namespace, "name": info.name, "uid": "", "apiGroup": info.api_group,
-        "apiVersion": info.api_version, "resourceVersion": "", "subresource": info.subresource,
-    }  # fmt: skip
+    ref = {"resource": info.resource} if info.resource else {}
+    if info.namespace:
+        ref["namespace"] = info.namespace
+    if info.name:
+        ref["name"] = info.name
+    if info.api_group:
+        ref["apiGroup"] = info.api_group
+    if info.api_version:
+        ref["apiVersion"] = info.api_version
+    if info.subresource:
+        ref["subresource"] = info.subresource
+    return ref
 
 
 def source_ips(req: Request) -> list[str]:
@@ -188,6 +201,14 @@ def without_managed_fields(answer: bytes) -> bytes:
         if isinstance(meta, dict):
             meta.pop("managedFields", None)
     return orjson.dumps(value)
+
+
+def _in_order(annotations: dict[str, str]) -> dict[str, str]:
+    """A copy, sorted by key: those of authorization, which most requests have and no others, are so already."""
+    keys = list(annotations)
+    if len(keys) == 2 and keys[0] < keys[1]:
+        return annotations.copy()
+    return {key: annotations[key] for key in sorted(keys)}
 
 
 def _yaml_as_json(body: bytes) -> bytes | None:

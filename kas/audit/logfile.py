@@ -23,6 +23,7 @@ from kas.audit.event import Entry
 from kas.meta.field import go_quote
 
 MEGABYTE = 1 << 20
+DEFAULT_MAX_SIZE = 100  # megabytes, for who says 0, as lumberjack has it
 DAY_S = 24 * 3600
 STANDARD_OUTPUT = "-"
 
@@ -55,17 +56,18 @@ def json_line(entry: Entry) -> bytes:
 
 class LogFile:
     """Writes lines to ``path`` ("-" is standard output). ``max_size`` in bytes (0: never rotated), ``max_age_s`` and ``max_backups`` of the
-    files that were rotated away (0: kept), ``lock`` a file that the workers share."""
+    files that were rotated away (0: kept), ``lock`` a file that the workers share, None for a worker that is the only one."""
 
     name = "log"
 
     def __init__(
-        self, path: str, lock: Path, line: Callable[[Entry], bytes], max_size: int = 0, max_age_s: float = 0, max_backups: int = 0,
+        self, path: str, lock: Path | None, line: Callable[[Entry], bytes], max_size: int = 0, max_age_s: float = 0, max_backups: int = 0,
         compress: bool = False,
     ) -> None:  # fmt: skip
         self._path, self._lock_path, self._line = path, lock, line
         self._max_size, self._max_age_s, self._max_backups, self._compress = max_size, max_age_s, max_backups, compress
         self._fd = self._lock = -1
+        self._file = (0, 0)  # device and inode of what is open
         self._cleaner: threading.Thread | None = None
 
     def process(self, entries: Sequence[Entry]) -> None:
@@ -81,34 +83,42 @@ class LogFile:
             raise AuditError(f"{self._path}: {(e.strerror or str(e)).lower()}") from None
 
     def _write(self, lines: bytes) -> None:
+        if self._lock_path is None:
+            self._append(lines, alone=True)
+            return
         if self._lock < 0:
             self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         try:
-            size = self._open()
-            if self._max_size and size and size + len(lines) > self._max_size:
-                fcntl.flock(self._lock, fcntl.LOCK_EX)  # not atomic: another worker may have rotated meanwhile
-                if self._open() + len(lines) > self._max_size:
-                    self._rotate()
-            _write_all(self._fd, lines)
+            self._append(lines, alone=False)
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _append(self, lines: bytes, alone: bool) -> None:
+        size = self._open()
+        if self._max_size and size and size + len(lines) > self._max_size:
+            if not alone:
+                fcntl.flock(self._lock, fcntl.LOCK_EX)  # not atomic: another worker may have rotated meanwhile
+            if self._open() + len(lines) > self._max_size:
+                self._rotate()
+        _write_all(self._fd, lines)
 
     def _open(self) -> int:
         """The size of the file that ``path`` names now, opened if it is not the one we had."""
         if self._fd >= 0:
-            have = os.fstat(self._fd)
             try:
                 now = os.stat(self._path)
             except FileNotFoundError:
                 now = None
-            if now is not None and (now.st_dev, now.st_ino) == (have.st_dev, have.st_ino):
-                return have.st_size
+            if now is not None and (now.st_dev, now.st_ino) == self._file:
+                return now.st_size
             os.close(self._fd)
             self._fd = -1
         os.makedirs(os.path.dirname(self._path) or ".", mode=0o755, exist_ok=True)
         self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        return os.fstat(self._fd).st_size
+        opened = os.fstat(self._fd)
+        self._file = (opened.st_dev, opened.st_ino)
+        return opened.st_size
 
     def _rotate(self) -> None:
         stem, extension = os.path.splitext(self._path)

@@ -51,6 +51,10 @@ class _Rule:
         stages = {*(policy.get("omitStages") or ()), *(rule.get("omitStages") or ())}
         self.verdict = Verdict(rule["level"], tuple(sorted(stages)), bool(omit))
 
+    @property
+    def unconditional(self) -> bool:
+        return not (self.users or self.groups or self.verbs or self.namespaces or self.resources or self.paths)
+
     def matches(self, a: Attributes) -> bool:
         if self.users and a.user.name not in self.users:
             return False
@@ -98,11 +102,12 @@ def _set(obj: Obj, key: str) -> frozenset[str]:
 
 
 class AuditPolicy:
-    """A checked policy, ready to be asked."""
+    """A checked policy, ready to be asked. ``always`` is what it says of every request, None when that depends."""
 
     def __init__(self, policy: Obj) -> None:
         self._rules = [_Rule(r, policy) for r in policy.get("rules") or ()]
         self._default = Verdict("None", tuple(policy.get("omitStages") or ()), bool(policy.get("omitManagedFields")))
+        self.always = self._rules[0].verdict if self._rules and self._rules[0].unconditional else None
 
     def verdict(self, a: Attributes) -> Verdict:
         """What the first rule that matches says; the default of the policy when none does."""

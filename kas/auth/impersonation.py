@@ -46,7 +46,7 @@ MAX_VALUES = 1024
 def wanted_user(headers: Iterable[tuple[str, str]]) -> UserInfo | None:
     """The user the headers ask for, just as they say it; None when they ask for none. ApiError 400 when they name
     groups, a uid or extras without a user. ``headers`` are (lower-case name, value) pairs."""
-    name = uid = ""
+    first: dict[str, str] = {}
     groups: list[str] = []
     extra: dict[str, list[str]] = {}
     asked = count = 0
@@ -54,11 +54,8 @@ def wanted_user(headers: Iterable[tuple[str, str]]) -> UserInfo | None:
         if not key.startswith(HEADER_PREFIX):
             continue
         count += 1
-        if key == USER_HEADER:
-            name = name or value
-        elif key == UID_HEADER:
-            uid = uid or value
-            asked += bool(value)
+        if key in (USER_HEADER, UID_HEADER):
+            first.setdefault(key, value)
         elif key == GROUP_HEADER:
             groups.append(value)
             asked += 1
@@ -67,9 +64,9 @@ def wanted_user(headers: Iterable[tuple[str, str]]) -> UserInfo | None:
             asked += 1
     if count > MAX_VALUES:
         raise errors.bad_request(f"more than {MAX_VALUES} impersonation headers")
-    wanted = UserInfo(name, groups, uid, extra)
-    if not name:
-        if asked:
+    wanted = UserInfo(first.get(USER_HEADER, ""), groups, first.get(UID_HEADER, ""), extra)
+    if not wanted.name:
+        if asked or wanted.uid:
             raise errors.bad_request(f"requested {_go_user(wanted)} without impersonating a user name")
         return None
     return wanted

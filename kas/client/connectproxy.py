@@ -8,6 +8,7 @@ to look up.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from asyncio.sslproto import SSLProtocol
 from time import perf_counter
@@ -20,6 +21,7 @@ from kas.observe.metrics import Registry
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 12.5)
 _LABELS = "labeled by the protocol (http-connect or grpc), transport (tcp or uds)"
 HTTP_CONNECT = "http_connect"
+_UNSAYABLE = re.compile(r"[\x00-\x20\x7f]")
 
 
 class DialMetrics:
@@ -50,6 +52,8 @@ class ConnectProxy:
 
     async def connect(self, factory: Factory[P], host: str, port: int) -> tuple[asyncio.BaseTransport, P]:
         """As the loop's ``create_connection``. Raises BackendError; cancelling it closes the connection."""
+        if _UNSAYABLE.search(host):  # nodes name their own addresses: none may say more than one line to the proxy
+            raise BackendError(f"dial {self._network} {self.where}: invalid character in host name {go_quote(host)}")
         began, metrics = perf_counter(), self._metrics
         metrics.started.inc(self._labels)
         opening = _Opening[P](factory, host_port(host, port), self.where)

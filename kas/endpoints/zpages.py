@@ -1,23 +1,38 @@
-"""``/flagz`` and ``/statusz``: what the server was started with and how it is (KEP-4828, KEP-4827)."""
+"""``/flagz`` and ``/statusz``: what the server was started with and how it is (KEP-4828, KEP-4827).
+
+Plain text for who names no media type, objects of ``config.k8s.io`` for who asks for their version and kind
+(``application/json;v=v1beta1;g=config.k8s.io;as=Statusz``; YAML as well), 406 for anything else.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
 
 from kas import KUBERNETES_VERSION, __version__
 from kas.config.features import FeatureGate
-from kas.endpoints.respond import text
+from kas.endpoints.documents import version_info
+from kas.endpoints.respond import finish, text, to_yaml
 from kas.endpoints.rest import method_not_allowed
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
+from kas.request.negotiation import YAML, Restrictions, is_pretty, negotiate
+
+COMPONENT = "kube-apiserver"
+_WARNING = (
+    "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees "
+    "and is for debugging purposes only."
+)
 
 
 class ZPages:
     """``flags`` are shown by /flagz; ``others`` are paths that /statusz names beside these pages, which are in ``paths``."""
 
     def __init__(self, flags: Mapping[str, str], others: Sequence[str]) -> None:
-        self._flags, self._others, self._began = flags, others, time.time()
+        self._flags, self._others, self._began = dict(sorted(flags.items())), others, int(time.time())
         self.paths: list[str] = []
 
     def install(self, mux: Mux, gates: FeatureGate) -> None:
@@ -28,23 +43,39 @@ class ZPages:
                 self.paths.append(path)
 
     def flagz(self, req: Request) -> Response:
-        """Serve /flagz in plain text: the flags and their values, by name."""
-        if req.method != "GET":
-            raise method_not_allowed()
-        lines = ["", "kube-apiserver flags", "Warning: This endpoint is not meant to be machine parseable and is for debugging only.", ""]
-        lines += [f"{name}={value}" for name, value in sorted(self._flags.items())]
-        return text(200, "\n".join(lines) + "\n")
+        """Serve /flagz: the flags and their values, by name."""
+        lines = [f"\n{COMPONENT} flags", _WARNING, "", *(f"{name}={value}" for name, value in self._flags.items())]
+        return _page(req, "Flagz", {"flags": self._flags}, "\n".join(lines) + "\n")
 
     def statusz(self, req: Request) -> Response:
-        """Serve /statusz in plain text: start, time running, versions and paths."""
-        if req.method != "GET":
-            raise method_not_allowed()
-        up = int(time.time() - self._began)
-        started = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(self._began))
-        paths = " ".join(sorted([*self.paths, *self._others]))
-        body = (
-            "\nkube-apiserver statusz\nWarning: This endpoint is not meant to be machine parseable and is for debugging only.\n\n"
-            f"Started: {started}\nUp: {up // 3600} hr {up // 60 % 60:02d} min {up % 60:02d} sec\nkas version: {__version__}\n"
-            f"Binary version: {KUBERNETES_VERSION}\nEmulation version: {KUBERNETES_VERSION}\n\nPaths: {paths}\n"
-        )
-        return text(200, body)
+        """Serve /statusz: start, time running, versions and paths."""
+        up = max(0, int(time.time()) - self._began)
+        emulated = KUBERNETES_VERSION.rpartition(".")[0]
+        paths = sorted([*self.paths, *self._others])
+        language = version_info()["goVersion"]
+        value = {
+            "startTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began)), "uptimeSeconds": up, "goVersion": language,
+            "binaryVersion": KUBERNETES_VERSION, "emulationVersion": emulated, "paths": paths,
+        }  # fmt: skip
+        started = time.strftime("%a %b %e %H:%M:%S UTC %Y", time.gmtime(self._began))
+        lines = [
+            f"\n{COMPONENT} statusz", _WARNING, "", f"Started: {started}",
+            f"Up: {up // 3600} hr {up // 60 % 60:02d} min {up % 60:02d} sec", f"Go version: {language}",
+            f"Binary version: {KUBERNETES_VERSION}", f"Emulation version: {emulated}",
+            f"Paths: {' '.join(paths)}", f"kas version: {__version__}",
+        ]  # fmt: skip
+        return _page(req, "Statusz", value, "\n".join(lines) + "\n")
+
+
+def _page(req: Request, kind: str, value: dict[str, Any], plain: str) -> Response:
+    if req.method != "GET":
+        raise method_not_allowed()
+    accept = req.header(b"accept")
+    m = negotiate(accept, Restrictions(page=kind)) if accept.strip() else None
+    if m is None or m.convert is None:
+        return text(200, plain)
+    head = {"kind": kind, "apiVersion": f"{m.convert.group}/{m.convert.version}", "metadata": {"name": COMPONENT}}
+    if m.media_type == YAML:
+        return finish(req, 200, YAML, to_yaml({**head, **value}))
+    pretty = m.pretty or is_pretty(req.params.get("pretty"), req.header(b"user-agent"))
+    return finish(req, 200, m.media_type, orjson.dumps({**head, **value}, option=orjson.OPT_INDENT_2 if pretty else None) + b"\n")

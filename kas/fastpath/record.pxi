@@ -14,6 +14,14 @@ cdef enum:
     MOST_WARNINGS = 10000
 
 
+# What is a list however many headers it stands in, and what must not be told twice: who reads those sees all of them. Of others
+# the first counts, as with Go's ``Header.Get``.
+cdef frozenset JOINED = frozenset((
+    b"connection", b"content-length", b"host", b"sec-websocket-extensions", b"sec-websocket-protocol", b"te", b"trailer",
+    b"transfer-encoding", b"upgrade",
+))
+
+
 cdef class Request:
     """One HTTP request, decoded as far as every filter needs it.
 
@@ -32,7 +40,7 @@ cdef class Request:
         self.started = _monotonic()
 
     cdef dict names(self):
-        """The header map, made on first use; repeats are joined by ", "."""
+        """The header map, made on first use. Of repeats the first counts; those of ``JOINED`` are joined by ", "."""
         cdef dict m = self._map
         cdef tuple pair
         cdef bytes name, value
@@ -42,6 +50,8 @@ cdef class Request:
             for pair in self._raw:
                 name, value = pair
                 if name in m:
+                    if name not in JOINED:
+                        continue
                     if repeated is None:
                         repeated = {}
                     if name not in repeated:

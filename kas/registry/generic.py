@@ -81,11 +81,8 @@ class Registry:
 
     def key(self, namespace: str, name: str) -> str:
         """The store's key. Raises 400 for a name that is no path segment."""
-        if not name:
-            raise errors.bad_request("Name parameter required.")
-        if "/" in name or "%" in name or name in DOTS:
-            found = is_valid_path_segment_name(name)
-            raise errors.bad_request(f'Name parameter invalid: "{name}": {";".join(found)}')
+        if not name or "/" in name or "%" in name or name in DOTS:
+            check_name(name)
         return f"{self.root}{namespace}/{name}" if self.resource.namespaced else self.root + name
 
     def prefix(self, namespace: str = "") -> str:
@@ -262,3 +259,12 @@ class Registry:
             and stored.startswith(middle, len(head))
             and not self.store.stale(rec)
         )
+
+
+def check_name(name: str) -> None:
+    """Raises 400 for the name of an object that is no path segment."""
+    if not name:
+        raise errors.bad_request("Name parameter required.")
+    found = is_valid_path_segment_name(name)
+    if found:
+        raise errors.bad_request(f'Name parameter invalid: "{name}": {";".join(found)}')

@@ -16,6 +16,7 @@ from kas.observe.caches import Cache
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
+TEXT = "text/plain"
 SUPPORTED = (JSON, YAML, PROTOBUF)
 STREAMABLE = (JSON, PROTOBUF)
 
@@ -25,6 +26,8 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
 CUSTOM_PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
+
+PAGE_VERSIONS = ("v1beta1", "v1alpha1")  # of Statusz and Flagz
 
 _PARTIAL = ("PartialObjectMetadata", "PartialObjectMetadataList")
 
@@ -41,7 +44,7 @@ class Convert(NamedTuple):
 class MediaType:
     """What an answer will look like.
 
-    ``media_type`` is one of SUPPORTED, ``convert`` the transformation asked for, ``stream`` "watch" or "", ``pretty`` what the
+    ``media_type`` is one of those offered, ``convert`` the transformation asked for, ``stream`` "watch" or "", ``pretty`` what the
     Accept header said (see ``is_pretty`` for the query and the user agent).
     """
 
@@ -55,14 +58,25 @@ class MediaType:
 
 
 class Restrictions(NamedTuple):
-    """What an endpoint can do: which media types its own objects have, and whether it transforms (Table and partial metadata)."""
+    """What an endpoint can do: which media types its own objects have, and whether it transforms (Table and partial metadata). ``page`` is
+    the kind of a debugging page, which is plain text unless this kind is asked for."""
 
     media_types: tuple[str, ...] = SUPPORTED
     transforms: bool = True
     table: bool = True
+    page: str = ""
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The media types that are looked for in an Accept header, and named when it has none of them."""
+        return (*SUPPORTED, TEXT) if self.page else SUPPORTED
 
     def allows(self, media_type: str, convert: Convert | None) -> bool:
         """Whether an answer may have this media type, and this conversion to a Table or to metadata."""
+        if self.page:
+            if convert is None or media_type not in (JSON, YAML):
+                return convert is None and media_type == TEXT
+            return convert.group == "config.k8s.io" and convert.version in PAGE_VERSIONS and convert.kind == self.page
         if convert is None:
             return media_type in self.media_types
         if not self.transforms or convert.group != "meta.k8s.io" or convert.version not in ("v1", "v1beta1"):
@@ -96,7 +110,7 @@ def negotiate(accept: str, restrictions: Restrictions = BUILT_IN) -> MediaType:
         found = _negotiate(accept, restrictions)
         _memo.put(key, found, len(accept))
     if found is None:
-        raise not_acceptable(SUPPORTED)
+        raise not_acceptable(restrictions.offered)
     return found
 
 
@@ -127,7 +141,7 @@ def _negotiate(accept: str, restrictions: Restrictions) -> MediaType | None:
     if not accept:
         return MediaType(SUPPORTED[0])
     for clause in parse_accept(accept):
-        for media_type in SUPPORTED:
+        for media_type in restrictions.offered:
             kind, _, sub = media_type.partition("/")
             if (clause.type, clause.sub) in ((kind, sub), (kind, "*"), ("*", "*")):
                 found = _options(clause.params, media_type, restrictions)

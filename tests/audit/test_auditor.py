@@ -40,9 +40,10 @@ def built(tmp_path, monkeypatch):
     (tmp_path / "policy").write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}))
     (tmp_path / "kc").write_text(json.dumps(KUBECONFIG))
 
-    def build(**flags: Any) -> dict[str, dict[str, Any]]:
+    def build(alone: bool = False, **flags: Any) -> dict[str, dict[str, Any]]:
         made.clear()
-        assert auditor.build(Options(audit_policy_file=str(tmp_path / "policy"), **flags), Path(tmp_path), Registry()) is not None
+        options = Options(audit_policy_file=str(tmp_path / "policy"), **flags)
+        assert auditor.build(options, Path(tmp_path), Registry(), alone=alone) is not None
         return made
 
     return build
@@ -52,7 +53,14 @@ def test_the_file(built, tmp_path):
     log = str(tmp_path / "a.log")
     made = built(audit_log_path=log, audit_log_maxsize=3, audit_log_maxage=2, audit_log_maxbackup=5, audit_log_compress=True)["LogFile"]
     assert (made["path"], made["max_size"], made["max_age_s"], made["max_backups"], made["compress"]) == (log, 3 << 20, 172800, 5, True)
+    assert built(audit_log_path=log, audit_log_maxsize=0)["LogFile"]["max_size"] == 100 << 20
     assert made["line"] is json_line and built(audit_log_path=log, audit_log_format="legacy")["LogFile"]["line"] is legacy_line
+
+
+def test_only_several_workers_lock_the_file(built, tmp_path):
+    log = str(tmp_path / "audit.log")
+    assert built(audit_log_path=log)["LogFile"]["lock"] == tmp_path / "audit.lock"
+    assert built(audit_log_path=log, alone=True)["LogFile"]["lock"] is None
 
 
 def test_how_long_a_webhook_is_given_before_it_is_asked_again(built, tmp_path):

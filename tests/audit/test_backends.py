@@ -79,6 +79,23 @@ def test_a_batch_goes_when_it_is_full_and_when_its_time_has_come():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+def test_what_is_due_goes_together_where_it_is_all_one():
+    async def main() -> None:
+        sink = Sink()
+        batch = Batch(sink, 100, 2, 0.05, 0, 0, lambda b, e: None, joins=True)
+        batch.process([entry(n) for n in range(5)])
+        await sink.has(2)
+        assert sink.batches == [["id-0", "id-1", "id-2", "id-3"], ["id-4"]]
+        await batch.close()
+        limited = Batch(sink, 100, 2, 0.05, 1000.0, 9, lambda b, e: None, joins=True)
+        limited.process([entry(n) for n in range(4)])
+        await sink.has(4)
+        assert sink.batches[2:] == [["id-0", "id-1"], ["id-2", "id-3"]]
+        await limited.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_a_full_buffer_loses_what_comes_and_says_so():
     async def main() -> None:
         gate = asyncio.Event()

@@ -17,7 +17,7 @@ from tests.audit.entries import entry
 
 
 def log(tmp_path: Path, **how) -> LogFile:
-    return LogFile(str(tmp_path / "logs" / "audit.log"), tmp_path / "lock", json_line, **how)
+    return LogFile(str(tmp_path / "logs" / "audit.log"), how.pop("lock", tmp_path / "lock"), json_line, **how)
 
 
 def lines(path: Path) -> list[dict]:
@@ -53,8 +53,9 @@ def test_a_file_that_is_taken_away_is_made_anew(tmp_path):
     assert [e["auditID"] for e in written(tmp_path)] == ["id-2"]
 
 
-def test_rotation_keeps_every_line(tmp_path):
-    backend = log(tmp_path, max_size=2000)
+@pytest.mark.parametrize("shared", [True, False])
+def test_rotation_keeps_every_line(tmp_path, shared):
+    backend = log(tmp_path, max_size=2000, lock=tmp_path / "lock" if shared else None)
     for n in range(30):
         backend.process([entry(n)])
     settled(backend)

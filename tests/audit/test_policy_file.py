@@ -23,6 +23,16 @@ def test_a_policy_is_read_and_what_it_does_not_know_passed_over(write):
     assert load_file(write(HEAD + "rules: [{level: None, user: [a]}]\n"))
 
 
+CONDITIONS = ["users: [a]", "userGroups: [a]", "verbs: [get]", "namespaces: [a]", "resources: [{}]", "nonResourceURLs: [/a]"]
+
+
+@pytest.mark.parametrize("rule", CONDITIONS)
+def test_only_a_first_rule_without_conditions_is_for_every_request(write, rule):
+    always = load_file(write(HEAD + f"rules: [{{level: Metadata}}, {{level: None, {rule}}}]\n")).always
+    assert always is not None and always.level == "Metadata"
+    assert load_file(write(HEAD + f"rules: [{{level: None, {rule}}}, {{level: Metadata}}]\n")).always is None
+
+
 def test_a_policy_need_not_say_its_kind(write):
     assert load_file(write("apiVersion: audit.k8s.io/v1\nrules: [{level: None}]\n"))
 

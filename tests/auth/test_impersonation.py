@@ -37,6 +37,9 @@ def test_headers():
     )
     assert got == UserInfo("jane", ("a", "b"), "", {"acme.com/x": ["1"]})
     assert wanted_user([("impersonate-user", "u"), ("impersonate-extra-%zz", "1")]).extra == {"%zz": ["1"]}
+    twice = [("impersonate-user", "u"), ("impersonate-user", "v"), ("impersonate-uid", ""), ("impersonate-uid", "7")]
+    assert wanted_user(twice) == UserInfo("u")
+    assert wanted_user([("impersonate-user", ""), ("impersonate-user", "u")]) is None
 
 
 @pytest.mark.parametrize(

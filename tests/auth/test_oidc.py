@@ -94,7 +94,8 @@ def test_a_good_token(flagged, issuer):
     [
         {"aud": "other"}, {"aud": None}, {"aud": 5}, {"exp": 1700000000}, {"exp": None}, {"exp": "soon"}, {"exp": 10**30},
         {"nbf": 4102444800}, {"iss": "https://stranger.example.com"}, {"sub": 5}, {"sub": None}, {"groups": [1]},
-        {"groups": {"a": 1}}, {"iat": "x"},
+        {"groups": {"a": 1}}, {"iat": "x"}, {"_claim_names": {"x": "s"}}, {"_claim_names": {"x": ""}}, {"_claim_names": 5},
+        {"_claim_sources": {"s": {"endpoint": 5}}}, {"groups": ["a"], "_claim_names": {"x": "s"}, "_claim_sources": {"t": {}}},
     ],
     ids=str,
 )  # fmt: skip

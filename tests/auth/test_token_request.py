@@ -91,6 +91,9 @@ def test_expiration_is_shortened_with_a_warning(ask):
         ({"expirationSeconds": 2**32 + 1}, 422, "may not specify a duration larger than 2^32 seconds"),
         ({"boundObjectRef": ref("Pod", "none")}, 404, 'pods "none" not found'),
         ({"boundObjectRef": ref("Pod", "q")}, 400, 'cannot bind token for serviceaccount "sa" to pod running with different'),
+        ({"boundObjectRef": {}}, 400, "cannot bind token to object of type /, Kind="),
+        ({"boundObjectRef": ref("Node", "")}, 400, "Name parameter required."),
+        ({"boundObjectRef": ref("Secret", "a/b")}, 400, "Name parameter invalid: \"a/b\": may not contain '/'"),
         ({"boundObjectRef": ref("ConfigMap", "c")}, 400, "cannot bind token to object of type /v1, Kind=ConfigMap"),
         ({"boundObjectRef": ref("Secret", "s", uid="other")}, 409, "the UID in the bound object reference (other) does not match"),
     ],
@@ -121,11 +124,15 @@ def test_bootstrap_token():
     assert auth.authenticate_token("ABCDEF.0123456789abcdef") is None
     bad = [
         {"usage-bootstrap-authentication": "false"}, {"expiration": "2024-01-02T03:04:05Z"}, {"expiration": "soon"},
+        {"expiration": "2024-01-02T03:34:05+00:30"}, {"expiration": "2099-01-02t03:04:05z"}, {"expiration": "2099-1-2T03:04:05Z"},
         {"auth-extra-groups": "system:masters"}, {"token-id": "other1"},
     ]  # fmt: skip
     for change in bad:
         stored[0] = secret(**change)
         assert auth.authenticate_token("abcdef.0123456789abcdef") is None, change
+    for end in ("2024-01-02T03:04:05.5Z", "2024-01-02T03:04:05-00:01", "2024-01-02T03:04:06Z"):
+        stored[0] = secret(expiration=end)
+        assert auth.authenticate_token("abcdef.0123456789abcdef") is not None, end
 
 
 def test_who_needs_the_signing_key_first_makes_it(tmp_path):

@@ -110,14 +110,14 @@ def test_what_arrives(proxy, tmp_path, pair, tls, loop):
     assert not registry.metrics[f"{NAME}failure_count"].values
 
 
-def dialled(via, timeout_s=10.0, loop=uvloop.new_event_loop):
+def dialled(via, timeout_s=10.0, loop=uvloop.new_event_loop, host="10.9.8.7"):
     """What both kinds of connections say; they agree."""
 
     async def run():
         said = set()
         for made in (connect, exchange):
             with pytest.raises(BackendError) as e:
-                await made(Target("https", "10.9.8.7", "443", tls=insecure_tls(), via=via), timeout_s)
+                await made(Target("https", host, "443", tls=insecure_tls(), via=via), timeout_s)
             said.add(str(e.value))
         assert len(said) == 1
         return said.pop()
@@ -146,6 +146,13 @@ def test_a_proxy_that_does_not_lead_there(proxy, tmp_path, says, text):
     assert dialled(via) == text.format(via.where)
     labels = "http_connect", "proxy", "uds" if proxy._path else "tcp"
     assert registry.metrics[f"{NAME}failure_count"].values == {labels: 2}
+
+
+@pytest.mark.parametrize("host", ["a:1 HTTP/1.1\r\nX: y\r\n\r\n", "a b", "a\n", "\x7f"])
+def test_a_host_that_would_say_more_than_its_name(proxy, tmp_path, host):
+    via, registry = through(proxy, tmp_path)
+    assert "invalid character in host name" in dialled(via, host=host)
+    assert proxy.asked == [] and not registry.metrics[f"{NAME}start_total"].values
 
 
 def test_a_proxy_that_hangs(proxy, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import requests
 
@@ -159,6 +161,41 @@ def test_profiling_and_logs_are_off_unless_asked_for(kas_server, connect, client
     assert "store" in api("GET", "/debug/pprof/heap")[1]
     assert "thread" in api("GET", "/debug/pprof/threads")[1]
     assert client.raw("GET", "/flagz").text.startswith("\nkube-apiserver flags")
+
+
+@pytest.mark.parametrize("path,kind", [("/statusz", "Statusz"), ("/flagz", "Flagz")])
+def test_debugging_pages_are_text_or_objects(client, path, kind):
+    def get(accept):
+        answer = client.raw("GET", path, Accept=accept)
+        return answer.status_code, answer.headers["content-type"], answer.text
+
+    form = "application/json;v={};g=config.k8s.io;as={}".format
+    for accept in (None, "*/*", "text/plain", "text/*", form("v9", kind) + ",*/*"):
+        status, media, text = get(accept)
+        assert (status, media) == (200, "text/plain; charset=utf-8") and text.startswith("\nkube-apiserver ")
+    for version in ("v1alpha1", "v1beta1"):
+        status, media, text = get(form(version, kind))
+        value = json.loads(text)
+        assert (status, media) == (200, "application/json") and text.endswith("}\n")
+        assert {k: value[k] for k in ("kind", "apiVersion", "metadata")} == {
+            "kind": kind, "apiVersion": f"config.k8s.io/{version}", "metadata": {"name": "kube-apiserver"},
+        }  # fmt: skip
+    if kind == "Flagz":
+        assert value["flags"]["secure-port"]
+    else:
+        assert list(value)[3:] == ["startTime", "uptimeSeconds", "goVersion", "binaryVersion", "emulationVersion", "paths"]
+        assert value["binaryVersion"].startswith(value["emulationVersion"] + ".") and "/statusz" in value["paths"]
+    status, media, text = get(f"application/yaml;v=v1beta1;g=config.k8s.io;as={kind}")
+    assert (status, media) == (200, "application/yaml") and f"kind: {kind}\n" in text
+    page = f";v=v1beta1;g=config.k8s.io;as={kind}"
+    refused = (
+        "application/json", "application/xml", form("v1", kind), form("v1beta1", "Other"), "application/json;v=v1beta1;g=config.k8s.io",
+        "application/vnd.kubernetes.protobuf" + page, "text/plain" + page,
+    )  # fmt: skip
+    assert {get(accept)[0] for accept in refused} == {406}
+    assert json.loads(get("application/json")[2])["message"].endswith(
+        "application/json, application/yaml, application/vnd.kubernetes.protobuf, text/plain"
+    )
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/a%2Fb", "/api/v1/namespaces/..%2f..%2fetc", "/api/v1/namespaces/%25"])

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from time import time
 from typing import Any
 
+from kas._codecs import DecodeError
 from kas.auth.authn.serviceaccount import Getter
 from kas.auth.user import UserInfo
 from kas.meta.scalars import parse_time
@@ -56,8 +57,9 @@ class BootstrapTokens:
         if not expiration:
             return True
         try:
-            return parse_time(expiration)[0] > self._clock()
-        except ValueError:
+            seconds, nanos = parse_time(expiration)
+            return seconds + nanos / 1e9 > self._clock()
+        except DecodeError:
             # An end that cannot be read is one that has come.
             return False
 

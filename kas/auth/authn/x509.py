@@ -71,16 +71,19 @@ class ClientCertificate:
         self._verifier.check(shown)
         user = self._known.entries.get(shown.digest)
         if user is None:
-            user = with_authenticated(user_from_certificate(shown.chain[0]))  # one object, so that what authorizers work out stays
+            named = user_from_certificate(shown.chain[0])
+            if named is None:
+                return None
+            user = with_authenticated(named)  # one object, so that what authorizers work out stays
             self._known.put(shown.digest, user, len(shown.digest) + user.length)
         return user
 
 
-def user_from_certificate(der: bytes) -> UserInfo:
-    """The user a certificate names; AuthenticationError when it names none, or more than one uid."""
+def user_from_certificate(der: bytes) -> UserInfo | None:
+    """The user a certificate names, None when it names none; AuthenticationError when it has more than one uid."""
     name, groups, uids = _attributes(der)
     if not name:
-        raise AuthenticationError("x509: the subject has no common name")
+        return None
     if len(uids) > 1:
         raise AuthenticationError(f"x509: expected at most one uid in the subject, found {len(uids)}")
     extra = {CREDENTIAL_ID: [f"X509SHA256={hashlib.sha256(der).hexdigest()}"]}

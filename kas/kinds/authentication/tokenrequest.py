@@ -15,6 +15,7 @@ from kas.meta import errors, field
 from kas.meta.field import FieldError, go_quote
 from kas.meta.scalars import format_time, parse_time
 from kas.meta.waiting import awaited, eager
+from kas.registry.generic import check_name
 from kas.registry.strategy import Context, Obj
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _validate(spec: dict[str, Any]) -> list[FieldError]:
 
 def _bound(namespace: str, account: str, ref: dict[str, Any] | None, get: Getter) -> dict[str, Obj]:
     """The objects the token dies with, by the claim they go into; a pod brings its node."""
-    if not ref:
+    if ref is None:
         return {}
     kind, name = ref.get("kind") or "", ref.get("name") or ""
     group, _, version = (ref.get("apiVersion") or "").rpartition("/")
@@ -117,6 +118,7 @@ def _bound(namespace: str, account: str, ref: dict[str, Any] | None, get: Getter
         group = version = ""
     if group or kind not in ("Pod", "Node", "Secret"):
         raise errors.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
+    check_name(name)
     resource = kind.lower() + "s"
     obj = get(resource, "" if kind == "Node" else namespace, name)
     if obj is None:

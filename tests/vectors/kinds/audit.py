@@ -18,3 +18,4 @@ def check(vector: dict, group: list[dict]) -> None:
         v = compiled.verdict(attributes(a, user))
         wanted = (c["level"], sorted(c["omitStages"] or []), c["omitManagedFields"])
         assert (v.level, sorted(v.omit_stages), v.omit_managed_fields) == wanted, c
+        assert compiled.always in (None, v)

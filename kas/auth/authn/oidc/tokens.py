@@ -50,6 +50,7 @@ class Verifier:
         for name in ("sub", "nonce", "at_hash"):
             _text(claims, name)
         expiry, not_before = _moment(claims, "exp"), _moment(claims, "nbf")
+        _sources(claims)
         if "iat" in claims and _moment(claims, "iat") is None:
             raise AuthenticationError("oidc: failed to unmarshal claims: iat is no number")
         if issuer != self._issuer:
@@ -88,6 +89,25 @@ def _text(claims: Claims, name: str) -> str:
     if value is not None and not isinstance(value, str):
         raise AuthenticationError(f"oidc: failed to unmarshal claims: {name} is no string")
     return value or ""
+
+
+def _sources(claims: Claims) -> None:
+    """Of distributed claims each has to say where it is, whether anybody wants it or not."""
+    names, sources = claims.get("_claim_names"), claims.get("_claim_sources")
+    if names is not None and (not isinstance(names, dict) or not all(v is None or isinstance(v, str) for v in names.values())):
+        raise AuthenticationError("oidc: failed to unmarshal claims: _claim_names is no map of strings")
+    if sources is not None and (not isinstance(sources, dict) or not all(map(_is_source, sources.values()))):
+        raise AuthenticationError("oidc: failed to unmarshal claims: _claim_sources is no map of sources")
+    for source in (names or {}).values():
+        if not source:
+            raise AuthenticationError("oidc: failed to obtain source from claim name")
+        if source not in (sources or {}):
+            raise AuthenticationError("oidc: source does not exist")
+
+
+def _is_source(value: Any) -> bool:
+    texts = () if not isinstance(value, dict) else (value.get("endpoint"), value.get("access_token"))
+    return (value is None or isinstance(value, dict)) and all(v is None or isinstance(v, str) for v in texts)
 
 
 def _audiences(value: Any) -> list[str]:
