@@ -9,7 +9,7 @@ import functools
 import logging
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +122,7 @@ class Server:
     ) -> None:  # fmt: skip
         self.options, self.store, self.shared, self.index, self.extensions = options, store, shared, index, extensions
         self.encryption = encryption
+        self._other_hubs = [part.hub for part in store.parts()[1:]]
         raw = options.raw
         self.metrics = Metrics()
         if encryption is not None:
@@ -153,8 +154,7 @@ class Server:
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
-            (store.fresh, lambda: store.revision, BesideReplica(self._named, store.beside))  # type: ignore[attr-defined]
-            if options.etcd else None,
+            (self._part_of(), BesideReplica(self._named, store.beside)) if options.etcd else None,  # type: ignore[attr-defined]
             self.flow_control.gate if self.flow_control is not None else None, self.tracer,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
@@ -179,9 +179,10 @@ class Server:
         settings = tracingconfig.load(self.options.raw.tracing_config_file)
         name = bootstrap.server_name(socket.gethostname().lower())
         tracer = Tracer(OTLPExporter(settings.endpoint, name), settings.per_million)
-        tracer.observe(self.store, {"get": "store get", "range": "store range", "range_json": "store range",
-                                    "range_protobuf": "store range"}, "key")  # fmt: skip
-        tracer.observe(self.store, {"commit": "store commit", "commit_many": "store commit"})
+        for part in self.store.parts():
+            tracer.observe(part, {"get": "store get", "range": "store range", "range_json": "store range",
+                                  "range_protobuf": "store range"}, "key")  # fmt: skip
+            tracer.observe(part, {"commit": "store commit", "commit_many": "store commit"})
         return tracer
 
     def _flow_control(self) -> FlowControl:
@@ -274,6 +275,8 @@ class Server:
         """Derived state is as new as any acknowledged write of any worker; one atomic load when nothing happened."""
         if self.shared.memory.revision > self.store.hub.revision:
             self.store.hub.catch_up()
+        for hub in self._other_hubs:
+            hub.catch_up()
 
     def _behind(self) -> int:
         """How many revisions derived state lacks of what was committed before the call. What comes meanwhile is no fault: where much is
@@ -305,7 +308,7 @@ class Server:
         events = self.metrics.counter(
             "apiserver_watch_events_total", "Number of events sent in watch clients", ("group", "version", "resource")
         )
-        self.watches = Watches(self.store, raw.min_request_timeout, events)
+        self.watches = Watches(raw.min_request_timeout, events)
         self.rest = Rest(self.writer, deleter, self.watches)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),
@@ -332,7 +335,8 @@ class Server:
         self.checks = HealthChecks(
             self.store, self.hooks, self.heartbeat, self._behind,
             [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
-            getattr(self.store, "unreachable", None), (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
+            [part.unreachable for part in self.store.parts()] if self.options.etcd else (),  # type: ignore[attr-defined]
+            (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
         )  # fmt: skip
         kubelet = KubeletAccess(
             raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority,
@@ -357,6 +361,12 @@ class Server:
             found = self.custom.find(info.api_group, info.api_version, info.resource)
             return found if found is not None and found.loaded else None
         return found if isinstance(found, Served) else None
+
+    def _part_of(self) -> Callable[[RequestInfo], Any]:
+        """What keeps the resource that a request is about."""
+        main = self.store.parts()[0]
+        others = {at: registry.store for at, registry in self.registries.by_resource() if registry.store is not main}
+        return lambda info: others.get((info.api_group, info.resource), main) if others else main
 
     def _of_kind(self, group: str, version: str, kind: str) -> list[Any]:
         found = self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)

@@ -8,12 +8,26 @@ Writes of stored objects do not wait: etcd judges them, and what ends before it 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from kas.filters.handler import Filter
 from kas.request.http import Request, Response
+from kas.request.requestinfo import RequestInfo
 from kas.store import Behind
 
-Fresh = Callable[[], Awaitable[None]]
+
+class Part(Protocol):
+    """What keeps a resource."""
+
+    @property
+    def revision(self) -> int:
+        """That of reads now."""
+
+    async def fresh(self) -> None:
+        """Waits until reads see what is acknowledged; raises what the store raises when that takes too long."""
+
+
+PartOf = Callable[[RequestInfo], Part]
 Beside = Callable[[Request], Awaitable[Response | None]]
 READS = ("get", "list", "watch")
 WRITES = ("create", "update", "patch", "delete")
@@ -21,13 +35,13 @@ WRITES = ("create", "update", "patch", "delete")
 REVIEWS = ("authorization.k8s.io", "authentication.k8s.io")
 
 
-def consistent_read(fresh: Fresh, revision: Callable[[], int], beside: Beside | None = None) -> Filter:
-    """``fresh()`` waits, and raises what the store raises when that takes too long; ``revision()`` is that of reads now. ``beside(req)``
-    answers a GET or LIST that names no revision without the replica, where that stays ``Behind``; None when it cannot."""
+def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
+    """``part_of(info)`` keeps what a request is about. ``beside(req)`` answers a GET or LIST that names no revision without the replica,
+    where that stays ``Behind``; None when it cannot."""
 
-    async def wait(req: Request) -> Response | None:
+    async def wait(req: Request, part: Part) -> Response | None:
         try:
-            await fresh()
+            await part.fresh()
         except Behind:
             known = beside is not None and req.info.verb in ("get", "list") and not req.params.get("resourceVersion")
             found = await beside(req) if known and beside is not None else None
@@ -40,12 +54,13 @@ def consistent_read(fresh: Fresh, revision: Callable[[], int], beside: Beside | 
         info = req.info
         if not info.is_resource_request:
             return None
+        part = part_of(info)
         if info.verb in READS:
             given = req.params.get("resourceVersion")
-            if given and not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) > revision()):
+            if given and not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) > part.revision):
                 return None
         elif info.verb in WRITES and info.subresource in ("", "status") and info.api_group not in REVIEWS and "dryRun" not in req.params:
             return None
-        return wait(req)
+        return wait(req, part)
 
     return Filter("consistent_read", before)

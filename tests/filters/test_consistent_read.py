@@ -14,19 +14,21 @@ from tests.filters.requests import request
 
 
 class Fresh:
-    """``fresh()`` counts who waits; ``fails`` is what it raises."""
+    """A store at revision 7, whose ``fresh()`` counts who waits; ``fails`` is what it raises."""
+
+    revision = 7
 
     def __init__(self, fails: Exception | None = None) -> None:
         self.asked, self.fails = 0, fails
 
-    async def __call__(self) -> None:
+    async def fresh(self) -> None:
         self.asked += 1
         if self.fails is not None:
             raise self.fails
 
 
 def run(fresh: Fresh, req) -> None:
-    waiting = consistent_read(fresh, lambda: 7).before(req)
+    waiting = consistent_read(lambda info: fresh).before(req)
     if waiting is not None:
         assert asyncio.run(_of(waiting)) is None
 
@@ -82,7 +84,8 @@ def test_what_the_replica_is_too_old_for_is_read_elsewhere(fails, method, path, 
             told.append(req)
             return found
 
-        waiting = consistent_read(Fresh(fails), lambda: 7, beside).before(req)
+        behind = Fresh(fails)
+        waiting = consistent_read(lambda info, behind=behind: behind, beside).before(req)
         if asked and found is not None:
             assert asyncio.run(_of(waiting)) is answer
         else:

@@ -35,7 +35,7 @@ class ServiceAllocator:
     def __init__(self, families: list[str], node_ports: tuple[int, int], ip_registry: Any, cidr_registry: Any) -> None:
         self.families, self.node_ports = families, node_ports
         self.ips, self.cidrs = ip_registry, cidr_registry
-        self.store = ip_registry.store
+        self.store = ip_registry.whole
 
     # --- what the registry calls
 
