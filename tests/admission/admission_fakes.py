@@ -17,6 +17,7 @@ from kas.auth.attributes import ALLOW, NO_OPINION
 from kas.auth.authz.rbac import RbacIndex
 from kas.auth.user import UserInfo
 from kas.client.hooks import Shares
+from kas.client.http import DIRECT
 from kas.client.services import ServiceResolver
 from kas.config.options import Options
 from kas.meta.errors import ApiError
@@ -40,6 +41,9 @@ class FakeStore:
     def listen(self, prefix: str, callback: Any, reset: Any = None) -> Any:
         self.listeners.append((prefix, callback))
         return lambda: self.listeners.remove((prefix, callback))
+
+    def part(self, key: str) -> FakeStore:
+        return self
 
     def get(self, key: str) -> Any:
         return self.records.get(key)
@@ -82,7 +86,7 @@ class FakeServer:
             authorizer=SimpleNamespace(authorize=self._authorize), rules=RbacIndex(),
             mapper=lambda *kind: self.kinds.get(kind, []), equivalents=self._equivalents, metrics=Metrics(), run_dir=run_dir,
             resolve=ServiceResolver(self.registries, self.registries, False).resolve, shares=Shares(100),
-            settings=Options(),
+            egress=DIRECT, settings=Options(),
         )  # fmt: skip
 
     @staticmethod

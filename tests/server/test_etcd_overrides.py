@@ -71,8 +71,9 @@ def test_each_cluster_holds_its_own_and_counts_for_itself(pair, etcds):
     status, made = one("POST", EVENTS, event("e1"))
     assert status == 201, made
     assert events.value("/registry/events/default/e1") is not None and main.value("/registry/events/default/e1") is None
-    assert not [key for key in main.keys() if key.startswith(("/registry/events/", "/registry/services/specs/"))]
-    assert {key.split("/")[2] for key in events.keys()} <= {"events", "services", "kas"}
+    kept, elsewhere = main.keys(), events.keys()
+    assert not [key for key in kept if key.startswith(("/registry/events/", "/registry/services/specs/"))]
+    assert {key.split("/")[2] for key in elsewhere} <= {"events", "services", "kas"}
     assert int(made["metadata"]["resourceVersion"]) <= revision_of(events)
     # Reads of the other server that name no revision see it, by either group, and with the revision of that cluster.
     for path in (EVENTS, "/apis/events.k8s.io/v1/namespaces/default/events"):
@@ -195,7 +196,7 @@ def _children(server: KasServer) -> list[int]:
 
 def test_an_events_cluster_that_went_back_is_noticed(pair, etcds, tmp_path):
     """It is restored from a backup: its replica, and no other, is made anew."""
-    main, events = etcds
+    _, events = etcds
     one, _ = map(Client, pair)
     subprocess.run(["etcdctl", "--endpoints", events.url, "snapshot", "save", str(tmp_path / "backup")], check=True, capture_output=True)
     assert one("POST", EVENTS, event("lost"))[0] == 201
@@ -221,7 +222,8 @@ def test_an_events_cluster_that_went_back_is_noticed(pair, etcds, tmp_path):
 def test_migrate_writes_to_both(pair, etcds):
     main, events = etcds
     for etcd, key, body in (
-        (main, b"/registry/configmaps/default/old", b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"old","namespace":"default"}}'),
+        (main, b"/registry/configmaps/default/old", b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"old",'
+         b'"namespace":"default"}}'),
         (events, b"/registry/events/default/old", b'{"kind":"Event","apiVersion":"v1","metadata":{"name":"old","namespace":"default"},'
          b'"reason":"A","involvedObject":{"kind":"Pod"}}'),
     ):  # fmt: skip
