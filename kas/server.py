@@ -95,6 +95,7 @@ from kas.store.shared import Shared
 from kas.types.scheme import Scheme
 
 if TYPE_CHECKING:
+    from kas.aggregator.peers import Peers
     from kas.audit.auditor import Auditor
     from kas.controllers.signing import Authority
     from kas.edge.streams import Streams
@@ -397,6 +398,8 @@ class Server:
             "RemoteRequestHeaderUID" in self.features, self.metrics, self.egress.cluster,
         )  # fmt: skip
         self.director = Director(self.rest.handle, self.rest.resources, self.aggregator.claims)
+        if self._has_peers:
+            self.director.peers = self.aggregator.peers = self._peers()
         if self.virtual is not None:
             self.director.fallback(self.virtual)
         self.director.fallback(Lazy(self._custom_handler))
@@ -443,6 +446,28 @@ class Server:
         listed = self.aggregator.listed
         self.documents.index_paths = lambda: sorted({*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *extra})
 
+    @property
+    def _has_peers(self) -> bool:
+        """Whether requests are passed on to other API servers of the cluster."""
+        raw = self.options.raw
+        able = self.options.etcd and raw.peer_ca_file and raw.proxy_client_cert_file and self.options.secure_port
+        return bool(able) and "UnknownVersionInteroperabilityProxy" in self.features
+
+    def _peer_address(self) -> tuple[str, int]:
+        raw, o = self.options.raw, self.options
+        return raw.peer_advertise_ip or o.endpoint_address, int(raw.peer_advertise_port or o.secure_port)
+
+    def _peers(self) -> Peers:
+        from kas.aggregator.peers import Peers
+        from kas.controllers import peerleases
+
+        raw = self.options.raw
+        return Peers(
+            self.store, peerleases.PREFIX, peerleases.address_of, self._peer_address(), raw.peer_ca_file,
+            (raw.proxy_client_cert_file, raw.proxy_client_key_file), lambda *at: self.documents.serves(*at),
+            lambda: self.documents.refresh_discovery(), self._for_one_backend(), "RemoteRequestHeaderUID" in self.features,
+        )  # fmt: skip
+
     def _custom_handler(self) -> CustomHandler:
         """Loaded with the first path that nothing built in answers."""
         from kas.endpoints.custom.handler import CustomHandler
@@ -488,6 +513,10 @@ class Server:
 
         if raw.endpoint_reconciler_type == "lease":
             yield MasterLeases(self.registries, o.endpoint_address, self.bootstrapper.forget)
+        if self._has_peers:
+            from kas.controllers.peerleases import PeerLease
+
+            yield PeerLease(self.registries, bootstrap.server_name(socket.gethostname().lower()), *self._peer_address())
         if self.chosen:
             yield LeaderElection(self.registries, lambda: [initializer.make(name) for name in self.chosen], self.hooks)
 

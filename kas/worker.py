@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 GIVE_UP_S = 2.0
+PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
 EXIT_DEAF = 3
 
 
@@ -255,6 +256,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     raw = server.options.raw
     server.shutting_down = True
     log.info("shutdown initiated")
+    await runner.end(PEER_LEASE)  # what is passed on to this server comes to an end while it still serves
     if raw.shutdown_delay_duration:
         await asyncio.sleep(raw.shutdown_delay_duration)
     with contextlib.suppress(ValueError):  # logged; the server ends all the same

@@ -136,6 +136,9 @@ class Options:
     oidc_signing_algs: list[str]
     oidc_username_claim: str
     oidc_username_prefix: str
+    peer_advertise_ip: str
+    peer_advertise_port: str
+    peer_ca_file: str
     profiling: bool
     proxy_client_cert_file: str
     proxy_client_key_file: str

@@ -38,7 +38,8 @@ MAGIC = b"k8s\0"
 # Groups whose servers of their own store JSON (apiextensions-apiserver, kube-aggregator).
 AS_JSON = ("apiextensions.k8s.io", "apiregistration.k8s.io")
 ROOT = "/registry/"
-MASTER_LEASES = "/registry/masterleases/"  # see kas.controllers.masterleases
+# See kas.controllers.masterleases and .peerleases.
+LEASES = "/registry/masterleases/", "/registry/peerserverleases/"
 NO_METADATA = b'{"metadata":{}'
 UNSTRUCTURED = schema_type("Unstructured", {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 
@@ -49,7 +50,8 @@ class StoredValues:
     def __init__(self, registries: Registries) -> None:
         # Keys begin with /registry and the prefix of their resource, which has one to three segments.
         self._by_root = {registry.root: registry for registry in registries}
-        self._by_root[MASTER_LEASES] = registries.of("", "endpoints")
+        for leases in LEASES:
+            self._by_root[leases] = registries.of("", "endpoints")
         self._definitions = registries.of("apiextensions.k8s.io", "customresourcedefinitions")
         # What custom resources can be selected by, by group and plural; from their definitions, which are decoded here too.
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
