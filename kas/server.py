@@ -212,7 +212,7 @@ class Server:
         self.registries = Registries(self.store, clock.now, self.metrics)
         makers = {"Namespace": NamespaceRegistry, "Pod": PodRegistry, "CustomResourceDefinition": DefinitionRegistry}
         self.registries.add_stored(self.scheme.resources, self.scheme.resource, int(o.raw.event_ttl), makers)
-        service_storage.install(self.registries, [f"IPv{n.version}" for n in o.service_ranges], o.node_ports)
+        service_storage.install(self.registries, [f"IPv{n.version}" for n in o.service_ranges], o.node_ports, o.etcd)
         self.bootstrapper = Bootstrapper(self.registries, self._wanted)
 
     # --- who and whether

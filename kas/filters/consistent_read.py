@@ -13,7 +13,7 @@ from typing import Protocol
 from kas.filters.handler import Filter
 from kas.request.http import Request, Response
 from kas.request.requestinfo import RequestInfo
-from kas.store import Behind
+from kas.store import Behind, Compacted, Unavailable
 
 
 class Part(Protocol):
@@ -28,7 +28,18 @@ class Part(Protocol):
 
 
 PartOf = Callable[[RequestInfo], Part]
-Beside = Callable[[Request], Awaitable[Response | None]]
+
+
+class Beside(Protocol):
+    """Answers a GET or LIST without the replica; None when it cannot."""
+
+    def __call__(self, req: Request) -> Awaitable[Response | None]:
+        """See above."""
+
+    def past(self, req: Request) -> bool:
+        """Whether the replica does not reach back to what a list asks for."""
+
+
 READS = ("get", "list", "watch")
 WRITES = ("create", "update", "patch", "delete")
 # Reviews are written, but only read.
@@ -36,8 +47,14 @@ REVIEWS = ("authorization.k8s.io", "authentication.k8s.io")
 
 
 def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
-    """``part_of(info)`` keeps what a request is about. ``beside(req)`` answers a GET or LIST that names no revision without the replica,
-    where that stays ``Behind``; None when it cannot."""
+    """``part_of(info)`` keeps what a request is about. ``beside`` answers a GET or LIST that names no revision, where the replica stays
+    ``Behind``, and a list at a revision before the replica was made, which another server of the cluster may have begun."""
+
+    async def elsewhere(req: Request, beside: Beside) -> Response | None:
+        try:
+            return await beside(req)
+        except (Compacted, Unavailable):  # etcd has forgotten it, too, or it is too much: the replica has the words for that
+            return None
 
     async def wait(req: Request, part: Part) -> Response | None:
         try:
@@ -55,6 +72,9 @@ def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
         if not info.is_resource_request:
             return None
         part = part_of(info)
+        of_the_past = info.verb == "list" and ("continue" in req.params or req.params.get("resourceVersionMatch") == "Exact")
+        if of_the_past and beside is not None and beside.past(req):
+            return elsewhere(req, beside)
         if info.verb in READS:
             given = req.params.get("resourceVersion")
             if given and not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) > part.revision):
