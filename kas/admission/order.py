@@ -22,7 +22,7 @@ ORDER = (
     "EventRateLimit", "ExtendedResourceToleration", "DefaultStorageClass", "StorageObjectInUseProtection",
     "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
     "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "DenyServiceExternalIPs", "PodTopologyLabels",
-    "PodResizeValidator",
+    "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
     "RBACEscalation", "DRAAdminAccess", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy",
     "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny",
 )  # fmt: skip
@@ -31,7 +31,7 @@ DEFAULT_ON = frozenset((
     "NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority", "DefaultTolerationSeconds",
     "DefaultStorageClass", "StorageObjectInUseProtection", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval",
     "CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels",
-    "PodResizeValidator",
+    "PodResizeValidator", "PodGroupProtection", "PodGroupWorkloadExists", "JobValidation",
     "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 ))  # fmt: skip
 
@@ -41,16 +41,12 @@ FIRST_CONFIGURED = "MutatingAdmissionPolicy"
 # Not admission plug-ins upstream but parts of a storage; they cannot be switched off.
 ALWAYS = frozenset(("RBACEscalation", "DRAAdminAccess"))
 
-_NOT_YET = "kas does not have it yet"
 # Accepted by the flags, so that a command line of another server works, and without effect: why, for the warning at start.
 NO_EFFECT = {
     "AlwaysAdmit": "it lets everything pass",
     "PersistentVolumeLabel": "it asked cloud providers that were part of the API server until Kubernetes 1.31",
     "PodPreset": "the API group settings.k8s.io was removed in Kubernetes 1.20",
-    "PodGroupProtection": _NOT_YET,
-    "PodGroupWorkloadExists": _NOT_YET,
-    "NodeDeclaredFeatureValidator": _NOT_YET,
-    "JobValidation": _NOT_YET,
+    "NodeDeclaredFeatureValidator": "kas does not have it yet",
 }
 
 # An acronym in the plural is one word.

@@ -31,7 +31,7 @@ GOVERNED = {
     "ComponentStatusz": "/statusz",
     "CrossNamespaceVolumeDataSource": "claims name a source in another namespace",
     "DRADeviceTaintRules": "rules of bootstrap roles",
-    "GenericWorkload": "workloads and podgroups are served, once their version is on; rules of bootstrap roles",
+    "GenericWorkload": "workloads and podgroups are served, once their version is on; rules of bootstrap roles; three admission plug-ins",
     "HPAScaleToZero": "minReplicas may be 0",
     "KMSv1": "KMS plug-ins of version 1",
     "PodCertificateRequest": "podcertificaterequests are served, once their version is on; rules of bootstrap roles",

@@ -114,14 +114,16 @@ class Ladder:
         if self.costs[-1] < ENOUGH_S or self.exponent(2) <= MOST_EXPONENT:
             return ""
         # Something took longer than it should: another process perhaps. Further on it shows what it was.
+        whole = False
         while self.costs[-1] < TOO_LONG_S:
             if not self.grow():
-                if self.costs[-1] < HARMLESS_S:
-                    return ""
+                whole = True
                 break
             if self.exponent(4) <= MOST_EXPONENT:
                 return ""
         for _ in range(AGAIN):
+            if whole and self.costs[-1] < HARMLESS_S:
+                return ""
             self.again()
             if self.exponent(4) <= MOST_EXPONENT + self.machine(4):
                 return ""
