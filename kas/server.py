@@ -19,6 +19,7 @@ from kas.admission import order as admission_order
 from kas.admission.initializer import Initializer
 from kas.admission.webhook.calling import room
 from kas.aggregator.aggregator import REFRESH_S, Aggregator
+from kas.apiextensions import celmetrics
 from kas.auth import external
 from kas.auth.authn import revocation
 from kas.auth.authn.revocation import Revocation
@@ -58,6 +59,7 @@ from kas.endpoints.metrics import MetricsEndpoint
 from kas.endpoints.rest import Rest
 from kas.endpoints.reviews import review, review_answers
 from kas.endpoints.served import Served
+from kas.endpoints.shownmetrics import shown
 from kas.endpoints.subresources import install as install_subresources
 from kas.endpoints.watch import Watches
 from kas.endpoints.write import Writer
@@ -125,7 +127,7 @@ class Server:
         self.encryption = encryption
         self._other_hubs = [part.hub for part in store.parts()[1:]]
         raw = options.raw
-        self.metrics = Metrics()
+        self.metrics = Metrics(shown(raw, index == 0))
         if encryption is not None:
             encryption.observed.attach(self.metrics, encryption.reload)
         self.started = self.shutting_down = self.not_accepting = False
@@ -298,8 +300,8 @@ class Server:
             egress=self.egress, run_dir=self.options.run_dir, settings=raw,
         )  # fmt: skip
         plugins = admission_order.build(
-            initializer, raw.enable_admission_plugins, raw.disable_admission_plugins, raw.admission_control_config_file,
-            speak=self.index == 0, own=self.extensions.admission,
+            initializer, *admission_order.wanted(raw), raw.admission_control_config_file, speak=self.index == 0,
+            own=self.extensions.admission,
         )  # fmt: skip
         self.admission = AdmissionChain(plugins, admission_order.observer(self.metrics))
         if self.tracer is not None:
@@ -309,7 +311,14 @@ class Server:
         events = self.metrics.counter(
             "apiserver_watch_events_total", "Number of events sent in watch clients", ("group", "version", "resource")
         )
-        self.watches = Watches(raw.min_request_timeout, events)
+        lists = self.metrics.histogram(
+            "apiserver_watch_list_duration_seconds",
+            "Response latency distribution in seconds for watch list requests broken by group, version, resource and scope.",
+            ("group", "resource", "scope", "version"), (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60),
+        )  # fmt: skip
+        self.watches = Watches(raw.min_request_timeout, events, lists)
+        self.metrics.add(celmetrics.COMPILATION)
+        self.metrics.add(celmetrics.EVALUATION)
         self.rest = Rest(self.writer, deleter, self.watches)
         self.custom = CustomResources(
             self.scheme, self.registries, lambda state: self.watches.end_of(state.versions.values()), lambda: self.documents.refresh(),

@@ -7,9 +7,11 @@ object share a budget; when it is spent, no more are asked.
 from __future__ import annotations
 
 import contextlib
+from time import perf_counter
 from typing import Any
 
 from kas import cel
+from kas.apiextensions import celmetrics
 from kas.apiextensions.celvalues import field_value, struct_value
 from kas.apiextensions.schema import RULES, Schema, path_steps
 from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, Correlated, same
@@ -123,7 +125,10 @@ class Node:
 
     def __init__(self, schema: Schema, is_root: bool, shapes: Shapes) -> None:
         self.kind: str = schema.get("type") or ""
+        began = perf_counter()
         self.rules = [_Rule(rule, schema, is_root, shapes) for rule in schema.get(RULES) or ()]
+        if self.rules:
+            celmetrics.compiled(perf_counter() - began)
         # What any of the rules looks at; None for everything.
         self.fields = None if any(r.fields is None for r in self.rules) else frozenset().union(*(r.fields or () for r in self.rules))
         self.properties: dict[str, Node] = {}
@@ -181,7 +186,11 @@ class _Run:
         if value is None:
             return
         if node.rules:
-            self.rules(node, f, value, change, path)
+            began = perf_counter()
+            try:
+                self.rules(node, f, value, change, path)
+            finally:
+                celmetrics.evaluated(perf_counter() - began)
         if isinstance(value, list) and node.items is not None and isinstance(f, Field):
             found = Correlated(node.keys, change.old)
             for i, item in enumerate(value):

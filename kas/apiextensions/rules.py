@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import field as attribute
+from time import perf_counter
 
 from kas import cel
+from kas.apiextensions import celmetrics
 from kas.apiextensions.schema import EMBEDDED, LIST_TYPE, RULES, Schema, shown_rule
 from kas.cel.cost import MAX
 from kas.cel.declared import sizes_of
@@ -85,6 +87,14 @@ def _times(often: int | None, most: int | None) -> int | None:
 
 
 def _rules_of(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]:
+    began = perf_counter()
+    try:
+        return _judged(place, budget, shapes)
+    finally:
+        celmetrics.compiled(perf_counter() - began)
+
+
+def _judged(place: _Place, budget: _Budget, shapes: Shapes) -> list[FieldError]:
     found = shapes.of(place.schema, place.is_root)
     if found is None:
         why = "unable to convert structural schema to CEL declarations"

@@ -103,9 +103,9 @@ def _string_map(text: str, before: Any) -> dict[str, str]:
 
 
 def _string_to_string(text: str, before: Any) -> dict[str, str]:
-    """pflag's StringToString."""
+    """pflag's StringToString: a text with one equals sign is one pair, commas or not."""
     out = dict(before or {})
-    for pair in _csv(text):
+    for pair in [text.strip('"')] if text.count("=") == 1 else _csv(text):
         key, sep, value = pair.partition("=")
         if not sep:
             raise ValueError(f"{pair} must be formatted as key=value")

@@ -30,9 +30,12 @@ class Options:
 
     given: tuple[str, ...]
 
+    admission_control: list[str]
     admission_control_config_file: str
     advertise_address: str
     aggregator_reject_forwarding_redirect: bool
+    allow_metric_labels: dict[str, str]
+    allow_metric_labels_manifest: str
     allow_privileged: bool
     anonymous_auth: bool
     api_audiences: list[str]
@@ -90,6 +93,7 @@ class Options:
     default_unreachable_toleration_seconds: int
     disable_admission_plugins: list[str]
     disable_http2_serving: bool
+    disabled_metrics: list[str]
     egress_selector_config_file: str
     enable_admission_plugins: list[str]
     enable_aggregator_routing: bool
@@ -270,19 +274,7 @@ def read(args: Sequence[str]) -> tuple[Options, list[str]]:
 
 def problems(options: Options) -> list[str]:
     """All that is wrong with values and between them, one line each."""
-    return [*_refused(options), *validation.validate(options)]
-
-
-def _refused(o: Options) -> list[str]:
-    """Flags that were given and ask for what must not be ignored."""
-    out = []
-    for name in o.given:
-        flag, value = BY_NAME[name], getattr(o, BY_NAME[name].attribute)
-        default = list(flag.default) if isinstance(flag.default, tuple) else flag.default
-        if flag.effect.kind == "refuses" and value and value != default:
-            hint = f"; {flag.effect.hint}" if flag.effect.hint else ""
-            out.append(f"--{name}: kas does not have {flag.effect.why} yet{hint}")
-    return out
+    return validation.validate(options)
 
 
 def complete(o: Options) -> Completed:

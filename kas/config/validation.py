@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from kas import KUBERNETES_VERSION
 from kas.config import auditing, authentication, ciphers, features, overrides
 from kas.config.flagtypes import quote
 
@@ -25,6 +26,7 @@ MAX_EXPIRATION_S = 1 << 32
 MAX_STREAMS = (1 << 32) - 1  # what the setting of HTTP/2 can say
 LEAST_WORKER_TIMEOUT_S = 3.0  # workers give a sign once a second
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
+_METRIC_AND_LABEL = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*")
 _MAX_AGE = re.compile(r"max-age=[0-9]+")
 # Upstream's help of the flag, which its error repeats.
 CORS_HELP = (
@@ -46,7 +48,7 @@ def validate(o: Options) -> list[str]:
     """Every finding, one line each; none for options that can be completed. Opens the files flags name."""
     checks = (
         _serving, _limits, _ports, _storage, _files, _clients, _identity, authentication.problems, _authorization, auditing.problems,
-        _network, _api,
+        _network, _api, _metrics,
     )  # fmt: skip
     return [text for check in checks for text in check(o)]
 
@@ -319,3 +321,14 @@ def _network(o: Options) -> Iterator[str]:
 
 def _api(o: Options) -> Iterator[str]:
     yield from features.problems(o.feature_gates)
+
+
+def _metrics(o: Options) -> Iterator[str]:
+    before = f"1.{int(KUBERNETES_VERSION.split('.')[1]) - 1}"
+    version: str = getattr(o, "show_hidden_metrics_for_version")  # noqa: B009 - a flag without effect
+    if version not in ("", before):
+        yield (
+            f"--show-hidden-metrics-for-version must be omitted or have the value '{before}'. Only the previous minor version is allowed"
+        )
+    if any(_METRIC_AND_LABEL.fullmatch(key) is None for key in o.allow_metric_labels):
+        yield "--allow-metric-labels must have a list of kv pair with format `metricName,labelName=labelValue, labelValue,...`"

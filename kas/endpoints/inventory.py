@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from kas.config import features
+from kas.endpoints.documents import version_info
 from kas.endpoints.watch import Watches
 from kas.observe import caches
+from kas.observe.metrics import Counter
 from kas.observe.metrics import Registry as Metrics
 from kas.registry.registries import Registries
+
+# The labels of kubernetes_build_info, and what /version calls them.
+BUILD_LABELS = {
+    "build_date": "buildDate", "compiler": "compiler", "git_commit": "gitCommit", "git_tree_state": "gitTreeState",
+    "git_version": "gitVersion", "go_version": "goVersion", "major": "major", "minor": "minor", "platform": "platform",
+}  # fmt: skip
 
 
 class Inventory:
@@ -38,6 +46,14 @@ class Inventory:
         on = features.DEFAULT.on
         for name, gate in features.known().items():
             enabled.set((name, "" if gate.stage == "GA" else gate.stage.upper()), float(name in on))
+        info = version_info()
+        build = gauge(
+            "kubernetes_build_info",
+            "A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, "
+            "and compiler from which Kubernetes was built, and platform on which it is running.", tuple(BUILD_LABELS), same=True,
+        )  # fmt: skip
+        build.set(tuple(info[name] for name in BUILD_LABELS.values()), 1.0)
+        self._disabled = metrics.add(Counter("disabled_metrics_total", "The count of disabled metrics.", shared=False))
         gauge("kas_cache_bytes", "Bytes that a cache of this name holds at most, in all workers.", ("name",))
         gauge("kas_cache_budget_bytes", "Bytes that a cache of this name may hold, in all workers.", ("name",))
 
@@ -45,6 +61,7 @@ class Inventory:
         """Set the gauges of watches and caches and, in the first worker, of the store's size in bytes and the objects by resource."""
         value = self._metrics.gauge_value
         self._count_watches()
+        self._disabled.values[()] = len(self._metrics.shown.disabled & self._metrics.metrics.keys())
         for cache in caches.rows():
             value("kas_cache_bytes", (cache.name,), cache.size)
             value("kas_cache_budget_bytes", (cache.name,), cache.budget)
@@ -61,7 +78,6 @@ class Inventory:
     def _count_watches(self) -> None:
         values = self._long.values = dict.fromkeys(self._long.values, 0.0)
         for stream in self._watches.open:
-            group, resource, namespace, name = stream.place
-            scope = "resource" if name else "namespace" if namespace else "cluster"
-            labels = ("apiserver", group, resource, scope, "", "WATCH", stream.served.version)
+            group, resource, _, _ = stream.place
+            labels = ("apiserver", group, resource, stream.scope, "", "WATCH", stream.served.version)
             values[labels] = values.get(labels, 0.0) + 1

@@ -21,6 +21,7 @@ from kas.endpoints.served import Served
 from kas.endpoints.sifting import Sieve, converted, selection_of
 from kas.meta import errors
 from kas.meta.errors import ApiError, bad_request
+from kas.observe.metrics import Histogram
 from kas.registry import printing as printers
 from kas.registry.versions import Shown
 from kas.request.http import Request, Response, Write
@@ -42,8 +43,9 @@ WATCH_TYPES = {"application/json": b"application/json", PROTOBUF: b"application/
 class Watches:
     """Every open watch of this worker: ends them on shutdown and sends the periodic bookmarks."""
 
-    def __init__(self, min_timeout_s: int, events_total=None) -> None:
-        self.min_timeout_s, self.events_total = min_timeout_s, events_total
+    def __init__(self, min_timeout_s: int, events_total=None, list_seconds: Histogram | None = None) -> None:
+        """``events_total`` counts what is sent; ``list_seconds`` is told how long initial events took where a client asked for them."""
+        self.min_timeout_s, self.events_total, self.list_seconds = min_timeout_s, events_total, list_seconds
         self.open: set[WatchStream] = set()
         self.counts: dict[tuple[str, str, str, str], int] = {}  # of open ones, by group, resource, namespace and name; "" for any
         self.closing = False
@@ -102,7 +104,8 @@ class WatchStream:
     """
 
     __slots__ = (
-        "_begun", "_bookmark_due", "_encoder", "_ended", "_initialized", "_matcher", "_namespace", "_options", "_rv", "_served", "_sieve",
+        "_begun", "_bookmark_due", "_encoder", "_ended", "_initialized", "_matcher", "_namespace", "_opened", "_options", "_rv", "_served",
+        "_sieve",
         "_take", "_target", "_wake", "_watcher", "_watches", "place",
     )  # fmt: skip
 
@@ -122,12 +125,19 @@ class WatchStream:
         self._ended = self._bookmark_due = self._begun = False
         self._watcher: Any = None
 
+    @property
+    def scope(self) -> str:
+        """What is watched, as metrics say it: resource, namespace or cluster."""
+        _, _, namespace, name = self.place
+        return "resource" if name else "namespace" if namespace else "cluster"
+
     async def run(self, write: Write) -> None:
         """Write events until the watch's time is over, the client goes or it fails; a failure is told as an ERROR event."""
         w = self._watches
         if w.closing:
             return
         loop = asyncio.get_running_loop()
+        self._opened = loop.time()
         o = self._options
         life = o.timeout_s or w.min_timeout_s * (1 + random.random())
         if life < 0:
@@ -187,6 +197,10 @@ class WatchStream:
             after = await self._once_converted(write, store, prefix)
             if o.send_initial_events and o.allow_bookmarks and not self._ended:
                 await write(self._encoder.bookmark(after, {INITIAL_EVENTS_END: "true"}))
+                if self._watches.list_seconds is not None:
+                    group, resource, _, _ = self.place
+                    labels = (group, resource, self.scope, self._served.version)
+                    self._watches.list_seconds.observe(labels, asyncio.get_running_loop().time() - self._opened)
         elif after == 0:
             after = store.revision
         elif after < self._served.oldest:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any, NamedTuple
 
 Labels = tuple[str, ...]
 
@@ -85,13 +85,25 @@ class Timer:
 
 
 Metric = Counter | Gauge | Histogram
+UNEXPECTED = "unexpected"  # shown instead of a label's value that is not among those allowed
+
+
+class Shown(NamedTuple):
+    """What of the metrics is shown: none of the ``disabled``; ``allowed`` has, by metric and label, the values that the label may have."""
+
+    disabled: Set[str] = frozenset()
+    allowed: Mapping[str, Mapping[str, Set[str]]] = {}
+
+
+EVERYTHING = Shown()
 
 
 class Registry:
     """All metrics of one worker. ``collectors`` refresh them just before they are read; ``own_collectors`` those that are not shared, which
     nobody reads in a dump."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: Shown = EVERYTHING) -> None:
+        self.shown = shown
         self.metrics: dict[str, Metric] = {}
         self.collectors: list[Callable[[], None]] = []
         self.own_collectors: list[Callable[[], None]] = []
@@ -139,19 +151,32 @@ class Registry:
                     continue
                 same = getattr(self.metrics[n], "same", False)
                 for k, v in rows:
-                    key = tuple(k)
-                    have = into.get(key)
-                    if isinstance(v, list):
-                        into[key] = [a + b for a, b in zip(have, v, strict=True)] if have else v
-                    elif same:
-                        into[key] = max(have or 0, v)
-                    else:
-                        into[key] = (have or 0) + v
+                    _merge(into, tuple(k), v, same)
         lines: list[str] = []
-        for n in sorted(merged):
+        for n in sorted(merged.keys() - self.shown.disabled):
             if merged[n]:
-                _expose(self.metrics[n], merged[n], lines)
+                m, allowed = self.metrics[n], self.shown.allowed.get(n)
+                _expose(m, _constrained(m, merged[n], allowed) if allowed else merged[n], lines)
         return ("\n".join(lines) + "\n").encode()
+
+
+def _merge(into: dict[Labels, Any], key: Labels, value: Any, same: bool) -> None:
+    """Add a child's ``value``, or keep the larger one when both are about the ``same``."""
+    have = into.get(key)
+    if isinstance(value, list):
+        into[key] = [a + b for a, b in zip(have, value, strict=True)] if have else value
+    elif same:
+        into[key] = max(have or 0, value)
+    else:
+        into[key] = (have or 0) + value
+
+
+def _constrained(m: Metric, values: dict[Labels, Any], allowed: Mapping[str, Set[str]]) -> dict[Labels, Any]:
+    out: dict[Labels, Any] = {}
+    for key, value in values.items():
+        pairs = zip(m.labels, key, strict=True)
+        _merge(out, tuple(v if k not in allowed or v in allowed[k] else UNEXPECTED for k, v in pairs), value, getattr(m, "same", False))
+    return out
 
 
 def _expose(m: Metric, values: dict[Labels, Any], lines: list[str]) -> None:

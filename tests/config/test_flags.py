@@ -61,19 +61,19 @@ def test_what_works_is_read_somewhere():
     assert [flag.name for flag in works if flag.attribute not in read_] == []
 
 
-# A value of each type that is no default.
+# A value of each type that is no default; of a flag where one of its type will not do.
 GIVEN = {
     "bool": "", "int": "7", "float": "0.01", "float32": "0.5", "string": "x", "path": __file__, "strings": "a,b", "stringArray": "a,b",
     "duration": "1h1m", "ip": "192.0.2.1", "port": "7", "quantity": "1Gi", "mapStringString": "a=b", "stringToString": "a=b",
     "colonSeparatedMultimapStringString": "a:b", "int32Slice": "1,2", "namedCertKey": "a,b", "portRange": "1-2", "Level": "3",
-    "pattern=N,...": "a=1",
+    "pattern=N,...": "a=1", "show-hidden-metrics-for-version": "1.35",
 }  # fmt: skip
 
 
 def _asked(flag) -> str:
     if flag.type == "bool":
         return f"--{flag.name}={'false' if flag.default else 'true'}"
-    return f"--{flag.name}={GIVEN[flag.type]}"
+    return f"--{flag.name}={GIVEN.get(flag.name) or GIVEN[flag.type]}"
 
 
 @pytest.mark.parametrize("flag", [f for f in FLAGS if f.effect.kind == "no effect"], ids=lambda f: f.name)
@@ -89,15 +89,6 @@ def test_without_effect_means_one_warning_when_given(flag):
         assert read([f"--{flag.name}={shown}"] if not isinstance(same, tuple) else [])[0].warnings() == []
 
 
-@pytest.mark.parametrize("flag", [f for f in FLAGS if f.effect.kind == "refuses"], ids=lambda f: f.name)
-def test_what_would_open_a_door_is_refused(flag):
-    options, errors = read([_asked(flag)])
-    assert [e for e in errors if e.startswith(f"--{flag.name}: kas does not have {flag.effect.why} yet")]
-    assert options.warnings() == []
-    if flag.default:
-        assert read([f"--{flag.name}={flag.kind.show(flag.default).strip('[]')}"])[1] == []
-
-
 def test_nothing_given_nothing_said():
     options, errors = read([])
     assert errors == [] and options.warnings() == [] and options.given == ()
@@ -107,6 +98,17 @@ def test_nothing_given_nothing_said():
     ("flags", "says"),
     [
         (["--oidc-issuer-url=https://x", "--oidc-client-id=c", "--oidc-signing-algs=HS256"], ['oidc: unsupported signing alg: "HS256"']),
+        (
+            ["--show-hidden-metrics-for-version=1.36"],
+            [
+                "--show-hidden-metrics-for-version must be omitted or have the value '1.35'. Only the previous minor version is allowed"
+            ],
+        ),
+        (
+            ["--allow-metric-labels=apiserver_request_total=GET"],
+            ["--allow-metric-labels must have a list of kv pair with format `metricName,labelName=labelValue, labelValue,...`"],
+        ),
+        (["--allow-metric-labels=apiserver_request_total,verb=GET,LIST"], []),
         (["--oidc-username-claim=email"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
         (["--oidc-username-claim=sub"], ["oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"]),
         (["--service-account-issuer=a", "--service-account-issuer=a"], ['service-account-issuer "a" is already specified']),

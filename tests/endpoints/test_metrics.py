@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kas.apiextensions import celrules
 from kas.auth.tokens import bound_claims, generate_key, legacy_claims
 from kas.client.hooks import HookClients, Shares
 from kas.client.kubeconfig import Users
@@ -26,7 +27,9 @@ from kas.endpoints.metrics import MetricsEndpoint
 from kas.meta.errors import ApiError, not_found
 from kas.request.http import Request, Response
 from kas.store import StoreError
+from kas.types.scheme import schema_type
 from tests.endpoints import flow_metrics
+from tests.endpoints.customs import DEFINITIONS, definition, version
 from tests.endpoints.inprocess import Stream
 from tests.server.whole import World
 
@@ -132,6 +135,20 @@ async def gates(m: Metered) -> None:
     off = next(name for name, gate in features.known().items() if gate.stage == "Alpha" and name not in m.server.features)
     assert m.value(family, name=off, stage="ALPHA") == 0 and f'name="{off}"' in m.world.ask("/metrics")[1]
     assert m.value(family, stage="") > 0
+
+
+@of("kubernetes_build_info")
+async def build(m: Metered) -> None:
+    info = json.loads(m.world.ask("/version")[1])
+    labels = {"git_version": info["gitVersion"], "major": info["major"], "minor": info["minor"], "platform": info["platform"]}
+    assert m.value("kubernetes_build_info", **labels) == 1
+
+
+@of("disabled_metrics_total", disabled_metrics=["apiserver_request_total", "nobodys"])
+async def disabled(m: Metered) -> None:
+    await m.create("a")
+    text = m.world.ask("/metrics")[1]
+    assert m.value("disabled_metrics_total") == 1 and "apiserver_request_total" not in text and "apiserver_request_duration" in text
 
 
 @of("apiserver_response_sizes")
@@ -311,6 +328,45 @@ async def watch_events(m: Metered) -> None:
         assert (await watch.next())["object"]["metadata"]["name"] == name
     assert m.value("apiserver_watch_events_total", resource="configmaps", version="v1") == 2
     watch.ended.cancel()
+
+
+@of("apiserver_watch_list_duration_seconds")
+async def watch_lists(m: Metered) -> None:
+    name = "apiserver_watch_list_duration_seconds_count"
+    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    plain = Stream(await m("GET", f"{CONFIG_MAPS}?watch=true&allowWatchBookmarks=true&resourceVersion={m.world.store.revision}"))
+    watch = Stream(await m("GET", f"{CONFIG_MAPS}?{query}"))
+    while (await watch.next())["type"] != "BOOKMARK":
+        pass
+    await m.create("a")
+    await plain.next()
+    assert m.value(name) == m.value(name, group="", version="v1", resource="configmaps", scope="namespace") == 1
+    plain.ended.cancel()
+    watch.ended.cancel()
+
+
+@of("apiserver_cel_compilation_duration_seconds")
+async def cel_compiled(m: Metered) -> None:
+    name = "apiserver_cel_compilation_duration_seconds_count"
+    before = m.value(name)
+    await m("POST", DEFINITIONS, definition("celcompiled.example.com", ruled()))
+    assert m.value(name) > before
+
+
+@of("apiserver_cel_evaluation_duration_seconds")
+async def cel_evaluated(m: Metered) -> None:
+    made = schema_type("Widget", ruled()["schema"]["openAPIV3Schema"])
+    name = "apiserver_cel_evaluation_duration_seconds_count"
+    before = m.value(name)
+    celrules.errors(made, {"apiVersion": "v1", "kind": "Widget", "metadata": {}, "spec": {"a": 1}}, None)
+    assert m.value(name) == before + 1
+
+
+def ruled() -> dict[str, Any]:
+    """A version with one rule."""
+    v = version(spec={"a": {"type": "integer"}})
+    v["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": "self.a > 0"}]
+    return v
 
 
 @of("apiserver_longrunning_requests")

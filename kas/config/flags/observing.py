@@ -18,11 +18,10 @@ FEATURES = (
 )  # fmt: skip
 
 METRICS = (
-    Flag("allow-metric-labels", "stringToString", {}, "Values labels of metrics may have: metric,label=value,….",
-         no_effect("no label of a metric takes values from outside unchecked")),
-    Flag("allow-metric-labels-manifest", "string", "", "File with the same.",
-         no_effect("no label of a metric takes values from outside unchecked")),
-    Flag("disabled-metrics", "strings", (), "Metrics that are not kept.", no_effect("all metrics are kept; a scraper can drop some")),
+    Flag("allow-metric-labels", "stringToString", {},
+         "Values that labels of metrics may have, others are shown as unexpected: metric,label=value,…."),
+    Flag("allow-metric-labels-manifest", "string", "", "YAML file with the same, for when the flag is not given."),
+    Flag("disabled-metrics", "strings", (), "Metrics that are not shown."),
     Flag("show-hidden-metrics-for-version", "string", "", "Version whose hidden metrics are shown.", no_effect("kas hides no metric")),
 )  # fmt: skip
 

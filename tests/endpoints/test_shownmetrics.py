@@ -1,0 +1,56 @@
+"""Which metrics are shown, as the flags say."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from kas.endpoints.shownmetrics import shown
+from kas.observe.metrics import Registry, Shown
+
+
+def settings(**flags):
+    return SimpleNamespace(**{"allow_metric_labels": {}, "allow_metric_labels_manifest": "", "disabled_metrics": []} | flags)
+
+
+def lines(registry: Registry) -> list[str]:
+    return [line for line in registry.expose().decode().splitlines() if not line.startswith("#")]
+
+
+def test_disabled_metrics_are_not_shown():
+    registry = Registry(shown(settings(disabled_metrics=["a_total"]), False))
+    for name in ("a_total", "b_total"):
+        registry.counter(name, "x").inc()
+    assert lines(registry) == ["b_total 1"]
+
+
+def test_other_values_of_a_label_are_counted_together():
+    registry = Registry(shown(settings(allow_metric_labels={"a_total,verb": "GET,LIST", "b,x": "1"}), False))
+    for verb in ("GET", "LIST", "PUT", "POST"):
+        registry.counter("a_total", "x", ("code", "verb")).inc(("200", verb))
+        registry.histogram("b", "x", ("x",), (1,)).observe((verb,), 0.5)
+    assert lines(registry) == [
+        'a_total{code="200",verb="GET"} 1', 'a_total{code="200",verb="LIST"} 1', 'a_total{code="200",verb="unexpected"} 2',
+        'b_bucket{x="unexpected",le="1"} 4', 'b_bucket{x="unexpected",le="+Inf"} 4', 'b_sum{x="unexpected"} 2', 'b_count{x="unexpected"} 4',
+    ]  # fmt: skip
+
+
+def test_the_manifest_counts_when_the_flag_says_nothing(tmp_path):
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text("a_total,verb: GET,LIST\n")
+    expected = Shown(frozenset(), {"a_total": {"verb": frozenset({"GET", "LIST"})}})
+    assert shown(settings(allow_metric_labels_manifest=str(manifest)), True) == expected
+    given = settings(allow_metric_labels_manifest=str(manifest), allow_metric_labels={"b,x": "1"})
+    assert shown(given, True).allowed.keys() == {"b"}
+
+
+@pytest.mark.parametrize("text", [None, "[", json.dumps({"a,b": 1}), "[]"])
+def test_a_manifest_that_cannot_be_read_is_told_and_counts_as_empty(tmp_path, caplog, text):
+    manifest = tmp_path / "m.yaml"
+    if text is not None:
+        manifest.write_text(text)
+    assert shown(settings(allow_metric_labels_manifest=str(manifest)), True) == Shown()
+    assert [str(manifest) in r.getMessage() for r in caplog.records] == [True]
+    assert shown(settings(allow_metric_labels_manifest=str(manifest)), False) == Shown() and len(caplog.records) == 1
