@@ -23,6 +23,7 @@ class Director:
     ) -> None:  # fmt: skip
         self._rest, self._versions = rest, versions
         self._claims = claims if claims is not None else {}
+        self.peers: Callable[[Request], Result | None] | None = None  # other API servers of the cluster; None from it: answered here
         self._table = PathTable()
         self._fallbacks: list[Callable[[Request], Result | None]] = []
 
@@ -51,6 +52,10 @@ class Director:
             claim = self._claims.get((info.api_group, info.api_version) if info.is_resource_request else _group_version(path))
             if claim is not None:
                 return claim(req)
+        if self.peers is not None and info.is_resource_request:
+            elsewhere = self.peers(req)
+            if elsewhere is not None:
+                return elsewhere
         if info.is_resource_request and (info.api_group, info.api_version) in self._versions:
             return self._rest(req)
         handler: Handler | None = self._table.find(path)

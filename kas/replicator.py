@@ -7,17 +7,21 @@ the supervisor then ends the workers, and all begin anew.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from kas import kinds
 from kas.config import features
 from kas.config.options import Completed
+from kas.config.overrides import Override
 from kas.encryption.atrest import EncryptionAtRest
 from kas.meta import clock
 from kas.registry.etcdvalues import StoredValues
@@ -27,6 +31,8 @@ from kas.store.etcd.client import STATUS, Client, Config
 from kas.store.etcd.compactor import Compactor
 from kas.store.etcd.etcd_pb2 import StatusRequest
 from kas.store.etcd.layout import Keys
+from kas.store.etcd.parted import Parted
+from kas.store.etcd.replica import discard
 from kas.store.etcd.replicator import Lost, Replicator, ordered_progress
 from kas.store.etcd.store import EtcdStore
 from kas.store.lmdb import LMDBStore
@@ -55,9 +61,29 @@ def values(store: Store) -> StoredValues:
     return StoredValues(registries)
 
 
-def replica_path(o: Completed) -> Path:
-    """Where the replica lies."""
-    return o.data_dir / "replica"
+def clusters(o: Completed) -> list[Config]:
+    """That of ``--etcd-servers``, then those of ``--etcd-servers-overrides``, which are reached in the same way."""
+    main = cluster(o)
+    return [main, *(replace(main, servers=other.servers) for other in o.overrides)]
+
+
+def replica_path(o: Completed, servers: Sequence[str] = ()) -> Path:
+    """Where the replica lies: that of ``--etcd-servers``, or of other ``servers``."""
+    if not servers:
+        return o.data_dir / "replica"
+    return o.data_dir / f"replica-{hashlib.sha256(','.join(sorted(servers)).encode()).hexdigest()[:12]}"
+
+
+def replica_paths(o: Completed) -> list[Path]:
+    """Of all ``clusters``."""
+    return [replica_path(o), *(replica_path(o, other.servers) for other in o.overrides)]
+
+
+def kept_below(override: Override) -> list[str]:
+    """The prefixes of the keys that are kept there, with "/" at their ends; of resources that are compiled in."""
+    wanted = set(override.resources)
+    found = {r.etcd_prefix: None for r in BUILTIN.resources if r.etcd_prefix is not None and (r.group, r.resource) in wanted}
+    return [f"{prefix}/" for prefix in found]
 
 
 def _answers_in_order(config: Config, url: str) -> bool:
@@ -71,20 +97,26 @@ def _answers_in_order(config: Config, url: str) -> bool:
         client.close()
 
 
-def open_etcd_store(o: Completed, shared: Shared, ask: int, transformers: Transformers | None = None) -> EtcdStore:
-    """A worker's store. The replica is complete; a byte to the descriptor ``ask`` has the replicator ask etcd how far it is.
-    ``transformers`` say what is sealed in etcd. Raises ``StoreError``."""
-    config = cluster(o)
-    ordered = all(_answers_in_order(config, url) for url in config.servers)
+def open_etcd_store(o: Completed, shared: Sequence[Shared], ask: int, transformers: Transformers | None = None) -> EtcdStore | Parted:
+    """A worker's store, with a page of memory for each of ``clusters``. Their replicas are complete; a byte to the descriptor ``ask``, the
+    number of a cluster, has the replicator ask it how far it is. ``transformers`` say what is sealed in etcd. Raises ``StoreError``."""
+    paths, configs = replica_paths(o), clusters(o)
 
-    def ask_progress() -> None:
-        with contextlib.suppress(BlockingIOError):  # it is being asked already
-            os.write(ask, b"\1")
+    def opened(i: int) -> EtcdStore:
+        def ask_progress() -> None:
+            with contextlib.suppress(BlockingIOError):  # it is being asked already
+                os.write(ask, bytes((i,)))
 
-    return EtcdStore(
-        str(replica_path(o)), config, values, keys=Keys(o.raw.etcd_prefix), max_size=o.store_max_size, shared=shared,
-        transformers=transformers, ask_progress=ask_progress, ordered_progress=ordered,
-    )  # fmt: skip
+        return EtcdStore(
+            str(paths[i]), configs[i], values, keys=Keys(o.raw.etcd_prefix), max_size=o.store_max_size, shared=shared[i],
+            transformers=transformers, ask_progress=ask_progress,
+            ordered_progress=all(_answers_in_order(configs[i], url) for url in configs[i].servers),
+        )  # fmt: skip
+
+    main, *others = (opened(i) for i in range(len(configs)))
+    if not others:
+        return main
+    return Parted(main, {prefix: store for store, other in zip(others, o.overrides, strict=True) for prefix in kept_below(other)})
 
 
 def _encryption(o: Completed) -> EncryptionAtRest:
@@ -119,52 +151,111 @@ def _begin(replicator: Replicator, patient: bool) -> LMDBStore:
             time.sleep(AGAIN_S)
 
 
-def serve(o: Completed, shared_spec: str, index: int, report: int, ask: int, alone: bool, patient: bool = False) -> int:
-    """Runs the replicator until SIGTERM. ``report`` gets "ready" or the reason of a failure; ``ask`` is read for requests of progress.
-    ``alone``: no worker reads the replica yet, so that it may be thrown away; ``patient``: there was one before, so a cluster that does not
-    answer now is waited for. Returns the exit code."""
-    kinds.install()
-    shared = Shared.attach(shared_spec, index)
-    path = replica_path(o)
-    client = Client(cluster(o))
-    keys = Keys(o.raw.etcd_prefix)
-    encryption = _encryption(o) if o.raw.encryption_provider_config else None
-    replicator = Replicator(
-        client, values, keys, path, lambda: open_store(str(path), max_size=o.store_max_size, sync=False, shared=shared),
-        encryption.transformer if encryption is not None else None,
-    )  # fmt: skip
-    try:
-        replica = _begin(replicator, patient) if alone else replicator.resume()
-    except Lost:
-        return EXIT_LOST
-    except Corrupt as e:
-        if alone:
-            raise
-        log.error("the replica of etcd is made anew: %s", e)
-        return EXIT_LOST
-    except StoreError as e:
-        os.write(report, f"--etcd-servers: {e}".encode())
-        return 1
-    compactor = Compactor(client, o.raw.etcd_compaction_interval)
+class Followed:
+    """One cluster, its replica, and what keeps the two together. ``shared`` is the replicator's place in the page of its memory."""
+
+    def __init__(self, o: Completed, config: Config, path: Path, shared: Shared, encryption: EncryptionAtRest | None) -> None:
+        self._client = Client(config)
+        self.replicator = Replicator(
+            self._client, values, Keys(o.raw.etcd_prefix), path,
+            lambda: open_store(str(path), max_size=o.store_max_size, sync=False, shared=shared),
+            encryption.transformer if encryption is not None else None,
+        )  # fmt: skip
+        self._compactor = Compactor(self._client, o.raw.etcd_compaction_interval)
+        self.replica: LMDBStore | None = None
+
+    def begin(self, alone: bool, patient: bool) -> None:
+        """The replica is complete, or can be continued. Raises ``StoreError``, ``Lost`` among it."""
+        self.replica = _begin(self.replicator, patient) if alone else self.replicator.resume()
+
+    def run(self) -> int:
+        """Follows until ``replicator.stop()``; the exit code."""
+        self._compactor.start()
+        try:
+            self.replicator.run()
+        except Lost as e:
+            log.error("the replica of etcd is made anew: %s", e)
+            return EXIT_LOST
+        finally:
+            self._compactor.stop()
+        return 0
+
+    def close(self) -> None:
+        """Lets go of everything; after ``run``."""
+        if self.replica is not None:
+            self.replica.close()
+        self._client.close()
+
+
+def _begin_all(all_: Sequence[Followed], report: int, alone: bool, patient: bool) -> int:
+    """Has every replica begin; an exit code when one cannot, which ``report`` is told, -1 otherwise."""
+    for followed in all_:
+        try:
+            followed.begin(alone, patient)
+        except Lost:
+            return EXIT_LOST
+        except Corrupt as e:
+            if alone:
+                raise
+            log.error("the replica of etcd is made anew: %s", e)
+            return EXIT_LOST
+        except StoreError as e:
+            os.write(report, f"{'--etcd-servers' if followed is all_[0] else '--etcd-servers-overrides'}: {e}".encode())
+            return 1
+    return -1
+
+
+def _run_all(all_: Sequence[Followed]) -> int:
+    """Follows every cluster until one of them ends; the exit code. What one of them raises is raised."""
+
+    def stop(*_: object) -> None:
+        for followed in all_:
+            followed.replicator.stop()
+
     for s in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(s, lambda *_: replicator.stop())
+        signal.signal(s, stop)
+
+    def run(followed: Followed) -> int:
+        try:
+            return followed.run()
+        finally:
+            stop()
+
+    if len(all_) == 1:
+        return run(all_[0])
+    with ThreadPoolExecutor(len(all_), "kas-replicator") as pool:
+        return max(pool.map(run, all_))
+
+
+def serve(o: Completed, specs: Sequence[str], index: int, report: int, ask: int, alone: bool, patient: bool = False) -> int:
+    """Runs the replicator until SIGTERM. ``specs`` name what is shared with the workers, of each of ``clusters``; ``report`` gets "ready"
+    or the reason of a failure; ``ask`` is read for requests of progress. ``alone``: no worker reads the replicas yet, so that they may be
+    thrown away; ``patient``: there was one before, so a cluster that does not answer now is waited for. Returns the exit code."""
+    kinds.install()
+    encryption = _encryption(o) if o.raw.encryption_provider_config else None
+    paths = replica_paths(o)
+    all_ = [
+        Followed(o, config, path, Shared.attach(spec, index), encryption)
+        for config, path, spec in zip(clusters(o), paths, specs, strict=True)
+    ]
+    if alone:
+        for left in set(o.data_dir.glob("replica-*")) - set(paths):
+            discard(left, "no resource is kept there any more")
+    code = _begin_all(all_, report, alone, patient)
+    if code >= 0:
+        return code
 
     def asked() -> None:
-        while os.read(ask, 65536):
-            replicator.request_progress()
+        while wanted := os.read(ask, 65536):
+            for i in set(wanted):
+                all_[i].replicator.request_progress()
 
     threading.Thread(target=asked, name="kas-progress", daemon=True).start()
     if encryption is not None:
         threading.Thread(target=_follow, args=(encryption,), name="kas-encryption", daemon=True).start()
-    compactor.start()
     os.write(report, b"ready\n")
     try:
-        replicator.run()
-    except Lost as e:
-        log.error("the replica of etcd is made anew: %s", e)
-        return EXIT_LOST
+        return _run_all(all_)
     finally:
-        compactor.stop()
-        replica.close()
-        client.close()
-    return 0
+        for followed in all_:
+            followed.close()

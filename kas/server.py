@@ -9,7 +9,7 @@ import functools
 import logging
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +98,7 @@ from kas.store.shared import Shared
 from kas.types.scheme import Scheme
 
 if TYPE_CHECKING:
+    from kas.aggregator.peers import Peers
     from kas.audit.auditor import Auditor
     from kas.controllers.signing import Authority
     from kas.edge.streams import Streams
@@ -125,6 +126,7 @@ class Server:
     ) -> None:  # fmt: skip
         self.options, self.store, self.shared, self.index, self.extensions = options, store, shared, index, extensions
         self.encryption = encryption
+        self._other_hubs = [part.hub for part in store.parts()[1:]]
         raw = options.raw
         self.metrics = Metrics(shown(raw, index == 0))
         if encryption is not None:
@@ -156,8 +158,7 @@ class Server:
         self.filter_parts = parts(
             raw, self.metrics, self, self.waiting, shared.memory, lambda: self.credentials.authenticators,
             self.revocation.listeners.append, self.authorizer, self.catch_up, self.auditor, self.proxies.headers,
-            (store.fresh, lambda: store.revision, BesideReplica(self._named, store.beside))  # type: ignore[attr-defined]
-            if options.etcd else None,
+            (self._part_of(), BesideReplica(self._named, store.beside)) if options.etcd else None,  # type: ignore[attr-defined]
             self.flow_control.gate if self.flow_control is not None else None, self.tracer,
         )  # fmt: skip
         self.chain = self.chain_of("secure")
@@ -182,9 +183,10 @@ class Server:
         settings = tracingconfig.load(self.options.raw.tracing_config_file)
         name = bootstrap.server_name(socket.gethostname().lower())
         tracer = Tracer(OTLPExporter(settings.endpoint, name), settings.per_million)
-        tracer.observe(self.store, {"get": "store get", "range": "store range", "range_json": "store range",
-                                    "range_protobuf": "store range"}, "key")  # fmt: skip
-        tracer.observe(self.store, {"commit": "store commit", "commit_many": "store commit"})
+        for part in self.store.parts():
+            tracer.observe(part, {"get": "store get", "range": "store range", "range_json": "store range",
+                                  "range_protobuf": "store range"}, "key")  # fmt: skip
+            tracer.observe(part, {"commit": "store commit", "commit_many": "store commit"})
         return tracer
 
     def _flow_control(self) -> FlowControl:
@@ -213,7 +215,7 @@ class Server:
         self.registries = Registries(self.store, clock.now, self.metrics)
         makers = {"Namespace": NamespaceRegistry, "Pod": PodRegistry, "CustomResourceDefinition": DefinitionRegistry}
         self.registries.add_stored(self.scheme.resources, self.scheme.resource, int(o.raw.event_ttl), makers)
-        service_storage.install(self.registries, [f"IPv{n.version}" for n in o.service_ranges], o.node_ports)
+        service_storage.install(self.registries, [f"IPv{n.version}" for n in o.service_ranges], o.node_ports, o.etcd)
         self.bootstrapper = Bootstrapper(self.registries, self._wanted)
 
     # --- who and whether
@@ -277,6 +279,8 @@ class Server:
         """Derived state is as new as any acknowledged write of any worker; one atomic load when nothing happened."""
         if self.shared.memory.revision > self.store.hub.revision:
             self.store.hub.catch_up()
+        for hub in self._other_hubs:
+            hub.catch_up()
 
     def _behind(self) -> int:
         """How many revisions derived state lacks of what was committed before the call. What comes meanwhile is no fault: where much is
@@ -313,7 +317,7 @@ class Server:
             "Response latency distribution in seconds for watch list requests broken by group, version, resource and scope.",
             ("group", "resource", "scope", "version"), (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60),
         )  # fmt: skip
-        self.watches = Watches(self.store, raw.min_request_timeout, events, lists)
+        self.watches = Watches(raw.min_request_timeout, events, lists)
         self.metrics.add(celmetrics.COMPILATION)
         self.metrics.add(celmetrics.EVALUATION)
         self.rest = Rest(self.writer, deleter, self.watches)
@@ -342,7 +346,8 @@ class Server:
         self.checks = HealthChecks(
             self.store, self.hooks, self.heartbeat, self._behind, lambda: self.store.hub.failing,
             [f"{local}{version}.{group}" for group, version in groups], lambda: self.shutting_down, self.encryption,
-            getattr(self.store, "unreachable", None), (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
+            [part.unreachable for part in self.store.parts()] if self.options.etcd else (),  # type: ignore[attr-defined]
+            (raw.etcd_healthcheck_timeout, raw.etcd_readycheck_timeout),
         )  # fmt: skip
         kubelet = KubeletAccess(
             raw.kubelet_preferred_address_types, raw.kubelet_client_certificate, raw.kubelet_client_key, raw.kubelet_certificate_authority,
@@ -367,6 +372,12 @@ class Server:
             found = self.custom.find(info.api_group, info.api_version, info.resource)
             return found if found is not None and found.loaded else None
         return found if isinstance(found, Served) else None
+
+    def _part_of(self) -> Callable[[RequestInfo], Any]:
+        """What keeps the resource that a request is about."""
+        main = self.store.parts()[0]
+        others = {at: registry.store for at, registry in self.registries.by_resource() if registry.store is not main}
+        return lambda info: others.get((info.api_group, info.resource), main) if others else main
 
     def _of_kind(self, group: str, version: str, kind: str) -> list[Any]:
         found = self.rest.of_kind(group, version, kind) or self.custom.of_kind(group, version, kind)
@@ -404,6 +415,8 @@ class Server:
 
             rest, others = speaking(rest), [speaking(handler, CUSTOM) for handler in others]
         self.director = Director(rest, self.rest.resources, self.aggregator.claims)
+        if self._has_peers:
+            self.director.peers = self.aggregator.peers = self._peers()
         for handler in others:
             self.director.fallback(handler)
         virtual = self.virtual
@@ -448,6 +461,28 @@ class Server:
         ]  # fmt: skip
         listed = self.aggregator.listed
         self.documents.index_paths = lambda: sorted({*discovery.paths(listed(versions)), *self.health.paths(), *fixed, *extra})
+
+    @property
+    def _has_peers(self) -> bool:
+        """Whether requests are passed on to other API servers of the cluster."""
+        raw = self.options.raw
+        able = self.options.etcd and raw.peer_ca_file and raw.proxy_client_cert_file and self.options.secure_port
+        return bool(able) and "UnknownVersionInteroperabilityProxy" in self.features
+
+    def _peer_address(self) -> tuple[str, int]:
+        raw, o = self.options.raw, self.options
+        return raw.peer_advertise_ip or o.endpoint_address, int(raw.peer_advertise_port or o.secure_port)
+
+    def _peers(self) -> Peers:
+        from kas.aggregator.peers import Peers
+        from kas.controllers import peerleases
+
+        raw = self.options.raw
+        return Peers(
+            self.store, peerleases.PREFIX, peerleases.address_of, self._peer_address(), raw.peer_ca_file,
+            (raw.proxy_client_cert_file, raw.proxy_client_key_file), lambda *at: self.documents.serves(*at),
+            lambda: self.documents.refresh_discovery(), self._for_one_backend(), "RemoteRequestHeaderUID" in self.features,
+        )  # fmt: skip
 
     def _custom_handler(self) -> CustomHandler:
         """Loaded with the first path that nothing built in answers."""
@@ -494,6 +529,10 @@ class Server:
 
         if raw.endpoint_reconciler_type == "lease":
             yield MasterLeases(self.registries, o.endpoint_address, self.bootstrapper.forget)
+        if self._has_peers:
+            from kas.controllers.peerleases import PeerLease
+
+            yield PeerLease(self.registries, bootstrap.server_name(socket.gethostname().lower()), *self._peer_address())
         if self.chosen:
             yield LeaderElection(self.registries, lambda: [initializer.make(name) for name in self.chosen], self.hooks)
 

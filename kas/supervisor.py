@@ -277,7 +277,12 @@ class _Supervisor:
     # --- workers
 
     def _share(self) -> None:
-        self.shared = Shared.create(self.options.workers + self.options.etcd)  # the replicator's place is behind the workers'
+        n = self.options.workers + self.options.etcd  # the replicator's place is behind the workers'
+        self.shared = Shared.create(n)
+        self.others = [Shared.create(n) for _ in self.options.overrides]  # of other clusters of etcd: their revisions
+
+    def _specs(self) -> list[str]:
+        return [self.shared.spec, *(other.spec for other in self.others)]
 
     def _spawn_workers(self) -> None:
         if self.rendezvous is not None:
@@ -399,7 +404,7 @@ class _Supervisor:
 
             sockets_of_child = {name: s.detach() for name, s in sockets.items()}
             serve(
-                self.options, index, report, self.go, self.shared.spec, sockets_of_child, self.rendezvous, self.ask_writer,
+                self.options, index, report, self.go, self._specs(), sockets_of_child, self.rendezvous, self.ask_writer,
                 self.extensions or NONE,
             )  # fmt: skip
 
@@ -428,7 +433,7 @@ class _Supervisor:
         setup_logging(self.options.raw.v, self.options.raw.logging_format)
         Path("/proc/self/comm").write_text("kas-replicator")
         os.close(self.ask_writer)
-        code = serve(self.options, self.shared.spec, self.options.workers, report, self.ask, self.waiting_for_replica, self.renewed)
+        code = serve(self.options, self._specs(), self.options.workers, report, self.ask, self.waiting_for_replica, self.renewed)
         sys.stderr.flush()
         os._exit(code)
 
@@ -567,7 +572,8 @@ class _Supervisor:
                 self._give_up()
                 continue
             if w.index >= 0:
-                self.shared.memory.reap(w.index)
+                for shared in (self.shared, *self.others):
+                    shared.memory.reap(w.index)
             if self.renewing or (code == EXIT_LOST and w.index == REPLICATOR):
                 self._renew()
                 continue
@@ -590,7 +596,8 @@ class _Supervisor:
             self._signal_all(signal.SIGKILL)
         if not self.workers:
             self.renewing, self.waiting_for_replica = False, True
-            self.shared.close()
+            for shared in (self.shared, *self.others):
+                shared.close()
             self._share()  # the revision in the old memory does not go back
             self._spawn(REPLICATOR)
 

@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kas")
 
 GIVE_UP_S = 2.0
+PEER_LEASE = "peer-endpoint-lease"  # see kas.controllers.peerleases
 EXIT_DEAF = 3
 
 
@@ -63,13 +64,13 @@ def load(options: Completed) -> None:
 
 
 def work(
-    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
+    options: Completed, index: int, report_fd: int, go_fd: int, specs: Sequence[str], sockets: dict[str, int],
     rendezvous: Rendezvous | None = None, ask: int = -1, extensions: Extensions = NONE,
 ) -> None:  # fmt: skip
     """Runs worker number ``index`` until it is told to stop. ``report_fd`` gets "ready" or the reason of a failure;
     ``go_fd`` reads end of file once certificates and keys exist; ``sockets`` are bound descriptors to listen on, by the name of the port's
-    option. With ``rendezvous`` a TLS front holds the secure port; ``ask`` is the replicator's ear, on etcd, ``extensions``
-    are an embedding program's."""
+    option; ``specs`` name what workers share (``Shared``), of each cluster. With ``rendezvous`` a TLS front holds the secure port; ``ask``
+    is the replicator's ear, on etcd, ``extensions`` are an embedding program's."""
     import uvloop
 
     bound_heaps()
@@ -79,7 +80,7 @@ def work(
         # Not uvloop.run: it ends by looking at all tasks, among which granian keeps one that only stands for its own scheduler.
         loop = uvloop.new_event_loop()
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve(options, index, report_fd, go_fd, shared_spec, sockets, rendezvous, ask, extensions))
+        loop.run_until_complete(_serve(options, index, report_fd, go_fd, specs, sockets, rendezvous, ask, extensions))
     except (StoreError, OSError, ValueError) as e:
         os.write(report_fd, str(e).encode())
         os.close(report_fd)
@@ -91,18 +92,18 @@ def work(
 
 
 async def _serve(
-    options: Completed, index: int, report_fd: int, go_fd: int, shared_spec: str, sockets: dict[str, int],
+    options: Completed, index: int, report_fd: int, go_fd: int, specs: Sequence[str], sockets: dict[str, int],
     rendezvous: Rendezvous | None, ask: int, extensions: Extensions,
 ) -> None:  # fmt: skip
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for s in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(s, stop.set)
-    shared = Shared.attach(shared_spec, index)
+    shared, *others = (Shared.attach(spec, index) for spec in specs)
     raw = options.raw
     step = _steps()
     encryption = _encryption(options, index) if raw.encryption_provider_config else None
-    store = _open(options, shared, ask, encryption)
+    store = _open(options, shared, others, ask, encryption)
     step("store open")
     server = Server(options, store, shared, index, extensions, encryption)
     step("server built")
@@ -115,7 +116,7 @@ async def _serve(
     server.hooks.done(STORAGE)
     server.bootstrap()
     step("bootstrap objects there")
-    server.store.hub.catch_up()
+    server.store.catch_up()
     server.load_derived()
     step("derived state loaded")
     while os.read(go_fd, 1):  # start-up, nothing else runs yet
@@ -165,12 +166,12 @@ async def _run_hooks(server: Server, hooks: Mapping[str, Hook], done: Callable[[
         done(name)
 
 
-def _open(options: Completed, shared: Shared, ask: int, encryption: EncryptionAtRest | None) -> Store:
-    """The store of ``--storage-backend``."""
+def _open(options: Completed, shared: Shared, others: Sequence[Shared], ask: int, encryption: EncryptionAtRest | None) -> Store:
+    """The store of ``--storage-backend``. ``others`` are for the clusters of ``--etcd-servers-overrides``."""
     if options.etcd:
         from kas.replicator import open_etcd_store
 
-        return open_etcd_store(options, shared, ask, encryption.transformer if encryption is not None else None)
+        return open_etcd_store(options, [shared, *others], ask, encryption.transformer if encryption is not None else None)
     raw = options.raw
     return open_store(
         str(options.data_dir / "store"), max_size=options.store_max_size, sync=not raw.unsafe_no_fsync, shared=shared,
@@ -255,6 +256,7 @@ async def _shut_down(server: Server, listeners: list[Listener], runner: Runner) 
     raw = server.options.raw
     server.shutting_down = True
     log.info("shutdown initiated")
+    await runner.end(PEER_LEASE)  # what is passed on to this server comes to an end while it still serves
     if raw.shutdown_delay_duration:
         await asyncio.sleep(raw.shutdown_delay_duration)
     with contextlib.suppress(ValueError):  # logged; the server ends all the same

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from kas.aggregator.apiservices import GROUP, APIServices, GroupVersion
 from kas.aggregator.discovery import Discovery
 from kas.aggregator.openapi import OpenAPIs
+from kas.aggregator.peers import Peers
 from kas.aggregator.proxy import Proxy
 from kas.aggregator.transport import ProxyCertificate, TLSContexts
 from kas.client.http import Via
@@ -59,6 +60,7 @@ class Aggregator:
             "Counter of APIServices which are marked as unavailable broken down by APIService name and reason.", ("name", "reason"),
         )  # fmt: skip
         self.claims: dict[GroupVersion, Handler] = {}
+        self.peers: Peers | None = None
         self._changed = changed
         self._settling: asyncio.Task[None] | None = None
         self._reflector = Reflector(source, root, self.services)
@@ -67,6 +69,8 @@ class Aggregator:
     def start(self, synced: Callable[[], None]) -> None:
         """From here on every stored APIService counts; ``synced()`` is called once each backend has been asked what it serves."""
         self._reflector.start()
+        if self.peers is not None:
+            self.peers.start()
         if not self.active:
             synced()
             return
@@ -82,7 +86,7 @@ class Aggregator:
         self._reflector.stop()
         if self._settling is not None:
             self._settling.cancel()
-        await asyncio.gather(self.discovery.close(), self.openapi.close())
+        await asyncio.gather(self.discovery.close(), self.openapi.close(), *([self.peers.close()] if self.peers is not None else ()))
         self.proxy.close()
 
     def _follow(self, names: set[str]) -> None:
@@ -113,9 +117,11 @@ class Aggregator:
             out[s.group_version] = Version(s.group, s.version, (), s.group_priority, s.version_priority)
         return list(out.values())
 
-    def discovered(self, local: Sequence[Version]) -> list[Version]:
-        """What aggregated discovery shows: what is served here, and in its place or beside it what backends serve."""
-        return [*(v for v in local if (v.group, v.version) not in self.claims), *self.discovery.versions()]
+    def discovered(self, local: Sequence[Version], with_peers: bool = True) -> list[Version]:
+        """What aggregated discovery shows: what is served here, and in its place or beside it what backends serve, and other API servers of
+        the cluster."""
+        found = [*(v for v in local if (v.group, v.version) not in self.claims), *self.discovery.versions()]
+        return self.peers.merged(found) if self.peers is not None and with_peers else found
 
     def openapi_v2(self, content_type: str) -> Awaitable[Document]:
         """The merged document."""

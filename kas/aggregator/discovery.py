@@ -130,7 +130,7 @@ class Discovery:
                 return _Said(legacy=True)
             if status != 200:
                 raise BackendError(f"returned non-success response code: {status}")
-            found = _Said(next((v.decode("latin-1") for k, v in said if k == b"etag"), ""), versions=_read(body))
+            found = _Said(next((v.decode("latin-1") for k, v in said if k == b"etag"), ""), versions=read_groups(body))
         except (BackendError, ValueError) as e:
             log.info("discovery of %s/%s: %s", key.namespace, key.name, e)
             return None
@@ -155,7 +155,7 @@ class Discovery:
             return None
 
 
-def _read(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
+def read_groups(body: bytes) -> dict[GroupVersion, tuple[dict[str, Any], ...]]:
     """Resources by group version of an APIGroupDiscoveryList. Raises ValueError."""
     obj = orjson.loads(body)
     if not isinstance(obj, dict) or obj.get("kind") != "APIGroupDiscoveryList":

@@ -7,8 +7,9 @@ piece by piece, each way as fast as the other side takes them. The backend's ans
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Sequence
 from dataclasses import replace
+from typing import Protocol
 from urllib.parse import quote_plus
 
 from kas.aggregator.apiservices import APIService
@@ -16,7 +17,7 @@ from kas.aggregator.idle import IdleConnections
 from kas.aggregator.transport import TLSContexts, TransportError, user_headers
 from kas.auth.user import MASTERS, UserInfo
 from kas.client.http import BackendError, Connection, Target, Via, connect
-from kas.client.services import OWN, ResolveError, ServiceResolver
+from kas.client.services import OWN, ResolveError
 from kas.endpoints.proxy import answer_headers, handed_on, request_headers, upgraded
 from kas.endpoints.proxy_websocket import open_websocket
 from kas.endpoints.respond import text
@@ -36,14 +37,23 @@ REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS"))
 OURS = frozenset((b"audit-id",))
 
 
+class Resolver(Protocol):
+    """Where Services are reached."""
+
+    def resolve(self, namespace: str, name: str, port: int) -> tuple[str, int]:
+        """Host and port. Raises ResolveError."""
+
+
 class Proxy:
     """``most`` is how many requests (streams do not count) wait for one backend at a time: of what a server has room for, one that hangs
-    holds that much, and the rest is told to come again. ``via`` is the way to backends, None the direct one."""
+    holds that much, and the rest is told to come again. ``via`` is the way to backends, None the direct one; ``mark`` are headers that
+    requests get on their way."""
 
     def __init__(
-        self, resolver: ServiceResolver, contexts: TLSContexts, most: int, with_uid: bool = True, reject_redirects: bool = True,
-        via: Via | None = None,
+        self, resolver: Resolver, contexts: TLSContexts, most: int, with_uid: bool = True, reject_redirects: bool = True,
+        via: Via | None = None, mark: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:  # fmt: skip
+        self._mark = list(mark)
         self._resolver, self._contexts, self._most = resolver, contexts, most
         self._with_uid, self._reject_redirects, self._via = with_uid, reject_redirects, via
         self._running: dict[str, int] = {}
@@ -80,7 +90,7 @@ class Proxy:
         pairs = sorted(req.params.pairs.items()) if req.query else ()
         query = "&".join(f"{quote_plus(key)}={quote_plus(value)}" for key, values in pairs for value in values)
         target = replace(target, path=req.path, query=query)
-        headers = [*_forwarded(req), *identity]
+        headers = [*_forwarded(req), *identity, *self._mark]
         handed_on(req)
         if isinstance(req, WebSocketRequest):
             return self._upgrade(req, target, headers)

@@ -11,6 +11,7 @@ from typing import Any
 
 from kas.config import address, features, flagset, validation
 from kas.config.flags import BY_NAME, FLAGS
+from kas.config.overrides import Override, overrides
 
 
 class OptionError(Exception):
@@ -111,6 +112,7 @@ class Options:
     etcd_prefix: str
     etcd_readycheck_timeout: float
     etcd_servers: list[str]
+    etcd_servers_overrides: list[str]
     event_ttl: float
     external_hostname: str
     feature_gates: dict[str, list[str]]
@@ -138,6 +140,9 @@ class Options:
     oidc_signing_algs: list[str]
     oidc_username_claim: str
     oidc_username_prefix: str
+    peer_advertise_ip: str
+    peer_advertise_port: str
+    peer_ca_file: str
     profiling: bool
     proxy_client_cert_file: str
     proxy_client_key_file: str
@@ -246,6 +251,7 @@ class Completed:
     external_host: str
     tls_min: str
     etcd: bool  # the store is an etcd cluster
+    overrides: tuple[Override, ...]  # other clusters of etcd, and what they keep
     front: bool  # a process of its own ends TLS at the secure port
     client_cas: list[Path]  # whose clients are users: --client-ca-file, and this server's own for the administrator
     run_dir: Path = field(default_factory=Path)
@@ -295,6 +301,7 @@ def complete(o: Options) -> Completed:
         tls_min=validation.TLS_VERSIONS[o.tls_min_version],
         # The HTTP server's own TLS knows neither client certificates nor a choice of certificates or suites.
         etcd=o.storage_backend == "etcd3",
+        overrides=overrides(o.etcd_servers_overrides, o.etcd_servers) if o.storage_backend == "etcd3" else (),
         front=bool(o.secure_port and (o.client_ca_file or o.requestheader_client_ca_file or o.tls_sni_cert_key or o.tls_cipher_suites)),
         client_cas=[Path(o.client_ca_file), data_dir / "pki" / "ca.crt"] if o.client_ca_file else [],
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kas import KUBERNETES_VERSION
-from kas.config import auditing, authentication, ciphers, features
+from kas.config import auditing, authentication, ciphers, features, overrides
 from kas.config.flagtypes import quote
 
 if TYPE_CHECKING:
@@ -146,10 +146,13 @@ def _storage(o: Options) -> Iterator[str]:
     elif o.storage_backend == "etcd3":
         if not o.etcd_servers:
             yield "--etcd-servers must be specified"
-        for server in o.etcd_servers:
+        yield from overrides.mistakes(o.etcd_servers_overrides)
+        others = [s for other in overrides.overrides(o.etcd_servers_overrides, o.etcd_servers) for s in other.servers]
+        named = [("etcd-servers", s) for s in o.etcd_servers] + [("etcd-servers-overrides", s) for s in others]
+        for flag, server in named:
             url = urlsplit(server if "://" in server else f"http://{server}")
             if url.scheme not in ("http", "https") or not url.hostname:
-                yield f"--etcd-servers: {server} is not the URL of a server"
+                yield f"--{flag}: {server} is not the URL of a server"
         if not _installed("google", "google.protobuf"):
             yield "--storage-backend=etcd3 needs the extra kas[etcd]: pip install 'kas[etcd]'"
 

@@ -30,8 +30,8 @@ class MasterLeases:
 
     def __init__(self, registries: Registries, address: str, changed: Callable[[], None]) -> None:
         endpoints = registries.of("", "endpoints")
-        self._registry = Registry(endpoints.resource, endpoints.store, endpoints.now, TTL_S)
-        self._store, self._address, self._changed = endpoints.store, address, changed
+        self._registry = Registry(endpoints.resource, endpoints.whole, endpoints.now, TTL_S)
+        self._store, self._address, self._changed = endpoints.whole, address, changed
 
     async def run(self) -> None:
         """Renews the key every ``RENEW_EVERY_S`` seconds until cancelled, and takes it away then."""

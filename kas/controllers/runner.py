@@ -92,6 +92,13 @@ class Runner:
         if self._lock is not None:
             self._lock.close()
 
+    async def end(self, name: str) -> None:
+        """Ends one of them before the others, and waits for it."""
+        mine = [t for t in self.tasks if t.get_name() == name]
+        for t in mine:
+            t.cancel()
+        await asyncio.gather(*mine, return_exceptions=True)
+
     @staticmethod
     async def _every(seconds: float, work: Callable[[], Awaitable[object] | None]) -> None:
         while True:

@@ -96,6 +96,9 @@ class ServiceRepair:
         for port, rec in port_records.items():
             if port not in owner:
                 await self._commit(Op(rec.key, None, rec.revision))
+        portmap = self._allocator.portmap
+        if portmap is not None and (op := portmap.repaired(owner)) is not None:
+            await self._commit(op)
 
     async def _service_address(
         self, rec: Any, service: Obj, ip: str, services: dict[tuple[str, str], Obj], known: list[addresses.Range]

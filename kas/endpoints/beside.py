@@ -1,4 +1,5 @@
-"""Consistent reads that the replica is too old for: answered from etcd itself, as upstream's cacher does after three seconds."""
+"""Reads that the replica is too old or too young for, answered from etcd itself as upstream's cacher does: consistent ones when it stays
+behind for three seconds, and lists at a revision before it was made."""
 
 from __future__ import annotations
 
@@ -23,6 +24,15 @@ class BesideReplica:
     def __init__(self, find: Callable[[Any], Served | None], open_: Callable[[str, bool, int], Any]) -> None:
         self._find, self._open = find, open_
         self._one = asyncio.Semaphore(1)
+
+    def past(self, req: Request) -> bool:
+        """Whether a list asks for a revision that the replica does not reach back to. Raises 400 for options that are wrong."""
+        info, served = req.info, self._find(req.info)
+        if served is None or info.verb != "list" or info.subresource or (info.namespace and not served.record.namespaced):
+            return False
+        namespace = info.namespace if served.record.namespaced else ""
+        revision = read.position(served, namespace, with_served_fields(served, list_options(req.params)))[0]
+        return 0 < revision < served.registry.store.compacted_revision
 
     async def __call__(self, req: Request) -> Response | None:
         """The answer to a GET or LIST; None for what has to wait for the replica."""

@@ -50,7 +50,7 @@ class Aggregation(Protocol):
     def listed(self, local: Sequence[Version]) -> Sequence[Version]:
         """The versions that ``/apis`` names, given those that are served here."""
 
-    def discovered(self, local: Sequence[Version]) -> Sequence[Version]:
+    def discovered(self, local: Sequence[Version], with_peers: bool = True) -> Sequence[Version]:
         """The versions that aggregated discovery shows."""
 
     def openapi_v2(self, content_type: str) -> Awaitable[Any]:
@@ -121,6 +121,13 @@ class Documents:
         found: Sequence[Version] = self._kept("versions", self._list_versions)
         return found
 
+    def serves(self, group: str, version: str, resource: str) -> bool:
+        """Whether a resource is among what is served here."""
+        known: set[tuple[str, str, str]] = self._kept(
+            "resources", lambda: {(v.group, v.version, r["name"]) for v in self._versions() for r in v.resources}
+        )
+        return (group, version, resource) in known
+
     def _kept(self, key: Any, make: Callable[[], Any]) -> Any:
         if key not in self._cache:
             self._cache[key] = make()
@@ -143,9 +150,10 @@ class Documents:
         if core:
             check_accept(req, READ_TYPES)  # /apis and its groups are beside the router
         if _wants_aggregated(req.header(b"accept")):
-            key = ("aggregated", core)
+            alone = "profile=nopeer" in req.header(b"accept")  # as other API servers of the cluster ask
+            key = ("aggregated", core, alone)
             if key not in self._cache:
-                body = write_json(discovery.aggregated(self._aggregation.discovered(self._versions()), core=core)) + b"\n"
+                body = write_json(discovery.aggregated(self._aggregation.discovered(self._versions(), not alone), core=core)) + b"\n"
                 self._cache[key] = (body, discovery.etag(body).encode())
             body, tag = self._cache[key]
             headers = [(b"content-type", DISCOVERY_TYPE), (b"etag", tag), (b"vary", b"Accept")]

@@ -67,13 +67,14 @@ class Sealed(Protocol):
 class HealthChecks:
     """``behind()`` is how many revisions the worker's followers are behind the store, ``failing()`` how many of them have missed something
     and cannot read it; ``api_services`` are the keys of the APIServices of what is served here; ``stopping()`` whether the server has been
-    told to end; ``sealed`` is encryption at rest, where there is some. ``remote(limit_s)`` says why the cluster behind the store does not
-    answer; ``limits_s`` are those of health and of readiness."""
+    told to end; ``sealed`` is encryption at rest, where there is some. ``remote`` say (given a limit in seconds) why a cluster behind the
+    store does not answer: the one that keeps most, then those of ``--etcd-servers-overrides``; ``limits_s`` are those of health and of
+    readiness."""
 
     def __init__(
         self, store: Getter, hooks: Hooks, heartbeat: Heartbeat, behind: Callable[[], int], failing: Callable[[], int],
         api_services: Sequence[str], stopping: Callable[[], bool], sealed: Sealed | None = None,
-        remote: Callable[[float], str] | None = None, limits_s: tuple[float, float] = (2.0, 2.0),
+        remote: Sequence[Callable[[float], str]] = (), limits_s: tuple[float, float] = (2.0, 2.0),
     ) -> None:  # fmt: skip
         self._store, self._hooks, self._heartbeat, self._behind, self._stopping = store, hooks, heartbeat, behind, stopping
         self._failing = failing
@@ -86,7 +87,11 @@ class HealthChecks:
         base: dict[str, Check] = {"ping": self._heartbeat.why, "log": log_check, "etcd": self.storage}
         if self._sealed is not None:
             base |= self._sealed.checks()
-        ready: dict[str, Check] = {**base, "etcd": functools.partial(self.storage, self._limits_s[1])}
+        health_s, ready_s = self._limits_s
+        ready: dict[str, Check] = {**base, "etcd": functools.partial(self.storage, ready_s)}
+        for i, other in enumerate(self._remote[1:]):
+            base[f"etcd-override-{i}"] = ready[f"etcd-override-{i}"] = functools.partial(other, health_s)
+            ready[f"etcd-override-readiness-{i}"] = functools.partial(other, ready_s)
         tail: dict[str, Check] = {**hooks, "autoregister-completion": self.registered}
         return {
             "healthz": {**base, **tail},
@@ -101,7 +106,7 @@ class HealthChecks:
             self._store.get("/registry/health")
         except StoreError as e:
             return str(e)
-        return self._remote(limit_s if limit_s is not None else self._limits_s[0]) if self._remote is not None else ""
+        return self._remote[0](limit_s if limit_s is not None else self._limits_s[0]) if self._remote else ""
 
     def space(self) -> str:
         """Whether the store takes writes: why not, or "". Deletes it takes always."""

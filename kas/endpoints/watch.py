@@ -44,9 +44,9 @@ WATCH_TYPES = {"application/json": b"application/json", PROTOBUF: b"application/
 class Watches:
     """Every open watch of this worker: ends them on shutdown and sends the periodic bookmarks."""
 
-    def __init__(self, store, min_timeout_s: int, events_total=None, list_seconds: Histogram | None = None) -> None:
+    def __init__(self, min_timeout_s: int, events_total=None, list_seconds: Histogram | None = None) -> None:
         """``events_total`` counts what is sent; ``list_seconds`` is told how long initial events took where a client asked for them."""
-        self.store, self.min_timeout_s, self.events_total, self.list_seconds = store, min_timeout_s, events_total, list_seconds
+        self.min_timeout_s, self.events_total, self.list_seconds = min_timeout_s, events_total, list_seconds
         self.open: set[WatchStream] = set()
         self.counts: dict[tuple[str, str, str, str], int] = {}  # of open ones, by group, resource, namespace and name; "" for any
         self.closing = False
@@ -185,7 +185,7 @@ class WatchStream:
 
     async def _initial(self, write: Write) -> None:
         """Sends the current state where one is due and subscribes to what follows it."""
-        o, store, r = self._options, self._watches.store, self._served.registry
+        o, store, r = self._options, self._served.registry.store, self._served.registry
         prefix = r.prefix(self._namespace)
         initial = o.send_initial_events if o.send_initial_events is not None else self._rv == 0
         after = self._rv

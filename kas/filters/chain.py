@@ -12,7 +12,7 @@ from kas.filters.authentication import Authenticator, authentication
 from kas.filters.authorization import authorization
 from kas.filters.cache_control import cache_control
 from kas.filters.catch_up import catch_up
-from kas.filters.consistent_read import Beside, Fresh, consistent_read
+from kas.filters.consistent_read import Beside, PartOf, consistent_read
 from kas.filters.cors import cors
 from kas.filters.deadline import deadline
 from kas.filters.goaway import goaway
@@ -83,7 +83,7 @@ class Parts(NamedTuple):
     vouching: tuple[Sequence[bytes], Sequence[bytes]]
     authorizer: Authorizer
     to_newest: Callable[[], None]
-    fresh: tuple[Fresh, Callable[[], int], Beside] | None
+    fresh: tuple[PartOf, Beside] | None
     # Counters of their own: made once, whatever the number of ports.
     latency: Filter
     flow_control: Filter
@@ -95,10 +95,10 @@ def parts(
     settings: Settings, metrics: Registry, state: State, waiting: WaitGroup, in_flight: InFlight,
     authenticator: Callable[[], Authenticator], revoked: Callable[[Callable[[], None]], None], authorizer: Authorizer,
     to_newest: Callable[[], None], auditor: Auditor | None, vouching: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
-    fresh: tuple[Fresh, Callable[[], int], Beside] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
+    fresh: tuple[PartOf, Beside] | None = None, gate: Gate | None = None, tracer: Tracer | None = None,
 ) -> Parts:  # fmt: skip
     """``to_newest()`` brings what is derived from the store up to date; ``revoked(f)`` has ``f()`` called when a credential may have lost
-    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh()`` waits until reads are
+    its meaning; ``vouching`` are names and prefixes of the headers of authenticating proxies; ``fresh`` has reads wait until they are
     as new as the cluster; ``gate`` is flow control's, None for max-in-flight; ``tracer`` makes spans, if somebody wants them."""
     if gate is None:
         flow_control = max_in_flight(in_flight, settings.max_requests_inflight, settings.max_mutating_requests_inflight, metrics)

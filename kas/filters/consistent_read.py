@@ -8,26 +8,57 @@ Writes of stored objects do not wait: etcd judges them, and what ends before it 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from kas.filters.handler import Filter
 from kas.request.http import Request, Response
-from kas.store import Behind
+from kas.request.requestinfo import RequestInfo
+from kas.store import Behind, Compacted, Unavailable
 
-Fresh = Callable[[], Awaitable[None]]
-Beside = Callable[[Request], Awaitable[Response | None]]
+
+class Part(Protocol):
+    """What keeps a resource."""
+
+    @property
+    def revision(self) -> int:
+        """That of reads now."""
+
+    async def fresh(self) -> None:
+        """Waits until reads see what is acknowledged; raises what the store raises when that takes too long."""
+
+
+PartOf = Callable[[RequestInfo], Part]
+
+
+class Beside(Protocol):
+    """Answers a GET or LIST without the replica; None when it cannot."""
+
+    def __call__(self, req: Request) -> Awaitable[Response | None]:
+        """See above."""
+
+    def past(self, req: Request) -> bool:
+        """Whether the replica does not reach back to what a list asks for."""
+
+
 READS = ("get", "list", "watch")
 WRITES = ("create", "update", "patch", "delete")
 # Reviews are written, but only read.
 REVIEWS = ("authorization.k8s.io", "authentication.k8s.io")
 
 
-def consistent_read(fresh: Fresh, revision: Callable[[], int], beside: Beside | None = None) -> Filter:
-    """``fresh()`` waits, and raises what the store raises when that takes too long; ``revision()`` is that of reads now. ``beside(req)``
-    answers a GET or LIST that names no revision without the replica, where that stays ``Behind``; None when it cannot."""
+def consistent_read(part_of: PartOf, beside: Beside | None = None) -> Filter:
+    """``part_of(info)`` keeps what a request is about. ``beside`` answers a GET or LIST that names no revision, where the replica stays
+    ``Behind``, and a list at a revision before the replica was made, which another server of the cluster may have begun."""
 
-    async def wait(req: Request) -> Response | None:
+    async def elsewhere(req: Request, beside: Beside) -> Response | None:
         try:
-            await fresh()
+            return await beside(req)
+        except (Compacted, Unavailable):  # etcd has forgotten it, too, or it is too much: the replica has the words for that
+            return None
+
+    async def wait(req: Request, part: Part) -> Response | None:
+        try:
+            await part.fresh()
         except Behind:
             known = beside is not None and req.info.verb in ("get", "list") and not req.params.get("resourceVersion")
             found = await beside(req) if known and beside is not None else None
@@ -40,12 +71,16 @@ def consistent_read(fresh: Fresh, revision: Callable[[], int], beside: Beside | 
         info = req.info
         if not info.is_resource_request:
             return None
+        part = part_of(info)
+        of_the_past = info.verb == "list" and ("continue" in req.params or req.params.get("resourceVersionMatch") == "Exact")
+        if of_the_past and beside is not None and beside.past(req):
+            return elsewhere(req, beside)
         if info.verb in READS:
             given = req.params.get("resourceVersion")
-            if given and not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) > revision()):
+            if given and not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) > part.revision):
                 return None
         elif info.verb in WRITES and info.subresource in ("", "status") and info.api_group not in REVIEWS and "dryRun" not in req.params:
             return None
-        return wait(req)
+        return wait(req, part)
 
     return Filter("consistent_read", before)

@@ -38,7 +38,10 @@ MAGIC = b"k8s\0"
 # Groups whose servers of their own store JSON (apiextensions-apiserver, kube-aggregator).
 AS_JSON = ("apiextensions.k8s.io", "apiregistration.k8s.io")
 ROOT = "/registry/"
-MASTER_LEASES = "/registry/masterleases/"  # see kas.controllers.masterleases
+# See kas.controllers.masterleases and .peerleases.
+LEASES = "/registry/masterleases/", "/registry/peerserverleases/"
+# kube-apiserver's bitmaps, see kas.kinds.core.service.allocation.portmap.
+RANGES = "/registry/ranges/servicenodeports", "/registry/ranges/serviceips", "/registry/ranges/secondaryserviceips"
 NO_METADATA = b'{"metadata":{}'
 UNSTRUCTURED = schema_type("Unstructured", {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 
@@ -49,7 +52,8 @@ class StoredValues:
     def __init__(self, registries: Registries) -> None:
         # Keys begin with /registry and the prefix of their resource, which has one to three segments.
         self._by_root = {registry.root: registry for registry in registries}
-        self._by_root[MASTER_LEASES] = registries.of("", "endpoints")
+        for leases in LEASES:
+            self._by_root[leases] = registries.of("", "endpoints")
         self._definitions = registries.of("apiextensions.k8s.io", "customresourcedefinitions")
         # What custom resources can be selected by, by group and plural; from their definitions, which are decoded here too.
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -67,6 +71,9 @@ class StoredValues:
 
     def encode(self, key: str, draft: Draft) -> bytes:
         """See ``Values``."""
+        if key in RANGES:
+            kind = BUILTIN.known("", "v1", "RangeAllocation")
+            return envelope("v1", kind.kind, transcode_json_to_protobuf(kind.type, draft.json))
         registry = self.registry(key)
         if registry is None or registry.resource.group in AS_JSON:
             return draft.json + b"\n"
@@ -94,6 +101,8 @@ class StoredValues:
         """See ``Values``."""
         registry = self.registry(key)
         try:
+            if key in RANGES:
+                return _range_allocation(value)
             if registry is None:
                 return custom(value, self._paths.get(_of_definition(key), ()))
             obj = _read(registry, value)
@@ -136,6 +145,17 @@ def _read(registry: Registry, value: bytes) -> Obj:
     obj["metadata"].pop("resourceVersion", None)
     obj["metadata"].pop("selfLink", None)
     return obj
+
+
+def _range_allocation(value: bytes) -> Draft:
+    """A bitmap of what is allocated, which has no resource."""
+    if value.startswith(MAGIC):
+        _, _, raw, _ = open_envelope(value)
+        obj = decode_protobuf(BUILTIN.known("", "v1", "RangeAllocation").type, raw)
+    else:
+        obj = orjson.loads(value)
+    tail = b'},"range":%b,"data":%b}' % (orjson.dumps(obj.get("range") or ""), orjson.dumps(obj.get("data") or ""))
+    return build_record(NO_METADATA[:-1], tail, {}, {}, 1)
 
 
 def _unregistered(api_version: str, kind: str) -> str:

@@ -56,11 +56,12 @@ class Registry:
 
     def __init__(self, resource: Resource, store: Store, now: Callable[[], str], event_ttl_s: int = 0) -> None:
         """``resource`` is the record of the storage version; ``now`` gives the time as Context wants it."""
-        self.resource, self.store, self.now = resource, store, now
-        self.requests: Requests = UNCOUNTED
-        self.pages: Store | Pages = store  # for lists
-        self.type = pipeline.stored_type(resource)
+        self.resource, self.now = resource, now
         self.root = f"{resource.etcd_prefix}/"
+        self.whole, self.store = store, store.part(self.root) if store is not None else store  # where other resources are, too
+        self.requests: Requests = UNCOUNTED
+        self.pages: Store | Pages = self.store  # for lists
+        self.type = pipeline.stored_type(resource)
         self.lease_s = event_ttl_s
         # Set by the kinds that allocate (Service).
         self.allocator: Allocator | None = None
@@ -223,7 +224,7 @@ class Registry:
             if len(ops) == 1:
                 await self.store.commit(ops[0])
             else:
-                await self.store.commit_many(ops)
+                await self.whole.commit_many(ops)
         except StoreError as e:
             if not isinstance(e, Conflict):
                 self.requests.failed(operation)

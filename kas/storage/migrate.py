@@ -6,6 +6,7 @@ For a server that runs, an update that changes nothing does the same to one obje
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -89,7 +90,7 @@ def migrate(o: Completed) -> Rewritten:
 def migrate_etcd(o: Completed) -> Rewritten:
     """The same on etcd, but for the history. Raises ValueError and StoreError as ``migrate``."""
     try:
-        from kas.replicator import cluster
+        from kas.replicator import clusters
         from kas.storage.migrate_etcd import EtcdMigration
     except ImportError as e:
         raise ValueError(f"etcd needs the extra kas[etcd]: {e}") from None
@@ -97,13 +98,17 @@ def migrate_etcd(o: Completed) -> Rewritten:
     encryption = encryption_of(o)
     if encryption is not None and (why := encryption.begin()):
         raise ValueError(f"KMS provider {why}")
-    migration = EtcdMigration(cluster(o), Keys(o.raw.etcd_prefix), Forms().values, encryption.transformer if encryption else None)
+    done, values = Rewritten(), Forms().values
     try:
-        return migration.run()
+        for config in clusters(o):
+            with contextlib.closing(
+                EtcdMigration(config, Keys(o.raw.etcd_prefix), values, encryption.transformer if encryption else None)
+            ) as migration:
+                done += migration.run()
     finally:
-        migration.close()
         if encryption is not None:
             encryption.close()
+    return done
 
 
 def _forget(store: LMDBStore) -> None:

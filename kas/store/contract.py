@@ -32,6 +32,17 @@ class Store(Protocol):
         """Makes what is queued durable, answers it, and lets go of everything. Idempotent."""
         ...
 
+    # -- where several clusters are one store
+
+    def part(self, key: str) -> Store:
+        """The store that keeps a key, or what is below a prefix: another one when its resource is kept in a cluster of its own, with
+        revisions of its own."""
+        return self
+
+    def parts(self) -> tuple[Store, ...]:
+        """All of them, the one that keeps most first."""
+        return (self,)
+
     # -- reads
 
     @property

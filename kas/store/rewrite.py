@@ -33,6 +33,10 @@ class Rewritten:
         self.seen = self.written = 0
         self.failed: list[TransformError] = []
 
+    def __iadd__(self, other: Rewritten) -> Rewritten:
+        self.seen, self.written, self.failed = self.seen + other.seen, self.written + other.written, self.failed + other.failed
+        return self
+
 
 def rewrite_stale(store: Store, prefix: str, now_s: int) -> Rewritten:
     """Writes every object under ``prefix`` again that is stored otherwise than it would be today, each under a new revision. An object that

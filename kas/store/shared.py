@@ -1,5 +1,7 @@
 """What the workers of one supervisor share besides the database: the revision, in-flight counters, wake-ups.
 
+Where several clusters are one store (``kas.store.etcd.parted``) each has a page of its own.
+
 The supervisor calls ``Shared.create(workers)`` before it starts workers, and hands each of them the descriptors
 (``pass_fds=shared.fds``) and the text ``shared.spec``; a worker calls ``Shared.attach(spec, index)``. ``Shared.private()`` is
 the whole thing for a single process. Wake-ups are eventfds, one per worker, that everyone may write; where the system has none, pipes.

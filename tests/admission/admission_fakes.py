@@ -42,6 +42,9 @@ class FakeStore:
         self.listeners.append((prefix, callback))
         return lambda: self.listeners.remove((prefix, callback))
 
+    def part(self, key: str) -> FakeStore:
+        return self
+
     def get(self, key: str) -> Any:
         return self.records.get(key)
 

@@ -39,7 +39,7 @@ def world(tmp_path) -> Iterator[Any]:
 
 def test_health_and_readiness_have_limits_of_their_own(world):
     w, limits = world(etcd_healthcheck_timeout=1.5, etcd_readycheck_timeout=0.5), []
-    w.server.checks._remote = lambda limit_s: limits.append(limit_s) or ""
+    w.server.checks._remote = [lambda limit_s: limits.append(limit_s) or ""]
     for path in ("/healthz/etcd", "/livez/etcd", "/readyz/etcd"):
         assert w.ask(path)[0] == 200
     assert limits == [1.5, 1.5, 0.5]

@@ -67,7 +67,7 @@ class Api:
         self.store.start(asyncio.get_running_loop())
         always = SimpleNamespace(authorize=lambda a: (ALLOW, "", ""))
         self.writer = Writer(Chain(list(plugins)), lambda: NOW, always)
-        self.watches = Watches(self.store, 1800)
+        self.watches = Watches(1800)
         self.rest = Rest(self.writer, Deleter(self.writer), self.watches)
         self.registry = Registry(BUILTIN.resource(GROUP, "v2", RESOURCE), self.store, lambda: NOW)
         self.config_maps = Registry(BUILTIN.resource("", "v1", "configmaps"), self.store, lambda: NOW)

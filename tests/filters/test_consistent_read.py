@@ -9,24 +9,42 @@ import pytest
 from kas.filters.consistent_read import consistent_read
 from kas.meta.errors import ApiError, timeout
 from kas.request.http import Response
-from kas.store import Behind, Unavailable
+from kas.store import Behind, Compacted, Unavailable
 from tests.filters.requests import request
 
 
 class Fresh:
-    """``fresh()`` counts who waits; ``fails`` is what it raises."""
+    """A store at revision 7, whose ``fresh()`` counts who waits; ``fails`` is what it raises."""
+
+    revision = 7
 
     def __init__(self, fails: Exception | None = None) -> None:
         self.asked, self.fails = 0, fails
 
-    async def __call__(self) -> None:
+    async def fresh(self) -> None:
         self.asked += 1
         if self.fails is not None:
             raise self.fails
 
 
+class Beside:
+    """Answers ``found``, or raises it, and notes who asked; ``old``: lists of the past are what the replica lacks."""
+
+    def __init__(self, found, told, old=False) -> None:
+        self.found, self.told, self.old = found, told, old
+
+    def past(self, req) -> bool:
+        return self.old
+
+    async def __call__(self, req):
+        self.told.append(req)
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
 def run(fresh: Fresh, req) -> None:
-    waiting = consistent_read(fresh, lambda: 7).before(req)
+    waiting = consistent_read(lambda info: fresh).before(req)
     if waiting is not None:
         assert asyncio.run(_of(waiting)) is None
 
@@ -78,14 +96,26 @@ def test_what_the_replica_is_too_old_for_is_read_elsewhere(fails, method, path, 
     for found in (answer, None):
         req, told = request(method, path, query), []
 
-        async def beside(req, found=found, told=told):
-            told.append(req)
-            return found
-
-        waiting = consistent_read(Fresh(fails), lambda: 7, beside).before(req)
+        beside = Beside(found, told)
+        behind = Fresh(fails)
+        waiting = consistent_read(lambda info, behind=behind: behind, beside).before(req)
         if asked and found is not None:
             assert asyncio.run(_of(waiting)) is answer
         else:
             with pytest.raises(type(fails)):
                 asyncio.run(_of(waiting))
         assert told == [req] * asked
+
+
+@pytest.mark.parametrize(("found", "query"), [
+    (Response(200, []), "resourceVersion=3&resourceVersionMatch=Exact"), (Response(200, []), "limit=1&continue=x"),
+    (Compacted(3, 5), "resourceVersion=3&resourceVersionMatch=Exact"), (Unavailable("too much"), "continue=x"),
+])  # fmt: skip
+def test_lists_of_before_the_replica_are_asked_of_etcd(found, query):
+    req, told = request("GET", PODS, query), []
+    answer = asyncio.run(_of(consistent_read(lambda info: Fresh(), Beside(found, told, old=True)).before(req)))
+    assert told == [req] and answer is (found if isinstance(found, Response) else None)
+    told.clear()
+    waiting = consistent_read(lambda info: Fresh(), Beside(found, told)).before(req)
+    assert waiting is None or asyncio.run(_of(waiting)) is None
+    assert told == []

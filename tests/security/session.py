@@ -19,7 +19,7 @@ from kas.testing.server import KasServer
 from tests.security import audited
 from tests.security.files import Files
 from tests.security.normal import HEADERS, Normal, parts
-from tests.security.stored import Values, b64, described
+from tests.security.stored import EtcdValues, Values, b64, described
 from tests.security.stubs import AUTHORITY, SERVING, Stub
 
 ADMIN = {"token": "admin-token"}
@@ -149,8 +149,9 @@ class Session:
                 return {"ready": ready}
             time.sleep(PAUSE_S)
 
-    def _values(self) -> Values:
-        return Values(self.server.data_dir, self.files.path("e.yaml"))
+    def _values(self) -> Values | EtcdValues:
+        servers = [flag.partition("=")[2] for flag in self.server.flags if flag.startswith("--etcd-servers=")]
+        return EtcdValues(servers[0]) if servers else Values(self.server.data_dir, self.files.path("e.yaml"))
 
     def _etcd(self, step: dict[str, Any]) -> dict[str, Any]:
         value = self._values().value(self.fill(step["etcd"]))

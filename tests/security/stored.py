@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from kas.encryption.ciphers import SealError
 from kas.meta import clock
 from kas.registry.registries import Registries
 from kas.store import Draft, Op, build_record, open_store
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import PUT, RANGE, Client, Config
 from kas.store.lmdb import LMDBStore
 from kas.types.defaults import apply_defaults
 from kas.types.scheme import BUILTIN
@@ -104,6 +107,24 @@ class Values:
         obj["metadata"].pop("resourceVersion", None)
         apply_defaults(BUILTIN.kind_for(obj["apiVersion"], obj["kind"]), obj)
         return obj
+
+
+class EtcdValues:
+    """The same of a server whose keys are below ``/registry`` in the etcd at ``url``: as they are."""
+
+    def __init__(self, url: str) -> None:
+        self._config = Config((url,))
+
+    def value(self, key: str) -> bytes | None:
+        """What stands there."""
+        with contextlib.closing(Client(self._config)) as client:
+            kvs = client.call(RANGE, pb.RangeRequest(key=key.encode())).kvs
+        return kvs[0].value if kvs else None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Stores a value."""
+        with contextlib.closing(Client(self._config)) as client:
+            client.call(PUT, pb.PutRequest(key=key.encode(), value=value))
 
 
 def _type(version: str, kind: str) -> TypeDesc | None:

@@ -6,12 +6,16 @@ setups that kas does not serve yet.
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kas.testing.plugin import servers
 from tests import need
+from tests.etcd import Etcd
 from tests.security.normal import differences
 from tests.security.session import Session
 from tests.vectors import files
@@ -47,18 +51,33 @@ PARAMS = STARTED or [pytest.param("", marks=need.missing(f"no recorded conversat
 @pytest.mark.parametrize("setup", PARAMS)
 def test_setup(setup, tmp_path, tmp_path_factory):
     wrong = []
-    for start in servers(tmp_path_factory):
-        def begin(*flags, start=start):
-            return start(*flags, "--unsafe-no-fsync", "--controllers=none")
-
-        with Session(SETUPS[setup], tmp_path, begin) as session:
-            for case in sorted(CASES[setup], key=lambda c: c["id"]):
-                got = session.run(case)
-                different = {i: d for i, (w, g) in enumerate(zip(case["out"], got, strict=True)) if (d := differences(w, g))}
-                known = {int(step) for name, step in KNOWN if name == case["id"]}
-                wrong += [f"{case['id']}\t{i}\t{'; '.join(different[i][:3])}" for i in sorted(set(different) - known)]
-                wrong += [f"{case['id']}\t{i}\tdoes not differ any more" for i in sorted(known - set(different))]
+    with store_of(setup, tmp_path_factory) as stored:
+        for start in servers(tmp_path_factory):
+            wrong += replayed(setup, tmp_path, lambda *flags, start=start: start(*flags, *stored, "--controllers=none"))
     assert not wrong, "\n" + "\n".join(wrong)
+
+
+@contextlib.contextmanager
+def store_of(setup: str, tmp_path_factory) -> Iterator[tuple[str, ...]]:
+    """The flags of a server's store. What is sealed in etcd is bound to its key, so those servers have an etcd of their own."""
+    if os.environ.get("KAS_BACKEND") != "etcd" or not setup.startswith("enc-"):
+        yield ("--unsafe-no-fsync",)
+        return
+    with Etcd(tmp_path_factory.mktemp("etcd")) as etcd:
+        yield "--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.1"
+
+
+def replayed(setup: str, directory: Path, begin) -> list[str]:
+    """What differs from the record."""
+    wrong = []
+    with Session(SETUPS[setup], directory, begin) as session:
+        for case in sorted(CASES[setup], key=lambda c: c["id"]):
+            got = session.run(case)
+            different = {i: d for i, (w, g) in enumerate(zip(case["out"], got, strict=True)) if (d := differences(w, g))}
+            known = {int(step) for name, step in KNOWN if name == case["id"]}
+            wrong += [f"{case['id']}\t{i}\t{'; '.join(different[i][:3])}" for i in sorted(set(different) - known)]
+            wrong += [f"{case['id']}\t{i}\tdoes not differ any more" for i in sorted(known - set(different))]
+    return wrong
 
 
 def test_every_line_of_the_lists_is_about_something():

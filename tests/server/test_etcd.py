@@ -467,3 +467,30 @@ def test_a_replica_that_is_made_anew_waits_for_etcd(monkeypatch: pytest.MonkeyPa
     with pytest.raises(Unavailable):
         _begin(Away(), patient=False)
     assert (_begin(Away(), patient=True), left) == ("the replica", [])
+
+
+def test_a_list_goes_on_at_a_server_that_is_younger_than_its_revision(etcd: Etcd, tmp_path: Path) -> None:
+    """Its replica does not reach back so far, etcd does; once etcd has forgotten it, it is 410."""
+    with KasServer(tmp_path / "old", *flags(etcd)) as old:
+        call = Client(old)
+        for i in range(4):
+            assert call("POST", CONFIG_MAPS, config_map(f"paged{i}"))[0] == 201
+        _, page = call("GET", f"{CONFIG_MAPS}?limit=2&labelSelector=")
+        revision, token = page["metadata"]["resourceVersion"], page["metadata"]["continue"]
+        _, whole = call("GET", CONFIG_MAPS)
+        assert call("DELETE", f"{CONFIG_MAPS}/paged3")[0] == 200
+        with KasServer(tmp_path / "new", *flags(etcd)) as new:
+            young = Client(new)
+            status, rest = young("GET", f"{CONFIG_MAPS}?limit=500&continue={token}")
+            assert (status, rest["metadata"]["resourceVersion"]) == (200, revision)
+            assert page["items"] + rest["items"] == whole["items"]
+            status, exact = young("GET", f"{CONFIG_MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact")
+            assert (status, exact["items"]) == (200, whole["items"])
+            client = kv.Client(etcd.config)
+            try:
+                now = client.call(kv.RANGE, pb.RangeRequest(key=b"/")).header.revision
+                client.call(kv.COMPACT, pb.CompactionRequest(revision=now))
+            finally:
+                client.close()
+            assert young("GET", f"{CONFIG_MAPS}?limit=500&continue={token}")[1]["code"] == 410
+            assert young("GET", f"{CONFIG_MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact")[1]["code"] == 410

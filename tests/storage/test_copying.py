@@ -74,7 +74,7 @@ def test_from_lmdb_to_etcd_and_back_nothing_is_lost(etcd: Etcd, prefix: str, tmp
 
 def test_what_etcd_gets_holds_no_resource_version(etcd: Etcd, prefix: str, tmp_path: Path, capsys) -> None:
     """Also of objects that LMDB keeps as a message, which has one."""
-    with KasServer(tmp_path, "--unsafe-no-fsync") as server:
+    with KasServer(tmp_path, "--storage-backend=lmdb", "--unsafe-no-fsync") as server:
         source = f"lmdb:{server.data_dir}"
         done = kas("storage", "copy", "--from", source, "--to", f"etcd:{etcd.url}", f"--prefix={prefix}")  # while it serves
         assert (done.returncode, done.stderr) == (0, "")

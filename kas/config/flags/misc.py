@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kas.config.flags.row import Flag, no_effect
 
-_ALONE = no_effect("no request is passed on to another API server of the cluster")
 _NO_COORDINATION = no_effect("coordinated leader election is not there yet")
 
 API_ENABLEMENT = (
@@ -39,9 +38,10 @@ MISC = (
          no_effect("the kubernetes Service is of type ClusterIP", 0)),
     Flag("max-connection-bytes-per-sec", "int", 0, "Bound of each connection of a user; 0 = none.",
          no_effect("connections are not throttled", 0)),
-    Flag("peer-advertise-ip", "string", "", "Address at which other API servers reach this one.", _ALONE),
-    Flag("peer-advertise-port", "string", "", "Port at which other API servers reach this one.", _ALONE),
-    Flag("peer-ca-file", "string", "", "CA of the other API servers.", _ALONE),
+    Flag("peer-advertise-ip", "string", "", "Address at which other API servers reach this one.", shown="--advertise-address"),
+    Flag("peer-advertise-port", "string", "", "Port at which other API servers reach this one.", shown="--secure-port"),
+    Flag("peer-ca-file", "string", "", "CA (PEM) of the other API servers of the cluster, to whom is passed on what only they serve; with "
+         "--proxy-client-cert-file and --storage-backend=etcd3."),
     Flag("proxy-client-cert-file", "path", "", "Certificate (PEM) shown to aggregated servers."),
     Flag("proxy-client-key-file", "path", "", "Key of --proxy-client-cert-file (PEM)."),
     Flag("service-account-signing-endpoint", "string", "", "Socket of a signer of service-account tokens outside of the server "

@@ -62,8 +62,9 @@ class CustomRegistry(Registry):
             except Conflict as e:
                 if e.key != guard.key:
                     raise
-                rec = self.store.get(guard.key)  # it may be committed and not be told yet
-                self.store.catch_up(rec.revision if rec is not None else 0)
+                definitions = self.whole.part(guard.key)
+                rec = definitions.get(guard.key)  # it may be committed and not be told yet
+                definitions.catch_up(rec.revision if rec is not None else 0)
                 continue
             obj.clear()
             if old is not None:

@@ -13,15 +13,16 @@ from kas.registry.registries import Registries
 from kas.registry.strategy import Context, Obj
 
 
-def install(registries: Registries, families: Sequence[str], node_ports: tuple[int, int]) -> None:
-    """Services of ``registries`` take addresses of these IP families, the default first, and ports of this range from now on."""
+def install(registries: Registries, families: Sequence[str], node_ports: tuple[int, int], beside_others: bool = False) -> None:
+    """Services of ``registries`` take addresses of these IP families, the default first, and ports of this range from now on;
+    ``beside_others``: of a store that a kube-apiserver may allocate from, too."""
     services, endpoints = registries.of("", "services"), registries.of("", "endpoints")
 
     def allocator() -> Any:
         from kas.kinds.core.service.allocation import ServiceAllocator  # large, and wanted by the first Service only
 
         addresses, ranges = registries.of("networking.k8s.io", "ipaddresses"), registries.of("networking.k8s.io", "servicecidrs")
-        return ServiceAllocator(list(families), node_ports, addresses, ranges)
+        return ServiceAllocator(list(families), node_ports, addresses, ranges, beside_others)
 
     services.allocator = Lazy(allocator)
 

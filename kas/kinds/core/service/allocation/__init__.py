@@ -16,6 +16,7 @@ import orjson
 from kas.kinds.core.service.allocation import addresses, ports
 from kas.kinds.core.service.allocation.addresses import AllocationError
 from kas.kinds.core.service.allocation.families import family_of, init_family_fields, is_headless, left_alone
+from kas.kinds.core.service.allocation.portmap import PortMap
 from kas.kinds.core.service.strategy import carry_over_allocated, needs_node_port, normalize_cluster_ips
 from kas.kinds.core.service.validation import needs_health_check
 from kas.meta import errors, field
@@ -30,12 +31,16 @@ WITH_PORTS = ("NodePort", "LoadBalancer")
 
 
 class ServiceAllocator:
-    """``families`` are the cluster's, the default first; ``ip_registry`` and ``cidr_registry`` those of IPAddress and ServiceCIDR."""
+    """``families`` are the cluster's, the default first; ``ip_registry`` and ``cidr_registry`` those of IPAddress and ServiceCIDR.
+    ``beside_others``: a kube-apiserver may allocate from the same store."""
 
-    def __init__(self, families: list[str], node_ports: tuple[int, int], ip_registry: Any, cidr_registry: Any) -> None:
+    def __init__(
+        self, families: list[str], node_ports: tuple[int, int], ip_registry: Any, cidr_registry: Any, beside_others: bool = False
+    ) -> None:
         self.families, self.node_ports = families, node_ports
         self.ips, self.cidrs = ip_registry, cidr_registry
-        self.store = ip_registry.store
+        self.store = ip_registry.whole
+        self.portmap = PortMap(self.store, *node_ports) if beside_others else None
 
     # --- what the registry calls
 
@@ -83,6 +88,8 @@ class ServiceAllocator:
             rec = self.store.get(ports.key(port))
             if rec is not None and object_of(rec).get("service") == _ref(old):
                 out.append(Op(ports.key(port), None, rec.revision))
+        if self.portmap is not None:
+            out += self.portmap.op(want - had, had - want)
         return out
 
     # --- addresses
@@ -182,11 +189,12 @@ class ServiceAllocator:
     # --- ports
 
     def _ports(self, ctx: Context) -> ports.PortChoice:
-        store = self.store
+        store, others = self.store, self.portmap
         return ports.PortChoice(
             self.node_ports,
-            lambda port: store.get(ports.key(port)) is not None,
-            lambda: {int(r.key[len(ports.ROOT) :]) for r in store.range(ports.ROOT).records},
+            lambda port: store.get(ports.key(port)) is not None or (others is not None and others.taken(port)),
+            lambda: {int(r.key[len(ports.ROOT) :]) for r in store.range(ports.ROOT).records}
+            | (others.all_taken() if others is not None else set()),
             ctx.dry_run,
         )
 

@@ -1,0 +1,214 @@
+"""Resources that another API server of the cluster serves and this one does not (upstream: ``apiserver/pkg/util/peerproxy``, KEP-4020).
+
+While versions differ, during a roll-over, a client may meet either server. What only the other one knows is passed on to it, once: a
+request that was passed on already is answered here. Who the others are stands in keys that they renew (``kas.controllers.peerleases``);
+what they serve they are asked, when they appear. A peer that went away is remembered for ``REMEMBERED_S``: its resources are 503 then and
+not 404, so that nobody takes what it kept for gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kas.aggregator.apiservices import APIService, GroupVersion, ServiceReference
+from kas.aggregator.discovery import read_groups
+from kas.aggregator.proxy import PROBER, Proxy
+from kas.aggregator.transport import ProxyCertificate, TLSContexts
+from kas.client.http import BackendError
+from kas.client.services import Address
+from kas.endpoints.discovery import Version, aggregated_resources
+from kas.informers import Source
+from kas.informers.reflector import Reflector
+from kas.meta.errors import service_unavailable
+from kas.meta.stored import object_of
+from kas.request.http import Request, Result
+from kas.store import Event, Record
+from kas.types.scheme import BUILTIN
+
+log = logging.getLogger("kas.aggregator")
+
+PROXIED = b"x-kubernetes-peer-proxied"
+TIMEOUT_S, MOST_BYTES, AGAIN_S, REMEMBERED_S = 5.0, 4 << 20, 2.0, 3600.0
+NOWHERE = "Error getting ip and port info of the remote server while proxying"
+_ACCEPT = b"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList;profile=nopeer"
+Resources = Mapping[GroupVersion, Sequence[dict[str, Any]]]
+
+
+@dataclass(slots=True)
+class _Peer:
+    """One server: where it is (None: it went away), which start of it, and what it serves, by group version."""
+
+    address: Address | None
+    uid: str
+    proxy: Proxy
+    service: APIService
+    serves: Resources = field(default_factory=dict)
+    gone_at: float = 0.0
+    asking: asyncio.Task[None] | None = None
+
+
+class _Fixed:
+    """A peer is reached where it says."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def resolve(self, namespace: str, name: str, port: int) -> Address:
+        """See ``ServiceResolver``."""
+        return self._address
+
+
+class Peers:
+    """Follows the keys below ``root`` of ``source``. ``own()`` is this server's address, ``address_of(obj)`` that which a key's object
+    names; ``served(group, version, resource)`` whether it is served here; ``changed()`` is called when what discovery shows may have;
+    ``most`` bounds the requests that wait for one peer. The files are PEM. Raises OSError when one cannot be loaded."""
+
+    def __init__(
+        self, source: Source, root: str, address_of: Callable[[dict[str, Any]], Address | None], own: Address, ca_file: str,
+        certificate: tuple[str, str], served: Callable[[str, str, str], bool], changed: Callable[[], None], most: int, with_uid: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._root, self._address_of, self._own, self._served, self._changed = root, address_of, own, served, changed
+        self._most, self._with_uid, self._clock = most, with_uid, clock
+        self._ca = base64.b64encode(Path(ca_file).read_bytes()).decode()
+        self._contexts = TLSContexts(ProxyCertificate(*certificate))
+        self._peers: dict[str, _Peer] = {}
+        self._serving: dict[tuple[str, str, str], list[_Peer]] = {}
+        self._reflector = Reflector(source, root, self)
+
+    def start(self) -> None:
+        """From here on peers count; needs a running loop."""
+        self._reflector.start()
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        self._reflector.stop()
+        asking = [peer.asking for peer in self._peers.values() if peer.asking is not None]
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        for peer in self._peers.values():
+            peer.proxy.close()
+
+    # -- requests
+
+    def __call__(self, req: Request) -> Result | None:
+        """The answer of a peer to a request for a resource; None when it is to be answered here."""
+        info = req.info
+        serving = self._serving.get((info.api_group, info.api_version, info.resource))
+        if not serving or req.header(PROXIED) == "true" or self._served(info.api_group, info.api_version, info.resource):
+            return None
+        there = [peer for peer in serving if peer.address is not None]
+        if there:
+            peer = random.choice(there)
+            return peer.proxy.handle(peer.service, req)
+        now = self._clock()
+        if all(now - peer.gone_at > REMEMBERED_S for peer in serving):
+            return None
+        raise service_unavailable(NOWHERE)
+
+    # -- who there is
+
+    def replace(self, records: Sequence[Record]) -> None:
+        """See ``Target``."""
+        for name in self._peers.keys() - {record.key[len(self._root) :] for record in records}:
+            self._left(name)
+        for record in records:
+            self._met(record)
+
+    def apply(self, events: Sequence[Event]) -> None:
+        """See ``Target``."""
+        for event in events:
+            if event.record is None:
+                self._left(event.key[len(self._root) :])
+            else:
+                self._met(event.record)
+
+    def _left(self, name: str) -> None:
+        peer = self._peers.get(name)
+        if peer is not None and peer.address is not None:
+            peer.address, peer.gone_at = None, self._clock()
+            peer.proxy.close()
+            self._changed()
+
+    def _met(self, record: Record) -> None:
+        name, obj = record.key[len(self._root) :], object_of(record)
+        address, uid = self._address_of(obj), obj["metadata"].get("uid") or ""
+        if address is None or address == self._own:
+            return
+        known = self._peers.get(name)
+        if known is not None and (known.address, known.uid) == (address, uid):
+            return
+        if known is not None:
+            if known.asking is not None:
+                known.asking.cancel()
+            known.proxy.close()
+        proxy = Proxy(_Fixed(address), self._contexts, self._most, self._with_uid, False, mark=[(PROXIED, b"true")])
+        # The name that every API server's certificate is good for.
+        service = APIService(name, "", "", 0, 0, ServiceReference("default", "kubernetes", address[1]), self._ca, available=True)
+        peer = self._peers[name] = _Peer(address, uid, proxy, service, known.serves if known is not None else {})
+        self._index()
+        peer.asking = asyncio.get_running_loop().create_task(self._ask(name, peer), name=f"discovery of {name}")
+
+    async def _ask(self, name: str, peer: _Peer) -> None:
+        """Until it has answered."""
+        while True:
+            found: dict[GroupVersion, Sequence[dict[str, Any]]] = {}
+            try:
+                for path in ("/api", "/apis"):
+                    status, _, body = await peer.proxy.ask(
+                        peer.service, "GET", path, PROBER, [(b"accept", _ACCEPT), (PROXIED, b"true")], MOST_BYTES, TIMEOUT_S
+                    )
+                    if status != 200:
+                        raise BackendError(f"returned non-success response code: {status}")
+                    found |= read_groups(body)
+                break
+            except (BackendError, ValueError) as e:
+                log.info("discovery of the API server %s: %s", name, e)
+                if peer.address is None:
+                    return
+                await asyncio.sleep(AGAIN_S)
+        peer.serves, peer.asking = found, None
+        self._index()
+        self._changed()
+
+    def _index(self) -> None:
+        serving: dict[tuple[str, str, str], list[_Peer]] = {}
+        for peer in self._peers.values():
+            for (group, version), resources in peer.serves.items():
+                for resource in resources:
+                    serving.setdefault((group, version, resource["resource"]), []).append(peer)
+        self._serving = serving
+
+    # -- discovery
+
+    def merged(self, local: Sequence[Version]) -> list[Version]:
+        """``local`` versions, and in them or behind them what only peers serve."""
+        more: dict[GroupVersion, dict[str, dict[str, Any]]] = {}
+        for peer in self._peers.values():
+            if peer.address is not None:
+                for at, resources in peer.serves.items():
+                    more.setdefault(at, {}).update({r["resource"]: r for r in resources})
+        out = []
+        for v in local:
+            extra = more.pop((v.group, v.version), {})
+            have = v.discovered if v.discovered is not None else tuple(aggregated_resources(list(v.resources)))
+            for resource in have:
+                extra.pop(resource["resource"], None)
+            out.append(replace(v, resources=(), discovered=(*have, *extra.values())) if extra else v)
+        for (group, version), found in more.items():
+            known = BUILTIN.groups.get(group)
+            if known is None:
+                out.append(Version(group, version, discovered=tuple(found.values())))
+            else:
+                of_group, of_version = known.group_priority_minimum or 0, known.version_priority.get(version, 1)
+                out.append(Version(group, version, (), of_group, of_version, discovered=tuple(found.values())))
+        return out

@@ -1,0 +1,37 @@
+"""``--etcd-servers-overrides``: resources that are kept in another cluster of etcd than the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+FORMAT = "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
+
+
+class Override(NamedTuple):
+    """A cluster by its servers' URLs, and what it keeps: (group, resource)s."""
+
+    servers: tuple[str, ...]
+    resources: tuple[tuple[str, str], ...]
+
+
+def mistakes(values: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the form of the flag's values, one line each."""
+    for value in values:
+        resource, sep, servers = value.partition("#")
+        if not sep or "#" in servers or resource.count("/") != 1 or not servers:
+            yield FORMAT
+
+
+def overrides(values: Sequence[str], main: Sequence[str]) -> tuple[Override, ...]:
+    """The clusters that are not ``main``, in the order in which they are named, each once."""
+    found: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    of: dict[tuple[str, str], tuple[str, ...]] = {}
+    for value in values:
+        name, _, urls = value.partition("#")
+        group, _, resource = name.partition("/")
+        of[group, resource] = tuple(url for url in urls.split(";") if url)  # the last one counts, as in a map
+    for pair, servers in of.items():
+        if servers and set(servers) != set(main):
+            found.setdefault(servers, []).append(pair)
+    return tuple(Override(servers, tuple(pairs)) for servers, pairs in found.items())

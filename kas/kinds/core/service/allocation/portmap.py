@@ -1,0 +1,73 @@
+"""The bitmap of node ports by which kube-apiserver knows what is taken (upstream ``pkg/registry/core/rangeallocation``).
+
+In etcd it is a RangeAllocation at ``KEY``: the range as text, and in ``data`` a number, its bytes from the highest on, whose lowest bit
+stands for the first port. A server on etcd writes it in the transaction of each Service that takes or gives back a port, so that no
+kube-apiserver beside it gives out the same one.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+
+import orjson
+
+from kas.meta.stored import object_of
+from kas.store import Op, Record, Store, build_record
+
+KEY = "/registry/ranges/servicenodeports"
+LEAK_PASSES = 3  # of the repair; who allocates may be about to write the Service
+
+
+class PortMap:
+    """The ports ``low`` to ``high``."""
+
+    def __init__(self, store: Store, low: int, high: int) -> None:
+        self._store, self._low, self._high = store, low, high
+        self._leaks: dict[int, int] = {}
+
+    @property
+    def range(self) -> str:
+        """As the object has it."""
+        return f"{self._low}-{self._high}"
+
+    def _read(self) -> tuple[Record | None, int]:
+        """The record, and its bits; 0 when it is of another range: the repair writes it anew."""
+        record = self._store.get(KEY)
+        if record is None:
+            return None, 0
+        obj = object_of(record)
+        return record, int.from_bytes(base64.b64decode(obj.get("data") or ""), "big") if obj.get("range") == self.range else 0
+
+    def taken(self, port: int) -> bool:
+        """Whether somebody has it."""
+        return self._low <= port <= self._high and bool(self._read()[1] >> (port - self._low) & 1)
+
+    def all_taken(self) -> set[int]:
+        """All of them."""
+        bits = self._read()[1]
+        return {self._low + i for i in range(bits.bit_length()) if bits >> i & 1}
+
+    def op(self, take: Iterable[int], give: Iterable[int]) -> list[Op]:
+        """The write for the same transaction; none where no port of the range is among them."""
+        record, bits = self._read()
+        mine, gone = self._bits(take), self._bits(give)
+        return [self._write(record, (bits | mine) & ~gone)] if mine | gone else []
+
+    def _bits(self, ports: Iterable[int]) -> int:
+        return sum(1 << (port - self._low) for port in set(ports) if self._low <= port <= self._high)
+
+    def _write(self, record: Record | None, bits: int) -> Op:
+        data = base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "big")).decode()
+        tail = b'},"range":%b,"data":%b}' % (orjson.dumps(self.range), orjson.dumps(data))
+        return Op(KEY, build_record(b'{"metadata":{', tail, {}, {}, 1), record.revision if record is not None else 0)
+
+    def repaired(self, held: Iterable[int]) -> Op | None:
+        """The write that makes it what Services hold, None when it is; a port that no Service has is left for ``LEAK_PASSES`` calls."""
+        record, bits = self._read()
+        wanted = self._bits(held)
+        leaked = bits & ~wanted
+        self._leaks = {i: self._leaks.get(i, 0) + 1 for i in range(leaked.bit_length()) if leaked >> i & 1}
+        wanted |= sum(1 << i for i, passes in self._leaks.items() if passes < LEAK_PASSES)
+        whole = record is not None and object_of(record).get("range") == self.range
+        return None if whole and wanted == bits else self._write(record, wanted)

@@ -1,0 +1,241 @@
+"""``--etcd-servers-overrides`` as a server's users see it: Events, and Services, in clusters of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import COMPACT, PUT, RANGE
+from kas.store.etcd.client import Client as Calls
+from kas.testing.server import KasServer
+from tests.conftest import Client
+from tests.etcd import Etcd
+
+EVENTS, CONFIG_MAPS = "/api/v1/namespaces/default/events", "/api/v1/namespaces/default/configmaps"
+SERVICES = "/api/v1/namespaces/default/services"
+
+
+def flags(main: Etcd, events: Etcd) -> tuple[str, ...]:
+    return (
+        "--storage-backend=etcd3", f"--etcd-servers={main.url}", "--advertise-address=127.0.0.1",
+        f"--etcd-servers-overrides=/events#{events.url},/services#{events.url}",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def etcds(tmp_path_factory) -> Iterator[tuple[Etcd, Etcd]]:
+    with Etcd(tmp_path_factory.mktemp("main")) as main, Etcd(tmp_path_factory.mktemp("events")) as events:
+        yield main, events
+
+
+@pytest.fixture(scope="module")
+def pair(etcds, tmp_path_factory) -> Iterator[tuple[KasServer, KasServer]]:
+    one, two = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
+    with KasServer(one, *flags(*etcds), workers=2) as a, KasServer(two, *flags(*etcds)) as b:
+        yield a, b
+
+
+def event(name: str, **more: str) -> dict:
+    return {
+        "metadata": {"name": name, "namespace": "default"}, "reason": "A",
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}, **more,
+    }  # fmt: skip
+
+
+def revision_of(etcd: Etcd) -> int:
+    client = Calls(etcd.config)
+    try:
+        return int(client.call(RANGE, pb.RangeRequest(key=b"/x")).header.revision)
+    finally:
+        client.close()
+
+
+def eventually(condition, seconds: float = 60.0):
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.05)
+    return found
+
+
+def test_each_cluster_holds_its_own_and_counts_for_itself(pair, etcds):
+    (main, events), (one, two) = etcds, map(Client, pair)
+    status, made = one("POST", EVENTS, event("e1"))
+    assert status == 201, made
+    assert events.value("/registry/events/default/e1") is not None and main.value("/registry/events/default/e1") is None
+    kept, elsewhere = main.keys(), events.keys()
+    assert not [key for key in kept if key.startswith(("/registry/events/", "/registry/services/specs/"))]
+    assert {key.split("/")[2] for key in elsewhere} <= {"events", "services", "kas"}
+    assert int(made["metadata"]["resourceVersion"]) <= revision_of(events)
+    # Reads of the other server that name no revision see it, by either group, and with the revision of that cluster.
+    for path in (EVENTS, "/apis/events.k8s.io/v1/namespaces/default/events"):
+        status, found = two("GET", f"{path}/e1")
+        assert (status, found["metadata"]["resourceVersion"]) == (200, made["metadata"]["resourceVersion"])
+        _, listed = two("GET", path)
+        assert int(made["metadata"]["resourceVersion"]) <= int(listed["metadata"]["resourceVersion"]) <= revision_of(events)
+    for _ in range(300):  # the main cluster gets far ahead
+        assert one("PATCH", "/api/v1/namespaces/default", {"metadata": {"annotations": {"a": os.urandom(8).hex()}}},
+                   "application/merge-patch+json")[0] == 200  # fmt: skip
+    _, listed = two("GET", CONFIG_MAPS)
+    assert int(listed["metadata"]["resourceVersion"]) > revision_of(events)
+    _, listed = two("GET", EVENTS)
+    assert int(listed["metadata"]["resourceVersion"]) <= revision_of(events)
+    # A lost race is told with the object of that cluster.
+    status, changed = two("PUT", f"{EVENTS}/e1", {**found_core(two), "reason": "B"})
+    assert status == 200, changed
+    assert one("PUT", f"{EVENTS}/e1", {**made, "reason": "C"})[0] == 409
+    assert one("DELETE", f"{EVENTS}/e1")[0] == 200
+    assert two("GET", f"{EVENTS}/e1")[0] == 404
+
+
+def found_core(client: Client) -> dict:
+    status, found = client("GET", f"{EVENTS}/e1")
+    assert status == 200
+    return found
+
+
+def test_pages_watches_and_old_revisions_are_those_of_the_cluster(pair, etcds):
+    one, two = map(Client, pair)
+    for i in range(5):
+        assert one("POST", EVENTS, event(f"p{i}"))[0] == 201
+    _, page = two("GET", f"{EVENTS}?limit=2")
+    revision = page["metadata"]["resourceVersion"]
+    assert one("POST", EVENTS, event("p9"))[0] == 201
+    _, rest = one("GET", f"{EVENTS}?limit=2&continue={page['metadata']['continue']}")  # at the other server
+    assert rest["metadata"]["resourceVersion"] == revision
+    _, last = two("GET", f"{EVENTS}?continue={rest['metadata']['continue']}")
+    names = [item["metadata"]["name"] for part in (page, rest, last) for item in part["items"]]
+    assert names[-5:] == [f"p{i}" for i in range(5)]
+    _, exact = two("GET", f"{EVENTS}?resourceVersion={revision}&resourceVersionMatch=Exact")
+    assert [item["metadata"]["name"] for item in exact["items"]] == names
+    answer = two.session.get(f"{two.server.url}{EVENTS}?watch=1&resourceVersion={revision}&timeoutSeconds=60", stream=True)
+    lines = answer.iter_lines()
+    assert b'"p9"' in next(lines)
+    assert one("DELETE", f"{EVENTS}/p9")[0] == 200
+    assert next(lines).startswith(b'{"type":"DELETED"')
+    answer.close()
+
+
+def test_a_service_and_what_it_is_given_in_two_clusters(pair, etcds):
+    (main, events), (one, two) = etcds, map(Client, pair)
+    status, made = one("POST", SERVICES, {"metadata": {"name": "s1"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}})
+    assert status == 201, made
+    ip, port = made["spec"]["clusterIP"], made["spec"]["ports"][0]["nodePort"]
+    assert events.value("/registry/services/specs/default/s1") is not None
+    assert main.value(f"/registry/ipaddresses/{ip}") is not None
+    body = {"metadata": {"name": "s2"}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}}
+    assert two("POST", SERVICES, body)[0] == 422
+    body["spec"] = {"clusterIP": ip, "ports": [{"port": 80}]}
+    assert two("POST", SERVICES, body)[0] == 422
+    assert one("DELETE", f"{SERVICES}/s1")[0] == 200
+    assert two("POST", SERVICES, body)[0] == 201
+    assert two("DELETE", f"{SERVICES}/s2")[0] == 200
+
+
+def test_a_compaction_of_one_cluster_is_none_of_the_other(pair, etcds):
+    _, events = etcds
+    one, _ = map(Client, pair)
+    revisions = []
+    for i in range(3):
+        status, made = one("POST", EVENTS, event(f"c{i}"))
+        assert status == 201
+        revisions.append(int(made["metadata"]["resourceVersion"]))
+    client = Calls(events.config)
+    try:
+        client.call(COMPACT, pb.CompactionRequest(revision=revision_of(events)))
+    finally:
+        client.close()
+    # The replica keeps its own history: who resumes does not notice.
+    with one.session.get(f"{one.server.url}{EVENTS}?watch=1&resourceVersion={revisions[0]}&timeoutSeconds=60", stream=True) as answer:
+        assert b'"c1"' in next(answer.iter_lines())
+    assert one("GET", f"{CONFIG_MAPS}?limit=1")[0] == 200
+
+
+def test_health_names_the_other_cluster_and_what_it_keeps_fails_alone(pair, etcds):
+    _, events = etcds
+    one, _ = map(Client, pair)
+    body = one.raw("GET", "/readyz?verbose").text
+    assert "[+]etcd-override-0 ok" in body and "[+]etcd-override-readiness-0 ok" in body
+    assert "[+]etcd-override-0 excluded with etcd: ok" in one.raw("GET", "/livez?verbose&exclude=etcd").text
+    events.kill()
+    try:
+        eventually(lambda: "[-]etcd-override-0 failed" in one.raw("GET", "/livez?verbose").text)
+        assert "[+]etcd ok" in one.raw("GET", "/livez?verbose").text
+        assert one("POST", EVENTS, event("x"))[0] == 503
+        assert one("GET", EVENTS)[0] == 503
+        assert one("GET", f"{EVENTS}?resourceVersion=0")[0] == 200
+        assert one("GET", CONFIG_MAPS)[0] == 200
+        assert one("POST", CONFIG_MAPS, {"metadata": {"name": "while-away"}})[0] == 201
+    finally:
+        events.start()
+    eventually(lambda: one.raw("GET", "/readyz").status_code == 200)
+    assert one("POST", EVENTS, event("y"))[0] == 201
+
+
+def test_a_replicator_that_dies_goes_on_with_both(pair, etcds):
+    one, two = map(Client, pair)
+    (pid,) = [p for p in _children(pair[0]) if Path(f"/proc/{p}/comm").read_text().strip() == "kas-replicator"]
+    os.kill(pid, signal.SIGKILL)
+    assert two("POST", EVENTS, event("after"))[0] == 201
+    assert two("POST", CONFIG_MAPS, {"metadata": {"name": "after"}})[0] == 201
+    eventually(lambda: one("GET", f"{EVENTS}/after")[0] == 200)
+    eventually(lambda: one("GET", f"{CONFIG_MAPS}/after")[0] == 200)
+
+
+def _children(server: KasServer) -> list[int]:
+    return [int(p) for t in Path(f"/proc/{server.pid}/task").iterdir() for p in (t / "children").read_text().split()]
+
+
+def test_an_events_cluster_that_went_back_is_noticed(pair, etcds, tmp_path):
+    """It is restored from a backup: its replica, and no other, is made anew."""
+    _, events = etcds
+    one, _ = map(Client, pair)
+    subprocess.run(["etcdctl", "--endpoints", events.url, "snapshot", "save", str(tmp_path / "backup")], check=True, capture_output=True)
+    assert one("POST", EVENTS, event("lost"))[0] == 201
+    events.kill()
+    os.rename(events.data, tmp_path / "old")
+    subprocess.run(
+        ["etcdctl", "snapshot", "restore", str(tmp_path / "backup"), "--data-dir", str(events.data), "--name", events.name,
+         "--initial-cluster", f"{events.name}={events.listens}", "--initial-advertise-peer-urls", events.listens],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    events.start()
+
+    def gone() -> bool:
+        try:
+            return one("GET", f"{EVENTS}/lost")[0] == 404
+        except OSError:  # the workers begin anew
+            return False
+
+    eventually(gone)
+    eventually(lambda: one.raw("GET", "/readyz").status_code == 200)
+
+
+def test_migrate_writes_to_both(pair, etcds):
+    main, events = etcds
+    for etcd, key, body in (
+        (main, b"/registry/configmaps/default/old", b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"old",'
+         b'"namespace":"default"}}'),
+        (events, b"/registry/events/default/old", b'{"kind":"Event","apiVersion":"v1","metadata":{"name":"old","namespace":"default"},'
+         b'"reason":"A","involvedObject":{"kind":"Pod"}}'),
+    ):  # fmt: skip
+        client = Calls(etcd.config)
+        try:
+            client.call(PUT, pb.PutRequest(key=key, value=body))
+        finally:
+            client.close()
+    done = subprocess.run(
+        [sys.executable, "-m", "kas.cli", "storage", "migrate", *flags(*etcds)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for etcd, key in ((main, "/registry/configmaps/default/old"), (events, "/registry/events/default/old")):
+        value = etcd.value(key)
+        assert value is not None and value.startswith(b"k8s\0"), key

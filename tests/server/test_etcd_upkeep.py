@@ -1,0 +1,139 @@
+"""What is done to an etcd, and what it does by itself, while kas serves from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kas.store.etcd import etcd_pb2 as pb
+from kas.store.etcd.client import ALARM, COMPACT, RANGE
+from kas.store.etcd.client import Client as Calls
+from kas.testing.server import KasServer
+from tests.conftest import Client
+from tests.etcd import Etcd, _free_port
+
+EVENTS, CONFIG_MAPS = "/api/v1/namespaces/default/events", "/api/v1/namespaces/default/configmaps"
+MANY = 600
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory) -> Iterator[Etcd]:
+    with Etcd(tmp_path_factory.mktemp("etcd")) as etcd:
+        yield etcd
+
+
+@pytest.fixture(scope="module")
+def server(etcd: Etcd, tmp_path_factory) -> Iterator[KasServer]:
+    """The first address of etcd is nobody's."""
+    servers = f"http://127.0.0.1:{_free_port()},{etcd.url}"
+    flags = ("--storage-backend=etcd3", f"--etcd-servers={servers}", "--advertise-address=127.0.0.1", "--event-ttl=2s")
+    with KasServer(tmp_path_factory.mktemp("kas"), *flags, "--max-requests-inflight=0", workers=2) as server:
+        yield server
+
+
+def eventually(condition, seconds: float = 60.0):
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.05)
+    return found
+
+
+def event(name: str) -> dict:
+    involved = {"kind": "Pod", "namespace": "default", "name": "p"}
+    return {"metadata": {"name": name, "namespace": "default"}, "reason": "A", "involvedObject": involved}
+
+
+def test_events_that_end_by_the_thousand_are_told_one_by_one(server: KasServer) -> None:
+    calls = [Client(server) for _ in range(8)]
+    revision = calls[0]("GET", EVENTS)[1]["metadata"]["resourceVersion"]
+    gone: dict[str, int] = {}
+    made: set[str] = set()
+
+    def follow() -> None:
+        with calls[0].session.get(
+            f"{server.url}{EVENTS}?watch=1&resourceVersion={revision}&timeoutSeconds=120", stream=True, timeout=120
+        ) as answer:
+            for line in answer.iter_lines():
+                seen = json.loads(line)
+                name = seen["object"]["metadata"]["name"]
+                if seen["type"] == "ADDED":
+                    made.add(name)
+                else:
+                    assert seen["type"] == "DELETED" and name in made
+                    gone[name] = gone.get(name, 0) + 1
+                if len(gone) == MANY:
+                    return
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    with ThreadPoolExecutor(7) as pool:
+        done = pool.map(lambda i: calls[1 + i % 7]("POST", EVENTS, event(f"e{i}"))[0], range(MANY))
+        assert set(done) == {201}
+    thread.join(120)
+    assert len(gone) == MANY and set(gone.values()) == {1}
+    assert calls[0]("GET", EVENTS)[1]["items"] == []
+
+
+def test_a_defragmentation_is_a_pause(etcd: Etcd, server: KasServer) -> None:
+    call, ended, answers = Client(server), threading.Event(), []
+
+    def write() -> None:
+        client, i = Client(server), 0
+        while not ended.is_set():
+            i += 1
+            answers.append(client("POST", CONFIG_MAPS, {"metadata": {"name": f"while{i}"}})[0])
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(3):
+            subprocess.run(["etcdctl", "--endpoints", etcd.url, "defrag"], check=True, capture_output=True)
+    finally:
+        ended.set()
+        thread.join()
+    assert set(answers) == {201}
+    assert len(call("GET", CONFIG_MAPS)[1]["items"]) >= len(answers)
+
+
+def test_watches_and_continue_tokens_outlive_a_compaction_to_the_newest_revision(etcd: Etcd, server: KasServer) -> None:
+    call = Client(server)
+    for i in range(4):
+        assert call("POST", CONFIG_MAPS, {"metadata": {"name": f"kept{i}"}})[0] == 201
+    _, page = call("GET", f"{CONFIG_MAPS}?limit=1")
+    revision, token = page["metadata"]["resourceVersion"], page["metadata"]["continue"]
+    with call.session.get(f"{server.url}{CONFIG_MAPS}?watch=1&resourceVersion={revision}", stream=True, timeout=60) as answer:
+        lines = answer.iter_lines()
+        client = Calls(etcd.config)
+        try:
+            now = client.call(RANGE, pb.RangeRequest(key=b"/")).header.revision
+            client.call(COMPACT, pb.CompactionRequest(revision=now))
+        finally:
+            client.close()
+        other = Client(server)
+        assert other("POST", CONFIG_MAPS, {"metadata": {"name": "after"}})[0] == 201
+        assert json.loads(next(lines))["object"]["metadata"]["name"] == "after"
+        status, rest = other("GET", f"{CONFIG_MAPS}?continue={token}")
+        assert (status, rest["metadata"]["resourceVersion"]) == (200, revision)
+        assert "after" not in [item["metadata"]["name"] for item in rest["items"]]
+
+
+def test_an_alarm_that_is_cleared_is_over(etcd: Etcd, server: KasServer) -> None:
+    call, client = Client(server), Calls(etcd.config)
+    try:
+        member = client.call(RANGE, pb.RangeRequest(key=b"/")).header.member_id
+        for action, works in ((pb.AlarmRequest.ACTIVATE, False), (pb.AlarmRequest.DEACTIVATE, True)):
+            client.call(ALARM, pb.AlarmRequest(action=action, memberID=member, alarm=pb.AlarmMember.NOSPACE))
+            status, body = call("POST", CONFIG_MAPS, {"metadata": {"name": f"full-{works}".lower()}})
+            assert (status == 201) is works, body
+            assert works or "space exceeded" in body["message"]
+            eventually(lambda works=works: ("[+]etcd-space ok" in call.raw("GET", "/readyz?verbose").text) is works)
+            assert call("GET", f"{CONFIG_MAPS}?limit=1")[0] == 200
+    finally:
+        client.close()

@@ -1,0 +1,129 @@
+"""API servers of one etcd that serve different versions: what only the other one knows is passed on to it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kas.testing.server import KasServer
+from tests.aggregator.certificates import Authority
+from tests.conftest import Client
+from tests.etcd import Etcd
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+SPEC = {"template": {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}}
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+WITHOUT = "--runtime-config=batch/v1=false"
+
+
+class Setup:
+    """One etcd, and what servers of it need to know one another."""
+
+    def __init__(self, directory: Path, etcd: Etcd) -> None:
+        self.directory, self.serving, front = directory, Authority(directory, "serving"), Authority(directory, "front-proxy")
+        certificate, key = self.serving.issue("server", ["127.0.0.1", "localhost", "kubernetes.default.svc"])
+        shown, shown_key = front.issue("aggregator")
+        self.flags = (
+            "--storage-backend=etcd3", f"--etcd-servers={etcd.url}", "--advertise-address=127.0.0.1", f"--tls-cert-file={certificate}",
+            f"--tls-private-key-file={key}", f"--requestheader-client-ca-file={front.file}", "--requestheader-allowed-names=aggregator",
+            "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-uid-headers=X-Remote-Uid",
+            f"--proxy-client-cert-file={shown}", f"--proxy-client-key-file={shown_key}", f"--peer-ca-file={self.serving.file}",
+            "--peer-advertise-ip=127.0.0.1", "--shutdown-delay-duration=1s",
+        )  # fmt: skip
+
+    def server(self, name: str, *more: str, workers: int = 1) -> KasServer:
+        return KasServer(self.directory / name, *self.flags, *more, workers=workers)
+
+    def client(self, server: KasServer) -> Client:
+        client = Client(server)
+        client.session.verify = str(self.serving.file)
+        return client
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory) -> Iterator[Setup]:
+    with Etcd(tmp_path_factory.mktemp("etcd")) as etcd:
+        yield Setup(tmp_path_factory.mktemp("peers"), etcd)
+
+
+def eventually(condition, seconds: float = 120.0):
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.05)
+    return found
+
+
+def resources(client: Client, accept: str = AGGREGATED) -> set[str]:
+    status, found = client("GET", "/apis", Accept=accept)
+    assert status == 200
+    return {
+        f"{group['metadata']['name']}/{version['version']}/{resource['resource']}"
+        for group in found["items"] for version in group["versions"] for resource in version.get("resources") or ()
+    }  # fmt: skip
+
+
+def test_what_only_a_peer_serves_is_passed_on(setup: Setup) -> None:
+    with setup.server("old", WITHOUT, workers=2) as old:
+        mine = setup.client(old)
+        assert mine("GET", JOBS)[0] == 404  # nobody serves it
+        with setup.server("new") as new:
+            theirs = setup.client(new)
+            eventually(lambda: mine("GET", JOBS)[0] == 200)
+            status, made = mine("POST", JOBS, {"metadata": {"name": "j"}, "spec": SPEC})
+            assert (status, made["kind"]) == (201, "Job")
+            assert theirs("GET", f"{JOBS}/j")[1]["metadata"]["uid"] == made["metadata"]["uid"]
+            answer = mine.session.get(f"{old.url}{JOBS}?watch=1&timeoutSeconds=60", stream=True, timeout=60)
+            lines = answer.iter_lines()
+            assert json.loads(next(lines))["object"]["metadata"]["name"] == "j"
+            patch = {"metadata": {"labels": {"a": "b"}}}
+            assert mine("PATCH", f"{JOBS}/j", patch, "application/merge-patch+json")[0] == 200
+            assert json.loads(next(lines))["type"] == "MODIFIED"
+            answer.close()
+            # It is asked as the user who asks, and is not asked what nobody serves, nor again what it has passed on.
+            status, refused = mine("GET", JOBS, **{"Impersonate-User": "jane"})
+            assert (status, refused["reason"]) == (403, "Forbidden")
+            assert mine("GET", "/apis/batch/v1/namespaces/default/nothings")[0] == 404
+            assert mine("GET", JOBS, **{"X-Kubernetes-Peer-Proxied": "true"})[0] == 404
+            assert "batch/v1/jobs" in eventually(lambda: (found := resources(mine)) & {"batch/v1/jobs"} and found)
+            assert "batch/v1/jobs" not in resources(mine, AGGREGATED + ";profile=nopeer")
+            assert resources(theirs) >= resources(mine)
+            new.kill()
+            # Nobody is to take what it kept for gone.
+            eventually(lambda: (found := mine("GET", JOBS))[0] == 503 and "of the remote server" in str(found[1]))
+        with setup.server("new"):
+            assert eventually(lambda: mine("GET", f"{JOBS}/j")[0] == 200)
+
+
+def test_a_roll_over_shows_its_clients_no_error(setup: Setup) -> None:
+    """Of what the first server lacks the second is asked, then the third: a client of the first does not notice."""
+    alpha, ended, seen = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", threading.Event(), []
+    with setup.server("first", WITHOUT) as first, setup.server("second") as second:
+        mine = setup.client(first)
+        eventually(lambda: mine("GET", JOBS)[0] == 200)
+
+        def ask() -> None:
+            asking = setup.client(first)
+            while not ended.is_set():
+                seen.append(asking("GET", JOBS)[0])
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            with setup.server("third", "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"):
+                eventually(lambda: mine("GET", alpha)[0] == 200)  # the first knows it
+                second.stop()
+                for _ in range(20):
+                    assert mine("GET", JOBS)[0] == 200
+                ended.set()
+                thread.join()
+        finally:
+            ended.set()
+            thread.join()
+        assert set(seen) == {200}, sorted(set(seen))
