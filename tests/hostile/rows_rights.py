@@ -63,32 +63,32 @@ def _(a: Attacker) -> None:
     a.ask("DELETE", one)
 
 
-@row("flow schemas: a hundred of 100 subjects", 200, 201)
+@row("flow schemas: sixty of 100 subjects", 200, 201)
 def _(a: Attacker) -> None:
     path = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
     subjects = [{"kind": "User", "user": {"name": f"u{i}"}} for i in range(100)]
     rule = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"]}
-    for i in range(100):
+    for i in range(60):
         spec = {"priorityLevelConfiguration": {"name": "global-default"}, "matchingPrecedence": 9000,
                 "rules": [{"subjects": subjects, "resourceRules": [rule]}]}  # fmt: skip
         a.ask("POST", path, {"metadata": {"name": f"{a.room}-{i}", "labels": {"room": a.room}}, "spec": spec})
     a.cleaned.append(lambda: a.ask("DELETE", f"{path}?labelSelector=room%3D{a.room}"))
 
 
-@row("quotas: a hundred in one namespace", 200, 201, 403, 409)
+@row("quotas: sixty in one namespace", 200, 201, 403, 409)
 def _(a: Attacker) -> None:
     path = f"/api/v1/namespaces/{a.room}/resourcequotas"
-    for i in range(100):
+    for i in range(60):
         a.ask("POST", path, {"metadata": {"name": f"q{i}"}, "spec": {"hard": {"count/configmaps": "100000"}}})
     a.many((("POST", a.maps, {"metadata": {"generateName": "q"}}) for _ in range(20)), 4)
 
 
-@row("policies: fifty that bind every map", 200, 201)
+@row("policies: thirty that bind every map", 200, 201)
 def _(a: Attacker) -> None:
     base = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
     match = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
              "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": a.room}}}  # fmt: skip
-    for i in range(50):
+    for i in range(30):
         meta = {"name": f"{a.room}-{i}", "labels": {"room": a.room}}
         spec = {"matchConstraints": match, "validations": [{"expression": f"object.metadata.name != 'x{i}'"}]}
         a.ask("POST", f"{base}ies", {"metadata": meta, "spec": spec})
@@ -111,9 +111,9 @@ def _(a: Attacker) -> None:
     a.ask("PATCH", f"{a.maps}/none", copies, "application/json-patch+json")
 
 
-@row("managers: a hundred of one map, and 10,000 in another", 200, 201)
+@row("managers: fifty of one map, and 10,000 in another", 200, 201)
 def _(a: Attacker) -> None:
-    for i in range(100):
+    for i in range(50):
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "x", f"k{i}": "1"}}
         a.ask("PATCH", f"{a.maps}/m?fieldManager=m{i}&force=true", body, APPLY)
     entry = {"operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:a": {}}}}
