@@ -20,7 +20,8 @@ def preflight(o: Options) -> list[str]:
         or o.authorization_webhook_config_file or o.encryption_provider_config or o.tracing_config_file
         or o.egress_selector_config_file
     )  # fmt: skip
-    if not (chosen or o.runtime_config or o.enable_admission_plugins or o.disable_admission_plugins or files):
+    plugins = o.admission_control or o.enable_admission_plugins or o.disable_admission_plugins
+    if not (chosen or o.runtime_config or plugins or files):
         return []
     r, w = os.pipe()
     pid = os.fork()
@@ -47,7 +48,7 @@ def unusable(o: Options) -> list[str]:
     from kas.config import runtime
     from kas.types.scheme import BUILTIN
 
-    out = [*runtime.problems(BUILTIN, o.runtime_config), *order.problems(o.enable_admission_plugins, o.disable_admission_plugins)]
+    out = [*runtime.problems(BUILTIN, o.runtime_config), *order.problems(o)]
     for check in (
         lambda: controllers.chosen(o.controllers),
         lambda: _serving(o),

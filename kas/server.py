@@ -296,8 +296,8 @@ class Server:
             egress=self.egress, run_dir=self.options.run_dir, settings=raw,
         )  # fmt: skip
         plugins = admission_order.build(
-            initializer, raw.enable_admission_plugins, raw.disable_admission_plugins, raw.admission_control_config_file,
-            speak=self.index == 0, own=self.extensions.admission,
+            initializer, *admission_order.wanted(raw), raw.admission_control_config_file, speak=self.index == 0,
+            own=self.extensions.admission,
         )  # fmt: skip
         self.admission = AdmissionChain(plugins, admission_order.observer(self.metrics))
         if self.tracer is not None:

@@ -57,7 +57,7 @@ EXIT_DEAF = 3
 def load(options: Completed) -> None:
     """Imports what a worker with these options needs from the start on, for a process that forks several. Nothing of it makes threads,
     descriptors, or a loop before ``work`` does."""
-    for name in order.enabled(options.raw.enable_admission_plugins, options.raw.disable_admission_plugins):
+    for name in order.enabled(*order.wanted(options.raw)):
         importlib.import_module(order.module(name))
     importlib.import_module("uvloop")
 

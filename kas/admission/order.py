@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Sequence
+from typing import Protocol
 
 from kas.admission import Plugin, Timers, configuration
 from kas.admission.initializer import Initializer
@@ -63,12 +64,40 @@ def module(name: str) -> str:
     return "kas.admission.plugins." + (MODULES.get(name) or "".join(out))
 
 
-def problems(enable: list[str], disable: list[str]) -> list[str]:
+class Settings(Protocol):
+    """The flags that say which plug-ins are on."""
+
+    admission_control: list[str]
+    enable_admission_plugins: list[str]
+    disable_admission_plugins: list[str]
+
+
+def wanted(settings: Settings) -> tuple[list[str], list[str]]:
+    """Which plug-ins are to be on, and which off. ``--admission-control`` names all that are on, whatever the defaults are."""
+    named = settings.admission_control
+    if not named:
+        return settings.enable_admission_plugins, settings.disable_admission_plugins
+    return named, [name for name in (*ORDER, *NO_EFFECT) if name not in ALWAYS and name not in named]
+
+
+def problems(settings: Settings) -> list[str]:
+    """What is wrong with the flags, as upstream says it."""
+    named, out = settings.admission_control, []
+    if named and (settings.enable_admission_plugins or settings.disable_admission_plugins):
+        out.append("admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive")
+    out += [f"admission-control plugin {go_quote(n)} is unknown" for n in _unknown(named)]
+    return out + wrong_names(settings.enable_admission_plugins, settings.disable_admission_plugins)
+
+
+def _unknown(names: list[str]) -> list[str]:
+    return [n for n in names if (n not in ORDER or n in ALWAYS) and n not in NO_EFFECT]
+
+
+def wrong_names(enable: list[str], disable: list[str]) -> list[str]:
     """What is wrong with the names, as upstream says it: those nobody has, and those in both lists."""
     out = []
     for flag, names in (("enable", enable), ("disable", disable)):
-        unknown = (n for n in names if (n not in ORDER or n in ALWAYS) and n not in NO_EFFECT)
-        out += [f"{flag}-admission-plugins plugin {go_quote(n)} is unknown" for n in unknown]
+        out += [f"{flag}-admission-plugins plugin {go_quote(n)} is unknown" for n in _unknown(names)]
     both = set(enable) & set(disable)
     if both:
         out.append(f"[{' '.join(sorted(both))}] in enable-admission-plugins and disable-admission-plugins overlapped")
@@ -77,7 +106,7 @@ def problems(enable: list[str], disable: list[str]) -> list[str]:
 
 def enabled(enable: list[str], disable: list[str]) -> list[str]:
     """Names of the plug-ins that are on, in order. Raises ValueError for an unknown name or one in both lists."""
-    wrong = problems(enable, disable)
+    wrong = wrong_names(enable, disable)
     if wrong:
         raise ValueError("\n".join(wrong))
     on = (DEFAULT_ON | set(enable)) - set(disable)

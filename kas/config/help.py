@@ -40,6 +40,3 @@ def _flag(flag: Flag) -> Iterator[str]:
     yield from textwrap.wrap(text, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
     if flag.effect.kind == "no effect":
         yield from textwrap.wrap(f"No effect: {flag.effect.why}.", WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
-    elif flag.effect.kind == "refuses":
-        why = f"Refused: kas does not have {flag.effect.why} yet" + (f"; {flag.effect.hint}." if flag.effect.hint else ".")
-        yield from textwrap.wrap(why, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)

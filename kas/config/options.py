@@ -29,6 +29,7 @@ class Options:
 
     given: tuple[str, ...]
 
+    admission_control: list[str]
     admission_control_config_file: str
     advertise_address: str
     aggregator_reject_forwarding_redirect: bool
@@ -267,19 +268,7 @@ def read(args: Sequence[str]) -> tuple[Options, list[str]]:
 
 def problems(options: Options) -> list[str]:
     """All that is wrong with values and between them, one line each."""
-    return [*_refused(options), *validation.validate(options)]
-
-
-def _refused(o: Options) -> list[str]:
-    """Flags that were given and ask for what must not be ignored."""
-    out = []
-    for name in o.given:
-        flag, value = BY_NAME[name], getattr(o, BY_NAME[name].attribute)
-        default = list(flag.default) if isinstance(flag.default, tuple) else flag.default
-        if flag.effect.kind == "refuses" and value and value != default:
-            hint = f"; {flag.effect.hint}" if flag.effect.hint else ""
-            out.append(f"--{name}: kas does not have {flag.effect.why} yet{hint}")
-    return out
+    return validation.validate(options)
 
 
 def complete(o: Options) -> Completed:

@@ -12,6 +12,7 @@ import pytest
 import kas.admission.plugins
 from kas.admission import configuration, order
 from kas.admission.initializer import Initializer
+from kas.config.options import Options
 from kas.meta.inject import make, wants
 from tests.admission.admission_fakes import FakeServer
 
@@ -34,10 +35,22 @@ def test_which_are_on():
 
 
 def test_all_that_is_wrong_with_names_is_told():
-    assert order.problems(["A", "PodPreset"], ["PodPreset", "RBACEscalation"]) == [
+    assert order.wrong_names(["A", "PodPreset"], ["PodPreset", "RBACEscalation"]) == [
         'enable-admission-plugins plugin "A" is unknown', 'disable-admission-plugins plugin "RBACEscalation" is unknown',
         "[PodPreset] in enable-admission-plugins and disable-admission-plugins overlapped",
     ]  # fmt: skip
+
+
+def test_one_flag_may_name_all_that_are_on():
+    named = Options({"admission-control": ["ResourceQuota", "NamespaceLifecycle", "AlwaysAdmit"]})
+    assert order.enabled(*order.wanted(named)) == ["NamespaceLifecycle", "RBACEscalation", "DRAAdminAccess", "ResourceQuota"]
+    assert order.problems(named) == []
+    both = Options({"admission-control": ["A"], "enable-admission-plugins": ["AlwaysDeny"]})
+    assert order.problems(both) == [
+        "admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive",
+        'admission-control plugin "A" is unknown',
+    ]  # fmt: skip
+    assert order.wanted(Options({"enable-admission-plugins": ["AlwaysDeny"]})) == (["AlwaysDeny"], [])
 
 
 def test_plugins_want_what_there_is():

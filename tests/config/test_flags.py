@@ -89,15 +89,6 @@ def test_without_effect_means_one_warning_when_given(flag):
         assert read([f"--{flag.name}={shown}"] if not isinstance(same, tuple) else [])[0].warnings() == []
 
 
-@pytest.mark.parametrize("flag", [f for f in FLAGS if f.effect.kind == "refuses"], ids=lambda f: f.name)
-def test_what_would_open_a_door_is_refused(flag):
-    options, errors = read([_asked(flag)])
-    assert [e for e in errors if e.startswith(f"--{flag.name}: kas does not have {flag.effect.why} yet")]
-    assert options.warnings() == []
-    if flag.default:
-        assert read([f"--{flag.name}={flag.kind.show(flag.default).strip('[]')}"])[1] == []
-
-
 def test_nothing_given_nothing_said():
     options, errors = read([])
     assert errors == [] and options.warnings() == [] and options.given == ()

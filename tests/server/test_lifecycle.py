@@ -58,7 +58,7 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
         assert f"--{flag.name}" in out
     words = " ".join(out.split())
     assert "--secure-port port TLS port; 0 = off, 'auto' = a free one. (default 6443)" in words
-    assert "No effect: all resources are kept in one place." in words and "Refused: kas does not have a list of all plug-ins yet" in words
+    assert "No effect: kas hides no metric." in words
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,11 @@ def test_help_shows_every_flag_with_its_default_and_what_it_does():
             "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config",
         ),
         (["--audit-policy-file=p"], 'loading audit policy file: failed to read file path "p"'),
-        (["--admission-control=AlwaysAdmit"], "kas does not have a list of all plug-ins yet; use --enable-admission-plugins"),
+        (["--admission-control=AlwaysAdmit,X"], 'admission-control plugin "X" is unknown'),
+        (
+            ["--admission-control=AlwaysAdmit", "--enable-admission-plugins=NodeRestriction"],
+            "admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive",
+        ),
     ],
 )
 def test_wrong_flags_are_refused_with_one_line(tmp_path: Path, flags, says):

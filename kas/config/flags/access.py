@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.config.flags.row import Flag, no_effect, refuses
+from kas.config.flags.row import Flag, no_effect
 
 AUTHENTICATION = (
     Flag("anonymous-auth", "bool", True, "Requests without credentials are system:anonymous instead of 401."),
@@ -52,8 +52,8 @@ AUTHORIZATION = (
 )  # fmt: skip
 
 ADMISSION = (
-    Flag("admission-control", "strings", (), "All admission plug-ins in order; deprecated.",
-         refuses("a list of all plug-ins", "use --enable-admission-plugins and --disable-admission-plugins")),
+    Flag("admission-control", "strings", (),
+         "All admission plug-ins that are on, instead of the defaults; deprecated: use --enable-admission-plugins."),
     Flag("admission-control-config-file", "path", "", "AdmissionConfiguration file (YAML or JSON): what plug-ins are told."),
     Flag("default-not-ready-toleration-seconds", "int", 300, "How long pods stay on a node that is not ready, unless they say otherwise."),
     Flag("default-unreachable-toleration-seconds", "int", 300,

@@ -10,15 +10,13 @@ from kas.config.flagtypes import TYPES, FlagType
 
 @dataclass(frozen=True)
 class Effect:
-    """What a flag does here. ``kind`` is "works", "no effect" (accepted, with a warning) or "refuses" (the server does not start).
+    """What a flag does here. ``kind`` is "works" or "no effect" (accepted, with a warning).
 
-    ``why`` completes "--x has no effect: …" or "--x: kas does not have … yet"; ``hint`` follows it. ``same`` are values that say
-    what kas does anyway: they are taken in silence.
+    ``why`` completes "--x has no effect: …". ``same`` are values that say what kas does anyway: they are taken in silence.
     """
 
     kind: str
     why: str = ""
-    hint: str = ""
     same: tuple[Any, ...] = ()
 
 
@@ -28,11 +26,6 @@ WORKS = Effect("works")
 def no_effect(why: str, *same: Any) -> Effect:
     """Accept the flag with one warning; nothing depends on it here."""
     return Effect("no effect", why, same=same)
-
-
-def refuses(what: str, hint: str = "") -> Effect:
-    """Refuse to start when the flag asks for ``what``: to ignore it would leave a door open."""
-    return Effect("refuses", what, hint)
 
 
 @dataclass(frozen=True)
