@@ -134,6 +134,7 @@ class GarbageCollector:
         return await self._collect(reg, node)
 
     async def _ask(self, key: str) -> float | None:
+        await self._whole.wait()
         node, reg = self.graph.nodes.get(key), self._registry(key)
         if node is None or reg is None or node.deleting:
             return None
