@@ -25,7 +25,7 @@ NAMESPACE = "ns1"
 BUILT_IN = [v for v in SAMPLES if BUILTIN.resource(v["in"]["group"], v["in"]["version"], v["in"]["resource"]) is not None]
 PARAMS = [pytest.param(v, id=v["id"]) for v in BUILT_IN] or [pytest.param(None, id="none", marks=need.missing(MISSING))]
 # Deleted by somebody else than the client who asks: what protects or finalizes them runs in another process of a cluster.
-FINALIZED = {"namespaces", "persistentvolumeclaims", "persistentvolumes", "volumeattributesclasses"}
+FINALIZED = {"namespaces", "persistentvolumeclaims", "persistentvolumes", "volumeattributesclasses", "podgroups"}
 
 pytestmark = pytest.mark.client
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from kas.store import open_store
 from kas.types.scheme import BUILTIN
 
 NAMESPACE = "a"
+NOBODY_ELSE: Any = SimpleNamespace(services=SimpleNamespace(remote={}))  # an aggregator that knows no backends
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[
             registries.add_stored(BUILTIN.resources, BUILTIN.resource, 3600, {})
             try:
                 async with asyncio.timeout(60):
-                    await story(Client(registries, "test"), GarbageCollector(registries))
+                    await story(Client(registries, "test"), GarbageCollector(registries, NOBODY_ELSE))
             finally:
                 store.close()
 
