@@ -88,6 +88,9 @@ class _Slot:
     def __init__(self, found: Decoded | None) -> None:
         self.found = found
 
+    def part(self, _: str) -> _Slot:
+        return self
+
     def get(self, key: str) -> Decoded | None:
         return self.found
 
