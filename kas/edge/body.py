@@ -37,10 +37,8 @@ class Inlet:
     """The receiving side of one exchange. ``length`` is the body's by its Content-Length, -1 when that is not known; ``multiplexed``
     whether it is one stream of several on its connection (HTTP/2). ``ended`` is set when nothing is left of the body."""
 
-    __slots__ = (
-        "_ahead", "_arrived", "_bounds", "_gone", "_held", "_interruptible", "_left", "_look_task", "_pieces", "_receive", "_taken",
-        "_user", "_waiter", "ended", "length", "multiplexed", "reading",
-    )  # fmt: skip
+    __slots__ = ("_ahead", "_arrived", "_bounds", "_gone", "_held", "_left", "_look_task", "_pieces", "_receive", "_taken", "_user",
+                 "_waiter", "ended", "length", "multiplexed", "reading")  # fmt: skip
 
     def __init__(self, receive: Receive, length: int = 0, multiplexed: bool = False, bounds: Bounds | None = None) -> None:
         self._receive, self.length, self.multiplexed, self._bounds = receive, length, multiplexed, bounds
@@ -51,8 +49,6 @@ class Inlet:
         self._look_task: asyncio.Future[dict[str, Any]] | None = None
         self._waiter: asyncio.Future[None] | None = None  # who waits for it
         self._left: Callable[[], None] | None = None
-        # Who reads may be cancelled and another go on: a ``receive`` that is cancelled loses what it was about to give.
-        self._interruptible = False
         self.reading = self._gone = False
         self.ended = self._arrived = length == 0
 
@@ -115,8 +111,7 @@ class Inlet:
             self._held = 0
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes, however long: for whoever hands it on, and may stop in between. Raises 400 when it breaks off."""
-        self._interruptible = True
+        """The body as it comes, however long: for whoever hands it on. Raises 400 when it breaks off."""
         while not self.ended:
             piece = await self._take()
             if piece:
@@ -132,8 +127,6 @@ class Inlet:
             if self._gone:
                 self.ended = True
                 raise broken_off()
-            if self._interruptible:
-                self._look()
             if self._look_task is not None:
                 await self._looked_at()
                 continue

@@ -232,33 +232,3 @@ def test_a_client_that_leaves_while_it_is_watched_is_seen_once():
         assert left == [1]
 
     asyncio.run(go())
-
-
-def test_who_hands_a_body_on_and_stops_loses_nothing_of_it():
-    """A ``receive`` that is cancelled is of no use any more: granian's takes a piece with it."""
-
-    async def go():
-        cancelled = []
-        gate = asyncio.Event()
-        given = messages(b"ab", b"cd", LAST)
-
-        async def receive():
-            try:
-                await gate.wait()
-            except asyncio.CancelledError:
-                cancelled.append(await given())
-                raise
-            return await given()
-
-        inlet = Inlet(receive, 4)
-        handed_on = asyncio.ensure_future(anext(inlet.pieces()))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        handed_on.cancel()
-        await asyncio.wait([handed_on])
-        gate.set()
-        await inlet.drain()
-        assert (inlet.ended, inlet._taken, cancelled) == (True, 4, [])
-        inlet.close()
-
-    asyncio.run(go())
